@@ -1,0 +1,40 @@
+"""Errors a user can cause. Every message names the value, the rule and the way out.
+
+    SpecSimError
+    ├── ProfileError       a hardware or engine profile is missing, malformed or out of range
+    ├── ModelConfigError   a model is unknown, or its config is incomplete or impossible
+    ├── FormatError        a file is not what it should be (syntax, size, columns)
+    ├── UsageError         arguments contradict each other or break an engine's rule
+    ├── CapacityError      the model, its cache or its state does not fit the device
+    └── CalibrationError   a fit cannot be made from the data given
+
+The command line prints the message on one line and exits with code 2.
+"""
+
+
+class SpecSimError(Exception):
+    """Base of every error that a user's input can cause."""
+
+
+class ProfileError(SpecSimError):
+    """A hardware or engine profile is missing, malformed or out of range."""
+
+
+class ModelConfigError(SpecSimError):
+    """A model is unknown, or its config is incomplete or impossible."""
+
+
+class FormatError(SpecSimError):
+    """A file cannot be read as what it claims to be."""
+
+
+class UsageError(SpecSimError):
+    """Arguments contradict each other or break a rule of the engine asked for."""
+
+
+class CapacityError(SpecSimError):
+    """Weights, cache or state do not fit the device."""
+
+
+class CalibrationError(SpecSimError):
+    """The data given cannot support the fit asked for."""

@@ -1,0 +1,47 @@
+"""StepShape: what one engine step works on. The only thing a step cost depends on.
+
+A step runs every scheduled token of every scheduled sequence through the target once:
+`decode_seqs` sequences with `decode_q_len` tokens each (1 + drafts to verify) and any
+number of prefill chunks. Under speculation the step also proposes `num_drafts` tokens
+per decoding sequence for the next step. All tokens share one read of the weights.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """`new_tokens` prompt tokens computed now, after `cached_tokens` already in the cache."""
+
+    new_tokens: int
+    cached_tokens: int = 0
+    last: bool = True  # the chunk that ends the prompt samples one token
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """decode_context_tokens: sum over the decoding sequences of tokens already cached."""
+
+    decode_seqs: int = 0
+    decode_q_len: int = 1
+    decode_context_tokens: float = 0.0
+    prefill: tuple[PrefillChunk, ...] = ()
+    num_drafts: int = 0
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(chunk.new_tokens for chunk in self.prefill)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that pass through the target in this step."""
+        return self.decode_seqs * self.decode_q_len + self.prefill_tokens
+
+
+class StepCost(Protocol):
+    """Anything that prices a step: the roofline, a constant, a + b * batch, a table."""
+
+    def seconds(self, shape: StepShape) -> float:
+        """Wall time of the whole engine step: forward, sampling, drafting, host."""
+        ...
