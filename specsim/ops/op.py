@@ -3,7 +3,7 @@
 FLOP count a multiply-add as 2. Byte fields are what must move if every operand is read
 or written once: `weight_bytes` weights, `kv_bytes` cache reads and writes, `state_bytes`
 recurrent state, `act_bytes` activations. `dims` are the numbers the kernel model needs
-besides (see `Dims` fields by kind); costs are for ONE of `count` identical calls.
+besides; costs are for ONE of `count` identical calls.
 """
 
 from dataclasses import dataclass, field
@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
-    """kind and the dims it carries (all ints unless said):
+    """kind and the dims it carries (numbers per GPU, after sharding):
 
-    'gemm'         m, n, k (rows, output width, input width; per GPU after sharding); fmt = weight format
-    'attn_decode'  seqs, q_len, heads, kv_heads, head_dim, ctx (mean cached tokens read per sequence,
-                   float, window already applied); fmt = KV dtype; mla: 1 when latent
-    'attn_prefill' new, cached, heads, kv_heads, head_dim, window; fmt = KV dtype; mla
-    'moe'          tokens, hidden, inter, top_k, experts, gated, local_experts (on this GPU),
-                   overlap (float, 0 = independent routing); fmt = expert weight format
-    'recurrent'    seqs, q_len, states (state writes per sequence), state_elems, tokens, prefill (0/1),
-                   gdn/mamba: 1
-    'elementwise'  only bytes count
-    'all_reduce'   bytes in act_bytes, gpus
+    'gemm'         m, n, k: rows, output width, input width; fmt = weight format
+    'bmm'          m, heads, n, k: per-head products of m rows (MLA absorption)
+    'attn_decode'  seqs, q_len, heads, kv_heads, head_dim, window, ctx: mean cached tokens read
+                   per sequence with any window applied; fmt = KV dtype; mla 1 with kv_rank, rope
+    'attn_prefill' new, cached, heads, kv_heads, head_dim, window; fmt = KV dtype; mla 1
+    'moe'          tokens, hidden, inter, top_k, experts, gated, local_experts, overlap (0 =
+                   independent routing); fmt = expert weight format
+    'recurrent'    seqs, q_len, state_elems per sequence; prefill 1 with tokens; gdn 1 with
+                   n_k_heads, n_v_heads, dk, dv or mamba 1 with n_heads, head_dim, d_state, n_groups
+    'stream'       bytes and FLOPs only, at the KV dtype in fmt
+    'elementwise'  bytes only
+    'all_reduce'   act_bytes over gpus
     'sample'       rows, vocab
     """
 

@@ -1,0 +1,28 @@
+"""Dense matrix products y[m, n] = x[m, k] W[k, n]: FLOPs and bytes from shapes."""
+
+from specsim.model.spec import WeightFormat
+from specsim.ops.op import OpCost
+
+ACT_BYTES = 2.0  # activations travel in bf16 between kernels
+
+
+def gemm(name: str, m: float, n: float, k: float, fmt: WeightFormat, count: float = 1.0) -> OpCost:
+    """One dense product of `m` rows on one GPU; `n`, `k` are the sharded widths.
+
+    FLOP = 2 m n k; weights are read once whatever `m` is; inputs read and outputs written once.
+    """
+    return OpCost(
+        name,
+        "gemm",
+        flops=2.0 * m * n * k,
+        weight_bytes=n * k * fmt.bytes_per_weight,
+        act_bytes=ACT_BYTES * m * (n + k),
+        count=count,
+        fmt=fmt.name,
+        dims={"m": m, "n": n, "k": k},
+    )
+
+
+def elementwise(name: str, num_bytes: float, count: float = 1.0) -> OpCost:
+    """A kernel that only moves bytes: norms, rotary, activation, residual, gather."""
+    return OpCost(name, "elementwise", act_bytes=num_bytes, count=count)

@@ -1,0 +1,73 @@
+"""What one forward pass works on, and how it is split over GPUs. Shapes only, no hardware.
+
+`Work` is a pass of some tokens through a network: decoding sequences that share a query
+length, and prefill chunks. `rows` counts the rows that the linears really multiply, which
+CUDA-graph padding can raise above the useful tokens.
+"""
+
+from dataclasses import dataclass, replace
+
+from specsim.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """seqs sequences of q_len new tokens over `ctx` cached tokens each (mean, may be fractional);
+    prefill: (new tokens, tokens cached before) per chunk; rows: linear rows incl. padding;
+    head_rows: rows that go through the output head (decode rows and finished prompts)."""
+
+    seqs: float
+    q_len: int
+    ctx: float
+    prefill: tuple[tuple[int, int], ...]
+    rows: float
+    head_rows: float
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(new for new, _ in self.prefill)
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """tp: GPUs that share every layer. ep: GPUs over which whole experts are spread (divides
+    tp * attention_dp; 1 = experts are sliced like dense layers). attention_dp: groups that each
+    serve a share of the sequences with their own copy of the attention weights; the experts then
+    span all tp * attention_dp GPUs."""
+
+    tp: int = 1
+    ep: int = 1
+    attention_dp: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "ep", "attention_dp"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= 1024:
+                raise UsageError(f"{name} is {value!r}; it must be a whole number from 1 to 1024")
+        if (self.tp * self.attention_dp) % self.ep:
+            raise UsageError(
+                f"ep {self.ep} does not divide the {self.tp * self.attention_dp} GPUs of "
+                f"tp {self.tp} x attention_dp {self.attention_dp}; choose a divisor"
+            )
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.attention_dp
+
+
+def attention_share(work: Work, par: Parallel) -> Work:
+    """The work of one attention group: sequences are dealt out, prompts too (in tokens)."""
+    dp = par.attention_dp
+    if dp == 1:
+        return work
+    chunks = work.prefill
+    if chunks:
+        # Chunks are dealt to groups; the largest share sets the pace.
+        per_group = -(-len(chunks) // dp)
+        chunks = chunks[:per_group]
+    return replace(work, seqs=work.seqs / dp, prefill=chunks, rows=max(1.0, work.rows / dp))
+
+
+def shard(width: int, parts: int) -> float:
+    """Width of one shard; never below one unit (heads are replicated below that)."""
+    return max(1.0, width / parts)
