@@ -1,0 +1,401 @@
+"""The TOML layout of a hardware profile: which keys there are, and what is a sane value.
+
+`profile_from_document` turns the nested tables of one file into a `HardwareProfile`,
+`document` goes back. Every number is checked against a range wide enough for any device of
+the next years and narrow enough to catch a unit slip (TFLOP/s written into a FLOP/s field);
+unknown keys are refused with near matches. hw_profiles/SCHEMA.md explains the fields.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from specsim.errors import ProfileError
+from specsim.hardware.profile import HardwareProfile, KernelTable
+from specsim.units import DTYPE_BYTES
+
+ARCHS = (
+    "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-consumer",
+    "cdna3", "cdna4", "rdna3.5", "xe2", "cpu", "other",
+)  # fmt: skip
+KINDS = ("gpu", "cpu")
+
+MAX_TEXT = 2_000  # characters of one string; sources are sentences, not documents
+MAX_ALIASES = 64
+MAX_KERNEL_TABLES = 500
+MAX_KERNEL_PARAMS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A numeric field: where the file keeps it, its range in `unit`, and what must hold."""
+
+    field: str
+    table: str
+    key: str
+    low: float
+    high: float
+    unit: str
+    integer: bool = False
+    required: bool = False
+
+
+NUMBERS = (
+    Number("sms", "device", "sms", 1, 2_000, "SMs, CUs or cores", integer=True, required=True),
+    Number("l2_bytes", "device", "l2_bytes", 1e5, 5e10, "bytes", integer=True, required=True),
+    Number("mem_bytes", "device", "mem_bytes", 1e9, 1e12, "bytes", integer=True, required=True),
+    Number("mem_marketing_gb", "device", "mem_marketing_gb", 1, 1_000, "GB"),
+    Number("power_w", "device", "power_w", 1, 10_000, "W"),
+    Number("gpus_per_node", "device", "gpus_per_node", 1, 1_024, "devices", integer=True),
+    Number("mem_bytes_per_s", "peak", "mem_bytes_per_s", 1e9, 5e13, "bytes/s", required=True),
+    Number("link_bytes_per_s", "link", "bytes_per_s", 1e8, 1e13, "bytes/s"),
+    Number("allreduce_latency_s", "link", "allreduce_latency_s", 1e-7, 1e-2, "s"),
+)
+FLOPS = Number("flops", "peak.flops", "", 1e10, 1e17, "FLOP/s")
+
+_TEXTS = {
+    "device": ("name", "title", "vendor", "arch", "kind", "mem_note"),
+    "link": ("kind",),
+}
+_TABLES = ("device", "peak", "link", "sources", "kernels")
+_KERNEL_TEXTS = ("source", "measured_on", "inherited_from")
+_KERNEL_FLAGS = ("assumed", "replace")
+
+# Bounds of kernel parameters by the meaning their name carries; any other name is free.
+_FRACTION_RANGE = (0.0, 1.5)
+_SECONDS_RANGE = (0.0, 10.0)
+_FREE_RANGE = (-1e18, 1e18)
+
+
+def sourced_fields(profile: HardwareProfile) -> list[str]:
+    """The fields of `profile` that need a source or an assumed mark."""
+    names = [n.field for n in NUMBERS if _is_stated(profile, n.field)]
+    return names + [f"flops.{dtype}" for dtype in profile.flops]
+
+
+def _is_stated(profile: HardwareProfile, name: str) -> bool:
+    if name == "mem_marketing_gb":  # the number in the device's own name
+        return False
+    if name in ("link_bytes_per_s", "allreduce_latency_s"):
+        return profile.link_kind != "none"
+    return getattr(profile, name) is not None
+
+
+def refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """ProfileError for the first key that is not known, with near matches."""
+    known = tuple(known)
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, known, n=3, cutoff=0.5)
+            hint = f"near matches: {', '.join(near)}" if near else f"known: {', '.join(known)}"
+            raise ProfileError(f"{where}: unknown key {_short(key)}; {hint}")
+
+
+def check_number(origin: str, label: str, value: object, spec: Number) -> float | int:
+    """`value` as a number inside the range of `spec`; ProfileError names field and range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ProfileError(
+            f"{origin}: {label} = {_short(value)} must be a number in {spec.unit}, "
+            f"{spec.low:g} to {spec.high:g}"
+        )
+    if not spec.low <= value <= spec.high:  # also refuses nan, and never overflows on big ints
+        raise ProfileError(
+            f"{origin}: {label} = {_short(value)} is outside {spec.low:g} to {spec.high:g} "
+            f"{spec.unit}{_slip_hint(value, spec)}"
+        )
+    if spec.integer:
+        if value != int(value):
+            raise ProfileError(
+                f"{origin}: {label} = {_short(value)} must be a whole number of {spec.unit}"
+            )
+        return int(value)
+    return float(value)
+
+
+# A value that falls into the range after one of these factors was likely meant in that unit.
+_SLIPS = {
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e15, "PFLOP/s"), (1e9, "GFLOP/s")),
+    "bytes/s": ((1e9, "GB/s"), (1e12, "TB/s"), (1e6, "MB/s")),
+    "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")),
+    "s": ((1e-6, "microseconds"), (1e-3, "milliseconds")),
+    "GB": ((1e-9, "bytes"), (1e-3, "MB")),
+    "W": ((1e-3, "mW"), (1e3, "kW")),
+}
+
+
+def _slip_hint(value: float, spec: Number) -> str:
+    for factor, unit in _SLIPS.get(spec.unit, ()):
+        # Magnitudes only: a Python int from a file can be too long for a float.
+        if abs(value) < 1e30 and spec.low <= value * factor <= spec.high:
+            return f"; it looks like {unit}, write {value * factor:g} ({spec.unit})"
+    return ""
+
+
+def _short(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
+        return "an integer of more than 30 digits"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _text(origin: str, label: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ProfileError(f"{origin}: {label} = {_short(value)} must be a string")
+    if len(value) > MAX_TEXT:
+        raise ProfileError(
+            f"{origin}: {label} has {len(value)} characters; at most {MAX_TEXT} are taken"
+        )
+    return value
+
+
+def _choice(origin: str, label: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ProfileError(f"{origin}: {label} = {_short(value)} must be one of {', '.join(known)}")
+    return value
+
+
+def _table(origin: str, label: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ProfileError(f"{origin}: {label} must be a table ([{label}]), not {_short(value)}")
+    return value
+
+
+def profile_from_document(
+    doc: Mapping[str, Any],
+    name: str,
+    origin: str,
+    inherited: HardwareProfile | None = None,
+) -> HardwareProfile:
+    """The profile a parsed TOML file describes.
+
+    name: the file's stem, which `device.name` must repeat if it is given.
+    origin: what messages call the file.
+    inherited: the resolved profile named by [kernels] inherit (see `inherit_name`).
+    Raises ProfileError for anything out of range, missing, unknown or of the wrong type.
+    """
+    refuse_unknown(origin, doc, _TABLES)
+    tables = {label: _table(origin, label, doc.get(label, {})) for label in _TABLES}
+    values: dict[str, Any] = {}
+    for label in ("device", "peak", "link"):
+        texts = _TEXTS.get(label, ())
+        extra = {"device": ("aliases",), "peak": ("flops",)}.get(label, ())
+        numbers = [n for n in NUMBERS if n.table == label]
+        refuse_unknown(
+            f"{origin}: [{label}]", tables[label], (*texts, *extra, *(n.key for n in numbers))
+        )
+        for key in texts:
+            if key in tables[label]:
+                target = "link_kind" if label == "link" else key
+                values[target] = _text(origin, f"{label}.{key}", tables[label][key])
+        for number in numbers:
+            if number.key in tables[label]:
+                raw = tables[label][number.key]
+                values[number.field] = check_number(origin, number.field, raw, number)
+            elif number.required:
+                raise ProfileError(
+                    f"{origin}: {number.field} is missing; write [{label}] {number.key} = ... "
+                    f"in {number.unit}"
+                )
+    _check_names(values, name, origin)
+    values["aliases"] = _aliases(origin, tables["device"].get("aliases", []))
+    values["flops"] = _flops(origin, tables["peak"].get("flops"))
+    _check_link(values, origin)
+    values["kernels"] = _kernels(origin, tables["kernels"], inherited)
+    sources, assumed = _sources(origin, tables["sources"], values["flops"])
+    bare = HardwareProfile(**values, sources=sources, origin=origin)
+    # A number without a source is an assumption, whether or not the file admits it.
+    unsourced = {f for f in sourced_fields(bare) if f not in sources}
+    return HardwareProfile(
+        **values, sources=sources, assumed=frozenset(assumed | unsourced), origin=origin
+    )
+
+
+def _check_names(values: dict[str, Any], name: str, origin: str) -> None:
+    stated = values.setdefault("name", name)
+    if stated != name:
+        raise ProfileError(
+            f"{origin}: device.name = {_short(stated)} must equal the file's name {name!r}"
+        )
+    values.setdefault("title", name)
+    values.setdefault("kind", "gpu")
+    if "arch" not in values:
+        raise ProfileError(
+            f"{origin}: device.arch is missing; it must be one of {', '.join(ARCHS)}"
+        )
+    _choice(origin, "device.arch", values["arch"], ARCHS)
+    _choice(origin, "device.kind", values["kind"], KINDS)
+
+
+def _aliases(origin: str, raw: object) -> tuple[str, ...]:
+    if not isinstance(raw, list) or len(raw) > MAX_ALIASES:
+        raise ProfileError(f"{origin}: device.aliases must be a list of at most {MAX_ALIASES} names")
+    return tuple(_text(origin, "device.aliases", item) for item in raw)
+
+
+def _flops(origin: str, raw: object) -> dict[str, float]:
+    table = _table(origin, "peak.flops", {} if raw is None else raw)
+    if not table:
+        raise ProfileError(
+            f"{origin}: [peak.flops] is missing; give the dense peak per dtype in FLOP/s, "
+            f"e.g. bf16 = 989e12 (dtypes: {', '.join(DTYPE_BYTES)})"
+        )
+    refuse_unknown(f"{origin}: [peak.flops]", table, DTYPE_BYTES)
+    if not any(wide in table for wide in ("bf16", "fp16", "fp32")):
+        raise ProfileError(
+            f"{origin}: [peak.flops] needs one of bf16, fp16, fp32; lower precisions fall back on it"
+        )
+    return {d: float(check_number(origin, f"flops.{d}", v, FLOPS)) for d, v in table.items()}
+
+
+def _check_link(values: dict[str, Any], origin: str) -> None:
+    kind = values.get("link_kind", "none")
+    stated = [f for f in ("link_bytes_per_s", "allreduce_latency_s") if f in values]
+    if kind == "none" and stated:
+        raise ProfileError(
+            f"{origin}: {stated[0]} is given but the link has no kind; write [link] kind = "
+            '"NVLink 4", "PCIe 5.0 x16" or what it is'
+        )
+    if kind != "none" and len(stated) < 2:
+        raise ProfileError(
+            f"{origin}: [link] kind = {_short(kind)} needs bytes_per_s (per direction) and "
+            "allreduce_latency_s"
+        )
+
+
+def _sources(
+    origin: str, table: Mapping[str, Any], flops: Mapping[str, float]
+) -> tuple[dict[str, str], set[str]]:
+    known = [n.field for n in NUMBERS] + [f"flops.{dtype}" for dtype in flops]
+    refuse_unknown(f"{origin}: [sources]", table, (*known, "assumed"))
+    sources = {k: _text(origin, f"sources.{k}", v) for k, v in table.items() if k != "assumed"}
+    assumed = table.get("assumed", [])
+    if not isinstance(assumed, list) or not all(isinstance(item, str) for item in assumed):
+        raise ProfileError(f"{origin}: sources.assumed must be a list of field names")
+    refuse_unknown(f"{origin}: sources.assumed", assumed, known)
+    return sources, set(assumed)
+
+
+def inherit_name(doc: Mapping[str, Any], origin: str) -> str | None:
+    """The profile named by [kernels] inherit, None when the file has none."""
+    kernels = _table(origin, "kernels", doc.get("kernels", {}))
+    if "inherit" not in kernels:
+        return None
+    name = _text(origin, "kernels.inherit", kernels["inherit"])
+    if not name or "/" in name or "\\" in name:
+        raise ProfileError(
+            f"{origin}: kernels.inherit = {_short(name)} must be the name of a profile, not a path"
+        )
+    return name
+
+
+def _kernels(
+    origin: str, table: Mapping[str, Any], inherited: HardwareProfile | None
+) -> dict[str, KernelTable]:
+    tables: dict[str, KernelTable] = {}
+    if inherited is not None:
+        tables = {n: _as_inherited(t, inherited.name) for n, t in inherited.kernels.items()}
+    own = {k: v for k, v in table.items() if k != "inherit"}
+    if len(own) > MAX_KERNEL_TABLES:
+        raise ProfileError(f"{origin}: {len(own)} kernel tables; at most {MAX_KERNEL_TABLES}")
+    for name, raw in own.items():
+        label = f'kernels."{_text(origin, "kernels", name)}"'
+        tables[name] = _kernel(origin, label, name, _table(origin, label, raw), tables.get(name))
+    return tables
+
+
+def _as_inherited(table: KernelTable, parent: str) -> KernelTable:
+    return KernelTable(
+        table.name,
+        table.params,
+        table.source,
+        table.measured_on,
+        assumed=True,
+        inherited_from=table.inherited_from or parent,
+    )
+
+
+def _kernel(
+    origin: str, label: str, name: str, raw: Mapping[str, Any], base: KernelTable | None
+) -> KernelTable:
+    """One own table; parameters it leaves out come from `base` unless it says replace = true."""
+    reserved = (*_KERNEL_TEXTS, *_KERNEL_FLAGS)
+    texts = {k: _text(origin, f"{label}.{k}", raw[k]) for k in _KERNEL_TEXTS if k in raw}
+    for flag in _KERNEL_FLAGS:
+        if not isinstance(raw.get(flag, False), bool):
+            raise ProfileError(f"{origin}: {label}.{flag} must be true or false")
+    params = {k: _param(origin, label, k, v) for k, v in raw.items() if k not in reserved}
+    if not params:
+        raise ProfileError(f"{origin}: {label} holds no parameters; give at least one number")
+    if len(params) > MAX_KERNEL_PARAMS:
+        raise ProfileError(
+            f"{origin}: {label} has {len(params)} parameters; at most {MAX_KERNEL_PARAMS}"
+        )
+    own = KernelTable(
+        name,
+        params,
+        texts.get("source", ""),
+        texts.get("measured_on"),
+        # No source means nobody vouches for the numbers.
+        assumed=bool(raw.get("assumed", not texts.get("source"))),
+        inherited_from=texts.get("inherited_from"),
+    )
+    kept = () if base is None or raw.get("replace") else tuple(set(base.params) - set(params))
+    if base is None or not kept:
+        return own
+    named = ", ".join(sorted(params))
+    return KernelTable(
+        name,
+        {**base.params, **params},
+        f"{named}: {own.source or 'no source'}; the rest: {base.source or 'no source'}",
+        base.measured_on,
+        assumed=True,
+        inherited_from=base.inherited_from,
+    )
+
+
+def _param(origin: str, label: str, key: str, value: object) -> float:
+    low, high = _FREE_RANGE
+    unit = "(dimensionless)"
+    if key.endswith("_s"):
+        (low, high), unit = _SECONDS_RANGE, "s"
+    elif key in ("mem", "compute") or key.endswith(("_frac", "_eff")):
+        (low, high), unit = _FRACTION_RANGE, "of peak"
+    spec = Number(key, label, key, low, high, unit)
+    number = float(check_number(origin, f"{label}.{key}", value, spec))
+    if unit == "of peak" and number == 0.0:
+        raise ProfileError(f"{origin}: {label}.{key} = 0 must be above 0 (a fraction of peak)")
+    return number
+
+
+def document(profile: HardwareProfile) -> dict[str, Any]:
+    """The nested tables of a file that describes `profile` (inherited tables written out)."""
+    doc: dict[str, Any] = {"device": {"name": profile.name, "title": profile.title}}
+    if profile.aliases:
+        doc["device"]["aliases"] = list(profile.aliases)
+    for key in ("vendor", "arch", "kind", "mem_note"):
+        if getattr(profile, key):
+            doc["device"][key] = getattr(profile, key)
+    for number in NUMBERS:
+        value = getattr(profile, number.field)
+        if value is None or (number.table == "link" and profile.link_kind == "none"):
+            continue
+        doc.setdefault(number.table, {})[number.key] = value
+    doc["peak"]["flops"] = dict(profile.flops)
+    if profile.link_kind != "none":
+        doc["link"]["kind"] = profile.link_kind
+    doc["sources"] = {**profile.sources, "assumed": sorted(profile.assumed)}
+    if profile.kernels:
+        doc["kernels"] = {name: _kernel_document(t) for name, t in profile.kernels.items()}
+    return doc
+
+
+def _kernel_document(table: KernelTable) -> dict[str, Any]:
+    doc: dict[str, Any] = dict(table.params)
+    doc["source"] = table.source
+    if table.measured_on is not None:
+        doc["measured_on"] = table.measured_on
+    doc["assumed"] = table.assumed
+    if table.inherited_from is not None:
+        doc["inherited_from"] = table.inherited_from
+    return doc
