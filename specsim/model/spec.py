@@ -124,7 +124,12 @@ FeedForward = DenseMLP | MoE
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """`count` layers of one shape. norm_weights: all norm (and scalar) weights of one layer."""
+    """`count` layers of one shape.
+
+    norm_weights: norm (and scalar) weights that belong to the layer itself. What a mixer or a
+    feed-forward part owns (q/k norms, latent norms, sinks, convolutions, biases, router) follows
+    from its fields and is counted there, see `specsim.model.counts`.
+    """
 
     count: int
     mixer: Mixer | None
@@ -136,12 +141,14 @@ class LayerGroup:
 class Drafter:
     """A small network that proposes tokens for a target, or the target's own MTP head.
 
-    kind: 'mtp' | 'eagle' | 'eagle3' | 'medusa' | 'dflash' | 'dspark' | 'gemma-assistant' | 'model'
-    hidden, layers, ...: its own shapes. `fc_in`/`fc_out`: the projection that joins the
-    target's hidden state and the token embedding (0: none).
+    kind: 'mtp' | 'eagle' | 'eagle3' | 'p-eagle' | 'medusa' | 'dflash' | 'dspark'
+        | 'gemma-assistant' | 'model'
+    hidden, layers, ...: its own shapes; `layers` is what ONE pass runs. `fc_in`/`fc_out`: the
+    projection that joins the target's hidden state and the token embedding (0: none).
     draft_vocab: rows of the head it multiplies (EAGLE-3: 32000); own_head/own_embed: whether
-    these weights are its own or the target's.
-    n_predict: number of physical MTP layers; block_size: tokens of one block drafter pass.
+    these weights are its own or the target's; tied_embeddings: one matrix serves as both.
+    n_predict: physical copies of `layers` and fc (MTP modules), one per draft position;
+    block_size: tokens of one block drafter pass.
     """
 
     name: str
@@ -161,6 +168,11 @@ class Drafter:
     fc_weight: WeightFormat = BF16
     n_heads_medusa: int = 0  # medusa: number of parallel heads
     extra_matrices: tuple[tuple[int, int], ...] = ()  # further (in, out) linears, once per pass
+    tied_embeddings: bool = False  # own_head and own_embed are one matrix
+    lookup_weights: int = 0  # further tables of which a pass reads single rows
+    target: str = ""  # model it was trained for ('' = any)
+    source: str = ""
+    notes: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
