@@ -1,9 +1,10 @@
 """The TOML layout of a hardware profile: which keys there are, and what is a sane value.
 
-`profile_from_document` turns the nested tables of one file into a `HardwareProfile`,
-`document` goes back. Every number is checked against a range wide enough for any device of
-the next years and narrow enough to catch a unit slip (TFLOP/s written into a FLOP/s field);
-unknown keys are refused with near matches. hw_profiles/SCHEMA.md explains the fields.
+`profile_from_document` turns the nested tables of one file into a `HardwareProfile`
+(`specsim.hardware.toml_file` reads and writes them). Every number is checked against a range
+wide enough for any device of the next years and narrow enough to catch a unit slip (TFLOP/s
+written into a FLOP/s field); unknown keys are refused with near matches. hw_profiles/SCHEMA.md
+explains the fields.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ ARCHS = (
 )  # fmt: skip
 KINDS = ("gpu", "cpu")
 
-MAX_TEXT = 2_000  # characters of one string; sources are sentences, not documents
+MAX_TEXT = 2_000  # characters of a name, title or note; sources may be longer
 MAX_ALIASES = 64
 MAX_KERNEL_TABLES = 500
 MAX_KERNEL_PARAMS = 200
@@ -142,11 +143,18 @@ def _short(value: object) -> str:
 def _text(origin: str, label: str, value: object) -> str:
     if not isinstance(value, str):
         raise ProfileError(f"{origin}: {label} = {_short(value)} must be a string")
-    if len(value) > MAX_TEXT:
-        raise ProfileError(
-            f"{origin}: {label} has {len(value)} characters; at most {MAX_TEXT} are taken"
-        )
     return value
+
+
+def _line(origin: str, label: str, value: object) -> str:
+    """A string that fits one line of a table or message: short and printable."""
+    text = _text(origin, label, value)
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise ProfileError(
+            f"{origin}: {label} = {_short(text)} must be one line of at most {MAX_TEXT} "
+            "printable characters"
+        )
+    return text
 
 
 def _choice(origin: str, label: str, value: str, known: tuple[str, ...]) -> str:
@@ -187,7 +195,7 @@ def profile_from_document(
         for key in texts:
             if key in tables[label]:
                 target = "link_kind" if label == "link" else key
-                values[target] = _text(origin, f"{label}.{key}", tables[label][key])
+                values[target] = _line(origin, f"{label}.{key}", tables[label][key])
         for number in numbers:
             if number.key in tables[label]:
                 raw = tables[label][number.key]
@@ -229,8 +237,10 @@ def _check_names(values: dict[str, Any], name: str, origin: str) -> None:
 
 def _aliases(origin: str, raw: object) -> tuple[str, ...]:
     if not isinstance(raw, list) or len(raw) > MAX_ALIASES:
-        raise ProfileError(f"{origin}: device.aliases must be a list of at most {MAX_ALIASES} names")
-    return tuple(_text(origin, "device.aliases", item) for item in raw)
+        raise ProfileError(
+            f"{origin}: device.aliases must be a list of at most {MAX_ALIASES} names"
+        )
+    return tuple(_line(origin, "device.aliases", item) for item in raw)
 
 
 def _flops(origin: str, raw: object) -> dict[str, float]:
@@ -243,7 +253,8 @@ def _flops(origin: str, raw: object) -> dict[str, float]:
     refuse_unknown(f"{origin}: [peak.flops]", table, DTYPE_BYTES)
     if not any(wide in table for wide in ("bf16", "fp16", "fp32")):
         raise ProfileError(
-            f"{origin}: [peak.flops] needs one of bf16, fp16, fp32; lower precisions fall back on it"
+            f"{origin}: [peak.flops] needs one of bf16, fp16, fp32, on which lower precisions "
+            "fall back"
         )
     return {d: float(check_number(origin, f"flops.{d}", v, FLOPS)) for d, v in table.items()}
 
@@ -299,7 +310,7 @@ def _kernels(
     if len(own) > MAX_KERNEL_TABLES:
         raise ProfileError(f"{origin}: {len(own)} kernel tables; at most {MAX_KERNEL_TABLES}")
     for name, raw in own.items():
-        label = f'kernels."{_text(origin, "kernels", name)}"'
+        label = f'kernels."{_line(origin, "kernel table name", name)}"'
         tables[name] = _kernel(origin, label, name, _table(origin, label, raw), tables.get(name))
     return tables
 
@@ -366,36 +377,3 @@ def _param(origin: str, label: str, key: str, value: object) -> float:
     if unit == "of peak" and number == 0.0:
         raise ProfileError(f"{origin}: {label}.{key} = 0 must be above 0 (a fraction of peak)")
     return number
-
-
-def document(profile: HardwareProfile) -> dict[str, Any]:
-    """The nested tables of a file that describes `profile` (inherited tables written out)."""
-    doc: dict[str, Any] = {"device": {"name": profile.name, "title": profile.title}}
-    if profile.aliases:
-        doc["device"]["aliases"] = list(profile.aliases)
-    for key in ("vendor", "arch", "kind", "mem_note"):
-        if getattr(profile, key):
-            doc["device"][key] = getattr(profile, key)
-    for number in NUMBERS:
-        value = getattr(profile, number.field)
-        if value is None or (number.table == "link" and profile.link_kind == "none"):
-            continue
-        doc.setdefault(number.table, {})[number.key] = value
-    doc["peak"]["flops"] = dict(profile.flops)
-    if profile.link_kind != "none":
-        doc["link"]["kind"] = profile.link_kind
-    doc["sources"] = {**profile.sources, "assumed": sorted(profile.assumed)}
-    if profile.kernels:
-        doc["kernels"] = {name: _kernel_document(t) for name, t in profile.kernels.items()}
-    return doc
-
-
-def _kernel_document(table: KernelTable) -> dict[str, Any]:
-    doc: dict[str, Any] = dict(table.params)
-    doc["source"] = table.source
-    if table.measured_on is not None:
-        doc["measured_on"] = table.measured_on
-    doc["assumed"] = table.assumed
-    if table.inherited_from is not None:
-        doc["inherited_from"] = table.inherited_from
-    return doc

@@ -1,0 +1,189 @@
+"""Profiles as TOML files: reading with limits, and writing an ordinary profile back.
+
+The standard library reads TOML but does not write it, so the writer here covers exactly what a
+profile holds: strings, numbers, flags, lists of strings, and tables one or two deep. Numbers are
+written with as few digits as give the same float back.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, ProfileError
+from specsim.hardware.profile import HardwareProfile, KernelTable
+from specsim.hardware.schema import NUMBERS, profile_from_document, refuse_unknown
+
+MAX_FILE_BYTES = 1_000_000
+OVERRIDE_SOURCE = "set by the caller, not measured or looked up"
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The parsed tables of a TOML file; FormatError when it is too big or not TOML."""
+    return parse_document(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a profile file, at most MAX_FILE_BYTES long."""
+    try:
+        if not path.is_file():
+            raise FormatError(f"{path}: not a file; give the path of a profile written in TOML")
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise FormatError(
+            f"{path}: larger than {MAX_FILE_BYTES} bytes, which no hardware profile is; "
+            "check the path"
+        )
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise FormatError(
+            f"{path}: line {line} is not UTF-8 text; save the file as UTF-8"
+        ) from None
+
+
+def parse_document(text: str, origin: str) -> dict[str, Any]:
+    """Tables of TOML text; FormatError naming the line when it is broken."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason = " ".join(str(error).split())
+    except (ValueError, RecursionError, OverflowError) as error:
+        # tomllib lets these through for absurd integers, dates and nesting.
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+    raise FormatError(f"{origin}: not valid TOML: {reason}")
+
+
+def to_document(profile: HardwareProfile) -> dict[str, Any]:
+    """The nested tables of a file that describes `profile` (inherited tables written out)."""
+    doc: dict[str, Any] = {"device": {"name": profile.name, "title": profile.title}}
+    if profile.aliases:
+        doc["device"]["aliases"] = list(profile.aliases)
+    for key in ("vendor", "arch", "kind", "mem_note"):
+        if getattr(profile, key):
+            doc["device"][key] = getattr(profile, key)
+    for number in NUMBERS:
+        value = getattr(profile, number.field)
+        if value is None or (value == 0 and number.table == "link"):
+            continue
+        doc.setdefault(number.table, {})[number.key] = value
+    doc["peak"]["flops"] = dict(profile.flops)
+    if profile.link_kind != "none":
+        doc["link"]["kind"] = profile.link_kind
+    doc["sources"] = {**profile.sources, "assumed": sorted(profile.assumed)}
+    if profile.kernels:
+        doc["kernels"] = {name: _kernel_document(t) for name, t in profile.kernels.items()}
+    return doc
+
+
+def _kernel_document(table: KernelTable) -> dict[str, Any]:
+    doc: dict[str, Any] = {**table.params, "source": table.source}
+    if table.measured_on is not None:
+        doc["measured_on"] = table.measured_on
+    doc["assumed"] = table.assumed
+    if table.inherited_from is not None:
+        doc["inherited_from"] = table.inherited_from
+    return doc
+
+
+def to_toml(profile: HardwareProfile) -> str:
+    """The profile as the text of a TOML file that reads back to an equal profile.
+
+    Inherited kernel tables are written out in full with their inherited_from mark, so the file
+    stands alone.
+    """
+    lines = ["# Units: bytes, bytes/s, FLOP/s (dense, multiply-add = 2), seconds, W."]
+    for label, table in to_document(profile).items():
+        _write_table(lines, [label], table)
+    return "\n".join(lines) + "\n"
+
+
+def _write_table(lines: list[str], path: list[str], table: Mapping[str, Any]) -> None:
+    scalars = {k: v for k, v in table.items() if not isinstance(v, dict)}
+    if scalars:
+        lines += ["", f"[{'.'.join(map(_key, path))}]"]
+        lines += [f"{_key(k)} = {_value(v)}" for k, v in scalars.items()]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            _write_table(lines, [*path, key], value)
+
+
+def _key(key: str) -> str:
+    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if bare else _string(key)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, float):
+        short = f"{value:.6g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+def _string(text: str) -> str:
+    # JSON's escapes are TOML's, except that TOML also wants DEL escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def with_overrides(profile: HardwareProfile, **changes: Any) -> HardwareProfile:
+    """A copy with some values changed, checked like a file's.
+
+    Keys are field names (`mem_bytes_per_s=3e12`), a dtype's peak (`**{"flops.bf16": 8e14}`), a
+    kernel parameter (`**{"kernels.gemm.bf16.mem": 0.9}`), or `kernels={name: KernelTable}` to
+    replace whole tables. A changed number loses its source and counts as assumed, unless
+    `sources` or `assumed` are given too. Raises ProfileError for unknown names and bad values.
+    """
+    names = [f.name for f in fields(HardwareProfile) if f.name != "origin"]
+    dotted = {k: v for k, v in changes.items() if k.startswith(("flops.", "kernels."))}
+    plain = {k: v for k, v in changes.items() if k not in dotted}
+    refuse_unknown(f"overrides of {profile.name}", plain, names)
+    for key in ("flops", "sources", "kernels"):
+        if key in plain:
+            plain[key] = {**getattr(profile, key), **plain[key]}
+    draft = replace(profile, **plain)
+    flops, kernels = dict(draft.flops), dict(draft.kernels)
+    for key, value in dotted.items():
+        group, _, rest = key.partition(".")
+        if group == "flops":
+            flops[rest] = value
+            continue
+        table_name, _, param = rest.rpartition(".")
+        table = draft.kernel(table_name)
+        table[param]  # an override changes a parameter, it cannot invent one
+        kernels[table_name] = replace(
+            kernels[table_name],
+            params={**kernels[table_name].params, param: value},
+            source=f"{param}: {OVERRIDE_SOURCE}; the rest: {table.source}",
+            assumed=True,
+        )
+    draft = replace(draft, flops=flops, kernels=kernels)
+    # A number set by hand no longer has the source of the value it replaced.
+    touched = {k for k in changes if k not in ("flops", "kernels")}
+    touched |= {f"flops.{d}" for d in changes.get("flops", ())}
+    given = changes.get("sources", {})
+    numeric = {n.field for n in NUMBERS} | {f"flops.{d}" for d in flops}
+    sources = {
+        k: OVERRIDE_SOURCE if k in touched and k not in given else v
+        for k, v in draft.sources.items()
+    }
+    assumed = set(draft.assumed)
+    if "assumed" not in changes:
+        assumed |= {k for k in touched & numeric if k not in given}
+    draft = replace(draft, sources=sources, assumed=frozenset(assumed))
+    try:
+        doc = to_document(draft)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ProfileError(f"overrides of {profile.name}: wrong type of value ({error})") from None
+    return profile_from_document(doc, draft.name, f"overrides of {profile.name}")
