@@ -1,0 +1,386 @@
+"""Acceptance of drafted tokens as one object, whatever form it was given in.
+
+The state is vLLM's: the unconditional probability of each position, P_i = P(at least i drafts are
+accepted), given that the step carries a draft at all. P never increases, the mean number of tokens
+of a drafting step is AL(k) = 1 + P_1 + ... + P_k (bonus token counted), the conditional rate of
+position i is P_i / P_{i-1} with P_0 = 1.
+
+n-gram and suffix drafters propose in only some steps. vLLM counts only those, so its AL is not
+tokens per step; `draft_probability` is the share of steps that carry a draft and
+`tokens_per_step(k) = q AL(k) + (1 - q)`.
+
+Where only a mean is known a shape is needed. Measured curves fall a little with depth: over the
+curves of `catalog/acceptance.csv` (each set weighted equally), conditional rates that fall by 3 %
+per position predict AL at the shorter drafts from AL at the longest within 2.8 % (mean absolute
+error) and AL at longer drafts from one shorter one within 4.8 %; a flat conditional rate gives
+3.5 % and 6.4 %. `CONDITIONAL_DECLINE` is that one constant, used for a mean, for gaps of a curve
+and beyond the last measured position; `from_rate` alone is independent of position by definition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specsim.errors import UsageError
+from specsim.speculation.tokens import (
+    check_draft_length,
+    check_mean_length,
+    check_probability,
+)
+
+CONDITIONAL_DECLINE = 0.97
+# Neighbours may be out of order by what two roundings to 0.01 can do.
+CURVE_ROUNDING = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Unconditional acceptance P_1..P_m of drafted tokens, with where it comes from.
+
+    unconditional       P_1..P_m, shares in [0, 1], non-increasing
+    source              where the numbers come from, in words; printed with every result
+    kind                how they were given: unconditional, conditional, rate, mean_length,
+                        mean_rate, curve, rounds, synthetic, catalogue, easiness
+    draft_probability   share of steps that carry a draft (1 for model drafters)
+    measured_positions  positions the source covers; those behind are extrapolated
+    decline             factor on the conditional rate per position beyond the last one
+    """
+
+    unconditional: tuple[float, ...]
+    source: str = "given"
+    kind: str = "unconditional"
+    draft_probability: float = 1.0
+    measured_positions: int = 0
+    decline: float = CONDITIONAL_DECLINE
+
+    def __post_init__(self) -> None:
+        rates = _check_rates(self.unconditional, "acceptance")
+        for i in range(1, len(rates)):
+            if rates[i] > rates[i - 1]:
+                raise UsageError(
+                    f"acceptance at position {i + 1} is {rates[i]:g}, above {rates[i - 1]:g} at "
+                    f"position {i}, but the probability that at least i drafts are accepted "
+                    "cannot rise; if these are conditional rates give them as such"
+                )
+        object.__setattr__(self, "unconditional", rates)
+        check_probability(self.draft_probability, "draft probability")
+        check_probability(self.decline, "decline")
+        if self.measured_positions == 0:
+            object.__setattr__(self, "measured_positions", len(rates))
+
+    # --- constructors -------------------------------------------------------------------------
+
+    @classmethod
+    def from_unconditional(
+        cls,
+        rates: Sequence[float],
+        *,
+        k: int | None = None,
+        source: str = "given",
+        draft_probability: float = 1.0,
+    ) -> Acceptance:
+        """From vLLM's per-position acceptance rates, P(at least i accepted). If k is given, the
+        number of rates must equal it."""
+        _check_count(rates, k)
+        return cls(tuple(rates), source, "unconditional", draft_probability)
+
+    @classmethod
+    def from_conditional(
+        cls,
+        rates: Sequence[float],
+        *,
+        k: int | None = None,
+        source: str = "given",
+        draft_probability: float = 1.0,
+    ) -> Acceptance:
+        """From P(position i accepted | all before it accepted)."""
+        _check_count(rates, k)
+        product, unconditional = 1.0, []
+        for rate in _check_rates(rates, "conditional acceptance"):
+            product *= rate
+            unconditional.append(product)
+        return cls(tuple(unconditional), source, "conditional", draft_probability)
+
+    @classmethod
+    def from_rate(cls, alpha: float, k: int = 1, *, source: str = "given") -> Acceptance:
+        """Every position accepted with the same conditional rate alpha: P_i = alpha^i."""
+        alpha = check_probability(alpha, "acceptance rate")
+        check_draft_length(k)
+        rates = tuple(alpha**i for i in range(1, k + 1))
+        return cls(rates, source, "rate", measured_positions=k, decline=1.0)
+
+    @classmethod
+    def from_mean_length(cls, acceptance_length: float, k: int, *, source: str = "") -> Acceptance:
+        """From the mean tokens per verify step at k drafts, bonus counted, within [1, k + 1].
+
+        The shape is `CONDITIONAL_DECLINE`: conditional rates a, 0.97 a, 0.97^2 a, ... (at most 1),
+        with a solved so that AL(k) equals the number given.
+        """
+        value = check_mean_length(acceptance_length, k)
+        rates = _shaped(value - 1.0, k, 1.0)
+        return cls(rates, source or f"acceptance length {value:g} at k={k}", "mean_length")
+
+    @classmethod
+    def from_mean_rate(cls, rate: float, k: int, *, source: str = "") -> Acceptance:
+        """From accepted / proposed draft tokens at k drafts ("73 % acceptance at k=3"):
+        AL = 1 + k rate, then the shape of `from_mean_length`."""
+        rate = check_probability(rate, "mean acceptance rate")
+        check_draft_length(k)
+        rates = _shaped(k * rate, k, 1.0)
+        return cls(rates, source or f"mean acceptance rate {rate:g} at k={k}", "mean_rate")
+
+    @classmethod
+    def from_curve(
+        cls,
+        lengths: Mapping[int, float],
+        *,
+        source: str = "given",
+        tolerance: float = CURVE_ROUNDING,
+        draft_probability: float = 1.0,
+    ) -> Acceptance:
+        """From acceptance lengths at several k: {k: AL(k)}, P_k = AL(k) - AL(k-1).
+
+        Gaps are filled with the declining shape so that each AL given is met. Rounding, and the
+        noise of separate runs, can make the gains rise; such neighbours are fitted as one stretch,
+        which keeps AL at the largest k. A change of more than `tolerance` tokens in any AL(k) is
+        refused.
+        """
+        if not lengths:
+            raise UsageError("the acceptance curve is empty; give at least one k with its length")
+        previous_k, previous_length = 0, 1.0
+        stretches: list[tuple[float, int]] = []  # (tokens gained, positions) from one k to the next
+        for k, length in sorted(lengths.items()):
+            value = check_mean_length(length, k)
+            stretches.append((value - previous_length, k - previous_k))
+            previous_k, previous_length = k, value
+        rates = _fit_stretches(stretches)
+        total = 1.0
+        for position, rate in enumerate(rates, start=1):
+            total += rate
+            if position in lengths and abs(total - lengths[position]) > tolerance + 1e-9:
+                raise UsageError(
+                    f"acceptance length {lengths[position]:g} at k={position} does not fit its "
+                    "neighbours: gains from one k to the next cannot rise or be negative; correct "
+                    "it, leave it out, or raise the tolerance for curves from separate runs"
+                )
+        return cls(tuple(rates), source, "curve", draft_probability)
+
+    @classmethod
+    def from_rounds(
+        cls,
+        accepted: Sequence[int],
+        *,
+        proposed: Sequence[int] | None = None,
+        k: int | None = None,
+        source: str = "recorded rounds",
+    ) -> Acceptance:
+        """From the accepted drafts of each recorded round, pooled as vLLM's counters do.
+
+        `proposed`, if given, is the draft length of each round; rounds with none lower
+        `draft_probability` and are left out of P, shorter drafts stay in (as in vLLM). k defaults
+        to the longest draft seen.
+        """
+        if not accepted:
+            raise UsageError("there are no recorded rounds; give at least one accepted length")
+        if proposed is not None and len(proposed) != len(accepted):
+            raise UsageError(
+                f"{len(accepted)} accepted lengths but {len(proposed)} proposed lengths; "
+                "give one of each per round"
+            )
+        longest = max(accepted) if proposed is None else max(proposed)
+        k = check_draft_length(max(1, longest) if k is None else k)
+        for i, count in enumerate(accepted):
+            limit = k if proposed is None else min(k, proposed[i])
+            if isinstance(count, bool) or count != int(count) or not 0 <= count <= limit:
+                raise UsageError(
+                    f"accepted length {count} in round {i} must be a whole number from 0 to the "
+                    f"{limit} drafts of that round; the bonus token is not counted here"
+                )
+        drafted = len(accepted) if proposed is None else sum(1 for n in proposed if n > 0)
+        if drafted == 0:
+            return cls((0.0,) * k, source, "rounds", 0.0)
+        rates = tuple(sum(1 for a in accepted if a >= i) / drafted for i in range(1, k + 1))
+        return cls(rates, source, "rounds", drafted / len(accepted))
+
+    @classmethod
+    def synthetic_min_variance(cls, acceptance_length: float, k: int) -> Acceptance:
+        """vLLM's synthetic schedule for a mean length: whole positions always accepted, one with
+        the remainder, none behind (`rejection_sample_method: synthetic`)."""
+        drafts = check_mean_length(acceptance_length, k) - 1.0
+        whole = int(drafts)
+        rates = [1.0] * whole + ([drafts - whole] if whole < k else [])
+        rates += [0.0] * (k - len(rates))
+        source = f"synthetic acceptance length {acceptance_length:g} at k={k}"
+        return cls(tuple(rates), source, "synthetic")
+
+    # --- views --------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> int:
+        """Positions held, measured and extrapolated."""
+        return len(self.unconditional)
+
+    @property
+    def extrapolated(self) -> bool:
+        """True if positions lie behind the last one the source covers."""
+        return self.positions > self.measured_positions
+
+    def probabilities(self, k: int | None = None) -> tuple[float, ...]:
+        """P_1..P_k; beyond the positions held, each conditional rate is `decline` times the one
+        before, starting from the last one held."""
+        have = self.unconditional
+        if k is None:
+            return have
+        check_draft_length(k, minimum=0)
+        if k <= len(have):
+            return have[:k]
+        rate, value = self.conditional()[-1], have[-1]
+        rates = list(have)
+        while len(rates) < k:
+            rate *= self.decline
+            value *= rate
+            rates.append(value)
+        return tuple(rates)
+
+    def at(self, k: int) -> Acceptance:
+        """The same acceptance at exactly k positions; `extrapolated` and the source tell if some
+        are beyond what was measured."""
+        check_draft_length(k)
+        if k == self.positions:
+            return self
+        measured = min(self.measured_positions, k)
+        source = self.source
+        if k > self.measured_positions and not self.extrapolated:
+            source += (
+                f"; positions {self.measured_positions + 1}..{k} extrapolated "
+                f"(conditional rate x {self.decline:g} per position)"
+            )
+        return replace(
+            self,
+            unconditional=self.probabilities(k),
+            measured_positions=measured,
+            source=source,
+        )
+
+    def with_source(self, source: str, *, kind: str | None = None) -> Acceptance:
+        """The same numbers with another source text (and kind)."""
+        return replace(self, source=source, kind=self.kind if kind is None else kind)
+
+    def conditional(self) -> tuple[float, ...]:
+        """P(position i accepted | all before it accepted); 0 where nothing gets that far."""
+        previous, rates = 1.0, []
+        for value in self.unconditional:
+            rates.append(value / previous if previous > 0.0 else 0.0)
+            previous = value
+        return tuple(rates)
+
+    def expected_tokens(self, k: int | None = None) -> float:
+        """AL(k): mean tokens of a step that carries k drafts, bonus counted, in [1, k + 1]."""
+        return 1.0 + math.fsum(self.probabilities(k))
+
+    def tokens_per_step(self, k: int | None = None) -> float:
+        """Mean tokens over all steps: a step without a draft yields one."""
+        return 1.0 + self.draft_probability * math.fsum(self.probabilities(k))
+
+    def rate(self, k: int | None = None) -> float:
+        """Accepted over proposed draft tokens at k drafts per drafting step."""
+        rates = self.probabilities(k)
+        if not rates:
+            raise UsageError("k is 0, but a share of accepted drafts needs at least 1 draft")
+        return math.fsum(rates) / len(rates)
+
+    def pmf(self, k: int | None = None) -> tuple[float, ...]:
+        """P(exactly a drafts accepted), a = 0..k, in a step that carries k drafts."""
+        rates = (1.0, *self.probabilities(k), 0.0)
+        return tuple(rates[i] - rates[i + 1] for i in range(len(rates) - 1))
+
+    def variance(self, k: int | None = None) -> float:
+        """Variance of the tokens of a drafting step (of all steps pooled, requests unequal or
+        not): sum (2i - 1) P_i - (sum P_i)^2."""
+        rates = self.probabilities(k)
+        mean = math.fsum(rates)
+        second = math.fsum((2 * i - 1) * rate for i, rate in enumerate(rates, start=1))
+        return max(0.0, second - mean * mean)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain types for JSON."""
+        return {
+            "kind": self.kind,
+            "source": self.source,
+            "unconditional": list(self.unconditional),
+            "conditional": list(self.conditional()),
+            "acceptance_length": self.expected_tokens(),
+            "draft_probability": self.draft_probability,
+            "measured_positions": self.measured_positions,
+            "extrapolated": self.extrapolated,
+        }
+
+
+def _check_rates(rates: Sequence[float], name: str) -> tuple[float, ...]:
+    if isinstance(rates, str) or not isinstance(rates, Sequence):
+        raise UsageError(f"{name} is {rates!r}, but it must be a list of numbers from 0 to 1")
+    if not rates:
+        raise UsageError(f"{name} is empty; give one rate per draft position")
+    return tuple(check_probability(r, f"{name} at position {i}") for i, r in enumerate(rates, 1))
+
+
+def _check_count(rates: Sequence[float], k: int | None) -> None:
+    if k is not None and len(rates) != check_draft_length(k):
+        raise UsageError(
+            f"{len(rates)} acceptance rates for k = {k} draft tokens; give exactly one per position"
+        )
+
+
+def _bisect(function: Callable[[float], float], target: float, high: float) -> float:
+    """x in [0, high] with function(x) = target, for a rising function, to the last bit."""
+    low = 0.0
+    while True:
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            return high
+        if function(middle) < target:
+            low = middle
+        else:
+            high = middle
+
+
+def _shaped(total: float, count: int, before: float) -> tuple[float, ...]:
+    """`count` further positions after one with probability `before` that add up to `total`, with
+    conditional rates falling by CONDITIONAL_DECLINE per position (capped at 1)."""
+    if total <= 0.0 or before <= 0.0:
+        return (0.0,) * count
+    if total >= count * before:
+        return (before,) * count
+
+    def positions(first: float) -> list[float]:
+        rates, value = [], before
+        for i in range(count):
+            value *= min(1.0, first * CONDITIONAL_DECLINE**i)
+            rates.append(value)
+        return rates
+
+    first = _bisect(
+        lambda x: math.fsum(positions(x)), total, CONDITIONAL_DECLINE ** -(count - 1)
+    )
+    return tuple(positions(first))
+
+
+def _fit_stretches(stretches: list[tuple[float, int]]) -> list[float]:
+    """Non-increasing rates with the gain asked for over each stretch of positions.
+
+    A stretch that gains more than its predecessor's last rate allows, or less than nothing, is
+    joined with its predecessor and the two are fitted as one, so the total never changes.
+    """
+    fitted: list[tuple[float, int, tuple[float, ...]]] = []
+    for gain, count in stretches:
+        while fitted:
+            before = fitted[-1][2][-1]
+            if -1e-12 <= gain <= count * before + 1e-12:
+                break
+            gain_before, count_before, _ = fitted.pop()
+            gain, count = gain + gain_before, count + count_before
+        before = fitted[-1][2][-1] if fitted else 1.0
+        fitted.append((gain, count, _shaped(gain, count, before)))
+    return [rate for _, _, rates in fitted for rate in rates]
