@@ -7,13 +7,14 @@ and values are written once. Rotary embedding, norms and the residual are elemen
 FLOP per query over c keys: 2 c H (d_k + d_v) (scores and weighted values).
 """
 
-from specsim.model.spec import Attention, LatentAttention
+from specsim.model.spec import BF16, Attention, LatentAttention, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.work import Parallel, Work, attention_share, shard
 from specsim.units import DTYPE_BYTES
 
 INDEX_KEY_BYTES = 1.0 + 4.0 / 128  # DSA index keys: fp8 with one fp32 scale per 128 values
+INDEX_FORMAT = WeightFormat("fp8", 1.0, "fp8")
 
 
 def _causal_keys(cached: float, new: float) -> float:
@@ -124,19 +125,10 @@ def latent_attention_ops(
         attended = min(w.ctx, float(a.index_topk))
     if w.seqs > 0:
         m = w.seqs * w.q_len
-        # Absorbed: q_nope W_uk and attn W_uv are per-head products with small weights.
+        # Absorbed: q_nope W_uk and attn W_uv are per-head products; FLOPs and weight bytes
+        # equal those of one product of width heads * width.
         for name, width in (("absorb_k", nope), ("absorb_v", vd)):
-            ops.append(
-                OpCost(
-                    f"{prefix}.{name}",
-                    "bmm",
-                    flops=2.0 * m * heads * width * kl,
-                    weight_bytes=heads * width * kl * 2.0,
-                    act_bytes=ACT_BYTES * m * heads * (width + kl),
-                    count=count,
-                    dims={"m": m, "heads": heads, "n": width, "k": kl},
-                )
-            )
+            ops.append(gemm(f"{prefix}.{name}", m, heads * width, kl, BF16, count))
         keys = _causal_keys(attended, w.q_len)
         ops.append(
             OpCost(
@@ -155,8 +147,8 @@ def latent_attention_ops(
                     "head_dim": latent,
                     "ctx": attended,
                     "mla": 1,
-                    "kv_rank": kl,
-                    "rope": rope,
+                    "kv_lora_rank": kl,
+                    "rope_dim": rope,
                 },
             )
         )
@@ -181,6 +173,8 @@ def latent_attention_ops(
                     "heads": heads,
                     "kv_heads": heads,
                     "head_dim": nope + rope,
+                    "qk_head_dim": nope + rope,
+                    "v_head_dim": vd,
                     "window": 0,
                     "mla": 1,
                 },
@@ -200,20 +194,18 @@ def _indexer_ops(
         gemm(f"{prefix}.index_k", w.rows, a.index_head_dim + a.index_heads, hidden, a.weight,
              count),
     ]
-    queries = w.seqs * w.q_len
-    flops = 2.0 * queries * w.ctx * width
-    key_bytes = w.seqs * w.ctx * a.index_head_dim * INDEX_KEY_BYTES
-    for new, cached in w.prefill:
-        flops += 2.0 * new * _causal_keys(cached, new) * width
-        key_bytes += (cached + new) * a.index_head_dim * INDEX_KEY_BYTES
-    ops.append(
-        OpCost(
-            f"{prefix}.index_scores",
-            "stream",
-            flops=flops,
-            kv_bytes=key_bytes,
-            count=count,
-            fmt="fp8",
+    if w.seqs > 0:
+        # Scoring the cached keys streams them once per sequence; the products hide behind it.
+        ops.append(
+            OpCost(
+                f"{prefix}.index_scores",
+                "elementwise",
+                flops=2.0 * w.seqs * w.q_len * w.ctx * width,
+                kv_bytes=w.seqs * w.ctx * a.index_head_dim * INDEX_KEY_BYTES,
+                count=count,
+            )
         )
-    )
+    for new, cached in w.prefill:
+        keys = _causal_keys(cached, new)
+        ops.append(gemm(f"{prefix}.index_prefill", new, keys, width, INDEX_FORMAT, count))
     return ops

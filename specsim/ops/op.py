@@ -14,15 +14,16 @@ class OpCost:
     """kind and the dims it carries (numbers per GPU, after sharding):
 
     'gemm'         m, n, k: rows, output width, input width; fmt = weight format
-    'bmm'          m, heads, n, k: per-head products of m rows (MLA absorption)
     'attn_decode'  seqs, q_len, heads, kv_heads, head_dim, window, ctx: mean cached tokens read
-                   per sequence with any window applied; fmt = KV dtype; mla 1 with kv_rank, rope
-    'attn_prefill' new, cached, heads, kv_heads, head_dim, window; fmt = KV dtype; mla 1
+                   per sequence with any window applied; fmt = KV dtype; mla 1 with
+                   kv_lora_rank, rope_dim
+    'attn_prefill' new, cached, heads, kv_heads, head_dim, window; fmt = KV dtype; mla 1 with
+                   qk_head_dim, v_head_dim
     'moe'          tokens, hidden, inter, top_k, experts, gated, local_experts, overlap (0 =
                    independent routing); fmt = expert weight format
     'recurrent'    seqs, q_len, state_elems per sequence; prefill 1 with tokens; gdn 1 with
-                   n_k_heads, n_v_heads, dk, dv or mamba 1 with n_heads, head_dim, d_state, n_groups
-    'stream'       bytes and FLOPs only, at the KV dtype in fmt
+                   n_k_heads, n_v_heads, dk, dv or mamba 1 with n_heads, head_dim, state_size,
+                   n_groups
     'elementwise'  bytes only
     'all_reduce'   act_bytes over gpus
     'sample'       rows, vocab

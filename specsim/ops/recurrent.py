@@ -120,7 +120,7 @@ def mamba2_ops(
         act_width=2 * (inner + conv_width),
         count=count,
         prefix=prefix,
-        dims={"mamba": 1, "n_heads": heads, "head_dim": a.head_dim, "d_state": a.state_size,
+        dims={"mamba": 1, "n_heads": heads, "head_dim": a.head_dim, "state_size": a.state_size,
               "n_groups": groups},
         state_copies=state_copies,
     )

@@ -1,0 +1,3 @@
+"""specsim: what speculative decoding will do for an LLM, on a GPU, under a load."""
+
+__version__ = "0.1.0"

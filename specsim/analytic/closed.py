@@ -1,0 +1,193 @@
+"""Closed loop: `concurrency` clients that send the next request when the last one is answered.
+
+Steady state by fluid balance. With B running sequences every request goes through
+    n = (O - 1) / a + (a - 1) / (2 a)   decode steps
+(O output tokens, a tokens per step; the second term is the surplus of the last step) and its
+prompt through m prefill steps. While one request decodes, the others bring their prompts into
+the same steps: on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step
+(weights read once). An engine that never mixes runs those prompts in steps of their own.
+
+    TPOT = (decode steps and the share of prompt work that falls between them) / (O - 1)
+    TTFT = request overhead + half a step in progress + the steps of its own prompt (+ queue)
+    throughput = B O / (time a request spends running)
+
+Requests beyond the running limit wait outside: by Little's law the wait is the cycle time of the
+excess. Times in seconds, per replica.
+"""
+
+import math
+from dataclasses import dataclass
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import CapacityError, UsageError
+from specsim.latency.shape import PrefillChunk, StepShape
+
+MAX_CONCURRENCY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyState:
+    """running: sequences in the batch. step_s: a pure decode (verify) step at that batch.
+    queue_s: mean wait for admission. output_tok_s: tokens per second of the replica;
+    stream_tok_s: 1 / TPOT. mixed_share: share of steps that hold prompt tokens.
+    prefill_share: share of the running time spent on prompts."""
+
+    concurrency: int
+    running: float
+    ttft_s: float
+    tpot_s: float
+    itl_s: float
+    step_s: float
+    queue_s: float
+    output_tok_s: float
+    stream_tok_s: float
+    request_rate: float
+    mixed_share: float
+    prefill_share: float
+    bound: str
+
+
+def running_limit(system: System, workload: Workload) -> int:
+    """Largest number of sequences that run together: max_num_seqs or memory, whichever is less.
+
+    CapacityError when not even one request of this length fits."""
+    tokens = workload.input_len + workload.output_len
+    fits = system.memory.max_requests(tokens)
+    if fits < 1:
+        plan = system.memory
+        raise CapacityError(
+            f"a request of {tokens} tokens needs {plan.bytes_per_request(tokens) / 1e9:.2f} GB of "
+            f"cache, but {plan.pool_bytes / 1e9:.2f} GB are left beside the weights of "
+            f"{system.spec.name} on {system.profile.name}; use shorter requests, a larger tp or "
+            "an fp8 cache"
+        )
+    return min(system.seqs_limit, fits)
+
+
+def decode_steps(output_len: int, tokens_per_step: float) -> float:
+    """Mean steps that produce the output after its first token (which the prefill gives)."""
+    if output_len <= 1:
+        return 0.0
+    surplus = (tokens_per_step - 1) / (2 * tokens_per_step)
+    return (output_len - 1) / tokens_per_step + surplus
+
+
+def _decode_shape(system: System, seqs: float, context: float) -> StepShape:
+    seqs_int = max(1, round(seqs))
+    setup = system.setup
+    if not system.speculative:
+        return StepShape(seqs_int, 1, seqs_int * context)
+    return StepShape(
+        seqs_int, setup.verify_tokens, seqs_int * context, num_drafts=setup.k
+    )
+
+
+def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyState:
+    """Steady state at a fixed number of clients."""
+    if isinstance(concurrency, bool) or not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise UsageError(
+            f"concurrency is {concurrency!r}; it must be a whole number from 1 to {MAX_CONCURRENCY}"
+        )
+    limit = running_limit(system, workload)
+    running = min(concurrency, limit)
+    state = _running_state(system, workload, running)
+    tpot_s, ttft_s, busy_s, step_s, mixed, prefill_share, bound = state
+    tokens = workload.output_len
+    rate = running / busy_s
+    queue_s = max(0.0, concurrency / rate - busy_s) if concurrency > running else 0.0
+    per_step = system.tokens_per_step
+    return SteadyState(
+        concurrency=concurrency,
+        running=float(running),
+        ttft_s=ttft_s + queue_s,
+        tpot_s=tpot_s,
+        itl_s=tpot_s * per_step,
+        step_s=step_s,
+        queue_s=queue_s,
+        output_tok_s=rate * tokens,
+        stream_tok_s=1.0 / tpot_s if tpot_s > 0 else 0.0,
+        request_rate=rate,
+        mixed_share=mixed,
+        prefill_share=prefill_share,
+        bound=bound,
+    )
+
+
+def _running_state(
+    system: System, workload: Workload, running: int
+) -> tuple[float, float, float, float, float, float, str]:
+    """(tpot_s, ttft_s without queue, seconds a request runs, step_s, mixed share, prefill share,
+    bound) with `running` sequences in the system."""
+    latency = system.latency
+    per_step = system.tokens_per_step
+    steps = decode_steps(workload.output_len, per_step)
+    prompt = workload.computed_input
+    cached = workload.input_len - prompt
+    decode = _decode_shape(system, running, workload.mean_context)
+    plain = latency.step(decode)
+    step_s = plain.total_s
+    request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
+    budget = system.batched_tokens
+    mixed_engine = system.engine.mixed_steps and system.engine.chunked_prefill
+    room = max(1, budget - decode.decode_seqs * decode.decode_q_len) if mixed_engine else budget
+    own_steps = math.ceil(prompt / room)
+    alone = tuple(_chunks(prompt, cached, room))
+    prefill_alone = [latency.seconds(StepShape(prefill=(chunk,))) for chunk in alone]
+    if running == 1 or steps == 0:
+        prefill_s = sum(prefill_alone)
+        busy_s = prefill_s + steps * step_s + request_s
+        tpot_s = steps * step_s / max(1, workload.output_len - 1)
+        share = prefill_s / busy_s
+        return tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound
+    # Prompt work of all the others falls into the steps of one request.
+    extra = [_extra_s(system, decode, chunk, step_s, mixed_engine) for chunk in alone]
+    prompt_extra_s = sum(extra)
+    # During one cycle (own decode and own prefill) each of the other requests prefills once.
+    decode_time = steps * step_s
+    others = running - 1
+    # Prompts per cycle that hit my decode steps; the rest hits my own prefill steps.
+    share_decode = steps / (steps + own_steps)
+    decode_wall = decode_time + others * share_decode * prompt_extra_s
+    own_mixed = step_s * own_steps + prompt_extra_s if mixed_engine else sum(prefill_alone)
+    prefill_wall = own_mixed + others * (1 - share_decode) * prompt_extra_s
+    tpot_s = decode_wall / max(1, workload.output_len - 1)
+    mean_step = decode_wall / steps
+    ttft_s = request_s + 0.5 * mean_step + prefill_wall
+    busy_s = ttft_s + decode_wall
+    mixed_share = min(1.0, others * own_steps / (steps + own_steps))
+    total_prompt = prompt_extra_s * running
+    return (
+        tpot_s,
+        ttft_s,
+        busy_s,
+        step_s,
+        mixed_share,
+        min(1.0, total_prompt / busy_s),
+        plain.bound,
+    )
+
+
+def _chunks(prompt: int, cached: int, room: int) -> list[PrefillChunk]:
+    done, chunks = 0, []
+    while done < prompt:
+        take = min(room, prompt - done)
+        chunks.append(PrefillChunk(take, cached + done, last=done + take == prompt))
+        done += take
+    return chunks
+
+
+def _extra_s(
+    system: System, decode: StepShape, chunk: PrefillChunk, step_s: float, mixed: bool
+) -> float:
+    """What one prompt chunk adds to the time of the sequences that decode meanwhile."""
+    if not mixed:
+        return system.latency.seconds(StepShape(prefill=(chunk,)))
+    both = StepShape(
+        decode.decode_seqs,
+        decode.decode_q_len,
+        decode.decode_context_tokens,
+        (chunk,),
+        decode.num_drafts,
+    )
+    return max(0.0, system.latency.seconds(both) - step_s)

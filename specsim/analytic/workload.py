@@ -1,0 +1,64 @@
+"""What the requests of an analytic prediction look like: lengths in tokens."""
+
+from dataclasses import dataclass
+
+from specsim.errors import UsageError
+
+MAX_TOKENS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Every request has `input_len` prompt tokens and `output_len` output tokens.
+
+    cached_share: share of the prompt found in the prefix cache (not computed again).
+    """
+
+    input_len: int = 1024
+    output_len: int = 256
+    cached_share: float = 0.0
+    name: str = "custom"
+
+    def __post_init__(self) -> None:
+        for field in ("input_len", "output_len"):
+            value = getattr(self, field)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not 1 <= value <= MAX_TOKENS:
+                raise UsageError(
+                    f"{field} is {value!r}; it must be a whole number of tokens from 1 to "
+                    f"{MAX_TOKENS}"
+                )
+        if not 0 <= self.cached_share < 1:
+            raise UsageError(f"cached_share is {self.cached_share!r}; it must be from 0 to below 1")
+
+    @property
+    def computed_input(self) -> int:
+        """Prompt tokens that a prefill computes: at least one, since one must produce a token."""
+        return max(1, round(self.input_len * (1 - self.cached_share)))
+
+    @property
+    def mean_context(self) -> float:
+        """Mean cached tokens of a sequence over its decoding."""
+        return self.input_len + self.output_len / 2
+
+
+# Mean lengths of public data sets and of the MindRouter load; sources in catalog/WORKLOADS.md.
+WORKLOADS: dict[str, Workload] = {
+    "chat": Workload(1024, 460, name="chat"),
+    "short": Workload(128, 128, name="short"),
+    "summarize": Workload(4096, 256, name="summarize"),
+    "code": Workload(2048, 512, name="code"),
+    "reasoning": Workload(512, 4096, name="reasoning"),
+    "rag": Workload(8192, 512, name="rag"),
+    "long-context": Workload(32768, 512, name="long-context"),
+}
+
+
+def find_workload(name: str) -> Workload:
+    found = WORKLOADS.get(name.strip().lower())
+    if found is None:
+        raise UsageError(
+            f"workload {name!r} is not known; use one of {', '.join(WORKLOADS)}, "
+            "or give --input-len and --output-len"
+        )
+    return found

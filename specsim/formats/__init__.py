@@ -1,0 +1,1 @@
+"""Foreign formats, one translator per file."""

@@ -1,0 +1,79 @@
+"""SpecSetup: how a speculative method drafts, in passes and rows. No acceptance here.
+
+What one engine step of each method runs besides the target's verify of k + 1 tokens
+(B decoding sequences; sources: vLLM 0.25.1/0.33.0 and SGLang 0.5.23 code):
+
+mtp, eagle, eagle3   one pass over all B(k+1) verified rows (rejected ones are padding), then
+                     k - 1 passes of B rows; every pass reads the drafter's head
+draft-model          one pass of 2B rows (the last token's hole is filled), then k - 1 of B rows
+dflash, dspark       ONE pass of B(k+1) rows; dspark adds a small sequential head
+medusa               one pass of B rows through all heads
+early-exit           the first layers of the target and its head, k passes of B rows
+ngram, suffix        no network: a lookup per sequence on the host
+"""
+
+from dataclasses import dataclass
+
+from specsim.model.spec import Drafter
+
+METHODS = (
+    "none",
+    "mtp",
+    "draft-model",
+    "eagle",
+    "eagle3",
+    "medusa",
+    "ngram",
+    "suffix",
+    "dflash",
+    "dspark",
+    "early-exit",
+)
+AUTOREGRESSIVE = ("mtp", "eagle", "eagle3", "draft-model", "early-exit")
+BLOCK = ("dflash", "dspark", "medusa")
+LOOKUP = ("ngram", "suffix")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecSetup:
+    """method: one of METHODS; k: num_speculative_tokens (draft depth for a tree).
+
+    drafter: the network that drafts (None for lookups and none).
+    tree_topk: branches per drafted position (1 = chain); tree_tokens: tokens verified per
+        sequence in a tree, root included (chain: k + 1).
+    draft_share: share of steps in which a draft exists (n-gram and suffix find one in some).
+    exit_layers: layers of the target that an early-exit draft runs.
+    draft_tp: GPUs the drafter is split over (0: as the target).
+    """
+
+    method: str = "none"
+    k: int = 0
+    drafter: Drafter | None = None
+    tree_topk: int = 1
+    tree_tokens: int = 0
+    draft_share: float = 1.0
+    exit_layers: int = 0
+    draft_tp: int = 0
+
+    @property
+    def verify_tokens(self) -> int:
+        """Tokens that one sequence brings into a verify step."""
+        if self.k == 0 or self.method == "none":
+            return 1
+        return self.tree_tokens or self.k + 1
+
+    def passes(self) -> tuple[int, int]:
+        """(first passes over wide rows, further passes over one row per branch)."""
+        if self.method in AUTOREGRESSIVE and self.k > 0:
+            return 1, self.k - 1
+        if self.method in BLOCK and self.k > 0:
+            return 1, 0
+        return 0, 0
+
+    def first_rows(self) -> int:
+        """Rows per sequence of the first pass."""
+        if self.method in ("mtp", "eagle", "eagle3", "dflash", "dspark"):
+            return self.verify_tokens
+        if self.method == "draft-model":
+            return 2
+        return 1

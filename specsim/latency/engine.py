@@ -1,0 +1,197 @@
+"""EngineProfile: what a serving engine adds to the kernels, and the rules it schedules by.
+
+Host times are wall seconds per engine step that the device does not hide. They are read from
+`engines/*.toml`; each file names its engine, the versions it stands for, and the source of every
+figure. `overheads` are the only fitted numbers of an engine; everything else is read from its
+source code or documentation.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specsim.data import data_root
+from specsim.errors import FormatError, ProfileError
+
+MAX_FILE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Wall seconds that the host adds, beyond the kernels of `specsim.roofline`.
+
+    step_s: every step: scheduling, input preparation, output handling not hidden by the device.
+    seq_s: the same per decoding sequence.
+    layer_s: per layer and step: small kernels and gaps that the op list does not hold.
+    spec_step_s: once per step while speculation is on (rejection sampler, drafter metadata).
+    spec_seq_s: the same per decoding sequence.
+    draft_pass_s: between draft passes that replay a CUDA graph.
+    eager_kernel_s: launch time of one kernel outside any CUDA graph.
+    mixed_step_s: extra of a step that holds prefill tokens.
+    request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
+    host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
+    ngram_seq_s: one n-gram or suffix lookup of one sequence on the host.
+    """
+
+    step_s: float = 0.0
+    seq_s: float = 0.0
+    layer_s: float = 0.0
+    spec_step_s: float = 0.0
+    spec_seq_s: float = 0.0
+    draft_pass_s: float = 0.0
+    eager_kernel_s: float = 0.0
+    mixed_step_s: float = 0.0
+    request_s: float = 0.0
+    host_step_s: float = 0.0
+    ngram_seq_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """One engine at one version.
+
+    graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
+    graph_max_by_arch: exceptions by hardware arch.
+    eager_drafters: methods whose draft passes run without CUDA graphs.
+    spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
+    state_copies: extra passes over a recurrent state to commit an accepted snapshot.
+    draft_first_pass_full: the first draft pass runs over all verified tokens (EAGLE, MTP).
+    k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
+    """
+
+    name: str
+    version: str
+    title: str = ""
+    aliases: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    overheads: Overheads = Overheads()
+    graph_unit: str = "tokens"
+    graph_max: int = 512
+    graph_max_by_arch: Mapping[str, int] = field(default_factory=dict)
+    eager_drafters: tuple[str, ...] = ()
+    max_num_seqs: int = 1024
+    spec_max_num_seqs: int = 0
+    max_num_batched_tokens: int = 8192
+    gpu_memory_utilization: float = 0.92
+    block_size: int = 16
+    chunked_prefill: bool = True
+    mixed_steps: bool = True
+    state_copies: float = 0.0
+    max_k: int = 0
+    k_multiple_of_n_predict: bool = True
+    kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
+    attention_backend_triton: tuple[str, ...] = ()  # model families forced onto a slower kernel
+    sources: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.version, self.overheads))
+
+    def graph_limit(self, arch: str) -> int:
+        return self.graph_max_by_arch.get(arch, self.graph_max)
+
+
+def _read(path: Path) -> EngineProfile:
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise FormatError(f"{path.name} is larger than 1 MB; an engine profile is a few kB of TOML")
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path.name} is not valid TOML: {error}") from None
+    return engine_from_dict(raw, path.name)
+
+
+def _table(raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    value = raw.get(key, {})
+    if not isinstance(value, dict):
+        raise ProfileError(f"{where}: [{key}] must be a table, got {value!r}")
+    return value
+
+
+def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
+    """Check a parsed engine TOML. Unknown keys, wrong types and out-of-range values are refused."""
+    unknown = set(raw) - {"engine", "overheads", "sources"}
+    if unknown:
+        raise ProfileError(
+            f"{where}: unknown table {sorted(unknown)[0]!r}; "
+            "known tables are [engine], [overheads] and [sources]"
+        )
+    over = _table(raw, "overheads", where)
+    known = {f.name for f in fields(Overheads)}
+    for key, value in over.items():
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ProfileError(f"{where}: unknown overhead {key!r}{hint}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ProfileError(
+                f"{where}: overhead {key} is {value!r}; it must be seconds from 0 to below 1 "
+                "(milliseconds are written 1e-3)"
+            )
+    body = _table(raw, "engine", where)
+    allowed = {f.name: f.type for f in fields(EngineProfile)} | {"mixed_steps": bool}
+    clean: dict[str, Any] = {}
+    for key, value in body.items():
+        if key not in allowed or key in ("overheads", "sources"):
+            raise ProfileError(f"{where}: unknown key {key!r} in [engine]")
+        clean[key] = tuple(value) if isinstance(value, list) else value
+    for key in ("name", "version"):
+        if not isinstance(clean.get(key), str) or not clean[key]:
+            raise ProfileError(f"{where}: [engine] needs {key} as text")
+    for key in ("max_num_seqs", "max_num_batched_tokens", "block_size", "graph_max"):
+        value = clean.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000_000:
+            raise ProfileError(f"{where}: {key} is {value!r}; it must be a whole number from 1")
+    share = clean.get("gpu_memory_utilization", 0.9)
+    if not isinstance(share, int | float) or not 0.05 <= share <= 1:
+        raise ProfileError(f"{where}: gpu_memory_utilization is {share!r}; it must be 0.05 to 1")
+    sources = {str(k): str(v) for k, v in _table(raw, "sources", where).items()}
+    return EngineProfile(overheads=Overheads(**over), sources=sources, **clean)
+
+
+def _version_key(text: str) -> tuple[int, ...]:
+    digits = []
+    for part in text.split(".")[:3]:
+        number = "".join(ch for ch in part if ch.isdigit())
+        digits.append(int(number) if number else 0)
+    return tuple(digits)
+
+
+@lru_cache(maxsize=1)
+def list_engines() -> tuple[EngineProfile, ...]:
+    """All packaged engine profiles, by name and version."""
+    found = [_read(path) for path in sorted(data_root("engines").glob("*.toml"))]
+    return tuple(sorted(found, key=lambda e: (e.name, _version_key(e.version))))
+
+
+def find_engine(name: str, version: str | None = None) -> EngineProfile:
+    """The profile of `name` ('vllm', 'vllm 0.25.1', 'SGLang', 'trtllm', a .toml path).
+
+    Without a version the newest profile. With one: the newest profile that is not newer than it,
+    or the oldest there is. ProfileError for an unknown engine.
+    """
+    text = name.strip()
+    if text.lower().endswith(".toml"):
+        path = Path(text)
+        if not path.is_file():
+            raise ProfileError(f"engine profile {text!r} is not a file; give a path to a .toml")
+        return _read(path)
+    for joint in ("==", "@", " "):
+        if joint in text and version is None:
+            text, version = (part.strip() for part in text.split(joint, 1))
+    key = text.lower().replace("_", "").replace("-", "").replace(" ", "")
+    same = [e for e in list_engines() if key == e.name or key in e.aliases]
+    if not same:
+        names = sorted({e.name for e in list_engines()})
+        near = get_close_matches(key, names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ProfileError(f"engine {name!r} is not known; {hint}known engines: {', '.join(names)}")
+    if version is None:
+        return same[-1]
+    wanted = _version_key(version.lstrip("v"))
+    older = [e for e in same if _version_key(e.version) <= wanted]
+    return older[-1] if older else same[0]

@@ -1,0 +1,1 @@
+"""L1: what a model is (shapes, dtypes), its exact counts, and the catalogue."""

@@ -1,0 +1,1 @@
+"""Predictions against measurements: errors per set, skipped rows with reasons, residuals."""
