@@ -1,0 +1,1 @@
+"""L4: acceptance, expected tokens, and the speculative methods."""
