@@ -27,7 +27,8 @@ MAX_INHERIT_DEPTH = 4
 
 # Words that makers and drivers put around the model number and that tell no two devices apart.
 _NOISE = frozenset(
-    ("nvidia", "amd", "intel", "geforce", "instinct", "tesla", "arc", "gpu", "tensor", "core")
+    ("nvidia", "amd", "intel", "geforce", "instinct", "tesla", "arc", "gpu", "graphics",
+     "tensor", "core")  # fmt: skip
 )
 
 
@@ -43,8 +44,9 @@ class ProfileEntry:
 
 def normalise(name: str) -> str:
     """The form in which names and aliases are compared: lower case letters and digits only."""
-    words = re.findall(r"[a-z0-9.]+", name.lower())
-    return "".join(word for word in words if word not in _NOISE).replace(".", "")
+    plain = re.sub(r"\((r|tm|c)\)", " ", name.lower())
+    words = re.findall(r"[a-z0-9]+", plain)
+    return "".join(word for word in words if word not in _NOISE)
 
 
 def profile_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
@@ -80,9 +82,9 @@ def find_profile(name: str, folder: str | os.PathLike[str] | None = None) -> Pat
         return path
     folders = profile_folders(folder)
     for place in folders:
-        path = _find_in(place, name)
-        if path is not None:
-            return path
+        match = _find_in(place, name)
+        if match is not None:
+            return match
     raise ProfileError(_unknown(name, folders, folder))
 
 
