@@ -1,1 +1,1 @@
-"""Foreign formats, one translator per file."""
+"""Readers of foreign files: one module per format, each giving specsim's own types."""

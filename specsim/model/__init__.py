@@ -1,1 +1,1 @@
-"""L1: what a model is (shapes, dtypes), its exact counts, and the catalogue."""
+"""What a model is: shapes, weight formats, exact counts and the catalogue."""

@@ -83,7 +83,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class ActiveParameters:
-    """Parameters one token passes through: `body` without the two tables, which vary in custom."""
+    """Parameters one token passes through: `body` without the two tables: customs differ on those."""
 
     body: int
     head: int  # the output head; counted here also when it is tied
@@ -270,7 +270,11 @@ def _mixer_bytes(mixer: Mixer | None, hidden: int) -> float:
     if mixer is None:
         return 0.0
     part = mixer_count(mixer, hidden)
-    return part.matrices * mixer.weight.bytes_per_weight + part.plain * PLAIN_BYTES
+    size = part.matrices * mixer.weight.bytes_per_weight + part.plain * PLAIN_BYTES
+    if isinstance(mixer, LatentAttention) and mixer.o_weight is not None:
+        out = mixer.n_heads * mixer.v_head_dim * hidden
+        size += out * (mixer.o_weight.bytes_per_weight - mixer.weight.bytes_per_weight)
+    return size
 
 
 def _layers(

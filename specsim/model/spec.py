@@ -63,6 +63,7 @@ class LatentAttention:
     index_head_dim: int = 0
     index_topk: int = 0
     weight: WeightFormat = BF16
+    o_weight: WeightFormat | None = None  # o_proj, where its format differs from the rest
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,191 @@
+"""Hugging Face config.json -> ModelSpec.
+
+    read_model(path)              a config.json, or a folder with it (and hf_quant_config.json)
+    model_from_config(config)     an already parsed object
+
+Files are untrusted: at most 10 MB, plain JSON, every field checked; nothing is executed.
+An architecture that is not known is refused by name. Units: widths in elements.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, ModelConfigError
+from specsim.formats import hf_dense, hf_hybrid, hf_mla, hf_moe
+from specsim.formats.hf_fields import Fields, read_json, show
+from specsim.formats.hf_gemma4 import gemma4
+from specsim.formats.hf_plan import Plan, assemble
+from specsim.formats.hf_quant import quantisation
+from specsim.formats.hf_vision import vision_parameters
+from specsim.model.spec import ModelSpec
+
+_Reader = Callable[[Fields], Plan]
+
+# model_type -> reader. A wrapper with a vision tower is read through its text_config.
+READERS: dict[str, _Reader] = {
+    "llama": hf_dense.llama,
+    "mistral": hf_dense.mistral,
+    "ministral": hf_dense.mistral,
+    "ministral3": hf_dense.mistral,
+    "qwen2": hf_dense.qwen2,
+    "qwen3": hf_dense.qwen3,
+    "phi3": hf_dense.phi3,
+    "glm": hf_dense.glm4,
+    "glm4": hf_dense.glm4,
+    "ernie4_5": hf_dense.ernie,
+    "smollm3": hf_dense.smollm3,
+    "hunyuan_v1_dense": hf_dense.hunyuan_dense,
+    "gemma2": hf_dense.gemma2,
+    "gemma3_text": hf_dense.gemma3,
+    "gemma4_text": gemma4,
+    "mixtral": hf_moe.mixtral,
+    "qwen2_moe": hf_moe.qwen2_moe,
+    "qwen3_moe": hf_moe.qwen3_moe,
+    "gpt_oss": hf_moe.gpt_oss,
+    "glm4_moe": hf_moe.glm4_moe,
+    "minimax_m2": hf_moe.minimax_m2,
+    "llama4_text": hf_moe.llama4,
+    "deepseek_v2": hf_mla.deepseek,
+    "deepseek_v3": hf_mla.deepseek,
+    "kimi_k2": hf_mla.deepseek,
+    "glm4_moe_lite": hf_mla.deepseek,
+    "deepseek_v32": hf_mla.deepseek_sparse,
+    "glm_moe_dsa": hf_mla.deepseek_sparse,
+    "qwen3_next": hf_hybrid.qwen3_next,
+    "qwen3_5_text": hf_hybrid.qwen3_5,
+    "qwen3_5_moe_text": hf_hybrid.qwen3_5,
+    "nemotron_h": hf_hybrid.nemotron_h,
+}
+# Wrapper model_type -> model_type of the text part, where text_config does not say it.
+WRAPPERS: dict[str, str] = {
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "llama4": "llama4_text",
+    "mistral3": "mistral",
+    "qwen2_5_vl": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
+    "kimi_k25": "kimi_k2",
+}
+_TEXT_ALIASES = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+_DRAFTER_MARKS = (
+    "draft_vocab_size",
+    "speculators_model_type",
+    "medusa_num_heads",
+    "dflash_config",
+    "backbone_hidden_size",
+)
+
+
+def read_model(path: str | Path, name: str = "") -> ModelSpec:
+    """The model a config.json describes; `path` is the file or the folder that holds it.
+
+    Raises FormatError (not a readable JSON object of at most 10 MB) or ModelConfigError
+    (an impossible or unknown model). `name` defaults to the folder's or the file's name.
+    """
+    config, quant, default_name = load_config(path)
+    return model_from_config(config, name or default_name, quant, source=f"file {default_name}")
+
+
+def load_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """(config, hf_quant_config or None, a name) from a file or folder."""
+    where = Path(path)
+    try:
+        is_folder = where.is_dir()
+    except (OSError, ValueError):
+        is_folder = False
+    file = where / "config.json" if is_folder else where
+    config = read_json(file)
+    quant_file = file.parent / "hf_quant_config.json"
+    quant = read_json(quant_file) if file.name == "config.json" and quant_file.is_file() else None
+    resolved = file.resolve()
+    name = resolved.parent.name if file.name == "config.json" else resolved.stem
+    return config, quant, name or "model"
+
+
+def model_from_config(
+    config: dict[str, Any],
+    name: str = "model",
+    hf_quant_config: dict[str, Any] | None = None,
+    *,
+    source: str = "",
+) -> ModelSpec:
+    """A parsed config.json as a ModelSpec. Raises ModelConfigError naming field, value, rule."""
+    if not isinstance(config, dict):
+        raise FormatError(f"{name}: a model config is an object, not a {type(config).__name__}")
+    top = Fields(config, name)
+    for mark in _DRAFTER_MARKS:
+        if top.has(mark):
+            raise ModelConfigError(
+                f"{name}: the field {mark} marks a drafter, not a model that can be served alone; "
+                "give it as the draft model"
+            )
+    text, kind = _text_fields(top)
+    plan = READERS[kind](text)
+    _add_vision(top, plan)
+    quant = quantisation(
+        _quant_holder(top, text), None if hf_quant_config is None else Fields(hf_quant_config, name)
+    )
+    spec = assemble(
+        plan,
+        name,
+        quant.format_of,
+        weights=quant.label,
+        kv_dtype=quant.kv_dtype,
+        source=source,
+    )
+    return replace(spec, notes=(*spec.notes, *quant.notes)) if quant.notes else spec
+
+
+def _text_fields(top: Fields) -> tuple[Fields, str]:
+    """The text part's fields and its model_type."""
+    kind = top.text("model_type")
+    fields = top
+    if top.has("text_config"):
+        inner = top.sub("text_config")
+        inner_kind = inner.text("model_type")
+        if kind not in WRAPPERS and inner_kind not in READERS:
+            raise unknown_architecture(top)
+        data = dict(inner.data)
+        if "tie_word_embeddings" not in data and "tie_word_embeddings" in top.data:
+            data["tie_word_embeddings"] = top.data["tie_word_embeddings"]
+        fields = Fields(data, f"{top.where}.text_config")
+        kind = inner_kind or WRAPPERS[kind]
+    kind = _TEXT_ALIASES.get(kind, kind)
+    kind = WRAPPERS.get(kind, kind)
+    if kind not in READERS:
+        raise unknown_architecture(top)
+    return fields, kind
+
+
+def unknown_architecture(top: Fields) -> ModelConfigError:
+    """The error for a model_type nobody here can read; it lists those that are known."""
+    kind = top.text("model_type")
+    names = top.data.get("architectures")
+    arch = names[0] if isinstance(names, list) and names else ""
+    what = show(kind or arch or "(none)")
+    near = difflib.get_close_matches(kind, [*READERS, *WRAPPERS], n=2)
+    hint = f"; near: {', '.join(near)}" if near else ""
+    known = ", ".join(sorted({*READERS, *WRAPPERS}))
+    return ModelConfigError(
+        f"{top.where}: model_type {what} is not a known architecture{hint}; known: {known}"
+    )
+
+
+def _quant_holder(top: Fields, text: Fields) -> Fields:
+    return text if text.has("quantization_config") and not top.has("quantization_config") else top
+
+
+def _add_vision(top: Fields, plan: Plan) -> None:
+    if not top.has("vision_config"):
+        return
+    count = vision_parameters(top.text("model_type"), top.sub("vision_config"), plan.hidden)
+    if count is None:
+        plan.notes.append("the vision tower's weights are not counted")
+    else:
+        plan.vision_params = count

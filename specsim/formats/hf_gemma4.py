@@ -1,0 +1,65 @@
+"""Reader of Gemma-4: wide heads and shared K/V projections in full layers, parallel MoE."""
+
+from specsim.formats.hf_common import experts, heads, layer_kinds, mlp, n_layers, plan
+from specsim.formats.hf_fields import MAX_HEADS, Fields
+from specsim.formats.hf_plan import LayerPlan, Plan, decoder_layer
+from specsim.model.spec import Attention, DenseMLP, MoE
+
+
+def gemma4(f: Fields) -> Plan:
+    """Gemma-4 31B and 26B-A4B. E2B and E4B (per-layer embeddings) are refused by name."""
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    f.require(
+        "hidden_size_per_layer_input",
+        (0,),
+        "per-layer embeddings (Gemma-4 E2B, E4B) are not modelled",
+    )
+    f.require("num_kv_shared_layers", (0,), "layers that share a cache are not modelled")
+    f.require("use_double_wide_mlp", (False,), "double-wide MLPs are not modelled")
+    return plan(f, "gemma4", gemma4_layers(f, count, hidden), tied=True)
+
+
+def gemma4_attention(f: Fields, kind: str, *, owns_kv: bool = True) -> Attention:
+    """A window layer with head_dim and all KV heads, or a full one with the global sizes."""
+    count = heads(f)
+    full = kind == "full_attention"
+    kv = f.integer("num_key_value_heads", high=MAX_HEADS)
+    dim = f.integer("head_dim", high=65_536)
+    k_eq_v = full and f.boolean("attention_k_eq_v", False)
+    if full:
+        dim = f.integer("global_head_dim", default=dim, high=65_536)
+        if k_eq_v:
+            kv = f.integer("num_global_key_value_heads", default=kv, high=MAX_HEADS)
+    if count % kv:
+        raise f.fail("num_attention_heads", f"must be a multiple of the KV heads = {kv}")
+    bias = f.boolean("attention_bias", False)
+    return Attention(
+        n_heads=count,
+        n_kv_heads=kv,
+        head_dim=dim,
+        window=0 if full else f.integer("sliding_window", high=1 << 40),
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm="head",
+        k_eq_v=k_eq_v,
+        owns_kv=owns_kv,
+    )
+
+
+def gemma4_layers(
+    f: Fields, count: int, hidden: int, *, owns_kv: bool = True
+) -> list[LayerPlan]:
+    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
+    if kinds is None:
+        raise f.fail("layer_types", "this architecture needs it")
+    dense = mlp(f)
+    ffn: DenseMLP | tuple[DenseMLP, MoE] = dense
+    norms = 4 * hidden
+    if f.boolean("enable_moe_block", False):
+        total, top_k = experts(f, ("num_experts",), ("top_k_experts",))
+        ffn = (dense, MoE(total, top_k, f.integer("moe_intermediate_size")))
+        norms = 7 * hidden + hidden + total  # three more norms, router scale, per-expert scale
+    return [
+        decoder_layer(gemma4_attention(f, kind, owns_kv=owns_kv), ffn, norms) for kind in kinds
+    ]

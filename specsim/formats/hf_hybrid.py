@@ -1,0 +1,206 @@
+"""Readers of the families with recurrent layers: Qwen3-Next, Qwen3.5/3.6, Nemotron-H."""
+
+from specsim.formats.hf_common import (
+    attention,
+    experts,
+    layer_kinds,
+    mlp,
+    n_layers,
+    plan,
+    sparse_layers,
+)
+from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
+from specsim.formats.hf_plan import LayerPlan, Modules, MtpPlan, Plan, decoder_layer
+from specsim.model.spec import Attention, DeltaNet, DenseMLP, FeedForward, Mamba2, MoE
+
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def _state_dtype(f: Fields, name: str) -> str:
+    text = f.text(name, "float32")
+    if text not in _DTYPES:
+        raise f.fail(name, f"must be one of {', '.join(_DTYPES)}")
+    return _DTYPES[text]
+
+
+def delta_net(f: Fields) -> DeltaNet:
+    keys = f.integer("linear_num_key_heads", high=MAX_HEADS)
+    values = f.integer("linear_num_value_heads", high=MAX_HEADS)
+    if values % keys:
+        raise f.fail("linear_num_value_heads", f"must be a multiple of the key heads = {keys}")
+    return DeltaNet(
+        n_k_heads=keys,
+        n_v_heads=values,
+        head_k_dim=f.integer("linear_key_head_dim", high=65_536),
+        head_v_dim=f.integer("linear_value_head_dim", high=65_536),
+        conv_kernel=f.integer("linear_conv_kernel_dim", default=4, low=2, high=64),
+        state_dtype=_state_dtype(f, "mamba_ssm_dtype"),
+    )
+
+
+def qwen3_next(f: Fields) -> Plan:
+    """Qwen3-Next: the published file names no MTP layer although the checkpoint has one,
+    so its absence means 1 (engines assume the same)."""
+    copies = f.integer("num_nextn_predict_layers", default=1, low=0, high=MAX_LAYERS)
+    return _qwen_hybrid(f, "qwen3_next", copies, ("in_proj_qkvz", "out_proj"))
+
+
+def qwen3_5(f: Fields) -> Plan:
+    """Qwen3.5 and 3.6, dense and mixture: one MTP layer where the file says so."""
+    copies = f.integer("mtp_num_hidden_layers", default=0, low=0, high=MAX_LAYERS)
+    return _qwen_hybrid(f, "qwen3.5", copies, ("in_proj_qkv", "in_proj_z", "out_proj"))
+
+
+def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, ...]) -> Plan:
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    every = f.integer("full_attention_interval", default=4, high=MAX_LAYERS)
+    kinds = layer_kinds(f, count, ("full_attention", "linear_attention")) or tuple(
+        "full_attention" if (index + 1) % every == 0 else "linear_attention"
+        for index in range(count)
+    )
+    bias = f.boolean("attention_bias", False)
+    gated = f.boolean("attn_output_gate", True)
+    full = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", gated=gated)
+    linear = delta_net(f) if "linear_attention" in kinds else None
+    sparse = sparse_layers(f, count) if f.has("num_experts") else [False] * count
+
+    def layer(kind: str, is_sparse: bool) -> LayerPlan:
+        ffn: FeedForward = _gated_shared_moe(f) if is_sparse else mlp(f)
+        if kind == "full_attention" or linear is None:
+            return decoder_layer(full, ffn, 2 * hidden, shared_name="shared_expert")
+        return decoder_layer(
+            linear,
+            ffn,
+            2 * hidden,
+            mixer_name="linear_attn",
+            mixer_leaves=linear_leaves,
+            shared_name="shared_expert",
+        )
+
+    result = plan(f, family, [layer(*pair) for pair in zip(kinds, sparse, strict=True)])
+    if copies:
+        if f.boolean("mtp_use_dedicated_embeddings", False):
+            raise f.fail("mtp_use_dedicated_embeddings", "only shared embeddings are modelled")
+        result.mtp = MtpPlan(
+            layers=[layer("full_attention", sparse[-1])],
+            prefix="mtp.layers.{i}.",
+            fc_module="mtp.fc",
+            extra_weights=3 * hidden,  # norms of both inputs, final norm
+            copies=copies,
+        )
+    return result
+
+
+def _gated_shared_moe(f: Fields) -> MoE:
+    total, top_k = experts(f, ("num_experts",), ("num_experts_per_tok",))
+    return MoE(
+        total,
+        top_k,
+        f.integer("moe_intermediate_size"),
+        shared_intermediate=f.integer("shared_expert_intermediate_size", default=0, low=0),
+        shared_gate=f.integer("shared_expert_intermediate_size", default=0, low=0) > 0,
+    )
+
+
+_LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
+
+
+def nemotron_h(f: Fields) -> Plan:
+    """Nemotron-H and Nemotron-3: one block per layer, of the kinds mamba, attention, moe, mlp."""
+    hidden = f.integer("hidden_size")
+    kinds = _blocks(f, "hybrid_override_pattern", "layers_block_type")
+    if not kinds:
+        raise f.fail("layers_block_type", "this architecture needs it (or hybrid_override_pattern)")
+    if f.has("num_hidden_layers") and n_layers(f) != len(kinds):
+        raise f.fail("num_hidden_layers", f"the block pattern has {len(kinds)} layers")
+    result = plan(f, "nemotron_h", [_block(f, kind, hidden) for kind in kinds])
+    copies = f.integer("num_nextn_predict_layers", default=0, low=0, high=MAX_LAYERS)
+    if copies:
+        blocks = _blocks(f, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+        if not blocks:
+            raise f.fail("mtp_layers_block_type", "an MTP head needs its block pattern")
+        result.mtp = MtpPlan(
+            layers=[_block(f, kind, hidden) for kind in blocks],
+            prefix="mtp.layers.{i}.",
+            fc_module="mtp.layers.0.eh_proj",
+            extra_weights=3 * hidden,  # enorm, hnorm, final norm
+            copies=copies,
+        )
+    return result
+
+
+def _blocks(f: Fields, pattern_name: str, list_name: str) -> tuple[str, ...]:
+    if f.has(list_name):
+        kinds = f.strings(list_name)
+        source = list_name
+    else:
+        letters = f.text(pattern_name)
+        kinds = tuple(_LETTERS.get(letter, letter) for letter in letters)
+        source = pattern_name
+    if len(kinds) > MAX_LAYERS:
+        raise f.fail(source, f"has {len(kinds)} layers, at most {MAX_LAYERS}")
+    for kind in kinds:
+        if kind not in _LETTERS.values():
+            raise f.fail(source, f"{kind[:20]!r} must be one of {', '.join(_LETTERS.values())}")
+    return kinds
+
+
+def _block(f: Fields, kind: str, hidden: int) -> LayerPlan:
+    if kind == "mamba":
+        modules = Modules(mixer=("mixer.in_proj", "mixer.out_proj"))
+        return LayerPlan(_mamba(f), None, hidden, modules)
+    if kind == "attention":
+        bias = f.boolean("attention_bias", False)
+        mixer: Attention = attention(f, qkv_bias=bias, o_bias=bias)
+        names = tuple(f"mixer.{name}" for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
+        return LayerPlan(mixer, None, hidden, Modules(mixer=names))
+    leaves = ("up_proj", "down_proj")
+    if kind == "mlp":
+        mlp_part = DenseMLP(
+            f.integer("intermediate_size"), gated=False, bias=f.boolean("mlp_bias", False)
+        )
+        return LayerPlan(
+            None, mlp_part, hidden, Modules(dense=tuple(f"mixer.{leaf}" for leaf in leaves))
+        )
+    modules = Modules(
+        experts=tuple(f"mixer.experts.0.{leaf}" for leaf in leaves),
+        shared=tuple(f"mixer.shared_experts.{leaf}" for leaf in leaves),
+    )
+    return LayerPlan(None, _relu2_moe(f), hidden, modules)
+
+
+def _relu2_moe(f: Fields) -> MoE:
+    """Two matrices an expert (squared ReLU); routed experts may work on a latent width."""
+    if f.boolean("mlp_bias", False):
+        raise f.fail("mlp_bias", "biases in this family's experts are not modelled")
+    total, top_k = experts(f, ("n_routed_experts",), ("num_experts_per_tok",))
+    width = f.integer("moe_intermediate_size")
+    shared = f.integer("n_shared_experts", default=0, low=0, high=1000)
+    shared_size = f.integer("moe_shared_expert_intermediate_size", default=width)
+    return MoE(
+        total,
+        top_k,
+        width,
+        gated=False,
+        shared_intermediate=shared * shared_size,
+        latent=f.integer("moe_latent_size", default=0, low=0),
+        router_bias=True,
+    )
+
+
+def _mamba(f: Fields) -> Mamba2:
+    n_heads = f.integer("mamba_num_heads", high=MAX_HEADS)
+    groups = f.integer("n_groups", "mamba_n_groups", high=MAX_HEADS)
+    if n_heads % groups:
+        raise f.fail("mamba_num_heads", f"must be a multiple of n_groups = {groups}")
+    return Mamba2(
+        n_heads=n_heads,
+        head_dim=f.integer("mamba_head_dim", high=65_536),
+        n_groups=groups,
+        state_size=f.integer("ssm_state_size", "mamba_state_size", high=65_536),
+        conv_kernel=f.integer("conv_kernel", "mamba_d_conv", default=4, low=2, high=64),
+        state_dtype=_state_dtype(f, "mamba_ssm_cache_dtype"),
+        conv_bias=f.boolean("use_conv_bias", True),
+        proj_bias=f.boolean("use_bias", False),
+    )

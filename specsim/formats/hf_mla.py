@@ -1,0 +1,55 @@
+"""Readers of the latent-attention families: DeepSeek-V2/V3/R1/V3.2, Kimi-K2, GLM-5."""
+
+from specsim.formats.hf_common import heads, mlp, n_layers, plan
+from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
+from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
+from specsim.formats.hf_plan import Plan, decoder_layer
+from specsim.model.spec import LatentAttention
+
+
+def latent_attention(f: Fields, *, indexer: bool) -> LatentAttention:
+    """MLA; `indexer` for the families with DeepSeek sparse attention."""
+    if f.boolean("attention_bias", False):
+        raise f.fail("attention_bias", "biases in latent attention are not modelled")
+    rank = f.integer("q_lora_rank", default=0, low=0)
+    if indexer and not rank:
+        raise f.fail("q_lora_rank", "the sparse indexer reads the query latent and needs one")
+    return LatentAttention(
+        n_heads=heads(f),
+        q_lora_rank=rank,
+        kv_lora_rank=f.integer("kv_lora_rank"),
+        qk_nope_head_dim=f.integer("qk_nope_head_dim", high=65_536),
+        qk_rope_head_dim=f.integer("qk_rope_head_dim", high=65_536),
+        v_head_dim=f.integer("v_head_dim", high=65_536),
+        index_heads=f.integer("index_n_heads", high=MAX_HEADS) if indexer else 0,
+        index_head_dim=f.integer("index_head_dim", high=65_536) if indexer else 0,
+        index_topk=f.integer("index_topk") if indexer else 0,
+    )
+
+
+def deepseek(f: Fields) -> Plan:
+    """DeepSeek-V2/V3/R1 and what reuses the architecture (Kimi-K2, GLM-4.7-Flash)."""
+    return _deepseek(f, "deepseek_v3", indexer=False)
+
+
+def deepseek_sparse(f: Fields) -> Plan:
+    """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer in every layer."""
+    return _deepseek(f, "deepseek_v32", indexer=True)
+
+
+def _deepseek(f: Fields, family: str, *, indexer: bool) -> Plan:
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    mixer = latent_attention(f, indexer=indexer)
+    moe = sigmoid_moe(f)
+    dense = f.integer("first_k_dense_replace", default=0, low=0, high=MAX_LAYERS)
+    every = f.integer("moe_layer_freq", default=1, high=MAX_LAYERS)
+    layers = [
+        decoder_layer(
+            mixer, moe if index >= dense and index % every == 0 else mlp(f), 2 * hidden
+        )
+        for index in range(count)
+    ]
+    result = plan(f, family, layers)
+    result.mtp = appended_mtp(f, decoder_layer(mixer, moe, 2 * hidden), hidden, count)
+    return result

@@ -1,0 +1,223 @@
+"""Readers of mixture-of-experts families with ordinary attention."""
+
+from dataclasses import replace
+
+from specsim.formats.hf_common import (
+    attention,
+    experts,
+    layer_kinds,
+    mlp,
+    n_layers,
+    plan,
+    shared_width,
+    sparse_layers,
+    window_size,
+    windows,
+)
+from specsim.formats.hf_fields import MAX_LAYERS, Fields
+from specsim.formats.hf_plan import LayerPlan, MtpPlan, Plan, decoder_layer
+from specsim.model.spec import DenseMLP, FeedForward, MoE
+
+
+def mixtral(f: Fields) -> Plan:
+    hidden = f.integer("hidden_size")
+    count, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
+    moe = MoE(count, top_k, f.integer("intermediate_size"))
+    layers = [
+        decoder_layer(
+            attention(f, window=window),
+            moe,
+            2 * hidden,
+            ffn_name="block_sparse_moe",
+            expert_leaves=("w1", "w2", "w3"),
+        )
+        for window in windows(f, n_layers(f))
+    ]
+    return plan(f, "mixtral", layers)
+
+
+def qwen3_moe(f: Fields) -> Plan:
+    """Qwen3-MoE: per-head q/k norms, no shared expert."""
+    hidden = f.integer("hidden_size")
+    bias = f.boolean("attention_bias", False)
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head")
+    count, top_k = experts(f, ("num_experts", "num_local_experts"), ("num_experts_per_tok",))
+    moe = MoE(count, top_k, f.integer("moe_intermediate_size"))
+    layers = [
+        decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden)
+        for sparse in sparse_layers(f, n_layers(f))
+    ]
+    return plan(f, "qwen3_moe", layers)
+
+
+def qwen2_moe(f: Fields) -> Plan:
+    """Qwen1.5/Qwen2-MoE: q, k, v biases, a gated shared expert."""
+    hidden = f.integer("hidden_size")
+    mixer = attention(f, qkv_bias=f.boolean("qkv_bias", True))
+    count, top_k = experts(f, ("num_experts",), ("num_experts_per_tok",))
+    moe = MoE(
+        count,
+        top_k,
+        f.integer("moe_intermediate_size"),
+        shared_intermediate=f.integer("shared_expert_intermediate_size"),
+        shared_gate=True,
+    )
+    layers = [
+        decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden, shared_name="shared_expert")
+        for sparse in sparse_layers(f, n_layers(f))
+    ]
+    return plan(f, "qwen2_moe", layers)
+
+
+def gpt_oss(f: Fields) -> Plan:
+    """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    window = window_size(f)
+    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention")) or tuple(
+        "sliding_attention" if index % 2 == 0 else "full_attention" for index in range(count)
+    )
+    total, top_k = experts(
+        f, ("num_local_experts", "num_experts"), ("num_experts_per_tok", "experts_per_token")
+    )
+    moe = MoE(
+        total, top_k, f.integer("intermediate_size"), router_bias=True, expert_bias=True
+    )
+    bias = f.boolean("attention_bias", True)
+    layers = []
+    for kind in kinds:
+        mixer = attention(
+            f, qkv_bias=bias, o_bias=bias, window=window if kind == "sliding_attention" else 0
+        )
+        mixer = replace(mixer, sinks=True)
+        layers.append(
+            decoder_layer(
+                mixer, moe, 2 * hidden, expert_leaves=("gate_up_proj", "down_proj")
+            )
+        )
+    return plan(f, "gpt_oss", layers)
+
+
+
+
+def glm4_moe(f: Fields) -> Plan:
+    """GLM-4.5, 4.6, 4.7 and Air: q, k, v biases, dense first layers, sigmoid router with bias.
+
+    The MTP head is one more mixture layer after the last one (num_nextn_predict_layers).
+    """
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    mixer = attention(
+        f,
+        qkv_bias=f.boolean("attention_bias", False),
+        qk_norm="head" if f.boolean("use_qk_norm", False) else "none",
+    )
+    moe = sigmoid_moe(f)
+    dense = f.integer("first_k_dense_replace", default=0, low=0, high=MAX_LAYERS)
+    layers = [
+        decoder_layer(mixer, mlp(f) if index < dense else moe, 2 * hidden)
+        for index in range(count)
+    ]
+    result = plan(f, "glm4_moe", layers)
+    result.mtp = appended_mtp(f, decoder_layer(mixer, moe, 2 * hidden), hidden, count)
+    return result
+
+
+def sigmoid_moe(f: Fields) -> MoE:
+    """DeepSeek-V3's mixture: a router with a correction bias and an ungated shared expert."""
+    total, top_k = experts(f, ("n_routed_experts", "num_experts"), ("num_experts_per_tok",))
+    width = f.integer("moe_intermediate_size")
+    return MoE(
+        total,
+        top_k,
+        width,
+        shared_intermediate=shared_width(f, width),
+        router_bias=f.text("topk_method", "noaux_tc") == "noaux_tc",
+    )
+
+
+def appended_mtp(f: Fields, layer: LayerPlan, hidden: int, layers: int) -> MtpPlan | None:
+    """DeepSeek-V3's kind of MTP head: stored as layers after the last one.
+
+    enorm, hnorm, eh_proj (2h -> h), one decoder layer, shared_head norm; embeddings and head
+    are the target's (published files repeat them).
+    """
+    copies = f.integer("num_nextn_predict_layers", default=0, low=0, high=MAX_LAYERS)
+    if not copies:
+        return None
+    return MtpPlan(
+        layers=[layer],
+        prefix=f"model.layers.{layers}.",
+        fc_module=f"model.layers.{layers}.eh_proj",
+        extra_weights=3 * hidden,
+        copies=copies,
+    )
+
+
+def minimax_m2(f: Fields) -> Plan:
+    """MiniMax-M2: q/k norms over all heads. Its config declares MTP modules that the
+    published checkpoints do not hold, so the model has none here."""
+    hidden = f.integer("hidden_size")
+    total, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
+    f.require("shared_intermediate_size", (0,), "a shared expert is not known for this family")
+    f.require("qk_norm_type", ("per_layer",), "only per_layer is known for this family")
+    moe = MoE(
+        total,
+        top_k,
+        f.integer("intermediate_size"),
+        router_bias=f.boolean("use_routing_bias", True),
+    )
+    norm = "full" if f.boolean("use_qk_norm", True) else "none"
+    layers: list[LayerPlan] = [
+        decoder_layer(
+            attention(f, qk_norm=norm),
+            moe,
+            2 * hidden,
+            ffn_name="block_sparse_moe",
+            expert_leaves=("w1", "w2", "w3"),
+        )
+        for _ in range(n_layers(f))
+    ]
+    result = plan(f, "minimax_m2", layers)
+    if f.boolean("use_mtp", False):
+        result.notes.append("the config declares MTP modules; the published weights have none")
+    return result
+
+
+def llama4(f: Fields) -> Plan:
+    """Llama-4: a mixture every `interleave_moe_layer_step` layers, top-1 plus a shared expert.
+
+    Three of four layers attend within chunks of attention_chunk_size tokens; the chunk is
+    counted as a window, its upper bound. The q/k norm has no weights.
+    """
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    total, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
+    width = f.integer("intermediate_size")
+    moe = MoE(total, top_k, width, shared_intermediate=width)
+    step = f.integer("interleave_moe_layer_step", default=1, high=MAX_LAYERS)
+    sparse = set(f.integers("moe_layers")) or set(range(step - 1, count, step))
+    chunk = f.integer("attention_chunk_size", default=8192, high=1 << 40)
+    rope = f.integers("no_rope_layers") or tuple(
+        int((index + 1) % 4 != 0) for index in range(count)
+    )
+    if len(rope) != count:
+        raise f.fail("no_rope_layers", f"must have one entry for each of the {count} layers")
+    bias = f.boolean("attention_bias", False)
+    dense = DenseMLP(f.integer("intermediate_size_mlp"))
+    layers = []
+    for index in range(count):
+        ffn: FeedForward = moe if index in sparse else dense
+        mixer = attention(f, qkv_bias=bias, o_bias=bias, window=chunk if rope[index] else 0)
+        layers.append(
+            decoder_layer(
+                mixer,
+                ffn,
+                2 * hidden,
+                ffn_name="feed_forward",
+                shared_name="shared_expert",
+            )
+        )
+    result = plan(f, "llama4", layers)
+    result.notes.append("chunked attention counted as a window of the chunk's length")
+    return result

@@ -1,0 +1,230 @@
+"""The half-way house between a config and a ModelSpec: layers with their module names.
+
+A family reader turns a config into a Plan (shapes in 16 bits, one entry per layer, and what
+the checkpoint calls the linears of each layer); `assemble` then asks the checkpoint's
+quantisation rules for the format of each part and groups equal layers.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from specsim.model.spec import (
+    BF16,
+    Attention,
+    DeltaNet,
+    DenseMLP,
+    Drafter,
+    FeedForward,
+    LatentAttention,
+    LayerGroup,
+    Mixer,
+    ModelSpec,
+    MoE,
+    WeightFormat,
+)
+
+FormatOf = Callable[[str], WeightFormat]
+
+GATED_MLP = ("gate_proj", "up_proj", "down_proj")
+_QKVO = ("q_proj", "k_proj", "v_proj", "o_proj")
+_MLA = ("q_a_proj", "q_b_proj", "q_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+
+
+@dataclass(slots=True)
+class Modules:
+    """Names of a layer's quantisable linears, relative to the layer."""
+
+    mixer: tuple[str, ...] = ()
+    mixer_out: tuple[str, ...] = ()  # latent attention's o_proj
+    dense: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class LayerPlan:
+    mixer: Mixer | None
+    ffn: FeedForward | tuple[FeedForward, ...] | None
+    norm_weights: int
+    modules: Modules
+
+
+@dataclass(slots=True)
+class MtpPlan:
+    """An MTP head: the layers of one pass, the projection that joins its two inputs."""
+
+    layers: list[LayerPlan]
+    prefix: str  # of its layers' modules, with {i} for the layer's number
+    fc_module: str
+    extra_weights: int
+    copies: int = 1
+
+
+@dataclass(slots=True)
+class Plan:
+    family: str
+    hidden: int
+    vocab: int
+    layers: list[LayerPlan]
+    tied: bool
+    final_norm_weights: int
+    max_position: int
+    vision_params: int = 0
+    extra_weights: int = 0
+    mtp: MtpPlan | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def decoder_layer(
+    mixer: Mixer,
+    ffn: FeedForward | tuple[FeedForward, ...],
+    norm_weights: int,
+    *,
+    mixer_name: str = "self_attn",
+    ffn_name: str = "mlp",
+    dense_leaves: tuple[str, ...] = GATED_MLP,
+    mixer_leaves: tuple[str, ...] = (),
+    shared_name: str = "shared_experts",
+    expert_leaves: tuple[str, ...] = GATED_MLP,
+) -> LayerPlan:
+    """A layer with the module names most families use."""
+    modules = Modules()
+    if not mixer_leaves:
+        if isinstance(mixer, Attention):
+            mixer_leaves = _QKVO
+        elif isinstance(mixer, LatentAttention):
+            mixer_leaves = _MLA if mixer.q_lora_rank else ("q_proj", *_MLA[3:])
+        elif isinstance(mixer, DeltaNet):
+            mixer_leaves = ("in_proj_qkv", "in_proj_z", "out_proj")
+        else:
+            mixer_leaves = ("in_proj", "out_proj")
+    if isinstance(mixer, LatentAttention):
+        modules.mixer_out = (f"{mixer_name}.o_proj",)
+    modules.mixer = tuple(f"{mixer_name}.{leaf}" for leaf in mixer_leaves)
+    branches = ffn if isinstance(ffn, tuple) else (ffn,)
+    for branch in branches:
+        if isinstance(branch, DenseMLP):
+            modules.dense = tuple(f"{ffn_name}.{leaf}" for leaf in dense_leaves)
+        else:
+            name = "" if len(branches) > 1 else f"{ffn_name}."
+            modules.experts = tuple(f"{name}experts.0.{leaf}" for leaf in expert_leaves)
+            modules.shared = tuple(f"{name}{shared_name}.{leaf}" for leaf in expert_leaves)
+    return LayerPlan(mixer, ffn, norm_weights, modules)
+
+
+def _pick(names: tuple[str, ...], prefix: str, format_of: FormatOf, mixed: set[str]) -> WeightFormat:
+    """The format of a part: that of most of its linears; a mixture is remembered."""
+    if not names:
+        return BF16
+    found = Counter(format_of(prefix + name) for name in names)
+    if len(found) > 1:
+        mixed.add(names[0].rsplit(".", 1)[0])
+    return found.most_common(1)[0][0]
+
+
+def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[str]) -> LayerGroup:
+    names = layer.modules
+    mixer = layer.mixer
+    if mixer is not None:
+        mixer = replace(mixer, weight=_pick(names.mixer, prefix, format_of, mixed))
+        if isinstance(mixer, LatentAttention):
+            out = _pick(names.mixer_out, prefix, format_of, mixed)
+            mixer = replace(mixer, o_weight=None if out == mixer.weight else out)
+    if layer.ffn is None:
+        return LayerGroup(1, mixer, None, layer.norm_weights)
+    branches: list[FeedForward] = []
+    for branch in layer.ffn if isinstance(layer.ffn, tuple) else (layer.ffn,):
+        if isinstance(branch, MoE):
+            experts = _pick(names.experts, prefix, format_of, mixed)
+            shared = BF16
+            if branch.shared_intermediate or branch.latent:
+                shared = _pick(names.shared, prefix, format_of, mixed)
+            branches.append(replace(branch, weight=experts, shared_weight=shared))
+        else:
+            branches.append(replace(branch, weight=_pick(names.dense, prefix, format_of, mixed)))
+    ffn = tuple(branches) if isinstance(layer.ffn, tuple) else branches[0]
+    return LayerGroup(1, mixer, ffn, layer.norm_weights)
+
+
+def group_layers(layers: list[LayerGroup]) -> tuple[LayerGroup, ...]:
+    """Equal layers joined, in the order of first appearance."""
+    counts: dict[LayerGroup, int] = {}
+    for layer in layers:
+        key = replace(layer, count=1)
+        counts[key] = counts.get(key, 0) + layer.count
+    return tuple(replace(layer, count=count) for layer, count in counts.items())
+
+
+def assemble(
+    plan: Plan,
+    name: str,
+    format_of: FormatOf,
+    *,
+    weights: str = "bf16",
+    kv_dtype: str = "bf16",
+    source: str = "",
+) -> ModelSpec:
+    """The ModelSpec of a plan, with each part in the format the checkpoint stores it in."""
+    mixed: set[str] = set()
+    layers = [
+        _formatted(layer, f"model.layers.{index}.", format_of, mixed)
+        for index, layer in enumerate(plan.layers)
+    ]
+    head = BF16 if plan.tied else format_of("lm_head")
+    mtp = None
+    if plan.mtp is not None:
+        mtp = _mtp_drafter(plan, plan.mtp, name, format_of, head, mixed)
+    notes = list(plan.notes)
+    if mixed:
+        parts = ", ".join(sorted(mixed))
+        notes.append(f"{parts}: linears of several formats, all counted in the commonest one")
+    return ModelSpec(
+        name=name,
+        family=plan.family,
+        hidden=plan.hidden,
+        vocab=plan.vocab,
+        layers=group_layers(layers),
+        tied_embeddings=plan.tied,
+        final_norm_weights=plan.final_norm_weights,
+        extra_weights=plan.extra_weights,
+        vision_params=plan.vision_params,
+        head_weight=head,
+        mtp=mtp,
+        weights=weights,
+        default_kv_dtype=kv_dtype,
+        max_position=plan.max_position,
+        source=source,
+        notes=tuple(notes),
+    )
+
+
+def _mtp_drafter(
+    plan: Plan,
+    mtp: MtpPlan,
+    name: str,
+    format_of: FormatOf,
+    head: WeightFormat,
+    mixed: set[str],
+) -> Drafter:
+    layers = [
+        _formatted(layer, mtp.prefix.replace("{i}", str(index)), format_of, mixed)
+        for index, layer in enumerate(mtp.layers)
+    ]
+    return Drafter(
+        name=f"{name}-MTP",
+        kind="mtp",
+        hidden=plan.hidden,
+        layers=group_layers(layers),
+        vocab=plan.vocab,
+        draft_vocab=plan.vocab,
+        own_head=False,
+        own_embed=False,
+        fc_in=2 * plan.hidden,
+        fc_out=plan.hidden,
+        extra_weights=mtp.extra_weights,
+        n_predict=mtp.copies,
+        head_weight=head,
+        fc_weight=format_of(mtp.fc_module),
+        target=name,
+    )

@@ -1,0 +1,313 @@
+"""Which weight format each linear of a checkpoint has, from its quantisation config.
+
+Understood: quant_method fp8 (per tensor or 128 x 128 blocks), fbgemm_fp8, modelopt and
+hf_quant_config.json (FP8, NVFP4, W4A16, MIXED_PRECISION with quantized_layers),
+compressed-tensors (config_groups), awq, gptq, mxfp4. Anything else is refused by name.
+
+Module patterns are untrusted. A name matches a module when it equals it, a dotted parent or
+a dotted tail of it; `*` is a wildcard; `re:` starts a regular expression (anchored at the
+start, as compressed-tensors does) of which only forms that cannot run away are accepted.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from specsim.errors import ModelConfigError
+from specsim.formats.hf_fields import Fields, show
+from specsim.model.spec import BF16, WeightFormat
+from specsim.model.weights import FP8, FP8_BLOCK, MXFP4, NVFP4, NVFP4_W4A16
+
+MAX_PATTERNS = 64  # inner wildcards and regular expressions
+MAX_PATTERN = 300  # characters
+_METHODS = "fp8, fbgemm_fp8, modelopt, compressed-tensors, awq, gptq, mxfp4"
+_PREFIXES = ("model.language_model.", "language_model.model.", "backbone.")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """`format_of` maps a module name (`model.layers.3.mlp.up_proj`) to its format."""
+
+    format_of: Callable[[str], WeightFormat]
+    label: str  # ModelSpec.weights
+    kv_dtype: str  # what the checkpoint asks for
+    notes: tuple[str, ...] = ()
+
+
+class NameSet:
+    """Module patterns of one list of a config."""
+
+    def __init__(self, names: Iterable[str], where: str) -> None:
+        self._plain: set[str] = set()
+        self._stems: set[str] = set()  # 'a.b*' as 'a.b'
+        self._patterns: list[re.Pattern[str]] = []
+        for name in names:
+            if name.startswith("re:"):
+                self._patterns.append(_safe_regex(name[3:], where))
+            elif not any(mark in name for mark in "*?["):
+                self._plain.add(name)
+            elif name.endswith("*") and not any(mark in name[:-1] for mark in "*?["):
+                self._stems.add(name[:-1].removesuffix("."))
+            elif len(name) > MAX_PATTERN:
+                raise ModelConfigError(
+                    f"{where}: pattern {show(name)} is over {MAX_PATTERN} characters"
+                )
+            else:
+                whole = fnmatch.translate(name).removesuffix(r"\Z").removesuffix(r"\z")
+                self._patterns.append(re.compile(whole + r"(?:\..*)?\Z"))
+        if len(self._patterns) > MAX_PATTERNS:
+            raise ModelConfigError(
+                f"{where}: {len(self._patterns)} wildcard patterns, at most {MAX_PATTERNS}; "
+                "plain names and names ending in * are not limited"
+            )
+
+    def __contains__(self, module: str) -> bool:
+        return any(self._one(name) for name in spellings(module))
+
+    def _one(self, module: str) -> bool:
+        if self._stems and any(module[:end] in self._stems for end in range(len(module) + 1)):
+            return True
+        if any(pattern.match(module) for pattern in self._patterns):
+            return True
+        if not self._plain:
+            return False
+        parts = module.split(".")
+        return any(
+            ".".join(parts[start:end]) in self._plain
+            for end in range(len(parts), 0, -1)
+            for start in range(end)
+        )
+
+
+def spellings(module: str) -> list[str]:
+    """A module under the prefixes that wrappers of a text model give it."""
+    found = [module]
+    if module.startswith("model.layers."):
+        found += [prefix + module[len("model.") :] for prefix in _PREFIXES]
+    elif module == "lm_head":
+        found.append("language_model.lm_head")
+    # fused names: experts stored as one tensor, gate and up as one
+    found += [name.replace(".experts.0.", ".experts.") for name in found if ".experts.0." in name]
+    return found
+
+
+def _safe_regex(text: str, where: str) -> re.Pattern[str]:
+    """A compiled pattern, refused when its running time could grow without measure."""
+    if len(text) > MAX_PATTERN or len(re.findall(r"[*+{?]", text)) > 4 or re.search(r"\)[*+{?]", text):
+        raise ModelConfigError(
+            f"{where}: pattern {show('re:' + text)} is refused: at most {MAX_PATTERN} "
+            "characters and four repetitions, none of a group"
+        )
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ModelConfigError(
+            f"{where}: pattern {show('re:' + text)} is not a regular expression ({error})"
+        ) from None
+
+
+def quantisation(fields: Fields, hf_quant: Fields | None = None) -> Quantisation:
+    """Rules of a checkpoint: config's `quantization_config`, or a hf_quant_config.json."""
+    if fields.has("quantization_config"):
+        section = fields.sub("quantization_config")
+        method = section.text("quant_method").lower()
+        readers = {
+            "fp8": _fp8,
+            "fbgemm_fp8": _fp8,
+            "modelopt": _modelopt,
+            "modelopt_fp4": _modelopt,
+            "modelopt_mixed": _modelopt,
+            "compressed-tensors": _compressed,
+            "awq": _int4,
+            "gptq": _int4,
+            "awq_marlin": _int4,
+            "gptq_marlin": _int4,
+            "mxfp4": _mxfp4,
+        }
+        if not method and (section.has("quant_algo") or section.has("quantization")):
+            method = "modelopt"
+        if method not in readers:
+            raise section.fail("quant_method", f"is not known; known are {_METHODS}")
+        return readers[method](section)
+    if hf_quant is not None:
+        return _modelopt(hf_quant)
+    return Quantisation(lambda module: BF16, "bf16", "bf16")
+
+
+def _kept(section: Fields) -> NameSet:
+    names: tuple[str, ...] = ()
+    for key in ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"):
+        names += section.strings(key)
+    return NameSet(names, section.where)
+
+
+def _kv_dtype(section: Fields) -> str:
+    algorithm = section.text("kv_cache_quant_algo").upper()
+    scheme = section.sub("kv_cache_scheme", required=False)
+    if algorithm == "FP8" or scheme.data.get("num_bits") == 8:
+        return "fp8"
+    return "bf16"
+
+
+def _fp8(section: Fields) -> Quantisation:
+    """DeepSeek-style FP8. Engines leave lm_head and embeddings in 16 bits under this method."""
+    blocks = section.integers("weight_block_size")
+    fmt = FP8_BLOCK if blocks else FP8
+    if blocks and (len(blocks) != 2 or any(size < 1 for size in blocks)):
+        raise section.fail("weight_block_size", "must be two positive integers")
+    if blocks and blocks != (128, 128):
+        fmt = WeightFormat("fp8_block", 1.0 + 4.0 / (blocks[0] * blocks[1]), "fp8")
+    kept = _kept(section)
+
+    def format_of(module: str) -> WeightFormat:
+        if module == "lm_head" or module in kept or _is_joint(module):
+            return BF16
+        return fmt
+
+    return Quantisation(format_of, fmt.name, _kv_dtype(section))
+
+
+def _is_joint(module: str) -> bool:
+    """The projection that joins an MTP head's inputs: a plain linear in every engine."""
+    return module.endswith((".eh_proj", "mtp.fc"))
+
+
+def _mxfp4(section: Fields) -> Quantisation:
+    """gpt-oss: the routed experts only."""
+    kept = _kept(section)
+
+    def format_of(module: str) -> WeightFormat:
+        return MXFP4 if ".experts." in module and module not in kept else BF16
+
+    return Quantisation(format_of, "mxfp4", _kv_dtype(section))
+
+
+def _int4(section: Fields) -> Quantisation:
+    bits = section.integer("bits", "w_bit", low=2, high=8)
+    if bits not in (4, 8):
+        raise section.fail(section._first(("bits", "w_bit")), "only 4 and 8 bits are modelled")
+    group = section.integer("group_size", "q_group_size", default=128, low=-1)
+    group = group if group > 0 else 1 << 30
+    fmt = WeightFormat(f"int{bits}", bits / 8 + (2 + bits / 8) / group, "bf16")
+    kept = _kept(section)
+    head_too = section.boolean("lm_head", False)
+
+    def format_of(module: str) -> WeightFormat:
+        if module in kept or _is_joint(module) or (module == "lm_head" and not head_too):
+            return BF16
+        return fmt
+
+    return Quantisation(format_of, fmt.name, _kv_dtype(section))
+
+
+_ALGORITHMS: dict[str, WeightFormat] = {
+    "FP8": FP8,
+    "FP8_PER_CHANNEL_PER_TOKEN": FP8,
+    "FP8_PB_WO": FP8_BLOCK,
+    "NVFP4": NVFP4,
+    "W4A16_NVFP4": NVFP4_W4A16,
+    "W4A16_AWQ": WeightFormat("int4", 0.5 + 2.5 / 128.0, "bf16"),
+}
+
+
+def _algorithm(section: Fields, key: str = "quant_algo") -> WeightFormat:
+    name = section.text(key).upper()
+    if name not in _ALGORITHMS:
+        known = ", ".join([*_ALGORITHMS, "MIXED_PRECISION"])
+        raise section.fail(key, f"is not known; known are {known}")
+    return _ALGORITHMS[name]
+
+
+def _modelopt(section: Fields) -> Quantisation:
+    if section.has("quantization"):
+        section = section.sub("quantization")
+    kept = _kept(section)
+    if section.text("quant_algo").upper() != "MIXED_PRECISION":
+        fmt = _algorithm(section)
+
+        def one_format(module: str) -> WeightFormat:
+            return BF16 if module in kept or _is_joint(module) else fmt
+
+        return Quantisation(one_format, fmt.name, _kv_dtype(section))
+    if not section.has("quantized_layers"):
+        return _compressed(section)
+    layers = section.sub("quantized_layers")
+    by_format: dict[WeightFormat, list[str]] = {}
+    for name in layers.data:
+        by_format.setdefault(_algorithm(layers.sub(name)), []).append(name)
+    return _by_names(section, by_format, kept)
+
+
+def _by_names(
+    section: Fields, by_format: dict[WeightFormat, list[str]], kept: NameSet
+) -> Quantisation:
+    sets = [(fmt, NameSet(names, section.where)) for fmt, names in by_format.items()]
+
+    def format_of(module: str) -> WeightFormat:
+        if module in kept:
+            return BF16
+        return next((fmt for fmt, names in sets if module in names), BF16)
+
+    # What people call a mixed checkpoint: its lowest precision.
+    label = min(by_format, key=lambda fmt: fmt.bytes_per_weight).name if by_format else "bf16"
+    return Quantisation(format_of, label, _kv_dtype(section))
+
+
+def _compressed(section: Fields) -> Quantisation:
+    """config_groups of compressed-tensors, also written by modelopt."""
+    groups = section.sub("config_groups")
+    kept = _kept(section)
+    everything: WeightFormat | None = None
+    by_format: dict[WeightFormat, list[str]] = {}
+    for key in groups.data:
+        group = groups.sub(key)
+        fmt = _group_format(group)
+        for target in group.strings("targets", ("Linear",)):
+            if target == "Linear":
+                everything = fmt
+            elif "." not in target and target[:1].isupper():
+                raise ModelConfigError(
+                    f"{group.where}: targets has the class {show(target)}: only 'Linear' and "
+                    "module names are understood"
+                )
+            else:
+                by_format.setdefault(fmt, []).append(target)
+    named = _by_names(section, by_format, kept)
+    if everything is None:
+        return named
+    default = everything
+
+    def format_of(module: str) -> WeightFormat:
+        if module in kept or _is_joint(module):
+            return BF16
+        found = named.format_of(module)
+        return default if found == BF16 else found
+
+    labels = [fmt for fmt in (*by_format, default)]
+    label = min(labels, key=lambda fmt: fmt.bytes_per_weight).name
+    return Quantisation(format_of, label, _kv_dtype(section))
+
+
+def _group_format(group: Fields) -> WeightFormat:
+    weights = group.sub("weights")
+    bits = weights.integer("num_bits", low=1, high=64)
+    kind = weights.text("type", "int")
+    inputs = group.sub("input_activations", required=False)
+    weight_only = not inputs.data
+    size = weights.integer("group_size", default=0, low=-1)
+    if kind == "float" and bits == 8:
+        if weights.text("strategy") == "block" or weights.has("block_structure"):
+            return FP8_BLOCK
+        return WeightFormat("fp8", 1.0, "bf16") if weight_only else FP8
+    if kind == "float" and bits == 4:
+        if size in (0, 16):
+            return NVFP4_W4A16 if weight_only else NVFP4
+        return WeightFormat("mxfp4", 0.5 + 1.0 / size, "bf16" if weight_only else "fp4")
+    if kind == "int" and bits in (4, 8) and weight_only:
+        scale = 2.0 / size if size > 0 else 0.0
+        zero = 0.0 if weights.boolean("symmetric", True) or size < 1 else bits / 8 / size
+        return WeightFormat(f"int{bits}", bits / 8 + scale + zero, "bf16")
+    if kind == "int" and bits == 8:
+        return WeightFormat("int8", 1.0, "int8")
+    raise weights.fail("num_bits", f"{bits}-bit {show(kind)} weights are not modelled")

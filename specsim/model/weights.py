@@ -1,0 +1,139 @@
+"""Weight formats by name, and the quantised variant of a model by the usual rules.
+
+Bytes per weight include block scales:
+  fp8_block  1 + 4 / 16384   e4m3, one fp32 scale per 128 x 128 block
+  nvfp4      0.5 + 1 / 16    e2m1, one e4m3 scale per 16 weights
+  mxfp4      0.5 + 1 / 32    e2m1, one e8m0 scale per 32 weights
+  int4       0.5 + 2.5 / 128 AWQ/GPTQ: fp16 scale and 4-bit zero per 128 weights
+`compute` is the dtype the product is made in: W4A16 formats multiply in bf16.
+"""
+
+import difflib
+from dataclasses import replace
+
+from specsim.errors import UsageError
+from specsim.model.spec import (
+    BF16,
+    DenseMLP,
+    Drafter,
+    FeedForward,
+    LatentAttention,
+    LayerGroup,
+    Mixer,
+    ModelSpec,
+    MoE,
+    WeightFormat,
+)
+
+FP16 = WeightFormat("fp16", 2.0, "bf16")  # same tensor-core rate; widths are all that count
+FP32 = WeightFormat("fp32", 4.0, "fp32")
+FP8 = WeightFormat("fp8", 1.0, "fp8")
+FP8_BLOCK = WeightFormat("fp8_block", 1.0 + 4.0 / 16384.0, "fp8")
+NVFP4 = WeightFormat("nvfp4", 0.5625, "fp4")
+NVFP4_W4A16 = WeightFormat("nvfp4", 0.5625, "bf16")
+MXFP4 = WeightFormat("mxfp4", 0.53125, "bf16")  # gpt-oss: weight-only
+INT4 = WeightFormat("int4", 0.5 + 2.5 / 128.0, "bf16")
+
+FORMATS: dict[str, WeightFormat] = {
+    "bf16": BF16,
+    "fp16": FP16,
+    "fp32": FP32,
+    "fp8": FP8,
+    "fp8_block": FP8_BLOCK,
+    "nvfp4": NVFP4,
+    "nvfp4_w4a16": NVFP4_W4A16,
+    "mxfp4": MXFP4,
+    "int4": INT4,
+}
+_ALIASES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "fp8-block": "fp8_block",
+    "fp8_block128": "fp8_block",
+    "fp4": "nvfp4",
+    "w4a16": "int4",
+    "awq": "int4",
+    "gptq": "int4",
+}
+# Which linears of an MTP head follow the body: FP8 checkpoints quantise them, the 4-bit
+# checkpoints published so far keep them in 16 bits.
+_MTP_FOLLOWS = ("fp8", "fp8_block", "bf16", "fp16", "fp32")
+
+
+def weight_format(name: str) -> WeightFormat:
+    """The format called `name` (an alias such as 'awq' or 'w4a16' is understood)."""
+    key = name.strip().lower()
+    key = _ALIASES.get(key, key)
+    if key not in FORMATS:
+        near = difflib.get_close_matches(key, [*FORMATS, *_ALIASES], n=2)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        known = ", ".join(FORMATS)
+        raise UsageError(f"weight format {name!r} is not known{hint} (known: {known})")
+    return FORMATS[key]
+
+
+def quantized(spec: ModelSpec, name: str) -> ModelSpec:
+    """`spec` with its linears in another format, as such checkpoints are usually made.
+
+    Quantised: attention, latent, Gated DeltaNet and Mamba projections, dense MLPs, routed and
+    shared experts, and with FP8 the MTP block's linears. Kept in 16 bits: lm_head, embeddings,
+    norms, routers, gates, GDN a/b, convolutions, the MTP fc, the vision tower. Real 4-bit
+    checkpoints differ in what they keep; a catalogued one is always preferred.
+    """
+    fmt = weight_format(name)
+    label = next(key for key, value in FORMATS.items() if value == fmt)
+    tables = fmt if label in ("bf16", "fp16", "fp32") else BF16
+    mtp = spec.mtp
+    if mtp is not None:
+        mtp = reformat_drafter(mtp, fmt if label in _MTP_FOLLOWS else BF16, tables)
+    note = f"weights set to {label} by the usual rules (lm_head, embeddings, routers in 16 bits)"
+    if label in ("bf16", "fp16", "fp32"):
+        note = f"all weights set to {label}"
+    return replace(
+        spec,
+        layers=reformat_layers(spec.layers, fmt),
+        embed_weight=tables,
+        head_weight=tables,
+        mtp=mtp,
+        weights=label,
+        notes=(*spec.notes, note),
+    )
+
+
+def reformat_layers(layers: tuple[LayerGroup, ...], fmt: WeightFormat) -> tuple[LayerGroup, ...]:
+    """The layers with every quantisable matrix in `fmt`."""
+    return tuple(
+        replace(group, mixer=_reformat_mixer(group.mixer, fmt), ffn=_reformat_ffn(group.ffn, fmt))
+        for group in layers
+    )
+
+
+def reformat_drafter(drafter: Drafter, fmt: WeightFormat, head: WeightFormat) -> Drafter:
+    """A drafter with its layers in `fmt` and the head it reads in `head`."""
+    return replace(drafter, layers=reformat_layers(drafter.layers, fmt), head_weight=head)
+
+
+def _reformat_mixer(mixer: Mixer | None, fmt: WeightFormat) -> Mixer | None:
+    if mixer is None:
+        return None
+    if isinstance(mixer, LatentAttention):
+        return replace(mixer, weight=fmt, o_weight=None)
+    return replace(mixer, weight=fmt)
+
+
+def _reformat_ffn(
+    ffn: FeedForward | tuple[FeedForward, ...] | None, fmt: WeightFormat
+) -> FeedForward | tuple[FeedForward, ...] | None:
+    if ffn is None:
+        return None
+    if isinstance(ffn, tuple):
+        return tuple(_reformat_branch(branch, fmt) for branch in ffn)
+    return _reformat_branch(ffn, fmt)
+
+
+def _reformat_branch(ffn: FeedForward, fmt: WeightFormat) -> FeedForward:
+    if isinstance(ffn, MoE):
+        return replace(ffn, weight=fmt, shared_weight=fmt)
+    assert isinstance(ffn, DenseMLP)
+    return replace(ffn, weight=fmt)
