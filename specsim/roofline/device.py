@@ -33,6 +33,8 @@ class Device(Protocol):
     @property
     def sms(self) -> int: ...
     @property
+    def l2_bytes(self) -> float: ...
+    @property
     def link_bytes_per_s(self) -> float: ...
     @property
     def kernels(self) -> Mapping[str, Table]: ...
@@ -58,8 +60,7 @@ def compute_peak(device: Device, fmt: str) -> float:
     try:
         wanted = COMPUTE_DTYPES[fmt]
     except KeyError:
-        known = ", ".join(COMPUTE_DTYPES)
-        raise UsageError(f"weight format '{fmt}' is not known; use one of {known}") from None
+        raise _unknown_format(fmt) from None
     flops = device.flops
     for dtype in wanted:
         peak = flops.get(dtype)
@@ -68,9 +69,56 @@ def compute_peak(device: Device, fmt: str) -> float:
     return flops["bf16"]
 
 
+# Bytes of one stored weight, block scales included.
+STORED_BYTES: dict[str, float] = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp32": 4.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0 + 4.0 / (128 * 128),
+    "int8": 1.0,
+    "nvfp4": 0.5 + 1.0 / 16,
+    "mxfp4": 0.5 + 1.0 / 32,
+    "int4": 0.5 + 2.0 / 128,
+}
+
+
+def stored_bytes(fmt: str) -> float:
+    """Bytes per stored weight of a format."""
+    try:
+        return STORED_BYTES[fmt]
+    except KeyError:
+        raise _unknown_format(fmt) from None
+
+
 def native(device: Device, fmt: str) -> bool:
     """True where the device multiplies this format's own dtype."""
     return bool(device.flops.get(COMPUTE_DTYPES[fmt][0]))
+
+
+_FAMILY = {
+    "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8": "fp8", "int8": "fp8",
+    "fp8_block": "fp8_block", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "weight_only",
+}  # fmt: skip
+
+
+def family(device: Device, fmt: str) -> str:
+    """Which kernels serve a weight format on this device: its own where the device multiplies
+    it, weight-only ones (unpack, multiply in 16 bit) where it does not."""
+    found = _FAMILY.get(fmt)
+    if found is None:
+        raise _unknown_format(fmt)
+    if found != "bf16" and not native(device, fmt):
+        return "weight_only"
+    return found
+
+
+def gemm_table(device: Device, fmt: str) -> str:
+    return f"gemm.{family(device, fmt)}"
+
+
+def _unknown_format(fmt: str) -> UsageError:
+    return UsageError(f"weight format '{fmt}' is not known; use one of {', '.join(STORED_BYTES)}")
 
 
 def params(device: Device, name: str, engine: str = "") -> Params:

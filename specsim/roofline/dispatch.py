@@ -32,7 +32,7 @@ def op_time(
     kind = op.kind
     if kind == "gemm":
         return gemm(
-            device, d["m"], int(d["n"]), int(d["k"]), op.fmt,
+            device, d["m"], d["n"], d["k"], op.fmt,
             weight_bytes=op.weight_bytes, fidelity=fidelity, engine=engine,
         )
     if kind == "attn_decode":
@@ -90,11 +90,12 @@ def op_time(
 def _recurrent(op: OpCost, device: Device, fidelity: str, engine: str) -> KernelTime:
     d = op.dims
     conv_kernel = int(d.get("conv_kernel", 4))
+    seqs = max(1.0, d.get("seqs", 1))  # of a prefill; its tokens are the total over them
     if d.get("mamba"):
         shape = (int(d["n_heads"]), int(d["head_dim"]), int(d["state_size"]), int(d["n_groups"]))
         if d.get("prefill"):
             return mamba2_prefill(
-                device, d["tokens"], *shape, d.get("seqs", 1), conv_kernel, fidelity=fidelity,
+                device, d["tokens"] / seqs, *shape, seqs, conv_kernel, fidelity=fidelity,
                 engine=engine,
             )
         return mamba2_decode(
@@ -104,8 +105,7 @@ def _recurrent(op: OpCost, device: Device, fidelity: str, engine: str) -> Kernel
     shape = (int(d["n_k_heads"]), int(d["n_v_heads"]), int(d["dk"]), int(d["dv"]))
     if d.get("prefill"):
         return gdn_prefill(
-            device, d["tokens"], *shape, d.get("seqs", 1), conv_kernel, fidelity=fidelity,
-            engine=engine,
+            device, d["tokens"] / seqs, *shape, seqs, conv_kernel, fidelity=fidelity, engine=engine
         )
     return gdn_decode(
         device, d["seqs"], int(d["q_len"]), *shape, conv_kernel,

@@ -1,33 +1,187 @@
-"""Time of a dense linear layer y[m, n] = x[m, k] W[k, n].
+"""Time of a dense linear layer y[m, n] = x[m, k] W[k, n], from how such kernels run.
 
-Bytes: the weights once, activations in and out. FLOP: 2 m n k (a multiply-add is 2).
+Work is cut into output tiles; every SM computes one tile at a time, so tiles run in *waves*.
+A tile steps through k; a step takes the time of its multiplications or, for few rows, a fixed
+latency (`k_step_s` per element of k). All tiles of a wave share the memory bandwidth. So
+
+    tile_s = tile start + k * max(2 tile_m tile_n / (peak per SM * peak_frac), k_step_s)
+    wave_s = smooth maximum of tile_s and the wave's share of the bytes / bandwidth
+    time   = launch + cold start + activation quantisation + sum of wave_s
+
+which gives the half-speed size of small weights, the soft knee, and the dip just above
+m = 128, where a second row of tiles is mostly empty. With few tiles k is split over idle SMs.
+A library either picks the fastest tile of a list (`TILES`), or, as vLLM's FP8 kernel does, by
+the number of rows alone (parameter `tile_by_rows`).
+
+Bytes: weights once, activations times `act_traffic` (reads that miss the cache). FLOP: 2 m n k.
+Parameters: floor_s, cold_s (extra start when weights are not in the L2 cache), mem_frac,
+peak_frac, p, act_traffic, tile_s, k_step_s, tail (1: whole waves; 0: tiles flow without a
+tail), split_s and split_traffic (cost of splitting k), sag and sag_s (clock loss per doubling
+of the arithmetic beyond sag_s seconds: power limit), row_s and quant_frac (quantising a row of
+activations to 8 bit: start and share of bandwidth), fill_penalty and fill_power (slower steps
+when the last row of tiles is partly filled), tile_MxN_frac (a tile shape's speed).
 """
 
-from specsim.roofline.device import Device, compute_peak, params
-from specsim.roofline.result import KernelTime, datasheet_time, kernel_time
+from collections.abc import Mapping
+from math import log2
+
+from specsim.roofline.device import Device, compute_peak, gemm_table, params, stored_bytes
+from specsim.roofline.result import KernelTime, datasheet_time, smooth_max
+
+# (rows, columns, parameter with its share of the best tile's speed)
+TILES = (
+    (128, 256, ""),
+    (128, 128, "tile_128x128_frac"),
+    (64, 128, "tile_64x128_frac"),
+    (64, 64, "tile_64x64_frac"),
+)
+ACT_BYTES = 2.0  # activations between kernels are 16 bit
 
 
 def gemm(
     device: Device,
     m: float,
-    n: int,
-    k: int,
+    n: float,
+    k: float,
     fmt: str = "bf16",
     *,
     weight_bytes: float = 0.0,
+    rotated_copies: int = 0,
     fidelity: str = "calibrated",
     engine: str = "",
 ) -> KernelTime:
-    """Seconds for m rows through an n x k weight. weight_bytes: total bytes of the stored
-    weights where they differ from the format's usual ones."""
-    table = params(device, f"gemm.{fmt}", engine)
-    stored = weight_bytes or n * k * table["weight_bytes"]
-    act = m * k * table["act_bytes"] + m * n * 2.0
+    """Seconds for m rows through an n x k weight of format `fmt`.
+
+    weight_bytes: bytes of the stored weights where they differ from the format's usual ones.
+    rotated_copies: number of copies a benchmark cycles through, 0 for weights that are always
+    cold. A decode step reads gigabytes between two uses of a weight, so it finds none of it in
+    the L2 cache; a benchmark of a small weight does.
+    """
+    stored = weight_bytes or n * k * stored_bytes(fmt)
     flops = 2.0 * m * n * k
     peak = compute_peak(device, fmt)
+    bandwidth = device.mem_bytes_per_s
+    name = gemm_table(device, fmt)
     if fidelity == "datasheet":
-        return datasheet_time((stored + act) / device.mem_bytes_per_s, flops / peak)
-    mem_s = (stored + act) / (device.mem_bytes_per_s * table["mem_frac"])
-    return kernel_time(
-        mem_s, flops / (peak * table["peak_frac"]), table["floor_s"], table["p"], table["p_floor"]
-    )
+        return datasheet_time((stored + ACT_BYTES * m * (n + k)) / bandwidth, flops / peak)
+    t = params(device, name, engine)
+    quantised = t["row_s"] > 0.0
+    act = m * (k * (1.0 if quantised else ACT_BYTES) + n * ACT_BYTES)
+    floor_s = t["floor_s"] + t["cold_s"]
+    if rotated_copies:
+        hot = cache_hits(stored * rotated_copies, device.l2_bytes * t["l2_frac"])
+        floor_s -= hot * t["cold_s"]
+        stored *= 1.0 - hot * (1.0 - t["l2_traffic"])
+    mem_s = (stored + t["act_traffic"] * act) / (bandwidth * t["mem_frac"])
+    ideal_s = flops / peak
+    sag = 1.0
+    if ideal_s > t["sag_s"] > 0.0:
+        sag += t["sag"] * log2(ideal_s / t["sag_s"])
+    if quantised:
+        # One block of threads per row: a start cost shared by all SMs, then 3 bytes per element.
+        floor_s += m * smooth_max(
+            t["row_s"] / device.sms, k * 3.0 / (bandwidth * t["quant_frac"]), 2.0
+        )
+    tiles_s, busy = _tiles(t, device.sms, m, n, k, mem_s, sag * device.sms / peak)
+    seconds = floor_s + tiles_s
+    if not rotated_copies:
+        seconds = max(seconds, (stored + act) / bandwidth, ideal_s)
+    # Where the step latency rather than the multiplications filled the tiles, it is latency.
+    if busy:
+        compute_s = max(ideal_s / t["peak_frac"], tiles_s if tiles_s > mem_s * 1.5 else 0.0)
+    else:
+        compute_s = ideal_s / t["peak_frac"]
+        floor_s += max(0.0, tiles_s - mem_s)
+    if mem_s >= compute_s:
+        bound = "memory" if mem_s >= floor_s else "latency"
+    else:
+        bound = "compute" if compute_s >= floor_s else "latency"
+    return KernelTime(seconds, mem_s, compute_s, floor_s, bound)
+
+
+def cache_hits(working_set: float, capacity: float) -> float:
+    """Share of a cyclic working set (bytes) that a cache of `capacity` bytes serves: 1 well
+    below it, 0 well above."""
+    ratio = working_set / capacity
+    return 1.0 / (1.0 + ratio**4)
+
+
+def _tiles(
+    t: Mapping[str, float], sms: int, m: float, n: float, k: float, mem_s: float, sm_flop_s: float
+) -> tuple[float, bool]:
+    """Seconds of all waves with the best tile, and whether multiplications (not the step
+    latency) fill them. sm_flop_s: seconds per FLOP of one SM at its peak."""
+    p, tail, step_s = t["p"], t["tail"], t["k_step_s"]
+    flop_s = sm_flop_s / t["peak_frac"]
+    if t["tile_by_rows"]:
+        rows = 64 if m <= 64 else 128
+        columns = 64 if m <= 128 else 128
+        mma_s = 2.0 * rows * columns * flop_s
+        return _waves(t, sms, m, n, rows, columns, 1, k, max(mma_s, step_s), mem_s, p, tail), (
+            mma_s > step_s
+        )
+    best, busy = float("inf"), False
+    for rows, columns, speed in TILES:
+        if rows > 64 >= m:
+            continue
+        mma_s = 2.0 * rows * columns * flop_s
+        if speed:
+            mma_s /= t[speed]
+        per_k_s = max(mma_s, step_s)
+        found = _waves(t, sms, m, n, rows, columns, 1, k, per_k_s, mem_s, p, tail)
+        if found < best:
+            best, busy = found, mma_s > step_s
+        split = _split(m, n, rows, columns, sms)
+        if split > 1:
+            found = _waves(t, sms, m, n, rows, columns, split, k, per_k_s, mem_s, p, tail)
+            found += t["split_s"] + t["split_traffic"] * split * m * n
+            if found < best:
+                best, busy = found, mma_s > step_s
+    return best, busy
+
+
+def _split(m: float, n: float, rows: int, columns: int, sms: int) -> int:
+    """Parts of k that fill the SMs with one wave: a power of two up to 8."""
+    tiles = -(-m // rows) * -(-n // columns)
+    split = 1
+    while split < 8 and tiles * split * 2 <= sms:
+        split *= 2
+    return split
+
+
+def _waves(
+    t: Mapping[str, float],
+    sms: int,
+    m: float,
+    n: float,
+    rows: int,
+    columns: int,
+    split: int,
+    k: float,
+    per_k_s: float,
+    mem_s: float,
+    p: float,
+    tail: float,
+) -> float:
+    row_tiles = -(-m // rows)
+    waves = row_tiles * -(-n // columns) * split / sms
+    tile_s = t["tile_s"] + k / split * per_k_s
+    if waves <= 1.0:
+        seconds = smooth_max(mem_s, tile_s, p)
+    else:
+        share_s = mem_s / waves
+        wave_s = smooth_max(share_s, tile_s, p)
+        seconds = waves * wave_s
+        if tail > 0.0:
+            whole = int(waves)
+            rest = waves - whole
+            stepped = whole * wave_s
+            if rest > 1e-9:
+                stepped += smooth_max(rest * share_s, tile_s, p)
+            seconds += tail * (stepped - seconds)
+    penalty = t["fill_penalty"]
+    if penalty > 0.0 and m > 16:
+        empty = row_tiles - m / rows
+        if empty > 0.0:
+            seconds *= 1.0 + penalty * empty ** t["fill_power"] * min(1.0, 2.0 / row_tiles)
+    return seconds

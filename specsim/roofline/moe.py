@@ -5,7 +5,7 @@ depends on the number of tokens and on how even the routing is; see `distinct_ex
 """
 
 from specsim.errors import UsageError
-from specsim.roofline.device import Device, compute_peak, params
+from specsim.roofline.device import Device, compute_peak, family, params, stored_bytes
 from specsim.roofline.result import KernelTime, datasheet_time, kernel_time
 
 
@@ -57,14 +57,14 @@ def moe(
     overlap in [0, 1]: the share of a token's choices that its sequence neighbour already made
     (0: independent), so that verify tokens wake fewer experts.
     """
-    table = params(device, f"moe.{fmt}", engine)
+    table = params(device, f"moe.{family(device, fmt)}", engine)
     local = local_experts or experts
     effective = 1.0 + (tokens - 1.0) * (1.0 - overlap) if tokens > 1 else tokens
     active = distinct_experts(effective, top_k, experts, distribution, table["skew"])
     active *= local / experts
     matrices = 3.0 if gated else 2.0
     per_expert = matrices * hidden * inter
-    stored = active * per_expert * table["weight_bytes"]
+    stored = active * per_expert * stored_bytes(fmt)
     local_rows = tokens * top_k * local / experts
     act = local_rows * (hidden * 2.0 + inter * matrices) * 2.0
     flops = 2.0 * local_rows * per_expert

@@ -1,0 +1,43 @@
+"""Readers of the measured H200 operator tables (validation/data/h200, see its README there).
+
+Every reader yields plain rows: a shape as keyword numbers, the measured seconds, and a `group`:
+the name of the shape that is fitted or held out as a whole. Cells are microseconds.
+"""
+
+import csv
+import gzip
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "h200"
+HELD_OUT_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured kernel call. kwargs: arguments of the roofline function."""
+
+    group: str
+    kwargs: dict[str, object]
+    seconds: float
+
+
+def held_out(group: str, share: float = HELD_OUT_SHARE) -> bool:
+    """Whether a whole shape belongs to the hold-out: decided by a hash of its name, so that it
+    never depends on the order or the number of rows."""
+    digest = hashlib.sha256(group.encode()).digest()
+    return int.from_bytes(digest[:4], "big") < share * 2**32
+
+
+def wide(file: str) -> Iterator[tuple[dict[str, str], int, float]]:
+    """(labels, value of the wide column, microseconds) for every filled cell of a table."""
+    with gzip.open(DATA / file, "rt", newline="") as handle:
+        reader = csv.DictReader(handle)
+        columns = [name for name in reader.fieldnames or () if name.isdigit()]
+        for line in reader:
+            labels = {name: value for name, value in line.items() if name not in columns}
+            for column in columns:
+                if line[column]:
+                    yield labels, int(column), float(line[column])
