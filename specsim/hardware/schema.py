@@ -44,7 +44,7 @@ class Number:
 
 NUMBERS = (
     Number("sms", "device", "sms", 1, 2_000, "SMs, CUs or cores", integer=True, required=True),
-    Number("l2_bytes", "device", "l2_bytes", 1e5, 5e10, "bytes", integer=True, required=True),
+    Number("l2_bytes", "device", "l2_bytes", 1e5, 5e9, "bytes", integer=True, required=True),
     Number("mem_bytes", "device", "mem_bytes", 1e9, 1e12, "bytes", integer=True, required=True),
     Number("mem_marketing_gb", "device", "mem_marketing_gb", 1, 1_000, "GB"),
     Number("power_w", "device", "power_w", 1, 10_000, "W"),

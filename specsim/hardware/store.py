@@ -27,8 +27,8 @@ MAX_INHERIT_DEPTH = 4
 
 # Words that makers and drivers put around the model number and that tell no two devices apart.
 _NOISE = frozenset(
-    ("nvidia", "amd", "intel", "geforce", "instinct", "tesla", "arc", "gpu", "graphics",
-     "tensor", "core")  # fmt: skip
+    {"nvidia", "amd", "intel", "geforce", "instinct", "tesla", "arc"}
+    | {"gpu", "graphics", "tensor", "core"}
 )
 
 

@@ -151,6 +151,8 @@ def with_overrides(profile: HardwareProfile, **changes: Any) -> HardwareProfile:
     refuse_unknown(f"overrides of {profile.name}", plain, names)
     for key in ("flops", "sources", "kernels"):
         if key in plain:
+            if not isinstance(plain[key], Mapping):
+                raise ProfileError(f"overrides of {profile.name}: {key} must be a mapping")
             plain[key] = {**getattr(profile, key), **plain[key]}
     draft = replace(profile, **plain)
     flops, kernels = dict(draft.flops), dict(draft.kernels)
