@@ -1,0 +1,295 @@
+"""predict: what speculation does for one deployment, at one or several loads.
+
+Every point compares the deployment with the same deployment without speculation at the same
+load. Definitions:
+    speedup           output tokens per second under speculation / without, same load
+    step_cost_ratio   r: a pure decode step under speculation (draft, verify, overhead) / without
+    tpot_s            seconds per output token of a stream after its first
+    break-even        smallest concurrency at which speculation no longer pays
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.analytic.closed import SteadyState, closed_loop, running_limit
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.open import OpenState, open_loop
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.speculation.methods import MAX_K
+
+# Draft lengths looked at for best_k, where the method drafts a chain of free length.
+CANDIDATE_K = (1, 2, 3, 4, 5, 6, 7, 8)
+NO_INTERVAL = "no interval: too few public measurements of this class of prediction"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One load. concurrency: clients (closed loop) or mean running requests (open loop).
+
+    request_rate, utilisation, queue_s: filled for the open loop. interval_90: per quantity
+    [low, high], None where validation has too few residuals of this class."""
+
+    concurrency: float
+    ttft_s: float
+    tpot_s: float
+    itl_s: float
+    step_s: float
+    output_tok_s: float
+    stream_tok_s: float
+    baseline_ttft_s: float
+    baseline_tpot_s: float
+    baseline_step_s: float
+    baseline_output_tok_s: float
+    speedup: float
+    step_cost_ratio: float
+    bound: str
+    running: float
+    queue_s: float
+    request_rate: float
+    utilisation: float | None
+    stable: bool
+    interval_90: dict[str, list[float] | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; infinite times (an unstable load) become None."""
+        out: dict[str, Any] = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            finite = not isinstance(value, float) or math.isfinite(value)
+            out[name] = value if finite else None
+        return out
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Result of `predict`. best_k: the draft length with the highest speedup, by concurrency when
+    several were asked for; None for methods without a free length. break_even_concurrency: None
+    when speculation pays up to max_concurrency; 1 when it never pays."""
+
+    system: System
+    workload: Workload
+    points: tuple[Point, ...]
+    break_even_concurrency: int | None
+    best_k: int | dict[str, int] | None
+    max_concurrency: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def acceptance_length(self) -> float | None:
+        if self.system.acceptance is None:
+            return None
+        return self.system.acceptance.expected_tokens(self.system.setup.k)
+
+    def to_dict(self) -> dict[str, Any]:
+        system = self.system
+        acceptance = system.acceptance
+        return {
+            "model": system.spec.name,
+            "gpu": system.profile.name,
+            "tp": system.parallel.tp,
+            "ep": system.parallel.ep,
+            "attention_dp": system.parallel.attention_dp,
+            "weights": system.spec.weights,
+            "kv_dtype": system.kv_dtype,
+            "engine": system.engine.name,
+            "engine_version": system.engine.version,
+            "method": system.setup.method,
+            "draft": system.setup.drafter.name if system.setup.drafter else None,
+            "k": system.setup.k,
+            "acceptance_length": self.acceptance_length,
+            "acceptance": acceptance.to_dict() if acceptance else None,
+            "input_len": self.workload.input_len,
+            "output_len": self.workload.output_len,
+            "fidelity": system.fidelity,
+            "points": [point.to_dict() for point in self.points],
+            "break_even_concurrency": self.break_even_concurrency,
+            "best_k": self.best_k,
+            "max_concurrency": self.max_concurrency,
+            "memory": system.memory.to_dict(),
+            "warnings": list(self.warnings),
+        }
+
+
+def predict(
+    system: System,
+    workload: Workload,
+    concurrencies: list[int] | None = None,
+    rates: list[float] | None = None,
+    warnings: tuple[str, ...] = (),
+    search_k: bool = True,
+) -> Prediction:
+    """Predicts every load asked for (closed loop by concurrency, open loop by rate)."""
+    plain = system.plain()
+    notes = list(warnings)
+    points = [_closed_point(system, plain, workload, c) for c in concurrencies or []]
+    for rate in rates or []:
+        point = _open_point(system, plain, workload, rate)
+        if not point.stable:
+            notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
+        points.append(point)
+    limit = running_limit(system, workload)
+    if any(point.interval_90["tpot_s"] is None for point in points):
+        notes.append(NO_INTERVAL)
+    best = _best_k(system, workload, concurrencies or []) if search_k else None
+    even = break_even(system, workload, limit) if system.speculative else None
+    return Prediction(system, workload, tuple(points), even, best, limit, tuple(notes))
+
+
+def _intervals(system: System, speedup: float, ratio: float, tpot_s: float, ttft_s: float
+               ) -> dict[str, list[float] | None]:
+    klass = prediction_class(system)
+    out: dict[str, list[float] | None] = {}
+    for quantity, value, key in (
+        ("tpot", tpot_s, "tpot_s"),
+        ("ttft", ttft_s, "ttft_s"),
+        ("speedup", speedup, "speedup"),
+        ("step_cost_ratio", ratio, "step_cost_ratio"),
+    ):
+        known = system.fidelity != "datasheet" and math.isfinite(value)
+        if key in ("speedup", "step_cost_ratio") and not system.speculative:
+            out[key] = None
+            continue
+        found = interval_for(quantity, klass, value) if known else None
+        out[key] = list(found) if found else None
+    return out
+
+
+def _closed_point(system: System, plain: System, workload: Workload, concurrency: int) -> Point:
+    state = closed_loop(system, workload, concurrency)
+    base = closed_loop(plain, workload, concurrency) if system.speculative else state
+    return _point(system, state, base, float(concurrency), state.queue_s, None, True)
+
+
+def _point(
+    system: System,
+    state: SteadyState,
+    base: SteadyState,
+    concurrency: float,
+    queue_s: float,
+    utilisation: float | None,
+    stable: bool,
+) -> Point:
+    speedup = state.output_tok_s / base.output_tok_s
+    ratio = state.step_s / base.step_s
+    return Point(
+        concurrency=int(concurrency) if concurrency == int(concurrency) else concurrency,
+        ttft_s=state.ttft_s,
+        tpot_s=state.tpot_s,
+        itl_s=state.itl_s,
+        step_s=state.step_s,
+        output_tok_s=state.output_tok_s,
+        stream_tok_s=state.stream_tok_s,
+        baseline_ttft_s=base.ttft_s,
+        baseline_tpot_s=base.tpot_s,
+        baseline_step_s=base.step_s,
+        baseline_output_tok_s=base.output_tok_s,
+        speedup=speedup,
+        step_cost_ratio=ratio,
+        bound=state.bound,
+        running=state.running,
+        queue_s=queue_s,
+        request_rate=state.request_rate,
+        utilisation=utilisation,
+        stable=stable,
+        interval_90=_intervals(system, speedup, ratio, state.tpot_s, state.ttft_s),
+    )
+
+
+def _open_point(system: System, plain: System, workload: Workload, rate: float) -> Point:
+    found = open_loop(system, workload, rate)
+    base = open_loop(plain, workload, rate) if system.speculative else found
+    speedup = base.tpot_s / found.tpot_s
+    ratio = found.state.step_s / base.state.step_s
+    return Point(
+        concurrency=found.running,
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        itl_s=found.tpot_s * system.tokens_per_step,
+        step_s=found.state.step_s,
+        output_tok_s=found.output_tok_s,
+        stream_tok_s=1 / found.tpot_s if found.tpot_s > 0 else 0.0,
+        baseline_ttft_s=base.ttft_s,
+        baseline_tpot_s=base.tpot_s,
+        baseline_step_s=base.state.step_s,
+        baseline_output_tok_s=base.output_tok_s,
+        speedup=speedup,
+        step_cost_ratio=ratio,
+        bound=found.state.bound,
+        running=found.running,
+        queue_s=found.queue_s,
+        request_rate=rate,
+        utilisation=found.utilisation,
+        stable=found.stable,
+        interval_90=_intervals(system, speedup, ratio, found.tpot_s, _ttft(found)),
+    )
+
+
+def _ttft(state: OpenState) -> float:
+    return state.ttft_s
+
+
+def speedup_at(system: System, workload: Workload, concurrency: int) -> float:
+    """Throughput under speculation over throughput without, at one concurrency."""
+    state = closed_loop(system, workload, concurrency)
+    return state.output_tok_s / closed_loop(system.plain(), workload, concurrency).output_tok_s
+
+
+def break_even(system: System, workload: Workload, limit: int) -> int | None:
+    """Smallest concurrency up to `limit` at which the speedup is below 1; None when there is none.
+
+    Powers of two are scanned first: routed models lose before they win again as the batch grows,
+    so the curve is not monotone and a bisection over the whole range would miss crossings.
+    """
+    plain = system.plain()
+
+    def pays(concurrency: int) -> bool:
+        with_it = closed_loop(system, workload, concurrency).output_tok_s
+        return with_it >= closed_loop(plain, workload, concurrency).output_tok_s
+
+    if not pays(1):
+        return 1
+    low, high = 1, 1
+    while high < limit:
+        high = min(limit, high * 2)
+        if not pays(high):
+            break
+        low = high
+    else:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if pays(middle):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _best_k(
+    system: System, workload: Workload, concurrencies: list[int]
+) -> int | dict[str, int] | None:
+    if not system.speculative or not concurrencies:
+        return None
+    setup = system.setup
+    if setup.method in ("medusa", "dflash", "dspark") or setup.tree_topk > 1:
+        return None
+    step = 1
+    if setup.drafter is not None and setup.method == "mtp" and setup.drafter.n_predict > 1:
+        step = setup.drafter.n_predict if system.engine.k_multiple_of_n_predict else 1
+    candidates = sorted({k * step for k in CANDIDATE_K if k * step <= MAX_K} | {setup.k})
+    best = {c: best_k_at(system, workload, c, candidates) for c in concurrencies}
+    if len(best) == 1:
+        return next(iter(best.values()))
+    return {str(c): k for c, k in best.items()}
+
+
+def best_k_at(
+    system: System, workload: Workload, concurrency: int, candidates: list[int]
+) -> int:
+    """The candidate with the highest throughput at one concurrency (0: plain decoding wins)."""
+    rates = {0: closed_loop(system.plain(), workload, concurrency).output_tok_s}
+    for k in candidates:
+        rates[k] = closed_loop(system.with_k(k), workload, concurrency).output_tok_s
+    return max(rates, key=lambda k: (rates[k], -k))

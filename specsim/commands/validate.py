@@ -1,0 +1,67 @@
+"""`specsim validate`: predictions against measurements."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specsim.commands import options as o
+
+
+def register(app: typer.Typer) -> None:
+    validate = typer.Typer(
+        help="Compare predictions with measurements.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+
+    @validate.callback()
+    def _root() -> None:
+        """Compare predictions with measurements."""
+
+    validate.command(name="published")(published)
+    app.add_typer(validate, name="validate")
+
+
+def published(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="CSV with the columns of published_measurements.csv or e2e_silicon_h200.csv."
+        ),
+    ],
+    max_error: Annotated[
+        float | None,
+        typer.Option("--max-error", help="Exit with code 1 if a median error is above this."),
+    ] = None,
+    rows_out: Annotated[
+        bool, typer.Option("--rows", help="Also list every judged value with its error.")
+    ] = False,
+    json_out: o.JsonOut = False,
+) -> None:
+    """Score every row of FILES that can be predicted; count the others by reason."""
+    from specsim.errors import UsageError
+    from specsim.report.scores import report_text, row_dicts
+    from specsim.report.tables import to_json
+    from specsim.validate.score import QUANTITIES, read_rows, score_rows
+
+    if max_error is not None and not max_error > 0:
+        raise UsageError(f"--max-error is {max_error}; it must be above 0, e.g. 0.15 for 15 %")
+    rows = [row for file in files for row in read_rows(file)]
+    report = score_rows(rows)
+    result = report.to_dict()
+    if rows_out:
+        result["judged"] = row_dicts(report.scores)
+    sys.stdout.write((to_json(result) if json_out else report_text(result)) + "\n")
+    if max_error is not None:
+        over = [
+            name
+            for name in QUANTITIES
+            if (result["overall"][name]["median_abs_error"] or 0.0) > max_error
+        ]
+        if over:
+            sys.stderr.write(
+                f"specsim: median error above {max_error:g} in {', '.join(over)}\n"
+            )
+            raise typer.Exit(1)

@@ -1,0 +1,59 @@
+"""Hardware profiles as text."""
+
+from specsim.hardware.profile import HardwareProfile
+from specsim.report.tables import table
+
+
+def _tera(value: float | None) -> str:
+    return "-" if not value else f"{value / 1e12:.4g}"
+
+
+def profile_row(profile: HardwareProfile) -> list[str]:
+    """One line of the list: GB, TB/s, TFLOP/s, link GB/s, how the kernels are known."""
+    measured = any(not t.assumed for t in profile.kernels.values())
+    return [
+        profile.name,
+        f"{profile.mem_bytes / 1e9:.0f} GB",
+        f"{profile.mem_bytes_per_s / 1e12:.3g} TB/s",
+        f"{_tera(profile.flops.get('bf16'))} T",
+        f"{_tera(profile.flops.get('fp8'))} T",
+        str(profile.sms),
+        f"{profile.link_bytes_per_s / 1e9:.0f} GB/s" if profile.link_bytes_per_s else "-",
+        "measured" if measured else "assumed",
+    ]
+
+
+def profile_text(profile: HardwareProfile) -> str:
+    """Every peak with its source, then the kernel tables."""
+    values = {
+        "mem_bytes": f"{profile.mem_bytes / 1e9:.2f} GB ({profile.mem_note})",
+        "mem_bytes_per_s": f"{profile.mem_bytes_per_s / 1e12:.4g} TB/s",
+        **{f"flops.{k}": f"{v / 1e12:.4g} TFLOP/s dense" for k, v in profile.flops.items()},
+        "sms": str(profile.sms),
+        "l2_bytes": f"{profile.l2_bytes / 1e6:.0f} MB",
+        "link_bytes_per_s": f"{profile.link_bytes_per_s / 1e9:.0f} GB/s ({profile.link_kind})",
+        "allreduce_latency_s": f"{profile.allreduce_latency_s * 1e6:.1f} us",
+        "gpus_per_node": str(profile.gpus_per_node),
+        "power_w": "-" if profile.power_w is None else f"{profile.power_w:.0f} W",
+    }
+    rows = [
+        [
+            name,
+            value,
+            ("assumed: " if profile.is_assumed(name) else "") + profile.sources.get(name, ""),
+        ]
+        for name, value in values.items()
+    ]
+    kernels = [
+        [
+            table_.name,
+            "assumed" if table_.assumed else "measured",
+            table_.inherited_from or "",
+            table_.source,
+        ]
+        for table_ in profile.kernels.values()
+    ]
+    parts = [profile.title, "", table(["field", "value", "source"], rows, left=3)]
+    if kernels:
+        parts += ["", table(["kernel table", "", "from", "source"], kernels, left=4)]
+    return "\n".join(parts)

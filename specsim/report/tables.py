@@ -1,0 +1,85 @@
+"""Results as text tables for a terminal. Takes results, computes nothing but formatting."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def to_json(value: Any) -> str:
+    """JSON with stable order of keys as given; NaN and infinities are refused, not written."""
+    return json.dumps(value, indent=2, allow_nan=False)
+
+
+def to_csv(rows: Iterable[dict[str, Any]]) -> str:
+    """CSV of flat dicts; nested values are written as JSON in their cell."""
+    items = list(rows)
+    out = io.StringIO()
+    if not items:
+        return ""
+    writer = csv.DictWriter(out, fieldnames=list(items[0]), lineterminator="\n")
+    writer.writeheader()
+    for item in items:
+        writer.writerow(
+            {k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in item.items()}
+        )
+    return out.getvalue()
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A plain aligned table; the first `left` columns are left-aligned, the others right."""
+    widths = [len(h) for h in headers]
+    for row in rows:
+        for i, cell in enumerate(row):
+            widths[i] = max(widths[i], len(cell))
+
+    def line(cells: Sequence[str]) -> str:
+        parts = [
+            cell.ljust(widths[i]) if i < left else cell.rjust(widths[i])
+            for i, cell in enumerate(cells)
+        ]
+        return "  ".join(parts).rstrip()
+
+    rule = "  ".join("-" * w for w in widths)
+    return "\n".join([line(headers), rule, *(line(row) for row in rows)])
+
+
+def seconds(value: float | None) -> str:
+    """A time for people: us, ms or s with three figures; a dash for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} us"
+    if value < 1:
+        return f"{value * 1e3:.3g} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
+    return f"{value:.3g} s"
+
+
+def size(value: float) -> str:
+    """Bytes in decimal units with three figures."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def work(value: float) -> str:
+    """FLOP in decimal units with three figures."""
+    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.0f} FLOP"
+
+
+def interval(pair: Sequence[float] | None, digits: str = ".2f") -> str:
+    """A 90 % interval as 'low-high', or a dash."""
+    if pair is None:
+        return "-"
+    return f"{pair[0]:{digits}}-{pair[1]:{digits}}"
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A bar whose length is `share` (0 to 1) of `width` characters."""
+    return "#" * max(0, min(width, round(share * width)))

@@ -1,0 +1,349 @@
+"""One row of a measurements file -> what to predict and what was measured.
+
+Two layouts are read: `published_measurements.csv` (one line per measured configuration, with its
+unspeculated partner on the same line) and `e2e_silicon_h200.csv` (plain serving points). A row
+that cannot be predicted raises `SkipRow` with the reason, and is counted under it.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import SpecSimError
+from specsim.hardware.store import load_profile
+from specsim.latency.draft import SpecSetup
+from specsim.latency.engine import EngineProfile, find_engine
+from specsim.model.catalogue import find_model
+from specsim.model.spec import ModelSpec
+from specsim.model.weights import quantized
+from specsim.ops.work import Parallel
+from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.methods import resolve_setup
+from specsim.validate.datasets import dataset_lengths
+
+
+class SkipRow(Exception):
+    """This row is not predicted; the text is the reason it is counted under."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A predictable row. measured: quantity -> value in SI units, of
+    'baseline_tpot_s', 'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
+    'ttft_s'. acceptance_length: None when not given. pure_decode: no prompts share the batch
+    (disaggregated serving, or a dummy step). warmed: the cell measures a saturated batch."""
+
+    row_id: str
+    set_id: str
+    grade: str
+    system: System
+    workload: Workload
+    concurrency: int
+    measured: Mapping[str, float] = field(default_factory=dict)
+    acceptance_length: float | None = None
+    pure_decode: bool = False
+    assumptions: tuple[str, ...] = ()
+
+
+def _number(text: str | None) -> float | None:
+    """The first number in a cell, None when there is none."""
+    if not text:
+        return None
+    match = re.search(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", text.replace(",", ""))
+    if match is None:
+        return None
+    value = float(match.group())
+    return value if math.isfinite(value) else None
+
+
+def _whole(text: str | None) -> int | None:
+    value = _number(text)
+    return int(value) if value is not None and value >= 1 else None
+
+
+_ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "sglang?": "sglang",
+    "tensorrt-llm": "trtllm",
+    "trtllm": "trtllm",
+    "hf transformers (research code)": "transformers",
+}
+_VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?)")
+
+
+def _engine(row: Mapping[str, str]) -> EngineProfile:
+    text = (row.get("engine") or row.get("backend") or "").strip().lower()
+    if not text:
+        raise SkipRow("engine not stated")
+    name = _ENGINES.get(text)
+    if name is None:
+        raise SkipRow(f"engine not modelled: {text}")
+    stated = row.get("engine_version") or row.get("backend_version") or ""
+    match = _VERSION.search(stated)
+    return find_engine(name, match.group(1) if match else _dated(name, row))
+
+
+def _dated(name: str, row: Mapping[str, str]) -> str | None:
+    """Version that was current when a row without one was measured: only vLLM has more than one
+    profile, and its scheduler became asynchronous by default at the end of 2025."""
+    when = row.get("measured") or row.get("year") or ""
+    return "0.11" if name == "vllm" and when[:4] and when[:4] <= "2025" else None
+
+
+def _gpu_name(text: str) -> str:
+    cleaned = re.sub(r"\(.*?\)", "", text).replace("?", "").strip()
+    if not cleaned or "gpu" in cleaned.lower():
+        raise SkipRow("GPU not stated")
+    return cleaned
+
+
+_WEIGHTS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
+            "awq int4": "int4", "int4": "int4", "4bit": "int4", "fp4": "nvfp4", "int8": "fp8"}
+
+
+def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
+    name = row.get("target_model") or row.get("model_path") or ""
+    name = re.sub(r"\(.*?\)", "", name).strip()
+    dtype = (row.get("weight_dtype") or row.get("precision") or "").strip().lower()
+    try:
+        spec = find_model(name)
+    except SpecSimError:
+        raise SkipRow(f"model not in the catalogue: {name}") from None
+    if not dtype:
+        default = MINDROUTER_WEIGHTS.get(name.lower()) if _is_mindrouter(row) else None
+        if default is None:
+            return spec
+        notes.append(f"weights {default} assumed")
+        dtype = default
+    wanted = _WEIGHTS.get(dtype)
+    if wanted is None:
+        raise SkipRow(f"weight format not modelled: {dtype}")
+    if wanted == spec.weights or (wanted == "nvfp4" and spec.weights == "mxfp4"):
+        return spec
+    for suffix in (f"-{wanted.upper()}",):
+        try:
+            found = find_model(name + suffix)
+        except SpecSimError:
+            continue
+        if found.weights.startswith(wanted):
+            return found
+    if wanted == "mxfp4":
+        return spec
+    return quantized(spec, wanted)
+
+
+# The cluster serves its single-GPU endpoints in FP8 (its capacity report says so for gemma, and
+# 122B and Nemotron fit one H200 in no other format; MR27's 11.5 ms per plain token lies below
+# the bf16 weight-read time at the bandwidth that H200 kernels reach).
+MINDROUTER_WEIGHTS = {
+    "qwen3.6-27b": "fp8",
+    "qwen3.6-35b": "fp8",
+    "gemma-4-31b": "fp8",
+    "qwen3.5-122b": "fp8",
+    "nemotron-3-super-120b": "fp8",
+    "qwen3.5-35b": "fp8",
+}
+
+
+def _is_mindrouter(row: Mapping[str, str]) -> bool:
+    return (row.get("set_id") or "") in ("MRBLOG", "MR27", "MR122")
+
+
+def _parallel(row: Mapping[str, str], spec: ModelSpec, capacity_bytes: float) -> Parallel:
+    text = row.get("tp") or ""
+    gpus = _whole(row.get("n_gpus"))
+    if text.upper().startswith("DEP"):
+        size = _whole(text) or 1
+        return Parallel(1, size, size)
+    tp = _whole(text) or gpus
+    if tp is None:
+        raise_if_unfit(spec, capacity_bytes)
+        tp = 1
+    return Parallel(tp)
+
+
+def raise_if_unfit(spec: ModelSpec, capacity_bytes: float) -> None:
+    """Rows that state neither tp nor GPUs are read as one GPU, which must hold the model."""
+    from specsim.model.counts import weight_bytes
+
+    if weight_bytes(spec).total > 0.95 * capacity_bytes:
+        raise SkipRow("number of GPUs not stated")
+
+
+_TREE = re.compile(r"steps (\d+) topk (\d+) draft_tokens (\d+)")
+_TRIPLE = re.compile(r"^(\d+)-(\d+)-(\d+)")
+_METHODS = {
+    "none": "none", "mtp": "mtp", "draft_model": "draft-model", "eagle": "eagle",
+    "eagle3": "eagle3", "ngram": "ngram", "suffix": "suffix", "dflash": "dflash",
+    "dspark": "dspark", "medusa": "medusa",
+}
+
+
+def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> SpecSetup:
+    text = (row.get("method") or "none").strip()
+    method = _METHODS.get(text.lower() if text.lower() in _METHODS else "")
+    if method is None:
+        raise SkipRow(f"method not modelled: {text}")
+    if method == "none":
+        return SpecSetup()
+    k_text = row.get("k") or ""
+    if "?" in k_text or "best" in k_text or "adaptive" in k_text or "not" in k_text:
+        raise SkipRow("draft length not stated exactly")
+    k = _whole(k_text)
+    if k is None:
+        raise SkipRow("draft length not stated")
+    tree = row.get("tree_topk") or ""
+    topk, tokens = 1, 0
+    shape = _TREE.search(tree) or _TRIPLE.match(tree)
+    if shape:
+        steps, topk, tokens = (int(g) for g in shape.groups())
+        k = steps
+        if topk == 1:
+            tokens = 0
+    elif tree.startswith("tree depth"):
+        depth, branching = (int(g) for g in re.findall(r"\d+", tree)[:2])
+        k, topk = depth, branching
+        tokens = (_whole(k_text) or 0) + 1
+    elif tree and tree not in ("1", "chain") and not tree.startswith("EAGLE"):
+        raise SkipRow(f"tree shape not understood: {tree[:20]}")
+    draft = _draft_name(row, method)
+    try:
+        return resolve_setup(
+            spec, engine, method, k, draft=draft, tree_topk=topk, tree_tokens=tokens
+        )
+    except SpecSimError as error:
+        if draft is not None:
+            try:
+                return resolve_setup(spec, engine, method, k, tree_topk=topk, tree_tokens=tokens)
+            except SpecSimError:
+                pass
+        raise SkipRow(f"drafter: {_short(error)}") from None
+
+
+def _draft_name(row: Mapping[str, str], method: str) -> str | None:
+    text = re.sub(r"\(.*?\)", "", row.get("draft_model") or "").strip()
+    if not text or method in ("mtp", "ngram", "suffix") or "built-in" in text:
+        return None
+    return text
+
+
+def _short(error: Exception) -> str:
+    return str(error).split(";")[0][:80]
+
+
+def published_case(row: Mapping[str, str]) -> Case:
+    """A row of `published_measurements.csv`; SkipRow when it cannot be predicted."""
+    if row.get("grade") == "C":
+        raise SkipRow("grade C")
+    notes: list[str] = []
+    engine = _engine(row)
+    try:
+        profile = load_profile(_gpu_name(row.get("gpu") or ""))
+    except SpecSimError:
+        raise SkipRow(f"GPU not modelled: {row.get('gpu')}") from None
+    spec = _model(row, notes)
+    parallel = _parallel(row, spec, profile.mem_bytes)
+    setup = _setup(row, spec, engine)
+    measured, load_tokens = _measured(row)
+    if not measured:
+        raise SkipRow("nothing measured that is predicted here")
+    isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
+    default = dataset_lengths(row.get("dataset") or "")
+    workload = Workload(isl or default[0], osl or default[1], name="row")
+    batch_text = row.get("batch_or_concurrency") or ""
+    concurrency = 1 if "low" in batch_text else _whole(batch_text)
+    if concurrency is None:
+        raise SkipRow("batch or concurrency not stated")
+    al = _number(row.get("mean_accepted_length"))
+    acceptance = None
+    if setup.method != "none":
+        if al is not None and not 1 <= al <= setup.k + 1 + 1e-9:
+            raise SkipRow("acceptance length outside 1..k+1")
+        acceptance = Acceptance.from_mean_length(
+            al if al is not None else 1 + 0.5 * setup.k, setup.k, source="row"
+        )
+    kv = (row.get("kv_dtype") or "").strip() or _kv_default(row, spec)
+    system = System(
+        spec, profile, engine, parallel, kv_dtype=kv, setup=setup, acceptance=acceptance,
+        max_num_seqs=max(concurrency, 1),
+    )
+    if load_tokens == "per GPU":
+        raise SkipRow("throughput per GPU of a saturated offline run")
+    return Case(
+        row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
+        concurrency, measured, al if setup.method != "none" else None,
+        assumptions=tuple(notes),
+    )
+
+
+def _kv_default(row: Mapping[str, str], spec: ModelSpec) -> str:
+    name = (row.get("target_model") or "").lower()
+    if _is_mindrouter(row) and name.startswith("gemma"):
+        return "fp8"  # stated in the capacity report
+    return spec.default_kv_dtype
+
+
+def _measured(row: Mapping[str, str]) -> tuple[dict[str, float], str]:
+    """What the row measured, in seconds and tokens per second."""
+    out: dict[str, float] = {}
+    meaning = (row.get("tok_s_meaning") or "").lower()
+    for side in ("baseline", "spec"):
+        tpot = _number(row.get(f"{side}_tpot_ms"))
+        rate = _number(row.get(f"{side}_tok_s"))
+        if tpot:
+            out[f"{side}_tpot_s"] = tpot / 1e3
+        elif rate and ("per-user" in meaning or "per-stream" in meaning):
+            out[f"{side}_tpot_s"] = 1 / rate
+        elif rate and meaning.startswith("system output"):
+            out[f"{side}_output_tok_s"] = rate
+    speedup = _number(row.get("speedup"))
+    if speedup:
+        out["speedup"] = speedup
+    ttft = _number(row.get("ttft_ms"))
+    if ttft:
+        out["ttft_s"] = ttft / 1e3
+    return out, "per GPU" if "per gpu" in meaning and "total" not in meaning else ""
+
+
+def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
+    """A row of `e2e_silicon_h200.csv`: plain serving, median TTFT and TPOT in milliseconds."""
+    if row.get("suspect"):
+        raise SkipRow(f"marked suspect: {row['suspect']}")
+    if (_whole(row.get("pp_size")) or 1) > 1:
+        raise SkipRow("pipeline parallelism is not modelled")
+    notes: list[str] = []
+    engine = _engine(row)
+    spec = _model(row, notes)
+    profile = load_profile("h200-sxm")
+    disagg = row.get("mode") == "disagg"
+    prefix = "decode_" if disagg else ""
+    tp = _whole(row.get(f"{prefix}tp_size")) or 1
+    dp = _whole(row.get(f"{prefix}attention_dp_size")) or 1
+    ep = _whole(row.get(f"{prefix}moe_ep_size")) or 1
+    experts = (_whole(row.get("moe_tp_size")) or 1) * ep
+    if experts > tp * dp:
+        dp = experts // tp  # the experts span more GPUs than one attention group
+    concurrency = _whole(row.get("concurrency")) or _whole(row.get("batch_size"))
+    if concurrency is None:
+        raise SkipRow("concurrency not stated")
+    workers = _whole(row.get("decode_num_workers")) or 1
+    isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
+    tpot, ttft = _number(row.get("silicon_tpot_ms")), _number(row.get("silicon_ttft_ms"))
+    if isl is None or osl is None or tpot is None:
+        raise SkipRow("isl, osl or TPOT missing")
+    measured = {"baseline_tpot_s": tpot / 1e3}
+    if ttft and not disagg:
+        measured["ttft_s"] = ttft / 1e3
+    system = System(
+        spec, profile, engine, Parallel(tp, ep, dp), kv_dtype=spec.default_kv_dtype,
+        max_num_seqs=max(1, concurrency // workers),
+    )
+    name = f"{row.get('model_path', '').split('/')[-1]}|{row.get('backend')}"
+    return Case(
+        row_id, name, "A", system, Workload(isl, osl, name="row"),
+        max(1, concurrency // workers), measured, pure_decode=disagg, assumptions=tuple(notes),
+    )

@@ -1,0 +1,242 @@
+"""Predict every case of a file and say how far off the predictions are.
+
+Relative error of a quantity is predicted / measured - 1. Per set and over all: median and 90th
+percentile of its size, bias (median with sign) and count, for
+    step_cost_ratio   r = step under speculation / plain step, judged where speedup and acceptance
+                      length are both measured (r = AL / speedup), so that acceptance cannot hide
+                      an error of the roofline
+    speedup           predicted with the measured acceptance length
+    tpot              seconds per token of a stream, or concurrency / throughput where a row gives
+                      only the throughput; plain and speculative sides both count
+    ttft              mean or median time to first token
+sign_right is the share of speculative rows whose gain (speedup above or below 1) is predicted.
+Gains within MARGIN of 1 are no gain either way and are not judged.
+"""
+
+import csv
+import io
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.errors import FormatError, SpecSimError
+from specsim.latency.step import decode_shape
+from specsim.validate.rows import Case, SkipRow, published_case, silicon_case
+
+QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
+MARGIN = 0.03
+MAX_FILE_BYTES = 20_000_000
+MAX_ROWS = 200_000
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One judged quantity of one row. quantity: one of QUANTITIES."""
+
+    row_id: str
+    set_id: str
+    quantity: str
+    side: str  # 'plain' or 'speculative'
+    klass: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+@dataclass
+class Report:
+    """All scores of a file. rows: rows read; predicted: rows with at least one score."""
+
+    rows: int = 0
+    predicted: int = 0
+    scores: list[Scored] = field(default_factory=list)
+    signs: list[tuple[str, bool]] = field(default_factory=list)  # (set_id, right)
+    skipped: Counter[str] = field(default_factory=Counter)
+    cases: list[Case] = field(default_factory=list)
+
+    def to_dict(self, coverage: bool = True) -> dict[str, Any]:
+        sets = sorted({s.set_id for s in self.scores} | {name for name, _ in self.signs})
+        return {
+            "rows": self.rows,
+            "overall": self._summary(None, coverage),
+            "sets": {name: self._summary(name, coverage) for name in sets},
+            "skipped": dict(self.skipped.most_common()),
+        }
+
+    def _summary(self, set_id: str | None, coverage: bool) -> dict[str, Any]:
+        scores = [s for s in self.scores if set_id is None or s.set_id == set_id]
+        signs = [right for name, right in self.signs if set_id is None or name == set_id]
+        out: dict[str, Any] = {"n": len({(s.set_id, s.row_id) for s in scores})}
+        for quantity in QUANTITIES:
+            out[quantity] = _errors([s.error for s in scores if s.quantity == quantity])
+        out["sign_right"] = sum(signs) / len(signs) if signs else None
+        out["sign_n"] = len(signs)
+        inside = [hit for s in scores if (hit := _inside(s)) is not None] if coverage else []
+        out["interval_coverage"] = sum(inside) / len(inside) if inside else None
+        return out
+
+
+def _inside(score: Scored) -> bool | None:
+    interval = interval_for(score.quantity, score.klass, score.predicted)
+    if interval is None:
+        return None
+    return interval[0] <= score.measured <= interval[1]
+
+
+def _errors(errors: Sequence[float]) -> dict[str, Any]:
+    if not errors:
+        return {"median_abs_error": None, "p90_abs_error": None, "bias": None, "n": 0}
+    size = sorted(abs(e) for e in errors)
+    return {
+        "median_abs_error": statistics.median(size),
+        "p90_abs_error": percentile(size, 0.9),
+        "bias": statistics.median(errors),
+        "n": len(size),
+    }
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Linear interpolation between order statistics (as numpy's default)."""
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file; FormatError for anything that is not one (size, encoding, columns)."""
+    if not path.is_file():
+        raise FormatError(f"{path} is not a file; give a CSV file of measurements")
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise FormatError(f"{path.name} is larger than 20 MB; split it")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (UnicodeDecodeError, OSError) as error:
+        raise FormatError(f"{path.name} cannot be read as UTF-8 text: {error}") from None
+    reader = csv.DictReader(io.StringIO(text))
+    names = set(reader.fieldnames or ())
+    if not ({"target_model", "set_id"} <= names or {"model_path", "silicon_tpot_ms"} <= names):
+        raise FormatError(
+            f"{path.name} has the columns {', '.join(sorted(names)[:6]) or 'none'} ...; expected "
+            "those of published_measurements.csv (target_model, set_id, ...) or of "
+            "e2e_silicon_h200.csv (model_path, silicon_tpot_ms, ...)"
+        )
+    rows: list[dict[str, str]] = []
+    try:
+        for row in reader:
+            rows.append({k: (v or "") for k, v in row.items() if k and not isinstance(v, list)})
+            if len(rows) > MAX_ROWS:
+                raise FormatError(f"{path.name} has more than {MAX_ROWS} rows; split it")
+    except csv.Error as error:
+        raise FormatError(f"{path.name} line {reader.line_num} is not CSV: {error}") from None
+    return rows
+
+
+def score_rows(rows: Iterable[dict[str, str]]) -> Report:
+    """Scores every row that can be predicted, counts the others by reason."""
+    report = Report()
+    for number, row in enumerate(rows, 1):
+        report.rows += 1
+        try:
+            if "silicon_tpot_ms" in row:
+                case = silicon_case(row, f"row-{number}")
+            else:
+                case = published_case(row)
+            scores, sign = score_case(case)
+        except SkipRow as reason:
+            report.skipped[str(reason)] += 1
+            continue
+        except SpecSimError as error:
+            report.skipped[f"not predictable: {str(error).split(';')[0][:90]}"] += 1
+            continue
+        if not scores and sign is None:
+            report.skipped["acceptance length not given"] += 1
+            continue
+        report.predicted += 1
+        report.cases.append(case)
+        report.scores += scores
+        if sign is not None:
+            report.signs.append((case.set_id, sign))
+    return report
+
+
+def _tpot(state: SteadyState, case: Case, system_side: str) -> float:
+    """Predicted seconds per token as the row measured it."""
+    if f"{system_side}_tpot_s" in case.measured:
+        return state.tpot_s
+    return state.concurrency / state.output_tok_s
+
+
+def score_case(case: Case) -> tuple[list[Scored], bool | None]:
+    """(scores, sign right or None) of one case."""
+    measured = case.measured
+    out: list[Scored] = []
+    plain = case.system.plain()
+    plain = replace(plain, max_num_seqs=case.system.max_num_seqs)
+    base = _state(plain, case)
+    speculative = case.system.speculative
+
+    def add(quantity: str, side: str, system: Any, predicted: float, value: float) -> None:
+        klass = prediction_class(system)
+        out.append(
+            Scored(case.row_id, case.set_id, quantity, side, klass, predicted, value)
+        )
+
+    value = measured.get("baseline_tpot_s")
+    if value is None and "baseline_output_tok_s" in measured:
+        value = case.concurrency / measured["baseline_output_tok_s"]
+    if value is not None:
+        add("tpot", "plain", plain, _tpot(base, case, "baseline"), value)
+    if not speculative:
+        if "ttft_s" in measured:
+            add("ttft", "plain", plain, base.ttft_s, measured["ttft_s"])
+        return out, None
+    if case.acceptance_length is None:
+        return out, None
+    spec = _state(case.system, case)
+    value = measured.get("spec_tpot_s")
+    if value is None and "spec_output_tok_s" in measured:
+        value = case.concurrency / measured["spec_output_tok_s"]
+    if value is not None:
+        add("tpot", "speculative", case.system, _tpot(spec, case, "spec"), value)
+    if "ttft_s" in measured:
+        add("ttft", "speculative", case.system, spec.ttft_s, measured["ttft_s"])
+    gain = measured.get("speedup")
+    if gain is None and {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
+        gain = measured["baseline_tpot_s"] / measured["spec_tpot_s"]
+    sign = None
+    if gain is not None:
+        if {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
+            predicted = base.tpot_s / spec.tpot_s
+        else:
+            predicted = spec.output_tok_s / base.output_tok_s
+        add("speedup", "speculative", case.system, predicted, gain)
+        ratio = spec.step_s / base.step_s
+        add("step_cost_ratio", "speculative", case.system, ratio, case.acceptance_length / gain)
+        if abs(gain - 1) > MARGIN:
+            sign = (predicted > 1) == (gain > 1)
+    return out, sign
+
+
+def _state(system: Any, case: Case) -> SteadyState:
+    """The steady state a row describes. Pure decode rows have no prompts in their steps."""
+    state = closed_loop(system, case.workload, case.concurrency)
+    if not case.pure_decode:
+        return state
+    shape = decode_shape(round(state.running), case.workload.mean_context, system.setup)
+    step_s = system.latency.seconds(shape)
+    steps = decode_steps(case.workload.output_len, system.tokens_per_step)
+    return replace(state, tpot_s=steps * step_s / max(1, case.workload.output_len - 1))
+
+
+def score_file(path: Path) -> Report:
+    """Scores a CSV file of measurements."""
+    return score_rows(read_rows(path))

@@ -1,0 +1,120 @@
+"""Imports point downwards only, and the prediction path stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "specsim"
+
+# Layer of each part of the package; a module may import from its own part and from lower layers.
+LAYERS = {
+    "units": 0, "errors": 0, "data": 0,
+    "hardware": 1, "model": 1,
+    "ops": 2, "roofline": 2,
+    "latency": 3,
+    "speculation": 4,
+    "analytic": 5,
+    "sim": 6,
+    "planning": 7,
+    "report": 8,
+    "commands": 9,
+}
+# Edges: what they may import besides themselves.
+EDGES = {
+    "formats": {"units", "errors", "data", "model", "hardware", "sim.request"},
+    "client": {"units", "errors", "data", "model", "hardware", "sim.request"},
+    "calibrate": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
+                  "speculation", "analytic", "formats"},
+    "validate": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
+                 "speculation", "analytic", "formats"},
+    "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},
+    "measure": {"units", "errors", "decoder", "calibrate.records"},
+}
+HEAVY = {"torch", "triton", "simpy", "typer", "transformers"}
+ALLOWED_HEAVY = {
+    "sim": {"simpy"},
+    "commands": {"typer"},
+    "decoder": {"torch", "triton", "transformers"},
+    "measure": {"torch"},
+}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path: Path, top_level_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if top_level_only else list(ast.walk(tree))
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+            if node.module.count(".") < 2 and node.module.startswith("specsim"):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_downwards(path: Path) -> None:
+    part = part_of(path)
+    if part == "__init__":
+        return
+    for name in imports(path):
+        if not name.startswith("specsim."):
+            continue
+        target = name.removeprefix("specsim.")
+        other = target.split(".")[0]
+        if other == part or other.startswith("__"):
+            continue
+        if part in EDGES:
+            allowed = EDGES[part]
+            inside = any(target == a or target.startswith(a + ".") or a.startswith(target + ".")
+                         for a in allowed)
+            assert inside, f"{path.name}: {part} must not import {name}"
+        elif part != "commands":
+            assert other in LAYERS, f"{path.name}: {part} must not import the edge {name}"
+            assert LAYERS[other] < LAYERS[part], f"{path.name}: {part} must not import {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_heavy_packages_stay_in_their_rooms(path: Path) -> None:
+    part = part_of(path)
+    heavy = {name.split(".")[0] for name in imports(path)} & HEAVY
+    assert heavy <= ALLOWED_HEAVY.get(part, set()) | ({"torch"} if part == "commands" else set())
+    at_top = {name.split(".")[0] for name in imports(path, top_level_only=True)}
+    if part == "commands":
+        assert not at_top & (HEAVY - {"typer"}), "heavy packages belong inside the function"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_modules_say_what_they_are_and_stay_readable(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), f"{path} has no module docstring"
+    assert len(text.splitlines()) <= 420, f"{path} is too long: split it by purpose"
+
+
+def test_predict_needs_no_heavy_package() -> None:
+    code = (
+        "import sys; sys.argv = ['specsim', 'predict', 'qwen3.6-27b', '--json'];\n"
+        "from specsim.commands import app\n"
+        "try:\n    app()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
+        "heavy = {'torch', 'triton', 'simpy', 'scipy', 'numpy', 'transformers'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
