@@ -1,57 +1,116 @@
 """Time of grouped-query attention: decode and verify (few queries per sequence, long cache)
 and prefill (many queries).
 
-Decode reads every cached K and V once, whatever the number of queries: the q_len queries of a
-verify step and the query heads of a group share one read. The write of the new K and V is
-part of the call.
+Decode: one block of threads per (sequence, KV head, 128 query rows) reads the cache of that
+head once, for all query heads of the group and all q_len queries of a verify step; few blocks
+split the cache over idle SMs. The write of the new K and V is part of the call. So
+
+    time = floor + cold start + split + smooth max(bytes / bandwidth, (waves - 1) * tile_s)
+
+No kernel was measured with q_len > 1: that verify costs about one decode follows from the packing
+of the group's queries into one block of up to 128 rows (FlashAttention 3, FlashInfer, XQA);
+`kv_read_amplification` prices kernels that do not pack.
+
+Prefill: tiles of 128 queries; the arithmetic of all tiles spread over the SMs, or the longest
+tile alone, whichever is longer, plus the start of every further wave.
+
+Parameters, decode: floor_s, cold_s (cache not in L2), mem_frac, wide_power (bandwidth falls as
+(head_dim / 128)^-wide_power above 128: FP8 values are transposed on the fly), tile_s and
+tile_power (cost of a wave of blocks, grows as (head_dim / 128)^tile_power), tail (1: waves are
+whole), split_s, sm_share (the smallest share of SMs that draws the whole bandwidth), block_s (serial cost of a
+block), p, peak_frac. Prefill: floor_s, mem_frac, peak_frac, chain_gain (speed of one
+tile alone against its share of a full device), tile_s, sag and sag_s (clock loss per doubling
+beyond sag_s seconds of arithmetic), p.
 """
 
+from math import ceil, log2
+
 from specsim.roofline.device import Device, compute_peak, params
-from specsim.roofline.result import KernelTime, datasheet_time, kernel_time
+from specsim.roofline.gemm import cache_hits
+from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 from specsim.units import DTYPE_BYTES
+
+ROWS_PER_BLOCK = 128
+MAX_SPLITS = 64  # of one sequence's cache, as measured: one head at 128k tokens uses about 60
+SPLIT_TOKENS = 128  # a split reads at least one block of keys
+SPLIT_BELOW = 0.8  # of the SMs occupied: the point where the kernels start to split
 
 
 def attn_decode(
     device: Device,
     seqs: float,
     q_len: int,
-    heads: int,
-    kv_heads: int,
+    heads: float,
+    kv_heads: float,
     head_dim: int,
     ctx_tokens_per_seq: float,
     kv_fmt: str = "bf16",
     window: int = 0,
     *,
     kv_read_amplification: float = 1.0,
+    rotated_copies: int = 0,
     fidelity: str = "calibrated",
     engine: str = "",
 ) -> KernelTime:
-    """Seconds for `seqs` sequences of q_len new tokens over ctx_tokens_per_seq cached ones."""
+    """Seconds for `seqs` sequences of q_len new tokens each over ctx_tokens_per_seq cached ones
+    (the mean over sequences). rotated_copies: how many caches a benchmark cycles through; 0 for
+    caches that are always cold, as in a decode step between two passes over the weights."""
     ctx = min(ctx_tokens_per_seq, window) if window else ctx_tokens_per_seq
     element = DTYPE_BYTES[kv_fmt]
-    kv_row = 2.0 * kv_heads * head_dim * element
-    read = seqs * (ctx + q_len) * kv_row
-    written = seqs * q_len * kv_row
-    act = seqs * q_len * heads * head_dim * 4.0
-    flops = 4.0 * seqs * q_len * (ctx + 0.5 * q_len) * heads * head_dim
+    row_bytes = 2.0 * kv_heads * head_dim * element
+    read = seqs * (ctx + q_len) * row_bytes
+    other = seqs * q_len * (row_bytes + heads * head_dim * 4.0)  # new K and V, queries, outputs
+    flops = 4.0 * seqs * q_len * (ctx + 0.5 * (q_len + 1)) * heads * head_dim
     peak = compute_peak(device, "bf16")
+    bandwidth = device.mem_bytes_per_s
     if fidelity == "datasheet":
-        return datasheet_time((read + written + act) / device.mem_bytes_per_s, flops / peak)
-    table = params(device, f"attn_decode.{'fp8' if element == 1.0 else 'bf16'}", engine)
-    mem_s = (read * kv_read_amplification + written + act) / (
-        device.mem_bytes_per_s * table["mem_frac"]
-    )
-    return kernel_time(
-        mem_s, flops / (peak * table["peak_frac"]), table["floor_s"], table["p"], table["p_floor"]
-    )
+        return datasheet_time((read + other) / bandwidth, flops / peak)
+    t = params(device, _decode_table(element, head_dim), engine)
+    read *= kv_read_amplification
+    mem_frac, tile_s = t["mem_frac"], t["tile_s"]
+    if head_dim > 128:
+        wide = head_dim / 128.0
+        if t["wide_power"]:
+            mem_frac *= wide ** -t["wide_power"]
+        tile_s *= wide ** t["tile_power"]
+    mem_s = (read + other) / (bandwidth * mem_frac)
+    # Blocks are padded to 64 rows of query heads of one group.
+    group_rows = q_len * heads / kv_heads
+    padded = ceil(group_rows / 64) * 64
+    compute_s = flops / peak / t["peak_frac"] * (padded / group_rows)
+    blocks = seqs * kv_heads * ceil(group_rows / ROWS_PER_BLOCK)
+    floor_s = t["floor_s"] + t["cold_s"] + t["block_s"] * blocks
+    if rotated_copies:
+        floor_s -= t["cold_s"] * cache_hits(read * rotated_copies, device.l2_bytes * t["l2_frac"])
+    waves = blocks / device.sms
+    if waves < SPLIT_BELOW and ctx > SPLIT_TOKENS:
+        splits = min(1.0 / waves, ctx / SPLIT_TOKENS, MAX_SPLITS)
+        if splits >= 2.0:
+            floor_s += t["split_s"]
+            # Too few blocks to draw the whole bandwidth, even when split.
+            used = blocks * min(splits, MAX_SPLITS) / device.sms
+            mem_s = max(mem_s, mem_s * t["sm_share"] / used)
+    work_s = smooth_max(mem_s, compute_s, 4.0)
+    if waves > 1.0:
+        extra = waves + t["tail"] * (ceil(waves) - waves) - 1.0
+        work_s = smooth_max(work_s, extra * tile_s, t["p"])
+    return labelled(floor_s + work_s, mem_s, compute_s, floor_s)
+
+
+def _decode_table(element: float, head_dim: int) -> str:
+    if element == 1.0:
+        return "attn_decode.fp8"
+    if head_dim > 256:
+        return "attn_decode.bf16.hd512"
+    return "attn_decode.bf16"
 
 
 def attn_prefill(
     device: Device,
     new: float,
     cached: float,
-    heads: int,
-    kv_heads: int,
+    heads: float,
+    kv_heads: float,
     head_dim: int,
     window: int = 0,
     kv_fmt: str = "bf16",
@@ -66,17 +125,36 @@ def attn_prefill(
         short = max(0.0, min(new, window - cached))
         pairs = short * cached + 0.5 * short * (short + 1) + (new - short) * window
         kv_tokens = min(cached, window) + new
+        longest = min(window + ROWS_PER_BLOCK, cached + new)
     else:
         pairs = new * cached + 0.5 * new * (new + 1)
-        kv_tokens = cached + new
+        kv_tokens = longest = cached + new
     flops = 4.0 * seqs * pairs * heads * head_dim
-    read = seqs * kv_tokens * 2.0 * kv_heads * head_dim * DTYPE_BYTES[kv_fmt]
-    act = seqs * new * heads * head_dim * 4.0
+    # K and V read, the new ones written; queries read, outputs written.
+    row_bytes = 2.0 * kv_heads * head_dim * DTYPE_BYTES[kv_fmt]
+    moved = seqs * ((kv_tokens + new) * row_bytes + new * heads * head_dim * 4.0)
     peak = compute_peak(device, "bf16")
+    bandwidth = device.mem_bytes_per_s
     if fidelity == "datasheet":
-        return datasheet_time((read + act) / device.mem_bytes_per_s, flops / peak)
-    table = params(device, "attn_prefill", engine)
-    mem_s = (read + act) / (device.mem_bytes_per_s * table["mem_frac"])
-    return kernel_time(
-        mem_s, flops / (peak * table["peak_frac"]), table["floor_s"], table["p"], table["p_floor"]
-    )
+        return datasheet_time(moved / bandwidth, flops / peak)
+    name = "attn_prefill.hd512" if head_dim > 256 else "attn_prefill"
+    t = params(device, name, engine)
+    ideal_s = flops / peak
+    frac = t["peak_frac"] if head_dim <= 128 else t["wide_frac"]
+    # Blocks on the diagonal are computed whole.
+    row_blocks = ceil(new / ROWS_PER_BLOCK)
+    diagonal = 0.5 * min(new, ROWS_PER_BLOCK) * new
+    compute_s = ideal_s * (1.0 + diagonal / pairs) / frac
+    if ideal_s > t["sag_s"]:
+        compute_s *= 1.0 + t["sag"] * log2(ideal_s / t["sag_s"])
+    chain_s = (
+        4.0 * min(new, ROWS_PER_BLOCK) * longest * head_dim
+        * device.sms / (peak * frac * t["chain_gain"])
+    )  # fmt: skip
+    p = t["p"]
+    work_s = smooth_max(compute_s, chain_s, p)
+    waves = seqs * heads * row_blocks / device.sms
+    if waves > 1.0:
+        work_s += (waves - 1.0) * t["tile_s"]
+    mem_s = moved / (bandwidth * t["mem_frac"])
+    return labelled(t["floor_s"] + smooth_max(work_s, mem_s, p), mem_s, compute_s, t["floor_s"])

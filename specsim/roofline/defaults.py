@@ -15,7 +15,16 @@ _GEMM_FP8 = {
     **_GEMM, "floor_s": 4e-6, "cold_s": 1.4e-6, "peak_frac": 0.8, "p": 2.0, "tile_s": 1e-6,
     "k_step_s": 6e-10, "tail": 1.0, "row_s": 1e-6, "quant_frac": 0.4,
 }
-_ATTN = {"floor_s": 11e-6, "mem_frac": 0.90, "peak_frac": 0.5, "p": 3.0, "p_floor": 1.0}
+_ATTN = {
+    "floor_s": 12e-6, "cold_s": 5e-6, "mem_frac": 0.93, "wide_power": 0.0, "tile_s": 3.7e-6,
+    "tile_power": 0.5, "tail": 1.0, "split_s": 1e-6, "p": 1.3, "peak_frac": 0.6, "sm_share": 0.5,
+    "block_s": 0.0, "l2_frac": 1.0,
+}
+_PREFILL = {
+    "floor_s": 12e-6, "mem_frac": 0.3, "peak_frac": 0.66, "wide_frac": 0.7, "chain_gain": 1.0,
+    "tile_s": 0.4e-6, "sag": 0.03, "sag_s": 1e-3, "p": 1.5,
+}
+_MLA = {"floor_s": 11e-6, "mem_frac": 0.90, "peak_frac": 0.5, "p": 3.0, "p_floor": 1.0}
 _MOE = {
     "floor_s": 28e-6, "mem_frac": 0.85, "peak_frac": 0.55, "p": 2.0, "p_floor": 1.0,
     "skew": 0.55,
@@ -28,10 +37,12 @@ ASSUMED: dict[str, dict[str, float]] = {
     "gemm.fp4": _GEMM_FP8,
     "gemm.weight_only": {**_GEMM, "floor_s": 3e-6, "mem_frac": 0.65, "peak_frac": 0.6},
     "attn_decode.bf16": _ATTN,
-    "attn_decode.fp8": {**_ATTN, "floor_s": 13e-6, "mem_frac": 0.66},
-    "attn_prefill": {**_ATTN, "floor_s": 11e-6, "peak_frac": 0.65},
-    "mla_decode": {**_ATTN, "floor_s": 13e-6, "mem_frac": 0.9},
-    "mla_prefill": {**_ATTN, "peak_frac": 0.55},
+    "attn_decode.bf16.hd512": {**_ATTN, "tile_s": 0.0, "block_s": 2e-6},
+    "attn_decode.fp8": {**_ATTN, "floor_s": 13.7e-6, "mem_frac": 0.67, "wide_power": 1.1},
+    "attn_prefill": _PREFILL,
+    "attn_prefill.hd512": {**_PREFILL, "wide_frac": 0.4},
+    "mla_decode": {**_MLA, "floor_s": 13e-6, "mem_frac": 0.9},
+    "mla_prefill": {**_MLA, "peak_frac": 0.55},
     "moe.bf16": _MOE,
     "moe.fp8": {**_MOE, "floor_s": 32e-6},
     "moe.fp8_block": {**_MOE, "floor_s": 36e-6},

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from math import log2
 
 from specsim.roofline.device import Device, compute_peak, gemm_table, params, stored_bytes
-from specsim.roofline.result import KernelTime, datasheet_time, smooth_max
+from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 
 # (rows, columns, parameter with its share of the best tile's speed)
 TILES = (
@@ -34,6 +34,8 @@ TILES = (
     (128, 128, "tile_128x128_frac"),
     (64, 128, "tile_64x128_frac"),
     (64, 64, "tile_64x64_frac"),
+    (64, 32, "tile_64x32_frac"),
+    (64, 16, "tile_64x16_frac"),
 )
 ACT_BYTES = 2.0  # activations between kernels are 16 bit
 
@@ -92,11 +94,7 @@ def gemm(
     else:
         compute_s = ideal_s / t["peak_frac"]
         floor_s += max(0.0, tiles_s - mem_s)
-    if mem_s >= compute_s:
-        bound = "memory" if mem_s >= floor_s else "latency"
-    else:
-        bound = "compute" if compute_s >= floor_s else "latency"
-    return KernelTime(seconds, mem_s, compute_s, floor_s, bound)
+    return labelled(seconds, mem_s, compute_s, floor_s)
 
 
 def cache_hits(working_set: float, capacity: float) -> float:
@@ -121,20 +119,24 @@ def _tiles(
             mma_s > step_s
         )
     best, busy = float("inf"), False
+    split_s = t["split_s"]
     for rows, columns, speed in TILES:
         if rows > 64 >= m:
             continue
         mma_s = 2.0 * rows * columns * flop_s
         if speed:
-            mma_s /= t[speed]
+            share = t.get(speed, 0.0)
+            if not share:
+                continue  # a shape this library does not have
+            mma_s /= share
         per_k_s = max(mma_s, step_s)
         found = _waves(t, sms, m, n, rows, columns, 1, k, per_k_s, mem_s, p, tail)
         if found < best:
             best, busy = found, mma_s > step_s
-        split = _split(m, n, rows, columns, sms)
+        split = _split(m, n, rows, columns, sms) if split_s else 1
         if split > 1:
             found = _waves(t, sms, m, n, rows, columns, split, k, per_k_s, mem_s, p, tail)
-            found += t["split_s"] + t["split_traffic"] * split * m * n
+            found += split_s + t["split_traffic"] * split * m * n
             if found < best:
                 best, busy = found, mma_s > step_s
     return best, busy

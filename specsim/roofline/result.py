@@ -40,12 +40,17 @@ def kernel_time(
 ) -> KernelTime:
     """Joins the three terms: memory and arithmetic overlap (exponent p), latency is paid
     before either streams at full speed (exponent p_floor; 1 adds it)."""
+    work_s = smooth_max(mem_s, compute_s, p)
+    return labelled(smooth_max(work_s, floor_s, p_floor), mem_s, compute_s, floor_s)
+
+
+def labelled(seconds: float, mem_s: float, compute_s: float, floor_s: float) -> KernelTime:
+    """A KernelTime whose bound is the largest of the three terms."""
     if mem_s >= compute_s:
         bound = "memory" if mem_s >= floor_s else "latency"
     else:
         bound = "compute" if compute_s >= floor_s else "latency"
-    work_s = smooth_max(mem_s, compute_s, p)
-    return KernelTime(smooth_max(work_s, floor_s, p_floor), mem_s, compute_s, floor_s, bound)
+    return KernelTime(seconds, mem_s, compute_s, floor_s, bound)
 
 
 def datasheet_time(mem_s: float, compute_s: float) -> KernelTime:

@@ -1,0 +1,145 @@
+"""Fitting the parameters of one kernel table to measured rows, and scoring them on rows left out.
+
+The product's own scalar functions are fitted (no second, vectorised copy of the model exists):
+least squares on log(predicted / measured) with a robust loss, so that a factor counts alike for
+a 5 us and a 5 ms kernel and a few broken cells do not pull. Whole shapes are held out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from specsim.hardware.profile import HardwareProfile, KernelTable
+from specsim.roofline import KernelTime
+from validation.kernels.tables import Row, held_out
+
+Price = Callable[..., KernelTime]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One kernel table to fit.
+
+    free: parameter -> (start, low, high). fixed: parameters that are not fitted.
+    bars: median and p90 of the absolute relative error to reach on held-out rows.
+    max_rows: training rows used (every shape is kept, its rows are thinned evenly).
+    """
+
+    name: str
+    source: str
+    measured_on: str
+    price: Price
+    rows: Sequence[Row]
+    free: Mapping[str, tuple[float, float, float]]
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    bars: tuple[float, float] | None = None
+    max_rows: int = 2500
+    loss_scale: float = 0.05
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Absolute relative errors and bias (median of predicted / measured - 1) over n rows."""
+
+    n: int
+    shapes: int
+    median: float
+    p90: float
+    bias: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {
+            "n": self.n,
+            "shapes": self.shapes,
+            "median_abs_error": round(self.median, 4),
+            "p90_abs_error": round(self.p90, 4),
+            "bias": round(self.bias, 4),
+        }
+
+
+@dataclass(frozen=True)
+class Fitted:
+    fit: Fit
+    params: Mapping[str, float]
+    fitted_rows: Score
+    held_out_rows: Score
+    at_bound: tuple[str, ...]
+
+
+def with_table(profile: HardwareProfile, name: str, params: Mapping[str, float]) -> HardwareProfile:
+    """The profile with one kernel table set."""
+    from dataclasses import replace
+
+    tables = {**profile.kernels, name: KernelTable(name, MappingProxyType(dict(params)), "fit")}
+    return replace(profile, kernels=tables)
+
+
+def predict(
+    profile: HardwareProfile, price: Price, rows: Sequence[Row]
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([price(profile, **row.kwargs).seconds for row in rows])
+
+
+def score(
+    profile: HardwareProfile, price: Price, rows: Sequence[Row]
+) -> Score:
+    if not rows:
+        return Score(0, 0, float("nan"), float("nan"), float("nan"))
+    ratio = predict(profile, price, rows) / np.array([row.seconds for row in rows]) - 1.0
+    error = np.abs(ratio)
+    return Score(
+        len(rows),
+        len({row.group for row in rows}),
+        float(np.median(error)),
+        float(np.quantile(error, 0.9)),
+        float(np.median(ratio)),
+    )
+
+
+def run(fit: Fit, profile: HardwareProfile) -> Fitted:
+    """Fits on the shapes that are not held out and scores both halves."""
+    train = [row for row in fit.rows if not held_out(row.group)]
+    test = [row for row in fit.rows if held_out(row.group)]
+    used = thin(train, fit.max_rows)
+    names = list(fit.free)
+    scale = np.array([abs(fit.free[name][0]) or fit.free[name][2] for name in names])
+    start = np.array([fit.free[name][0] for name in names]) / scale
+    low = np.array([fit.free[name][1] for name in names]) / scale
+    high = np.array([fit.free[name][2] for name in names]) / scale
+    measured = np.log([row.seconds for row in used])
+
+    def residuals(z: np.ndarray) -> np.ndarray:
+        params = {**fit.fixed, **dict(zip(names, (z * scale).tolist(), strict=True))}
+        return np.log(predict(with_table(profile, fit.name, params), fit.price, used)) - measured
+
+    found = least_squares(
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=fit.loss_scale,
+        diff_step=2e-3, max_nfev=60,
+    )  # fmt: skip
+    values = found.x * scale
+    params = {**fit.fixed, **{n: rounded(v) for n, v in zip(names, values, strict=True)}}
+    done = with_table(profile, fit.name, params)
+    width = high - low
+    at_bound = tuple(
+        name
+        for name, z, lo, hi, w in zip(names, found.x, low, high, width, strict=True)
+        if min(z - lo, hi - z) < 1e-3 * w
+    )
+    return Fitted(
+        fit, params, score(done, fit.price, train), score(done, fit.price, test), at_bound
+    )
+
+
+def thin(rows: list[Row], limit: int) -> list[Row]:
+    """Every k-th row, so that all shapes stay."""
+    step = max(1, -(-len(rows) // limit))
+    return rows[::step] if step == 1 else [row for i, row in enumerate(rows) if i % step == 0]
+
+
+def rounded(value: float) -> float:
+    """Four significant digits: more would claim a precision the data cannot give."""
+    return float(f"{value:.4g}")
