@@ -72,7 +72,11 @@ WRAPPERS: dict[str, str] = {
     "qwen3_vl_moe": "qwen3_moe",
     "kimi_k25": "kimi_k2",
 }
-_TEXT_ALIASES = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+_TEXT_ALIASES = {
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
 _DRAFTER_MARKS = (
     "draft_vocab_size",
     "speculators_model_type",
@@ -151,10 +155,7 @@ def _text_fields(top: Fields) -> tuple[Fields, str]:
         inner_kind = inner.text("model_type")
         if kind not in WRAPPERS and inner_kind not in READERS:
             raise unknown_architecture(top)
-        data = dict(inner.data)
-        if "tie_word_embeddings" not in data and "tie_word_embeddings" in top.data:
-            data["tie_word_embeddings"] = top.data["tie_word_embeddings"]
-        fields = Fields(data, f"{top.where}.text_config")
+        fields = inner.with_default("tie_word_embeddings", top.data.get("tie_word_embeddings"))
         kind = inner_kind or WRAPPERS[kind]
     kind = _TEXT_ALIASES.get(kind, kind)
     kind = WRAPPERS.get(kind, kind)

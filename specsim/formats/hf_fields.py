@@ -156,6 +156,12 @@ class Fields:
             )
         return values
 
+    def with_default(self, name: str, value: object) -> "Fields":
+        """The same fields, with `name` set to `value` where it is absent."""
+        if name in self.data:
+            return self
+        return Fields({**self.data, name: value}, self.where)
+
     def require(self, name: str, allowed: tuple[object, ...], reason: str) -> None:
         """Refuse a field that is set to something this reader does not model."""
         value = self.data.get(name)

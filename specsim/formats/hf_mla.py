@@ -1,5 +1,7 @@
 """Readers of the latent-attention families: DeepSeek-V2/V3/R1/V3.2, Kimi-K2, GLM-5."""
 
+from dataclasses import replace
+
 from specsim.formats.hf_common import heads, mlp, n_layers, plan
 from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
@@ -33,8 +35,20 @@ def deepseek(f: Fields) -> Plan:
 
 
 def deepseek_sparse(f: Fields) -> Plan:
-    """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer in every layer."""
+    """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer, in GLM-5.2 not in every layer."""
     return _deepseek(f, "deepseek_v32", indexer=True)
+
+
+def _indexed_layers(f: Fields, count: int) -> list[bool]:
+    """Which layers run their own indexer; the others reuse the selection of the one before
+    (GLM-5.2: after an offset, every index_topk_freq-th layer)."""
+    kinds = f.per_layer("indexer_types", count)
+    if kinds is not None:
+        return [kind == "full" for kind in kinds]
+    f.require("index_topk_pattern", (), "only index_topk_freq is understood")
+    every = f.integer("index_topk_freq", default=1, high=MAX_LAYERS)
+    offset = f.integer("index_skip_topk_offset", default=2, low=0, high=MAX_LAYERS)
+    return [max(index - offset + 1, 0) % every == 0 for index in range(count)]
 
 
 def _deepseek(f: Fields, family: str, *, indexer: bool) -> Plan:
@@ -44,9 +58,13 @@ def _deepseek(f: Fields, family: str, *, indexer: bool) -> Plan:
     moe = sigmoid_moe(f)
     dense = f.integer("first_k_dense_replace", default=0, low=0, high=MAX_LAYERS)
     every = f.integer("moe_layer_freq", default=1, high=MAX_LAYERS)
+    indexed = _indexed_layers(f, count) if indexer else [True] * count
+    reuses = replace(mixer, index_heads=0, index_head_dim=0)
     layers = [
         decoder_layer(
-            mixer, moe if index >= dense and index % every == 0 else mlp(f), 2 * hidden
+            mixer if indexed[index] else reuses,
+            moe if index >= dense and index % every == 0 else mlp(f),
+            2 * hidden,
         )
         for index in range(count)
     ]

@@ -28,7 +28,7 @@ FormatOf = Callable[[str], WeightFormat]
 
 GATED_MLP = ("gate_proj", "up_proj", "down_proj")
 _QKVO = ("q_proj", "k_proj", "v_proj", "o_proj")
-_MLA = ("q_a_proj", "q_b_proj", "q_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+_MLA = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ def decoder_layer(
         if isinstance(mixer, Attention):
             mixer_leaves = _QKVO
         elif isinstance(mixer, LatentAttention):
-            mixer_leaves = _MLA if mixer.q_lora_rank else ("q_proj", *_MLA[3:])
+            mixer_leaves = _MLA if mixer.q_lora_rank else ("q_proj", *_MLA[2:])
         elif isinstance(mixer, DeltaNet):
             mixer_leaves = ("in_proj_qkv", "in_proj_z", "out_proj")
         else:
@@ -113,7 +113,9 @@ def decoder_layer(
     return LayerPlan(mixer, ffn, norm_weights, modules)
 
 
-def _pick(names: tuple[str, ...], prefix: str, format_of: FormatOf, mixed: set[str]) -> WeightFormat:
+def _pick(
+    names: tuple[str, ...], prefix: str, format_of: FormatOf, mixed: set[str]
+) -> WeightFormat:
     """The format of a part: that of most of its linears; a mixture is remembered."""
     if not names:
         return BF16

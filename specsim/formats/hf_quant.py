@@ -47,8 +47,10 @@ class NameSet:
                 self._patterns.append(_safe_regex(name[3:], where))
             elif not any(mark in name for mark in "*?["):
                 self._plain.add(name)
+            elif name.endswith(".*") and not any(mark in name[:-2] for mark in "*?["):
+                self._plain.add(name[:-2])
             elif name.endswith("*") and not any(mark in name[:-1] for mark in "*?["):
-                self._stems.add(name[:-1].removesuffix("."))
+                self._stems.add(name[:-1])
             elif len(name) > MAX_PATTERN:
                 raise ModelConfigError(
                     f"{where}: pattern {show(name)} is over {MAX_PATTERN} characters"
@@ -88,13 +90,15 @@ def spellings(module: str) -> list[str]:
     elif module == "lm_head":
         found.append("language_model.lm_head")
     # fused names: experts stored as one tensor, gate and up as one
-    found += [name.replace(".experts.0.", ".experts.") for name in found if ".experts.0." in name]
+    if ".experts.0." in module:
+        found += [name.replace(".experts.0.", ".experts.") for name in found]
     return found
 
 
 def _safe_regex(text: str, where: str) -> re.Pattern[str]:
     """A compiled pattern, refused when its running time could grow without measure."""
-    if len(text) > MAX_PATTERN or len(re.findall(r"[*+{?]", text)) > 4 or re.search(r"\)[*+{?]", text):
+    repeats = len(re.findall(r"[*+{?]", text))
+    if len(text) > MAX_PATTERN or repeats > 4 or re.search(r"\)[*+{?]", text):
         raise ModelConfigError(
             f"{where}: pattern {show('re:' + text)} is refused: at most {MAX_PATTERN} "
             "characters and four repetitions, none of a group"
@@ -143,6 +147,9 @@ def _kept(section: Fields) -> NameSet:
 
 
 def _kv_dtype(section: Fields) -> str:
+    scheme_name = section.data.get("kv_cache_scheme")
+    if isinstance(scheme_name, str):
+        return "fp8" if scheme_name.upper() == "FP8" else "bf16"
     algorithm = section.text("kv_cache_quant_algo").upper()
     scheme = section.sub("kv_cache_scheme", required=False)
     if algorithm == "FP8" or scheme.data.get("num_bits") == 8:
@@ -284,8 +291,7 @@ def _compressed(section: Fields) -> Quantisation:
         found = named.format_of(module)
         return default if found == BF16 else found
 
-    labels = [fmt for fmt in (*by_format, default)]
-    label = min(labels, key=lambda fmt: fmt.bytes_per_weight).name
+    label = min((*by_format, default), key=lambda fmt: fmt.bytes_per_weight).name
     return Quantisation(format_of, label, _kv_dtype(section))
 
 

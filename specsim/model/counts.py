@@ -83,7 +83,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class ActiveParameters:
-    """Parameters one token passes through: `body` without the two tables: customs differ on those."""
+    """Parameters one token passes through; the two tables apart, as customs differ on them."""
 
     body: int
     head: int  # the output head; counted here also when it is tied
@@ -392,10 +392,9 @@ def _kv_of_layers(layers: tuple[LayerGroup, ...], element: float, copies: int = 
                 full += size
         elif isinstance(mixer, LatentAttention):
             row = (mixer.kv_lora_rank + mixer.qk_rope_head_dim) * element
-            if mixer.index_heads:
-                index += count * mixer.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128
-                if element == 1.0:
-                    row = float(MLA_FP8_SPARSE_BYTES)
+            index += count * mixer.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128
+            if mixer.index_topk and element == 1.0:
+                row = float(MLA_FP8_SPARSE_BYTES)
             full += count * row
     return KVBytes(full, tuple(sorted(sliding.items())), index)
 

@@ -59,9 +59,9 @@ class LatentAttention:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
-    index_heads: int = 0  # DSA indexer; 0 = attends to everything
+    index_heads: int = 0  # DSA indexer; 0 = none, or with a topk: reuses another layer's choice
     index_head_dim: int = 0
-    index_topk: int = 0
+    index_topk: int = 0  # cached tokens a query attends to; 0 = all
     weight: WeightFormat = BF16
     o_weight: WeightFormat | None = None  # o_proj, where its format differs from the rest
 

@@ -1,0 +1,336 @@
+"""Hugging Face config of a draft network -> Drafter.
+
+    read_drafter(path)              config.json or its folder
+    drafter_from_config(config)     an already parsed object
+
+Known: EAGLE (1 and 2), EAGLE-3 and P-EAGLE (SpecForge, SafeAILab and speculators layouts),
+Medusa, DFlash, DSpark, Gemma-4 assistant; any other model is taken as a whole draft model.
+Shapes follow the public definitions in SpecForge 0.2 (MIT), speculators 0.9, transformers 5.24
+(both Apache-2.0) and the Medusa paper; h is the drafter's width, t the target's.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, ModelConfigError
+from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
+from specsim.formats.hf_config import load_config, model_from_config
+from specsim.formats.hf_fields import MAX_HEADS, Fields, show
+from specsim.formats.hf_gemma4 import gemma4_layers
+from specsim.formats.hf_plan import group_layers
+from specsim.model.counts import drafter_from_spec
+from specsim.model.spec import DenseMLP, Drafter, LayerGroup, ModelSpec
+
+KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "dflash", "dspark", "gemma-assistant", "model")
+
+_ARCHITECTURES = {
+    "llamaforcausallmeagle3": "eagle3",
+    "eagle3llamaforcausallm": "eagle3",
+    "eagle3speculator": "eagle3",
+    "llamaforcausallmeagle": "eagle",
+    "eaglellamaforcausallm": "eagle",
+    "eagleqwen2forcausallm": "eagle",
+    "peagledraftmodel": "p-eagle",
+    "peaglespeculator": "p-eagle",
+    "dflashdraftmodel": "dflash",
+    "dflashspeculator": "dflash",
+    "dsparkdraftmodel": "dspark",
+    "dsparkspeculator": "dspark",
+    "gemma4assistantforcausallm": "gemma-assistant",
+    "medusamodel": "medusa",
+    "medusaforcausallm": "medusa",
+}
+
+
+def read_drafter(
+    path: str | Path, name: str = "", kind: str = "", target: ModelSpec | None = None
+) -> Drafter:
+    """The drafter a config.json describes. `kind` overrides what the file says (EAGLE-1 files
+    look like a one-layer Llama); `target` supplies the sizes that Medusa files leave out."""
+    config, _, default_name = load_config(path)
+    drafter = drafter_from_config(config, name or default_name, kind, target)
+    return replace(drafter, source=f"file {default_name}")
+
+
+def drafter_from_config(
+    config: dict[str, Any], name: str = "drafter", kind: str = "", target: ModelSpec | None = None
+) -> Drafter:
+    """A parsed drafter config. Raises ModelConfigError naming field, value and rule."""
+    if not isinstance(config, dict):
+        raise FormatError(f"{name}: a drafter config is an object, not a {type(config).__name__}")
+    f = Fields(config, name)
+    kind = kind or detect_kind(f)
+    if kind == "model":
+        return drafter_from_spec(model_from_config(config, name))
+    readers = {
+        "eagle": _eagle,
+        "eagle3": _eagle3,
+        "p-eagle": _p_eagle,
+        "medusa": _medusa,
+        "dflash": _dflash,
+        "dspark": _dspark,
+        "gemma-assistant": _gemma_assistant,
+    }
+    if kind not in readers:
+        raise ModelConfigError(
+            f"{name}: drafter kind {show(kind)} is not known; known are {', '.join(KINDS)}"
+        )
+    drafter = readers[kind](f, name, target)
+    if target is not None and kind != "medusa":
+        _check_target(drafter, target)
+    return replace(drafter, target=target.name) if target is not None else drafter
+
+
+def detect_kind(f: Fields) -> str:
+    """The kind of drafter a config describes; 'model' when it is an ordinary model."""
+    method = f.text("speculators_model_type").lower()
+    if method:
+        known = {"eagle3": "eagle3", "peagle": "p-eagle", "dflash": "dflash", "dspark": "dspark"}
+        if method not in known:
+            raise f.fail("speculators_model_type", f"must be one of {', '.join(known)}")
+        return known[method]
+    for arch in f.strings("architectures"):
+        if arch.lower() in _ARCHITECTURES:
+            return _ARCHITECTURES[arch.lower()]
+    if f.has("medusa_num_heads") or f.text("model_type") == "medusa":
+        return "medusa"
+    if f.has("draft_vocab_size"):
+        return "eagle3"
+    if f.text("model_type") == "eagle":
+        return "eagle"
+    if f.has("dflash_config"):
+        return "dflash"
+    return "model"
+
+
+def _check_target(drafter: Drafter, target: ModelSpec) -> None:
+    """A drafter that reads the target's hidden states or tables must have its widths."""
+    if drafter.own_head or drafter.kind == "gemma-assistant":
+        return
+    if drafter.hidden != target.hidden or drafter.vocab != target.vocab:
+        raise ModelConfigError(
+            f"{drafter.name}: hidden {drafter.hidden} and vocabulary {drafter.vocab} must equal "
+            f"those of {target.name} ({target.hidden}, {target.vocab}), whose head it shares"
+        )
+
+
+def _layer_fields(f: Fields) -> Fields:
+    """Speculators files nest the layer's fields; others have them at the top."""
+    return f.sub("transformer_layer_config") if f.has("transformer_layer_config") else f
+
+
+def _target_width(f: Fields, hidden: int, target: ModelSpec | None) -> int:
+    if f.has("target_hidden_size"):
+        return f.integer("target_hidden_size")
+    return target.hidden if target is not None else hidden
+
+
+def _mlp(f: Fields) -> DenseMLP:
+    return DenseMLP(f.integer("intermediate_size"), bias=f.boolean("mlp_bias", False))
+
+
+def _features(f: Fields) -> int:
+    """How many of the target's hidden states are joined; three unless the file lists them."""
+    for holder in (f, f.sub("eagle_config", required=False)):
+        listed = holder.integers("eagle_aux_hidden_state_layer_ids")
+        if listed:
+            return len(listed)
+    return 3
+
+
+def _eagle3(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """fc (features * t -> h), a layer whose q, k, v read [embedding, hidden] (2h), own head over
+    the draft vocabulary. Further layers, if any, are ordinary ones."""
+    layer = _layer_fields(f)
+    hidden = layer.integer("hidden_size")
+    bias = layer.boolean("attention_bias", False)
+    mixer = attention(layer, qkv_bias=bias, o_bias=bias)
+    first = LayerGroup(1, replace(mixer, input_mult=2), _mlp(layer), 3 * hidden)
+    more = n_layers(layer) - 1
+    layers = (first,) if not more else (first, LayerGroup(more, mixer, _mlp(layer), 2 * hidden))
+    vocab = layer.integer("vocab_size")
+    draft_vocab = f.integer("draft_vocab_size", default=vocab)
+    if draft_vocab > vocab:
+        raise f.fail("draft_vocab_size", f"must not exceed vocab_size = {vocab}")
+    width = _features(f) * _target_width(f, hidden, target)
+    extra = hidden  # final norm
+    if f.boolean("norm_before_fc", False) or f.boolean("fc_norm", False):
+        extra += width
+    return Drafter(
+        name=name,
+        kind="eagle3",
+        hidden=hidden,
+        layers=layers,
+        vocab=vocab,
+        draft_vocab=draft_vocab,
+        own_head=True,
+        own_embed=False,
+        fc_in=width,
+        fc_out=hidden,
+        extra_weights=extra,
+    )
+
+
+def _p_eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """EAGLE-3 with more layers that drafts all positions in one pass from a learned hidden."""
+    drafter = _eagle3(f, name, target)
+    return replace(drafter, kind="p-eagle", extra_weights=drafter.extra_weights + drafter.fc_in)
+
+
+def _eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """EAGLE-1/2: fc (2h -> h), decoder layers of which the first has no input norm; embedding,
+    final norm and head are the target's."""
+    layer = f.sub("model") if isinstance(f.data.get("model"), dict) else f
+    hidden = layer.integer("hidden_size")
+    bias = layer.boolean("attention_bias", False)
+    qkv_bias = bias or layer.text("model_type") == "qwen2"
+    mixer = attention(layer, qkv_bias=qkv_bias, o_bias=bias)
+    count = n_layers(layer)
+    layers = [LayerGroup(1, mixer, _mlp(layer), hidden)]
+    layers += [LayerGroup(1, mixer, _mlp(layer), 2 * hidden)] * (count - 1)
+    vocab = layer.integer("vocab_size")
+    return Drafter(
+        name=name,
+        kind="eagle",
+        hidden=hidden,
+        layers=group_layers(layers),
+        vocab=vocab,
+        draft_vocab=vocab,
+        own_head=False,
+        own_embed=False,
+        fc_in=2 * hidden,
+        fc_out=hidden,
+        extra_weights=hidden if layer.boolean("bias", True) else 0,
+    )
+
+
+def _medusa(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """Heads of one residual h x h layer and one V x h output each, all in one pass.
+
+    Published files hold no sizes, so `target` is needed. Residual biases are not counted:
+    served conversions drop them.
+    """
+    count = f.integer("medusa_num_heads", "num_heads", high=MAX_HEADS)
+    f.require("medusa_num_layers", (1,), "only one residual layer per head is modelled")
+    f.require("num_hidden_layers", (1,), "only one residual layer per head is modelled")
+    if target is None and not (f.has("hidden_size") and f.has("vocab_size")):
+        raise ModelConfigError(
+            f"{name}: hidden_size is missing, as in all Medusa files: give the target model too"
+        )
+    hidden = target.hidden if target is not None else f.integer("hidden_size")
+    vocab = target.vocab if target is not None else f.integer("vocab_size")
+    return Drafter(
+        name=name,
+        kind="medusa",
+        hidden=hidden,
+        layers=(),
+        vocab=vocab,
+        draft_vocab=vocab,
+        own_head=True,
+        own_embed=False,
+        n_heads_medusa=count,
+    )
+
+
+def _dflash(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """Qwen3-style layers that draft a block in one non-causal pass; fc joins the target's
+    hidden states; embedding and head are the target's unless a draft vocabulary is named."""
+    layer = _layer_fields(f)
+    hidden = layer.integer("hidden_size")
+    count = n_layers(layer)
+    bias = layer.boolean("attention_bias", False)
+    off = not layer.boolean("use_sliding_window", layer.has("sliding_window"))
+    layer_kinds(layer, count, ("full_attention", "sliding_attention"))
+    layers = [
+        LayerGroup(
+            1,
+            attention(
+                layer, qkv_bias=bias, o_bias=bias, qk_norm="head", window=0 if off else window
+            ),
+            _mlp(layer),
+            2 * hidden,
+        )
+        for window in windows(layer, count)
+    ]
+    section = f.sub("dflash_config", required=False)
+    features = len(section.integers("target_layer_ids")) or len(
+        f.integers("aux_hidden_state_layer_ids")
+    )
+    if not features:
+        raise f.fail("dflash_config", "target_layer_ids must list the target's layers it reads")
+    vocab = layer.integer("vocab_size")
+    return Drafter(
+        name=name,
+        kind="dflash",
+        hidden=hidden,
+        layers=group_layers(layers),
+        vocab=vocab,
+        draft_vocab=f.integer("draft_vocab_size", default=vocab),
+        own_head=f.has("draft_vocab_size"),
+        own_embed=False,
+        fc_in=features * _target_width(f, hidden, target),
+        fc_out=hidden,
+        extra_weights=2 * hidden,  # norms of the joined hidden states and of the output
+        block_size=f.integer("block_size", high=1000),
+    )
+
+
+def _dspark(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """DFlash with a Markov head: a rank-r table of the previous token and r -> V logits, walked
+    position by position, and a confidence head of one output."""
+    drafter = _dflash(f, name, target)
+    section = f.sub("dflash_config")
+    rank = section.integer("markov_rank", default=0, low=0)
+    kind = section.text("markov_head_type", "vanilla").lower()
+    matrices: tuple[tuple[int, int], ...] = ()
+    extra = drafter.extra_weights
+    if rank:
+        matrices = ((rank, drafter.vocab),)
+        if kind == "gated":
+            matrices += ((drafter.hidden + rank, rank),)
+            extra += rank
+        elif kind == "rnn":
+            matrices += ((2 * rank + drafter.hidden, 3 * rank),)
+            extra += 3 * rank
+        elif kind != "vanilla":
+            raise section.fail("markov_head_type", "must be vanilla, gated or rnn")
+    if section.boolean("enable_confidence_head", False):
+        with_markov = section.boolean("confidence_head_with_markov", False)
+        extra += drafter.hidden + (rank if with_markov else 0) + 1
+    return replace(
+        drafter,
+        kind="dspark",
+        extra_weights=extra,
+        extra_matrices=matrices,
+        lookup_weights=drafter.vocab * rank,
+    )
+
+
+def _gemma_assistant(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+    """Query-only layers that read the cache of the target's last window layer and last full
+    layer; pre-projection 2t -> h, post-projection h -> t, own tied head."""
+    if f.boolean("use_ordered_embeddings", False):
+        raise f.fail("use_ordered_embeddings", "the centroid head (E2B, E4B) is not modelled")
+    text = f.sub("text_config")
+    hidden = text.integer("hidden_size")
+    wide = f.integer("backbone_hidden_size")
+    if target is not None and wide != target.hidden:
+        raise f.fail("backbone_hidden_size", f"must equal the target's width {target.hidden}")
+    plans = gemma4_layers(text, n_layers(text), hidden, owns_kv=False)
+    layers = [LayerGroup(1, plan.mixer, plan.ffn, plan.norm_weights) for plan in plans]
+    vocab = text.integer("vocab_size")
+    return Drafter(
+        name=name,
+        kind="gemma-assistant",
+        hidden=hidden,
+        layers=group_layers(layers),
+        vocab=vocab,
+        draft_vocab=vocab,
+        own_head=True,
+        own_embed=False,
+        fc_in=2 * wide,
+        fc_out=hidden,
+        extra_weights=hidden,
+        extra_matrices=((hidden, wide),),
+    )

@@ -1,0 +1,271 @@
+"""The bundled models and drafters, found by the names people type.
+
+`catalog/index.json` lists them; one file each in `catalog/models` and `catalog/drafters`
+holds the shapes. Finding a model reads the index and one file.
+
+Names: the organisation before a slash, case, '_' and ' ' do not matter. Endings that do not
+change the shapes (-Instruct, -it, -Chat, -hf, -Thinking, dates, ...) are dropped when the
+full name is not listed. An ending that names a weight format (-FP8, -AWQ, -NVFP4, ...) on a
+model that is listed without it gives that model in the format by the usual rules, with a
+note in the spec that says so.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from specsim.data import data_root
+from specsim.errors import ModelConfigError, UsageError
+from specsim.model.drafters import assumed_drafter
+from specsim.model.serial import drafter_from_dict, spec_from_dict
+from specsim.model.spec import Drafter, ModelSpec
+from specsim.model.weights import FORMATS, quantized, weight_format
+
+_NEUTRAL = re.compile(
+    r"-(instruct|it|chat|hf|base|pt|bf16|fp16|thinking|preview|qat|\d{4}|\d{6}|1m)$"
+)
+_FORMAT_ENDING = re.compile(
+    r"-(fp8|fp8-dynamic|fp8-block|nvfp4|fp4|mxfp4|awq|awq-int4|gptq|gptq-int4|int4|w4a16)$"
+)
+_FORMAT_OF_ENDING = {
+    "fp8-dynamic": "fp8",
+    "awq-int4": "int4",
+    "gptq-int4": "int4",
+    "awq": "int4",
+    "gptq": "int4",
+    "w4a16": "int4",
+    "fp4": "nvfp4",
+    "fp8-block": "fp8_block",
+}
+# Publishers whose own -FP8 checkpoints have one scale per 128 x 128 block.
+_BLOCK_FP8_FAMILIES = ("qwen", "deepseek", "glm", "minimax")
+_VENDORS = re.compile(r"^(meta|nvidia)-(?=llama|nemotron|codellama)")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """One line of the index. Parameters are counts; `active` per token without the input table."""
+
+    name: str
+    kind: str  # 'model' or the drafter's kind
+    family: str
+    parameters: int
+    active_parameters: int
+    weights: str
+    has_mtp: bool
+    base: str  # the model this is a quantised form of, '' for none
+    drafters: tuple[str, ...]  # catalogued drafters trained for it
+    targets: tuple[str, ...]  # drafters: the models it fits, the one it was trained for first
+    aliases: tuple[str, ...]
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    models: tuple[CatalogueEntry, ...]
+    drafters: tuple[CatalogueEntry, ...]
+    model_keys: dict[str, CatalogueEntry]
+    drafter_keys: dict[str, CatalogueEntry]
+
+
+def list_models() -> tuple[CatalogueEntry, ...]:
+    """All bundled models, in the index's order; reads the index alone."""
+    return _index().models
+
+
+def list_drafters() -> tuple[CatalogueEntry, ...]:
+    """All bundled drafters that are not whole models."""
+    return _index().drafters
+
+
+def find_model(name: str) -> ModelSpec:
+    """The model called `name`. Raises ModelConfigError with near matches when there is none."""
+    entry, ending = _lookup(name, _index().model_keys)
+    if entry is None:
+        raise _unknown(name, "model", _index().model_keys)
+    spec = _load_model(entry.file)
+    if ending == "fp8" and spec.family.startswith(_BLOCK_FP8_FAMILIES):
+        ending = "fp8_block"
+    return variant(spec, ending) if ending else spec
+
+
+def has_model(name: str) -> bool:
+    """Whether `find_model` would find it."""
+    return _lookup(name, _index().model_keys)[0] is not None
+
+
+def find_drafter(name: str) -> Drafter:
+    """A drafter network by name (EAGLE-3, DFlash, ...). For a whole small model as a drafter
+    use `drafter_from_spec(find_model(name))`; for an MTP head `find_model(name).mtp`."""
+    entry, _ = _lookup(name, _index().drafter_keys)
+    if entry is None:
+        raise _unknown(name, "drafter", _index().drafter_keys)
+    return _load_drafter(entry.file)
+
+
+def has_drafter(name: str) -> bool:
+    return _lookup(name, _index().drafter_keys)[0] is not None
+
+
+def default_drafter(spec: ModelSpec, method: str, *, assume: bool = True) -> Drafter | None:
+    """The drafter to take for `spec` when the user names only the method, or None.
+
+    method: 'mtp' gives the model's own head (Gemma-4: its published assistant); other methods
+    the catalogue's first drafter of that kind trained for this model or its base. Where there
+    is none and `assume` is set, 'eagle', 'eagle3' and 'medusa' get one of the usual shape,
+    whose notes say so.
+    """
+    if method == "mtp" and spec.mtp is not None:
+        return spec.mtp
+    kind = {"mtp": "gemma-assistant"}.get(method, method)
+    names = {key(spec.name), *map(key, _bases(spec.name))}
+    for entry in _index().drafters:
+        if entry.kind == kind and names & set(map(key, entry.targets)):
+            return with_target_head(_load_drafter(entry.file), spec)
+    return assumed_drafter(spec, method) if assume else None
+
+
+def with_target_head(drafter: Drafter, spec: ModelSpec) -> Drafter:
+    """A drafter that shares the target's head reads it in the format the target stores it in."""
+    if drafter.own_head:
+        return drafter
+    head = spec.embed_weight if spec.tied_embeddings else spec.head_weight
+    return replace(drafter, head_weight=head)
+
+
+def variant(spec: ModelSpec, weights: str) -> ModelSpec:
+    """`spec` in another weight format: the catalogued checkpoint of it where there is one
+    (--weights fp8 of Qwen3.6-27B is Qwen3.6-27B-FP8), else by the usual rules."""
+    wanted = weight_format(_FORMAT_OF_ENDING.get(weights.lower(), weights))
+    label = next(name for name, fmt in FORMATS.items() if fmt == wanted)
+    same = {"fp8": ("fp8", "fp8_block"), "fp8_block": ("fp8_block",)}.get(label, (label,))
+    if spec.weights in same:
+        return spec
+    family = {key(spec.name), *map(key, _bases(spec.name))}
+    for entry in _index().models:
+        if entry.weights in same and (key(entry.base) in family or key(entry.name) in family):
+            return _load_model(entry.file)
+    return quantized(spec, label)
+
+
+def known_in_format(name: str, weights: str) -> bool:
+    """Whether a checkpoint of `name` in this format is catalogued (and not made by rule)."""
+    return "by the usual rules" not in " ".join(variant(find_model(name), weights).notes)
+
+
+# --- names --------------------------------------------------------------------------------
+
+
+def key(name: str) -> str:
+    """The form in which names are compared."""
+    text = name.strip().lower().rstrip("/").rsplit("/", 1)[-1]
+    text = re.sub(r"[\s_]+", "-", text)
+    return _VENDORS.sub("", text)
+
+
+def _forms(name: str) -> Iterator[tuple[str, str]]:
+    """(key, weight-format ending taken off) from the full name to the shortest form."""
+    text, ending = key(name), ""
+    while True:
+        yield text, ending
+        neutral = _NEUTRAL.search(text)
+        found = _FORMAT_ENDING.search(text)
+        if found and not ending:
+            text, ending = text[: found.start()], found.group(1)
+        elif neutral:
+            text = text[: neutral.start()]
+        else:
+            return
+
+
+def _lookup(name: str, keys: dict[str, CatalogueEntry]) -> tuple[CatalogueEntry | None, str]:
+    if len(name) > 200:
+        return None, ""
+    for form, ending in _forms(name):
+        if form in keys:
+            return keys[form], ending
+        if ending and f"{form}-{ending}" in keys:  # X-Instruct-FP8 is X-FP8
+            return keys[f"{form}-{ending}"], ""
+    return None, ""
+
+
+def _unknown(name: str, what: str, keys: dict[str, CatalogueEntry]) -> ModelConfigError:
+    shown = name if len(name) <= 80 else name[:77] + "..."
+    near = difflib.get_close_matches(key(shown), list(keys), n=6, cutoff=0.5)
+    names = list(dict.fromkeys(keys[match].name for match in near))[:3]
+    hint = f"; near: {', '.join(names)}" if names else ""
+    return ModelConfigError(
+        f"{what} {shown!r} is not in the catalogue{hint}; `specsim models` lists all, and a "
+        "config.json or its folder is read as well"
+    )
+
+
+def _bases(name: str) -> tuple[str, ...]:
+    entry, _ = _lookup(name, _index().model_keys)
+    return (entry.name, entry.base) if entry and entry.base else (entry.name,) if entry else ()
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def catalogue_root() -> Path:
+    return data_root("catalog")
+
+
+@cache
+def _index() -> _Index:
+    data = _read(catalogue_root() / "index.json")
+    models = tuple(_entry(item) for item in data["models"])
+    drafters = tuple(_entry(item) for item in data["drafters"])
+    return _Index(models, drafters, _keys(models), _keys(drafters))
+
+
+def _entry(item: dict[str, Any]) -> CatalogueEntry:
+    return CatalogueEntry(
+        name=item["name"],
+        kind=item.get("kind", "model"),
+        family=item.get("family", ""),
+        parameters=item["parameters"],
+        active_parameters=item.get("active_parameters", 0),
+        weights=item.get("weights", "bf16"),
+        has_mtp=item.get("has_mtp", False),
+        base=item.get("base", ""),
+        drafters=tuple(item.get("drafters", ())),
+        targets=tuple(item.get("targets", ())),
+        aliases=tuple(item.get("aliases", ())),
+        file=item["file"],
+    )
+
+
+def _keys(entries: tuple[CatalogueEntry, ...]) -> dict[str, CatalogueEntry]:
+    keys: dict[str, CatalogueEntry] = {}
+    for entry in entries:
+        for alias in entry.aliases:
+            keys.setdefault(key(alias), entry)
+    for entry in entries:  # a proper name wins over another entry's alias
+        keys[key(entry.name)] = entry
+    return keys
+
+
+@cache
+def _load_model(file: str) -> ModelSpec:
+    return spec_from_dict(_read(catalogue_root() / file)["spec"])
+
+
+@cache
+def _load_drafter(file: str) -> Drafter:
+    return drafter_from_dict(_read(catalogue_root() / file)["spec"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the packaged file {path.name} cannot be read ({error})") from None
+    return data
+
