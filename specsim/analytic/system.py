@@ -5,7 +5,7 @@ from functools import cached_property
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import SpecSetup
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.memory import MemoryPlan, plan_memory
 from specsim.latency.routing import EXPERT_OVERLAP
 from specsim.latency.step import LatencyModel
@@ -85,9 +85,24 @@ class System:
             return 1.0
         return self.acceptance.tokens_per_step(self.setup.k)
 
-    def plain(self) -> "System":
-        """The same deployment without speculation."""
+    @cached_property
+    def _plain(self) -> "System":
         return replace(self, setup=SpecSetup(), acceptance=None)
+
+    def plain(self) -> "System":
+        """The same deployment without speculation (one object, so its priced steps are kept)."""
+        return self._plain if self.setup.method != "none" else self
+
+    def with_overheads(self, overheads: Overheads) -> "System":
+        """The same deployment with other engine overheads; priced kernels are shared."""
+        engine = replace(self.engine, overheads=overheads)
+        other = replace(self, engine=engine)
+        other.__dict__["latency"] = self.latency.with_overheads(overheads)
+        if self.setup.method != "none":
+            plain = replace(self._plain, engine=engine)
+            plain.__dict__["latency"] = self._plain.latency.with_overheads(overheads)
+            other.__dict__["_plain"] = plain
+        return other
 
     def with_k(self, k: int) -> "System":
         """The same deployment at another draft length (chain)."""

@@ -217,8 +217,8 @@ def build_request(options: Options) -> Request:
     from specsim.hardware.store import load_profile
     from specsim.latency.draft import SpecSetup
     from specsim.latency.engine import find_engine
+    from specsim.model.catalogue import variant
     from specsim.model.counts import kv_dtype_bytes
-    from specsim.model.weights import quantized
     from specsim.ops.work import Parallel
     from specsim.roofline.dispatch import FIDELITIES
 
@@ -228,8 +228,8 @@ def build_request(options: Options) -> Request:
             f"fidelity {options.fidelity!r} is not known; use {' or '.join(FIDELITIES)}"
         )
     spec = load_model(options.model)
-    if options.weights and options.weights != spec.weights:
-        spec = quantized(spec, options.weights)
+    if options.weights:
+        spec = variant(spec, options.weights)
     profile = load_profile(options.gpu, options.profiles)
     engine = find_engine(options.engine)
     kv = options.kv or spec.default_kv_dtype

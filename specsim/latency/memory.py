@@ -21,7 +21,7 @@ from specsim.model.counts import (
     state_bytes,
     weight_bytes,
 )
-from specsim.model.spec import ModelSpec
+from specsim.model.spec import Attention, ModelSpec
 from specsim.ops.work import Parallel
 from specsim.units import GB
 
@@ -93,7 +93,7 @@ class MemoryPlan:
 def _kv_shard(spec: ModelSpec, par: Parallel) -> float:
     """GPUs that share one token's cache: kv heads are split over tp until none is left; a latent
     cache is not split; attention_dp groups hold their own sequences."""
-    heads = [g.mixer.n_kv_heads for g in spec.layers if hasattr(g.mixer, "n_kv_heads")]
+    heads = [g.mixer.n_kv_heads for g in spec.layers if isinstance(g.mixer, Attention)]
     split = min(par.tp, max(heads)) if heads else 1
     return float(split)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import LOOKUP, SpecSetup
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.routing import EXPERT_OVERLAP
 from specsim.latency.shape import PrefillChunk, StepShape
@@ -23,6 +23,8 @@ from specsim.ops.network import drafter_ops, head_ops, network_ops, target_ops
 from specsim.ops.op import OpCost
 from specsim.ops.work import Parallel, Work
 from specsim.roofline import KernelTime, op_time
+
+MAX_MEMO = 20_000  # priced shapes kept per model
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,21 @@ class StepLatency:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """A step's kernels, priced, before any overhead of the engine."""
+
+    target_s: float
+    sample_s: float
+    draft_s: float
+    passes: int
+    target_launches: float
+    draft_launches: float
+    rows: float
+    graphed: bool
+    ops: tuple[OpTime, ...]
+
+
 class LatencyModel:
     """Prices engine steps of one model on one device under one engine. Implements `StepCost`.
 
@@ -120,7 +137,7 @@ class LatencyModel:
         self.fidelity = fidelity
         profile.require_link(self.parallel.gpus)
         self._graph_limit = engine.graph_limit(profile.arch)
-        self._memo: dict[StepShape, float] = {}
+        self._kernels: dict[StepShape, _Kernels] = {}
 
     def plain(self) -> "LatencyModel":
         """The same system without speculation: the baseline of every speedup."""
@@ -130,12 +147,8 @@ class LatencyModel:
         )
 
     def seconds(self, shape: StepShape) -> float:
-        found = self._memo.get(shape)
-        if found is None:
-            found = self._memo[shape] = self.step(shape).total_s
-            if len(self._memo) > 200_000:
-                self._memo.clear()
-        return found
+        """Wall seconds of the step (the `StepCost` protocol)."""
+        return self.step(shape).total_s
 
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase; a mixed step gives prefill what it costs beyond its decode part."""
@@ -152,6 +165,53 @@ class LatencyModel:
         return parts
 
     def step(self, shape: StepShape) -> StepLatency:
+        """The priced step with its breakdown; ops are filled, one entry per kind of call."""
+        kernels = self._kernels.get(shape)
+        if kernels is None:
+            kernels = self._price(shape)
+            if len(self._kernels) > MAX_MEMO:
+                self._kernels.clear()
+            self._kernels[shape] = kernels
+        target_s, draft_s, host_s = kernels.target_s, kernels.draft_s, 0.0
+        setup = self.setup
+        if self.fidelity != "datasheet":
+            over = self.engine.overheads
+            seqs = shape.decode_seqs
+            target_s += over.layer_s * self.spec.n_layers
+            if not kernels.graphed:
+                target_s = max(target_s, over.eager_kernel_s * kernels.target_launches)
+            if kernels.passes:
+                draft_s += over.draft_pass_s * kernels.passes
+                if setup.method in self.engine.eager_drafters:
+                    draft_s = max(draft_s, over.eager_kernel_s * kernels.draft_launches)
+            host_s = over.step_s + over.seq_s * seqs
+            if setup.method != "none":
+                host_s += over.spec_step_s + over.spec_seq_s * seqs
+                if setup.method in LOOKUP:
+                    host_s += over.ngram_seq_s * seqs
+            if shape.prefill and seqs:
+                host_s += over.mixed_step_s
+            # The host prepares the next step while the device runs this one.
+            device_s = target_s + kernels.sample_s + draft_s
+            host_s = max(host_s, over.host_step_s - device_s)
+        total = target_s + kernels.sample_s + draft_s + host_s
+        return StepLatency(
+            total, target_s, kernels.sample_s, draft_s, host_s, kernels.rows, kernels.graphed,
+            kernels.ops,
+        )
+
+    def with_overheads(self, overheads: Overheads) -> "LatencyModel":
+        """The same system with other engine overheads; kernel prices are shared, not recomputed."""
+        other = LatencyModel(
+            self.spec, self.profile, replace(self.engine, overheads=overheads),
+            parallel=self.parallel, kv_dtype=self.kv_dtype, setup=self.setup,
+            expert_overlap=self.expert_overlap, fidelity=self.fidelity,
+        )
+        other._kernels = self._kernels
+        return other
+
+    def _price(self, shape: StepShape) -> "_Kernels":
+        """Everything about a step that does not depend on the engine's overheads."""
         q = shape.decode_q_len
         rows, graphed = self._rows(shape, q)
         seqs = float(shape.decode_seqs)
@@ -165,37 +225,19 @@ class LatencyModel:
             self.spec, work, self.parallel, self.kv_dtype, self.expert_overlap, copies
         )
         timed = [self._time(op, "target") for op in ops]
-        target_s = sum(t.seconds for t in timed)
         sampled = self._time(_sample_op(head_rows, self.spec.vocab), "sample")
-        draft_ops, draft_host_s = self._draft(shape, ctx, chunks, finishing)
+        draft_ops, passes = self._draft(shape, ctx, chunks, finishing)
         drafted = [self._time(op, "draft") for op in draft_ops]
-        draft_s = sum(t.seconds for t in drafted)
-        host_s = 0.0
-        if self.fidelity != "datasheet":
-            over = self.engine.overheads
-            target_s += over.layer_s * self.spec.n_layers
-            if not graphed:
-                target_s = max(target_s, over.eager_kernel_s * sum(op.count for op in ops))
-            draft_s += draft_host_s
-            if self.setup.method in self.engine.eager_drafters:
-                launches = over.eager_kernel_s * sum(op.count for op in draft_ops)
-                draft_s = max(draft_s, launches)
-            host_s = over.step_s + over.seq_s * seqs
-            if self.setup.method != "none":
-                host_s += over.spec_step_s + over.spec_seq_s * seqs
-                if self.setup.method in LOOKUP:
-                    host_s += over.ngram_seq_s * seqs
-            if shape.prefill and shape.decode_seqs:
-                host_s += over.mixed_step_s
-            # The host prepares the next step while the device runs this one.
-            device_s = target_s + sampled.seconds + draft_s
-            host_s = max(host_s, over.host_step_s - device_s)
-        else:
-            draft_s = sum(t.seconds for t in drafted)
-        total = target_s + sampled.seconds + draft_s + host_s
-        return StepLatency(
-            total, target_s, sampled.seconds, draft_s, host_s, rows, graphed,
-            (*timed, sampled, *drafted),
+        return _Kernels(
+            target_s=sum(t.seconds for t in timed),
+            sample_s=sampled.seconds,
+            draft_s=sum(t.seconds for t in drafted),
+            passes=passes,
+            target_launches=sum(op.count for op in ops),
+            draft_launches=sum(op.count for op in draft_ops),
+            rows=rows,
+            graphed=graphed,
+            ops=(*timed, sampled, *drafted),
         )
 
     def _rows(self, shape: StepShape, q_len: int) -> tuple[float, bool]:
@@ -223,15 +265,14 @@ class LatencyModel:
         ctx: float,
         chunks: tuple[tuple[int, int], ...],
         finishing: int,
-    ) -> tuple[list[OpCost], float]:
-        """Ops of all draft passes of a step, and the host seconds between them."""
+    ) -> tuple[list[OpCost], int]:
+        """Ops of all draft passes of a step, and how many passes they are."""
         setup = self.setup
         if setup.method == "none" or setup.method in LOOKUP:
-            return [], 0.0
+            return [], 0
         k = shape.num_drafts
         seqs = float(shape.decode_seqs)
         par = replace(self.parallel, tp=setup.draft_tp, ep=1) if setup.draft_tp else self.parallel
-        over = self.engine.overheads
         _, further = replace(setup, k=k).passes() if k else (0, 0)
         branches = max(1, setup.tree_topk)
         proposing = seqs + finishing
@@ -244,7 +285,7 @@ class LatencyModel:
             wide = seqs * first_rows
             chunks = ()
         if wide <= 0:
-            return [], 0.0
+            return [], 0
         head_rows = proposing if k else 0.0
         if setup.method in ("dflash", "dspark"):
             head_rows = proposing * k
@@ -253,7 +294,7 @@ class LatencyModel:
             rows = proposing * branches
             one = Work(rows, 1, ctx + k / 2, (), padded_tokens(rows, 1, self._graph_limit), rows)
             ops += [_repeat(op, further) for op in self._pass_ops(one, par)]
-        return ops, over.draft_pass_s * (1 + further)
+        return ops, 1 + max(0, further)
 
     def _pass_ops(self, work: Work, par: Parallel) -> list[OpCost]:
         setup, spec = self.setup, self.spec

@@ -19,7 +19,8 @@ def distinct_experts(experts: float, top_k: float, tokens: float, overlap: float
     independent draws falls from T to 1 + (T - 1)(1 - overlap).
     """
     draws = 1 + (tokens - 1) * (1 - overlap) if tokens > 1 else tokens
-    return experts * (1 - (1 - top_k / experts) ** draws)
+    untouched: float = (1 - top_k / experts) ** draws
+    return experts * (1 - untouched)
 
 
 def dense_mlp_ops(

@@ -16,9 +16,8 @@ from specsim.errors import SpecSimError
 from specsim.hardware.store import load_profile
 from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, find_engine
-from specsim.model.catalogue import find_model
+from specsim.model.catalogue import find_model, variant
 from specsim.model.spec import ModelSpec
-from specsim.model.weights import quantized
 from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.methods import resolve_setup
@@ -122,18 +121,9 @@ def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
     wanted = _WEIGHTS.get(dtype)
     if wanted is None:
         raise SkipRow(f"weight format not modelled: {dtype}")
-    if wanted == spec.weights or (wanted == "nvfp4" and spec.weights == "mxfp4"):
+    if spec.weights in (wanted, f"{wanted}_block") or spec.weights == "mxfp4":
         return spec
-    for suffix in (f"-{wanted.upper()}",):
-        try:
-            found = find_model(name + suffix)
-        except SpecSimError:
-            continue
-        if found.weights.startswith(wanted):
-            return found
-    if wanted == "mxfp4":
-        return spec
-    return quantized(spec, wanted)
+    return variant(spec, wanted)
 
 
 # The cluster serves its single-GPU endpoints in FP8 (its capacity report says so for gemma, and

@@ -180,7 +180,6 @@ def score_case(case: Case) -> tuple[list[Scored], bool | None]:
     measured = case.measured
     out: list[Scored] = []
     plain = case.system.plain()
-    plain = replace(plain, max_num_seqs=case.system.max_num_seqs)
     base = _state(plain, case)
     speculative = case.system.speculative
 
