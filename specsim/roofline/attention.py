@@ -17,10 +17,12 @@ tile alone, whichever is longer, plus the start of every further wave.
 Parameters, decode: floor_s, cold_s (cache not in L2), mem_frac, wide_power (bandwidth falls as
 (head_dim / 128)^-wide_power above 128: FP8 values are transposed on the fly), tile_s and
 tile_power (cost of a wave of blocks, grows as (head_dim / 128)^tile_power), tail (1: waves are
-whole), split_s, sm_share (the smallest share of SMs that draws the whole bandwidth), block_s (serial cost of a
-block), p, peak_frac. Prefill: floor_s, mem_frac, peak_frac, chain_gain (speed of one
-tile alone against its share of a full device), tile_s, sag and sag_s (clock loss per doubling
-beyond sag_s seconds of arithmetic), p.
+whole), split_s, sm_share (the smallest share of SMs that draws the whole bandwidth), block_s
+(serial cost of a block), p, peak_frac; for benchmarks of warm caches l2_frac (of the L2 size
+that holds a cache) and l2_traffic (time of a byte from L2 against one from memory).
+Prefill: floor_s, mem_frac, peak_frac, wide_frac (the same for head_dim above 128), chain_gain
+(speed of one tile alone against its share of a full device), tile_s, sag and sag_s (clock loss
+per doubling beyond sag_s seconds of arithmetic), p.
 """
 
 from math import ceil, log2
@@ -73,15 +75,21 @@ def attn_decode(
         if t["wide_power"]:
             mem_frac *= wide ** -t["wide_power"]
         tile_s *= wide ** t["tile_power"]
+    floor_s = t["floor_s"]
+    cache_bytes = device.l2_bytes * t["l2_frac"]
+    # Seen only where a cache outgrows the L2 in a benchmark; taken to grow up to there.
+    cold_s = t["cold_s"] * min(1.0, read / cache_bytes)
+    if rotated_copies:
+        warm = cache_hits(read * rotated_copies, cache_bytes)
+        cold_s *= 1.0 - warm
+        read *= 1.0 - warm * (1.0 - t["l2_traffic"])
     mem_s = (read + other) / (bandwidth * mem_frac)
     # Blocks are padded to 64 rows of query heads of one group.
     group_rows = q_len * heads / kv_heads
     padded = ceil(group_rows / 64) * 64
     compute_s = flops / peak / t["peak_frac"] * (padded / group_rows)
     blocks = seqs * kv_heads * ceil(group_rows / ROWS_PER_BLOCK)
-    floor_s = t["floor_s"] + t["cold_s"] + t["block_s"] * blocks
-    if rotated_copies:
-        floor_s -= t["cold_s"] * cache_hits(read * rotated_copies, device.l2_bytes * t["l2_frac"])
+    floor_s += cold_s + t["block_s"] * blocks
     waves = blocks / device.sms
     if waves < SPLIT_BELOW and ctx > SPLIT_TOKENS:
         splits = min(1.0 / waves, ctx / SPLIT_TOKENS, MAX_SPLITS)

@@ -9,7 +9,7 @@ _GEMM = {
     "act_traffic": 1.0, "tile_s": 1.2e-6, "k_step_s": 1.0e-9, "tail": 0.0, "tile_by_rows": 0.0,
     "split_s": 2.2e-6, "split_traffic": 4e-12, "sag": 0.02, "sag_s": 1e-4, "row_s": 0.0,
     "quant_frac": 0.5, "fill_penalty": 0.0, "fill_power": 1.0, "tile_128x128_frac": 0.95,
-    "tile_64x128_frac": 0.9, "tile_64x64_frac": 0.8, "l2_frac": 0.7, "l2_traffic": 1.0,
+    "tile_64x128_frac": 0.9, "tile_64x64_frac": 0.8, "l2_frac": 0.95,
 }
 _GEMM_FP8 = {
     **_GEMM, "floor_s": 4e-6, "cold_s": 1.4e-6, "peak_frac": 0.8, "p": 2.0, "tile_s": 1e-6,
@@ -18,7 +18,7 @@ _GEMM_FP8 = {
 _ATTN = {
     "floor_s": 12e-6, "cold_s": 5e-6, "mem_frac": 0.93, "wide_power": 0.0, "tile_s": 3.7e-6,
     "tile_power": 0.5, "tail": 1.0, "split_s": 1e-6, "p": 1.3, "peak_frac": 0.6, "sm_share": 0.5,
-    "block_s": 0.0, "l2_frac": 1.0,
+    "block_s": 0.0, "l2_frac": 1.0, "l2_traffic": 0.5,
 }
 _PREFILL = {
     "floor_s": 12e-6, "mem_frac": 0.3, "peak_frac": 0.66, "wide_frac": 0.7, "chain_gain": 1.0,

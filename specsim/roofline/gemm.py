@@ -69,11 +69,12 @@ def gemm(
     t = params(device, name, engine)
     quantised = t["row_s"] > 0.0
     act = m * (k * (1.0 if quantised else ACT_BYTES) + n * ACT_BYTES)
-    floor_s = t["floor_s"] + t["cold_s"]
+    cache_bytes = device.l2_bytes * t["l2_frac"]
+    # Seen where the copies of a benchmark outgrow the L2 (6 MB each); taken to grow up to there.
+    cold_s = t["cold_s"] * min(1.0, 8.0 * stored / cache_bytes)
     if rotated_copies:
-        hot = cache_hits(stored * rotated_copies, device.l2_bytes * t["l2_frac"])
-        floor_s -= hot * t["cold_s"]
-        stored *= 1.0 - hot * (1.0 - t["l2_traffic"])
+        cold_s *= 1.0 - cache_hits(stored * rotated_copies, cache_bytes)
+    floor_s = t["floor_s"] + cold_s
     mem_s = (stored + t["act_traffic"] * act) / (bandwidth * t["mem_frac"])
     ideal_s = flops / peak
     sag = 1.0

@@ -56,6 +56,7 @@ DECODE = {
     "sm_share": (0.5, 0.1, 1.0),
     "p": (1.4, 1.0, 6.0),
     "l2_frac": (1.0, 0.3, 1.5),
+    "l2_traffic": (0.5, 0.2, 1.0),
 }
 # The tensor cores' share in decode cannot be seen with one query per sequence; prefill's is used.
 DECODE_FIXED = {"tail": 1.0, "peak_frac": 0.6, "block_s": 0.0}

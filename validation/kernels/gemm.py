@@ -68,7 +68,7 @@ NO_TILES = {"tile_64x128_frac": 1.0, "tile_64x64_frac": 1.0}
 NO_SPLIT = {"split_s": 0.0, "split_traffic": 0.0}
 NO_FILL = {**FILL_SHAPE, "fill_penalty": 0.0}
 NO_QUANT = {"row_s": 0.0, "quant_frac": 1.0}
-CACHE = {"l2_frac": 0.95, "l2_traffic": 1.0}
+CACHE = {"l2_frac": 0.95}
 BARS = (0.06, 0.20)
 
 
