@@ -13,9 +13,12 @@ def heads(f: Fields, name: str = "num_attention_heads") -> int:
     return f.integer(name, high=MAX_HEADS)
 
 
-def head_dim(f: Fields) -> int:
-    """`head_dim`, or hidden_size / heads where the file leaves it out; then it must divide."""
-    if f.has("head_dim"):
+def head_dim(f: Fields, *, given: bool = False) -> int:
+    """`head_dim`, or hidden_size / heads where the file leaves it out; then it must divide.
+
+    `given`: for architectures whose default is another number the file must say it.
+    """
+    if f.has("head_dim") or given:
         return f.integer("head_dim", high=65_536)
     hidden, count = f.integer("hidden_size"), heads(f)
     if hidden % count:
@@ -31,6 +34,7 @@ def attention(
     qk_norm: str = "none",
     window: int = 0,
     gated: bool = False,
+    head_dim_given: bool = False,
 ) -> Attention:
     """Grouped-query attention from the usual field names."""
     count = heads(f)
@@ -40,7 +44,7 @@ def attention(
     return Attention(
         n_heads=count,
         n_kv_heads=kv,
-        head_dim=head_dim(f),
+        head_dim=head_dim(f, given=head_dim_given),
         window=window,
         gated=gated,
         qkv_bias=qkv_bias,
@@ -70,6 +74,19 @@ def sparse_layers(f: Fields, layers: int) -> list[bool]:
     step = f.integer("decoder_sparse_step", default=1, high=MAX_LAYERS)
     dense = set(f.integers("mlp_only_layers"))
     return [index not in dense and (index + 1) % step == 0 for index in range(layers)]
+
+
+def sparse_after_dense(f: Fields, layers: int, default_dense: int = 0) -> list[bool]:
+    """Which layers are mixtures: all but the first `first_k_dense_replace`, or as
+    `mlp_layer_types` lists them."""
+    kinds = f.per_layer("mlp_layer_types", layers)
+    if kinds is not None:
+        for kind in kinds:
+            if kind not in ("dense", "sparse"):
+                raise f.fail("mlp_layer_types", f"{kind[:40]!r} must be dense or sparse")
+        return [kind == "sparse" for kind in kinds]
+    dense = f.integer("first_k_dense_replace", default=default_dense, low=0, high=MAX_LAYERS)
+    return [index >= dense for index in range(layers)]
 
 
 def max_position(f: Fields) -> int:

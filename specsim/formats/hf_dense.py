@@ -34,7 +34,10 @@ def llama(f: Fields) -> Plan:
 
 
 def mistral(f: Fields) -> Plan:
-    """Mistral, Ministral: no biases; one window for all layers, or layer_types."""
+    """Mistral, Ministral: no biases; one window for all layers, or layer_types. A file that
+    does not mention sliding_window has the architecture's default of 4096; null is none."""
+    if f.text("model_type") != "ministral3":
+        f = f.with_default("sliding_window", 4096)
     hidden = f.integer("hidden_size")
     layers = [
         decoder_layer(attention(f, window=window), mlp(f), 2 * hidden)
@@ -64,7 +67,12 @@ def qwen3(f: Fields) -> Plan:
     layers = [
         decoder_layer(
             attention(
-                f, qkv_bias=bias, o_bias=bias, qk_norm="head", window=0 if off else window
+                f,
+                qkv_bias=bias,
+                o_bias=bias,
+                qk_norm="head",
+                window=0 if off else window,
+                head_dim_given=True,
             ),
             mlp(f),
             2 * hidden,
@@ -97,7 +105,7 @@ def glm4(f: Fields) -> Plan:
     bias = f.boolean("attention_bias", f.text("model_type") == "glm")
     layers = [
         decoder_layer(
-            attention(f, qkv_bias=bias),
+            attention(f, qkv_bias=bias, head_dim_given=True),
             mlp(f),
             norms * hidden,
             dense_leaves=("gate_up_proj", "down_proj"),
@@ -144,8 +152,20 @@ def gemma2(f: Fields) -> Plan:
     return _gemma(f, "gemma2", qk_norm="none", pattern=2)
 
 
+# What published Gemma-3 files leave out because it is the architecture's default.
+_GEMMA3 = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+}
+
+
 def gemma3(f: Fields) -> Plan:
     """Gemma-3: per-head q/k norms, five windows to one full layer."""
+    for name, value in _GEMMA3.items():
+        f = f.with_default(name, value)
     return _gemma(f, "gemma3", qk_norm="head", pattern=6)
 
 
@@ -161,6 +181,6 @@ def _gemma(f: Fields, family: str, *, qk_norm: str, pattern: int) -> Plan:
     layers = []
     for kind in kinds:
         size = window if kind == "sliding_attention" else 0
-        mixer: Attention = attention(f, qk_norm=qk_norm, window=size)
+        mixer: Attention = attention(f, qk_norm=qk_norm, window=size, head_dim_given=True)
         layers.append(decoder_layer(mixer, mlp(f), 4 * hidden))
     return plan(f, family, layers, tied=True)

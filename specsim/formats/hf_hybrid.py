@@ -61,7 +61,9 @@ def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, 
     )
     bias = f.boolean("attention_bias", False)
     gated = f.boolean("attn_output_gate", True)
-    full = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", gated=gated)
+    full = attention(
+        f, qkv_bias=bias, o_bias=bias, qk_norm="head", gated=gated, head_dim_given=True
+    )
     linear = delta_net(f) if "linear_attention" in kinds else None
     sparse = sparse_layers(f, count) if f.has("num_experts") else [False] * count
 
@@ -152,7 +154,8 @@ def _block(f: Fields, kind: str, hidden: int) -> LayerPlan:
         return LayerPlan(_mamba(f), None, hidden, modules)
     if kind == "attention":
         bias = f.boolean("attention_bias", False)
-        mixer: Attention = attention(f, qkv_bias=bias, o_bias=bias)
+        f = f.with_default("head_dim", f.data.get("attention_head_dim"))  # the older files
+        mixer: Attention = attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True)
         names = tuple(f"mixer.{name}" for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
         return LayerPlan(mixer, None, hidden, Modules(mixer=names))
     leaves = ("up_proj", "down_proj")

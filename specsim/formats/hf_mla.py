@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import heads, mlp, n_layers, plan
+from specsim.formats.hf_common import heads, mlp, n_layers, plan, sparse_after_dense
 from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import Plan, decoder_layer
@@ -13,6 +13,8 @@ def latent_attention(f: Fields, *, indexer: bool) -> LatentAttention:
     """MLA; `indexer` for the families with DeepSeek sparse attention."""
     if f.boolean("attention_bias", False):
         raise f.fail("attention_bias", "biases in latent attention are not modelled")
+    if "q_lora_rank" not in f.data:
+        raise f.fail("q_lora_rank", "this architecture needs it (null: no query latent)")
     rank = f.integer("q_lora_rank", default=0, low=0)
     if indexer and not rank:
         raise f.fail("q_lora_rank", "the sparse indexer reads the query latent and needs one")
@@ -56,14 +58,14 @@ def _deepseek(f: Fields, family: str, *, indexer: bool) -> Plan:
     count = n_layers(f)
     mixer = latent_attention(f, indexer=indexer)
     moe = sigmoid_moe(f)
-    dense = f.integer("first_k_dense_replace", default=0, low=0, high=MAX_LAYERS)
+    sparse = sparse_after_dense(f, count, 1 if f.text("model_type") == "glm4_moe_lite" else 0)
     every = f.integer("moe_layer_freq", default=1, high=MAX_LAYERS)
     indexed = _indexed_layers(f, count) if indexer else [True] * count
     reuses = replace(mixer, index_heads=0, index_head_dim=0)
     layers = [
         decoder_layer(
             mixer if indexed[index] else reuses,
-            moe if index >= dense and index % every == 0 else mlp(f),
+            moe if sparse[index] and index % every == 0 else mlp(f),
             2 * hidden,
         )
         for index in range(count)

@@ -10,6 +10,7 @@ from specsim.formats.hf_common import (
     n_layers,
     plan,
     shared_width,
+    sparse_after_dense,
     sparse_layers,
     window_size,
     windows,
@@ -40,7 +41,7 @@ def qwen3_moe(f: Fields) -> Plan:
     """Qwen3-MoE: per-head q/k norms, no shared expert."""
     hidden = f.integer("hidden_size")
     bias = f.boolean("attention_bias", False)
-    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head")
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
     count, top_k = experts(f, ("num_experts", "num_local_experts"), ("num_experts_per_tok",))
     moe = MoE(count, top_k, f.integer("moe_intermediate_size"))
     layers = [
@@ -87,7 +88,11 @@ def gpt_oss(f: Fields) -> Plan:
     layers = []
     for kind in kinds:
         mixer = attention(
-            f, qkv_bias=bias, o_bias=bias, window=window if kind == "sliding_attention" else 0
+            f,
+            qkv_bias=bias,
+            o_bias=bias,
+            window=window if kind == "sliding_attention" else 0,
+            head_dim_given=True,
         )
         mixer = replace(mixer, sinks=True)
         layers.append(
@@ -111,12 +116,12 @@ def glm4_moe(f: Fields) -> Plan:
         f,
         qkv_bias=f.boolean("attention_bias", False),
         qk_norm="head" if f.boolean("use_qk_norm", False) else "none",
+        head_dim_given=True,
     )
     moe = sigmoid_moe(f)
-    dense = f.integer("first_k_dense_replace", default=0, low=0, high=MAX_LAYERS)
     layers = [
-        decoder_layer(mixer, mlp(f) if index < dense else moe, 2 * hidden)
-        for index in range(count)
+        decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden)
+        for sparse in sparse_after_dense(f, count)
     ]
     result = plan(f, "glm4_moe", layers)
     result.mtp = appended_mtp(f, decoder_layer(mixer, moe, 2 * hidden), hidden, count)
@@ -170,7 +175,7 @@ def minimax_m2(f: Fields) -> Plan:
     norm = "full" if f.boolean("use_qk_norm", True) else "none"
     layers: list[LayerPlan] = [
         decoder_layer(
-            attention(f, qk_norm=norm),
+            attention(f, qk_norm=norm, head_dim_given=True),
             moe,
             2 * hidden,
             ffn_name="block_sparse_moe",
@@ -181,6 +186,99 @@ def minimax_m2(f: Fields) -> Plan:
     result = plan(f, "minimax_m2", layers)
     if f.boolean("use_mtp", False):
         result.notes.append("the config declares MTP modules; the published weights have none")
+    return result
+
+
+def hunyuan_v3(f: Fields) -> Plan:
+    """Hy3: q/k norms per head, a dense first layer, then sigmoid mixtures with a shared expert.
+    Its MTP head is a mixture layer joined as DeepSeek-V3's."""
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    bias = f.boolean("attention_bias", False)
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
+    total, top_k = experts(f, ("num_experts", "num_local_experts"), ("num_experts_per_tok",))
+    width = f.integer("moe_intermediate_size")
+    shared = shared_width(f, width, "num_shared_experts")
+    moe = MoE(total, top_k, width, shared_intermediate=shared, router_bias=True)
+    layers = [
+        decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden)
+        for sparse in sparse_after_dense(f, count, default_dense=1)
+    ]
+    result = plan(f, "hy_v3", layers)
+    result.mtp = appended_mtp(f, decoder_layer(mixer, moe, 2 * hidden), hidden, count)
+    return result
+
+
+def bailing_moe(f: Fields) -> Plan:
+    """Ling and Ring 2.0 (bailing_moe): fused q/k/v, optional q/k norms, sigmoid mixtures."""
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    bias = f.boolean("use_bias", False)
+    mixer = attention(
+        f,
+        qkv_bias=bias or f.boolean("use_qkv_bias", False),
+        o_bias=bias,
+        qk_norm="head" if f.boolean("use_qk_norm", False) else "none",
+    )
+    total, top_k = experts(f, ("num_experts",), ("num_experts_per_tok",))
+    width = f.integer("moe_intermediate_size")
+    shared = f.integer("moe_shared_expert_intermediate_size", default=width)
+    moe = MoE(
+        total,
+        top_k,
+        width,
+        shared_intermediate=shared_width(f, shared, "num_shared_experts"),
+        router_bias=f.boolean("moe_router_enable_expert_bias", False),
+    )
+
+    def layer(sparse: bool) -> LayerPlan:
+        return decoder_layer(
+            mixer,
+            moe if sparse else mlp(f),
+            2 * hidden,
+            mixer_name="attention",
+            mixer_leaves=("query_key_value", "dense"),
+        )
+
+    layers = [layer(sparse) for sparse in sparse_after_dense(f, count)]
+    result = plan(f, "bailing_moe", layers)
+    result.mtp = appended_mtp(f, layer(True), hidden, count)
+    return result
+
+
+def ernie_moe(f: Fields) -> Plan:
+    """ERNIE-4.5 mixtures. The MTP block, where the file has one, is a dense layer with two
+    input norms and no norm of its own at the end."""
+    hidden = f.integer("hidden_size")
+    count = n_layers(f)
+    f.require("use_bias", (False,), "biases are not known for this family's mixtures")
+    mixer = attention(f)
+    total, top_k = experts(f, ("moe_num_experts", "num_experts"), ("moe_k", "num_experts_per_tok"))
+    width = f.integer("moe_intermediate_size")
+    shared = shared_width(f, width, "moe_num_shared_experts")
+    moe = MoE(total, top_k, width, shared_intermediate=shared, router_bias=True)
+    first = f.integer("moe_layer_start_index", default=1, low=0, high=MAX_LAYERS)
+    last = f.integer("moe_layer_end_index", default=-1, low=-1, high=MAX_LAYERS)
+    every = f.integer("moe_layer_interval", default=1, high=MAX_LAYERS)
+    last = count - 1 if last < 0 else last
+    layers = [
+        decoder_layer(
+            mixer,
+            moe if first <= index <= last and (index - first) % every == 0 else mlp(f),
+            2 * hidden,
+        )
+        for index in range(count)
+    ]
+    result = plan(f, "ernie4_5_moe", layers, tied=True)
+    copies = f.integer("num_nextn_predict_layers", default=0, low=0, high=MAX_LAYERS)
+    if copies:
+        result.mtp = MtpPlan(
+            layers=[decoder_layer(mixer, mlp(f), 2 * hidden)],
+            prefix="model.mtp_block.{i}.",
+            fc_module="model.mtp_linear_proj.0",
+            extra_weights=2 * hidden,
+            copies=copies,
+        )
     return result
 
 
