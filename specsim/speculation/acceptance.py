@@ -42,7 +42,7 @@ class Acceptance:
     unconditional       P_1..P_m, shares in [0, 1], non-increasing
     source              where the numbers come from, in words; printed with every result
     kind                how they were given: unconditional, conditional, rate, mean_length,
-                        mean_rate, curve, rounds, synthetic, catalogue, easiness
+                        mean_rate, curve, rounds, synthetic, catalogue, tree, easiness
     draft_probability   share of steps that carry a draft (1 for model drafters)
     measured_positions  positions the source covers; those behind are extrapolated
     decline             factor on the conditional rate per position beyond the last one

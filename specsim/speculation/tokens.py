@@ -26,7 +26,7 @@ _NEAR_ONE = 1e-4
 def check_draft_length(k: int, *, minimum: int = 1, name: str = "k") -> int:
     """Return k, or raise UsageError if it is not a whole number of at least `minimum`."""
     if isinstance(k, bool) or not isinstance(k, int):
-        raise UsageError(f"{name} is {k!r}, but it must be a whole number of draft tokens")
+        raise UsageError(f"{name} is {k!r}, but it must be a whole number")
     if k < minimum:
         raise UsageError(f"{name} is {k}, but it must be at least {minimum}")
     return k

@@ -1,0 +1,254 @@
+"""Accepted lengths per request and step for the simulator: drawn from tables, or replayed.
+
+The exact algorithm of `AcceptanceSampler`, so that a compiled loop can give the same bytes. State
+per row: `state` (int64, request level * L + step level) and, if some steps have no draft, `drafted`
+(bool). Constants: tables of `build_tables` (accept (k, S), draft (S,)), L = step_levels,
+M = request_levels, R = L / (1 - persistence).
+
+new request with id i in row r (no generator is touched, so a request has the same easiness however
+it is scheduled):
+    h = splitmix64(seed * 0x9E3779B97F4A7C15 + i);  a = h >> 32;  b = h & 0xFFFFFFFF
+    state[r] = ((a * M) >> 32) * L + ((b * L) >> 32)
+    drafted[r] = (splitmix64(h) >> 11) * 2**-53 < draft[state[r]]
+
+draw for n rows: u = generator.random(c * n), a PCG64 generator (`numpy.random.default_rng(seed)`),
+read as c rows of n, c = 1 + (L > 1) + (some steps have no draft):
+    u[0]: accepted = number of i with u[0] < accept[i, state]        (0 where not drafted)
+    next, if L > 1: z = floor(u * R); if z < L: state = state - state % L + z
+    last, if some steps have no draft: drafted = u < draft[state]
+
+One draw of n rows after another reads the generator like one block of their total size. Everything
+is comparison and one multiplication, so no rounding can differ between implementations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specsim.errors import UsageError
+from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.easiness import (
+    INDEPENDENT,
+    Easiness,
+    EasinessTables,
+    Weighting,
+    build_tables,
+)
+
+IntArray = NDArray[np.int64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+class AcceptedLengths(Protocol):
+    """What the simulator needs: rows that hold requests, and the accepted drafts of a step."""
+
+    k: int
+
+    def new_requests(self, rows: ArrayLike, request_ids: ArrayLike) -> None:
+        """Put requests (by id) into rows; a row's earlier request is forgotten."""
+
+    def drafted(self, rows: IntArray) -> NDArray[np.bool_] | None:
+        """Which rows carry a draft in the coming step; None if all do."""
+
+    def draw(self, rows: IntArray, k: int | IntArray | None = None) -> IntArray:
+        """Accepted drafts of each row in this step, at most k of them; then the next step's state."""
+
+
+def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Steele, Lea and Flood's 64-bit finaliser (the step of SplitMix64), element by element."""
+    z = value + np.uint64(_GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+class AcceptanceSampler:
+    """Draws accepted lengths with the given marginals, spread and memory.
+
+    Same seed, same calls: same bytes. `k` is the longest draft; shorter ones are cut from it, as a
+    verifier would.
+    """
+
+    def __init__(
+        self,
+        acceptance: Acceptance,
+        easiness: Easiness = INDEPENDENT,
+        *,
+        k: int | None = None,
+        seed: int = 0,
+        rows: int = 256,
+        weighting: Weighting = "request",
+    ) -> None:
+        self.tables: EasinessTables = build_tables(acceptance, easiness, k=k, weighting=weighting)
+        self.k: int = self.tables.k
+        self.seed = seed
+        self.always_drafts = acceptance.draft_probability >= 1.0
+        self.columns = 1 + (self.tables.step_levels > 1) + (not self.always_drafts)
+        self.redraw_scale = self.tables.step_levels / (1.0 - self.tables.persistence)
+        self.generator = np.random.default_rng(seed)
+        self._accept = np.ascontiguousarray(self.tables.accept)
+        self._step_levels = self.tables.step_levels
+        states = np.arange(self.tables.draft.size, dtype=np.int64)
+        self._base: IntArray = states - states % self._step_levels
+        self.state: IntArray = np.zeros(rows, dtype=np.int64)
+        self.has_draft: NDArray[np.bool_] = np.ones(rows, dtype=np.bool_)
+
+    def new_requests(self, rows: ArrayLike, request_ids: ArrayLike) -> None:
+        """Start requests in rows. Rows grow as needed; ids are non-negative whole numbers."""
+        where = np.atleast_1d(np.asarray(rows, dtype=np.int64))
+        ids = np.atleast_1d(np.asarray(request_ids, dtype=np.uint64))
+        if where.shape != ids.shape:
+            raise UsageError(
+                f"{where.size} rows for {ids.size} requests; give one row per request"
+            )
+        if where.size == 0:
+            return
+        self._grow(int(where.max()) + 1)
+        offset = np.uint64((self.seed * _GOLDEN) & _MASK)
+        first = splitmix64(ids + offset)
+        high = first >> np.uint64(32)
+        low = first & np.uint64(0xFFFFFFFF)
+        tables = self.tables
+        level = (high * np.uint64(tables.request_levels)) >> np.uint64(32)
+        step = (low * np.uint64(tables.step_levels)) >> np.uint64(32)
+        state = (level * np.uint64(tables.step_levels) + step).astype(np.int64)
+        self.state[where] = state
+        if not self.always_drafts:
+            uniform = (splitmix64(first) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            self.has_draft[where] = uniform < tables.draft[state]
+
+    def drafted(self, rows: IntArray) -> NDArray[np.bool_] | None:
+        """Which rows carry a draft in the coming step; None if all do."""
+        return None if self.always_drafts else self.has_draft[rows]
+
+    def draw(self, rows: IntArray, k: int | IntArray | None = None) -> IntArray:
+        """Accepted drafts (0..k) of each row in this step; rows may not repeat."""
+        n = len(rows)
+        uniforms = self.generator.random(self.columns * n)
+        state = self.state[rows]
+        accepted: IntArray = np.add.reduce(
+            uniforms[:n] < self._accept.take(state, axis=1), axis=0, dtype=np.int64
+        )
+        if not self.always_drafts:
+            accepted *= self.has_draft[rows]
+        levels = self._step_levels
+        if levels > 1:
+            redrawn = (uniforms[n : 2 * n] * self.redraw_scale).astype(np.int64)
+            np.putmask(state, redrawn < levels, self._base.take(state) + redrawn)
+            self.state[rows] = state
+        if not self.always_drafts:
+            self.has_draft[rows] = uniforms[-n:] < self.tables.draft.take(state)
+        if k is not None:
+            np.minimum(accepted, k, out=accepted)
+        return accepted
+
+    def _grow(self, rows: int) -> None:
+        have = len(self.state)
+        if rows > have:
+            size = max(rows, 2 * have)
+            self.state = np.concatenate([self.state, np.zeros(size - have, dtype=np.int64)])
+            self.has_draft = np.concatenate(
+                [self.has_draft, np.ones(size - have, dtype=np.bool_)]
+            )
+
+
+class Replay:
+    """Recorded accepted lengths, request by request, in the order they were measured.
+
+    `sequences` maps a request id to its record. Two kinds of record:
+
+    * by="step": accepted drafts of each verify step, recorded with at least k drafts (an engine's
+      `per_step_accepted`). Entry after entry is returned, whatever k asks for.
+    * by="position": for each output position, the drafts that would be accepted if a step started
+      there (unlimited draft). The place moves on by the tokens the step yields, so any k can be
+      replayed.
+
+    A request that outlives its record starts it again from the beginning. Steps recorded without a
+    draft (`proposed` 0) are steps without a draft here.
+    """
+
+    def __init__(
+        self,
+        sequences: Mapping[int, Sequence[int]],
+        *,
+        k: int,
+        by: str = "step",
+        proposed: Mapping[int, Sequence[int]] | None = None,
+        rows: int = 256,
+    ) -> None:
+        if by not in ("step", "position"):
+            raise UsageError(f"replay is by {by!r}, but it must be by 'step' or 'position'")
+        if not sequences:
+            raise UsageError("there is no recorded request to replay; give at least one")
+        self.k = k
+        self.by_position = by == "position"
+        flat: list[int] = []
+        present: list[bool] = []
+        self._start: dict[int, int] = {}
+        self._length: dict[int, int] = {}
+        for request_id, record in sequences.items():
+            if not record:
+                raise UsageError(f"recorded request {request_id} is empty; leave it out")
+            bad = [x for x in record if x < 0 or (x > k and not self.by_position)]
+            if bad:
+                raise UsageError(
+                    f"recorded request {request_id} has an accepted length of {bad[0]}, but it "
+                    f"must be from 0 to k = {k}; the bonus token is not counted"
+                )
+            drafts = None if proposed is None else proposed.get(request_id)
+            if drafts is not None and len(drafts) != len(record):
+                raise UsageError(
+                    f"recorded request {request_id} has {len(record)} accepted and {len(drafts)} "
+                    "proposed lengths; give one of each per step"
+                )
+            self._start[request_id], self._length[request_id] = len(flat), len(record)
+            flat.extend(int(x) for x in record)
+            present.extend([True] * len(record) if drafts is None else [n > 0 for n in drafts])
+        self._values = np.array(flat, dtype=np.int64)
+        self._present = None if all(present) else np.array(present)
+        self._first: IntArray = np.zeros(rows, dtype=np.int64)
+        self._size: IntArray = np.ones(rows, dtype=np.int64)
+        self._place: IntArray = np.zeros(rows, dtype=np.int64)
+
+    def new_requests(self, rows: ArrayLike, request_ids: ArrayLike) -> None:
+        """Start recorded requests in rows; an id without a record is an error."""
+        where = np.atleast_1d(np.asarray(rows, dtype=np.int64))
+        ids = np.atleast_1d(np.asarray(request_ids, dtype=np.int64))
+        if where.shape != ids.shape:
+            raise UsageError(
+                f"{where.size} rows for {ids.size} requests; give one row per request"
+            )
+        if where.size and int(where.max()) >= len(self._first):
+            extra = max(int(where.max()) + 1, 2 * len(self._first)) - len(self._first)
+            self._first = np.concatenate([self._first, np.zeros(extra, dtype=np.int64)])
+            self._size = np.concatenate([self._size, np.ones(extra, dtype=np.int64)])
+            self._place = np.concatenate([self._place, np.zeros(extra, dtype=np.int64)])
+        for row, request_id in zip(where.tolist(), ids.tolist(), strict=True):
+            if request_id not in self._start:
+                raise UsageError(
+                    f"request {request_id} has no recorded acceptance; "
+                    f"the record holds {len(self._start)} requests"
+                )
+            self._first[row] = self._start[request_id]
+            self._size[row] = self._length[request_id]
+            self._place[row] = 0
+
+    def drafted(self, rows: IntArray) -> NDArray[np.bool_] | None:
+        """Which rows carry a draft in the coming step; None if all recorded steps do."""
+        if self._present is None:
+            return None
+        return np.asarray(self._present[self._first[rows] + self._place[rows]])
+
+    def draw(self, rows: IntArray, k: int | IntArray | None = None) -> IntArray:
+        """Accepted drafts of each row in this step; moves each row's place on."""
+        place = self._place[rows]
+        accepted = np.minimum(self._values[self._first[rows] + place], self.k if k is None else k)
+        step = accepted + 1 if self.by_position else 1
+        self._place[rows] = (place + step) % self._size[rows]
+        return accepted
