@@ -5,7 +5,9 @@ Steady state by fluid balance. With B running sequences every request goes throu
 (O output tokens, a tokens per step; the second term is the surplus of the last step) and its
 prompt through m prefill steps. While one request decodes, the others bring their prompts into
 the same steps: on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step
-(weights read once). An engine that never mixes runs those prompts in steps of their own.
+(weights read once). An engine that never mixes runs those prompts in steps of their own; when all
+requests have the same lengths its clients even stay in step: B prompts one after the other, then
+B sequences that decode undisturbed, so that a request waits for half of the others' prompts.
 
     TPOT = (decode steps and the share of prompt work that falls between them) / (O - 1)
     TTFT = request overhead + half a step in progress + the steps of its own prompt (+ queue)
@@ -140,6 +142,8 @@ def _running_state(
         tpot_s = steps * step_s / max(1, workload.output_len - 1)
         share = prefill_s / busy_s
         return tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound
+    if not mixed_engine and workload.fixed_lengths:
+        return _wave(system, workload, running, steps, step_s, request_s, plain.bound)
     # Prompt work of all the others falls into the steps of one request.
     extra = [_extra_s(system, decode, chunk, step_s, mixed_engine) for chunk in alone]
     prompt_extra_s = sum(extra)
@@ -166,6 +170,32 @@ def _running_state(
         min(1.0, total_prompt / busy_s),
         plain.bound,
     )
+
+
+def _wave(
+    system: System,
+    workload: Workload,
+    running: int,
+    steps: float,
+    step_s: float,
+    request_s: float,
+    bound: str,
+) -> tuple[float, float, float, float, float, float, str]:
+    """Clients in step: all prompts of a wave, packed into steps of the token budget, then all
+    decode together. Same return values as `_running_state`."""
+    prompt, budget = workload.computed_input, system.batched_tokens
+    packed = max(1, min(running, budget // prompt))
+    cached = workload.input_len - prompt
+    together = [StepShape(prefill=tuple(_chunks(prompt, cached, budget)[:1]) * packed)]
+    together += [StepShape(prefill=(c,)) for c in _chunks(prompt, cached, budget)[1:]]
+    group_s = sum(system.latency.seconds(shape) for shape in together)
+    groups = math.ceil(running / packed)
+    wave_s = groups * group_s
+    wait_s = (wave_s - group_s) / 2
+    tpot_s = (wait_s + steps * step_s) / max(1, workload.output_len - 1)
+    ttft_s = request_s + (wave_s + group_s) / 2
+    busy_s = wave_s + steps * step_s + request_s
+    return tpot_s, ttft_s, busy_s, step_s, 0.0, wave_s / busy_s, bound
 
 
 def _chunks(prompt: int, cached: int, room: int) -> list[PrefillChunk]:

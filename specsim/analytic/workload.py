@@ -12,12 +12,16 @@ class Workload:
     """Every request has `input_len` prompt tokens and `output_len` output tokens.
 
     cached_share: share of the prompt found in the prefix cache (not computed again).
+    fixed_lengths: all requests have exactly these lengths, as in synthetic benchmarks. Clients of
+        an engine that runs prompts before decoding then stay in step with each other: all
+        prompts of a wave come together, then all decode (see `specsim.analytic.closed`).
     """
 
     input_len: int = 1024
     output_len: int = 256
     cached_share: float = 0.0
     name: str = "custom"
+    fixed_lengths: bool = False
 
     def __post_init__(self) -> None:
         for field in ("input_len", "output_len"):

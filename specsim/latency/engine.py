@@ -35,6 +35,7 @@ class Overheads:
     request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
     host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
     ngram_seq_s: one n-gram or suffix lookup of one sequence on the host.
+    tree_pass_s: extra of a draft pass that keeps several branches (top-k, mask building).
     """
 
     step_s: float = 0.0
@@ -48,6 +49,7 @@ class Overheads:
     request_s: float = 0.0
     host_step_s: float = 0.0
     ngram_seq_s: float = 0.0
+    tree_pass_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class EngineProfile:
     spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
     state_copies: extra passes over a recurrent state to commit an accepted snapshot.
     draft_first_pass_full: the first draft pass runs over all verified tokens (EAGLE, MTP).
+    unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
+        over thread blocks only when one query per sequence is asked: a verify step walks the
+        whole context in one block, at unsplit_verify_s_per_token per cached token and layer.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
     """
 
@@ -84,7 +89,8 @@ class EngineProfile:
     max_k: int = 0
     k_multiple_of_n_predict: bool = True
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
-    attention_backend_triton: tuple[str, ...] = ()  # model families forced onto a slower kernel
+    unsplit_verify_families: tuple[str, ...] = ()
+    unsplit_verify_s_per_token: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
 

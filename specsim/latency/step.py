@@ -137,6 +137,9 @@ class LatencyModel:
         self.fidelity = fidelity
         profile.require_link(self.parallel.gpus)
         self._graph_limit = engine.graph_limit(profile.arch)
+        self._unsplit = (
+            fidelity != "datasheet" and spec.family in engine.unsplit_verify_families
+        )
         self._kernels: dict[StepShape, _Kernels] = {}
 
     def plain(self) -> "LatencyModel":
@@ -181,7 +184,10 @@ class LatencyModel:
             if not kernels.graphed:
                 target_s = max(target_s, over.eager_kernel_s * kernels.target_launches)
             if kernels.passes:
-                draft_s += over.draft_pass_s * kernels.passes
+                per_pass = over.draft_pass_s
+                if setup.tree_topk > 1:
+                    per_pass += over.tree_pass_s
+                draft_s += per_pass * kernels.passes
                 if setup.method in self.engine.eager_drafters:
                     draft_s = max(draft_s, over.eager_kernel_s * kernels.draft_launches)
             host_s = over.step_s + over.seq_s * seqs
@@ -255,9 +261,13 @@ class LatencyModel:
         return padded_tokens(tokens, q_len, self._graph_limit), True
 
     def _time(self, op: OpCost, phase: str) -> OpTime:
-        return OpTime(
-            op, op_time(op, self.profile, self.fidelity, self.engine.kernel_variant), phase
-        )
+        found = op_time(op, self.profile, self.fidelity, self.engine.kernel_variant)
+        if op.kind == "attn_decode" and op.dims["q_len"] > 1 and self._unsplit:
+            # One block walks the whole context of a sequence, however few there are.
+            walk_s = op.dims["ctx"] * self.engine.unsplit_verify_s_per_token
+            if walk_s > found.seconds:
+                found = found._replace(seconds=walk_s, floor_s=walk_s, bound="latency")
+        return OpTime(op, found, phase)
 
     def _draft(
         self,

@@ -334,6 +334,6 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
     )
     name = f"{row.get('model_path', '').split('/')[-1]}|{row.get('backend')}"
     return Case(
-        row_id, name, "A", system, Workload(isl, osl, name="row"),
+        row_id, name, "A", system, Workload(isl, osl, name="row", fixed_lengths=True),
         max(1, concurrency // workers), measured, pure_decode=disagg, assumptions=tuple(notes),
     )
