@@ -26,8 +26,9 @@ _PREFILL = {
 }
 _MLA = {"floor_s": 11e-6, "mem_frac": 0.90, "peak_frac": 0.5, "p": 3.0, "p_floor": 1.0}
 _MOE = {
-    "floor_s": 28e-6, "mem_frac": 0.85, "peak_frac": 0.55, "p": 2.0, "p_floor": 1.0,
-    "skew": 0.55,
+    "floor_s": 30e-6, "mem_frac": 0.88, "peak_frac": 0.55, "p": 3.0, "tile_s": 0.5e-6,
+    "tile_rows": 64.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 0.15,
+    "unaligned": 1.0,
 }
 
 ASSUMED: dict[str, dict[str, float]] = {

@@ -1,53 +1,81 @@
 """Time of the fused routed experts of a mixture-of-experts layer (gate+up, activation, down).
 
-Memory: the weights of every expert that at least one token chose, read once. How many that is
-depends on the number of tokens and on how even the routing is; see `distinct_experts`.
+Memory: the weights of every expert that at least one token chose, read once: see
+`distinct_experts`. Arithmetic: rows of one expert are padded to the tile of its product, so many
+experts with few rows each cost more than their FLOP. The passes between the two products (gather,
+activation, weighted sum) stream the activations of every assignment, local or not:
+
+    time = floor + smooth max(weights / bandwidth, tiles, padded FLOP / peak) + activations / bw
+
+Under expert parallelism all ranks wait for the busiest one, so its experts and rows are priced.
+The router, the shared expert and any all-to-all are other ops.
+
+Parameters: floor_s, mem_frac, peak_frac, p, tile_s (a wave of weight tiles), tile_rows (largest
+row tile), act_frac (bandwidth share of the passes between), routing_shape (see
+`distinct_experts`), rank_skew (extra rows of the busiest rank per doubling of the ranks, for
+unequal popularity), unaligned (slowdown where `inter` is not a multiple of 16: kernels then load
+element by element).
 """
+
+from math import ceil, log, log2, sqrt
 
 from specsim.errors import UsageError
 from specsim.roofline.device import Device, compute_peak, family, params, stored_bytes
-from specsim.roofline.result import KernelTime, datasheet_time, kernel_time
+from specsim.roofline.gemm import cache_hits
+from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
+
+DISTRIBUTIONS = ("power_law", "uniform", "balanced")
+TILE_COLUMNS = 128
 
 
 def distinct_experts(
-    tokens: float, top_k: int, experts: int, distribution: str = "uniform", skew: float = 0.0
+    tokens: float,
+    top_k: float,
+    experts: float,
+    distribution: str = "uniform",
+    routing_shape: float = 1.5,
 ) -> float:
-    """Expected number of different experts that `tokens` tokens choose.
+    """Expected number of different experts that `tokens` tokens choose, each top_k of them.
 
-    'uniform': E (1 - (1 - k/E)^T). 'balanced': min(E, k T), the round-robin of a benchmark.
-    'power_law': routing with unequal popularity; `skew` in [0, 1) moves mass to few experts.
+    'uniform': independent, equally popular: E (1 - (1 - k/E)^T).
+    'power_law': unequal popularity. If popularity is gamma distributed with shape s and mean 1,
+    an expert with lambda expected visits is missed with probability (1 + lambda/s)^-s; here
+    lambda = -T ln(1 - k/E), so that s -> infinity is the uniform case.
+    'balanced': round robin, min(E, k T).
     """
     if distribution == "balanced":
         return min(float(experts), top_k * tokens)
-    uniform = experts * -_expm1_pow(1.0 - top_k / experts, tokens)
-    if distribution == "uniform" or skew <= 0.0:
-        return max(uniform, min(float(top_k), float(experts)))
-    if distribution != "power_law":
+    if top_k >= experts:
+        return float(experts)
+    if distribution == "uniform":
+        found = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+    elif distribution == "power_law":
+        visits = -tokens * log(1.0 - top_k / experts)
+        found = experts * (1.0 - (1.0 + visits / routing_shape) ** -routing_shape)
+    else:
         raise UsageError(
             f"routing distribution '{distribution}' is not known; "
-            "use 'uniform', 'power_law' or 'balanced'"
+            f"use one of {', '.join(DISTRIBUTIONS)}"
         )
-    return max(uniform * (1.0 - skew * (1.0 - uniform / experts)), float(top_k))
-
-
-def _expm1_pow(base: float, exponent: float) -> float:
-    """base^exponent - 1."""
-    return float(base**exponent) - 1.0
+    # One whole token never needs fewer than its own k.
+    return max(found, min(1.0, tokens) * top_k)
 
 
 def moe(
     device: Device,
     tokens: float,
-    hidden: int,
-    inter: int,
-    top_k: int,
-    experts: int,
+    hidden: float,
+    inter: float,
+    top_k: float,
+    experts: float,
     *,
     gated: bool = True,
     fmt: str = "bf16",
-    local_experts: int = 0,
+    local_experts: float = 0,
     overlap: float = 0.0,
     distribution: str = "power_law",
+    weight_bytes_per_expert: float = 0.0,
+    rotated_copies: int = 0,
     fidelity: str = "calibrated",
     engine: str = "",
 ) -> KernelTime:
@@ -57,21 +85,52 @@ def moe(
     overlap in [0, 1]: the share of a token's choices that its sequence neighbour already made
     (0: independent), so that verify tokens wake fewer experts.
     """
-    table = params(device, f"moe.{family(device, fmt)}", engine)
+    t = params(device, f"moe.{family(device, fmt)}", engine)
     local = local_experts or experts
-    effective = 1.0 + (tokens - 1.0) * (1.0 - overlap) if tokens > 1 else tokens
-    active = distinct_experts(effective, top_k, experts, distribution, table["skew"])
-    active *= local / experts
+    ranks = experts / local
+    draws = 1.0 + (tokens - 1.0) * (1.0 - overlap) if tokens > 1.0 else tokens
+    active = distinct_experts(draws, top_k, experts, distribution, t["routing_shape"])
+    rows = tokens * top_k
     matrices = 3.0 if gated else 2.0
+    # Per assignment: input and output of both products, the activation between, the sum.
+    act = rows * 2.0 * (3.0 * hidden + (matrices + 1.0) * inter)
+    if ranks > 1.0:
+        active = busiest_rank(active, local, ranks)
+        rows /= ranks
+        if distribution == "power_law":
+            rows *= 1.0 + t["rank_skew"] * log2(ranks)
+        rows = max(rows, active) if tokens >= 1.0 else rows
     per_expert = matrices * hidden * inter
-    stored = active * per_expert * stored_bytes(fmt)
-    local_rows = tokens * top_k * local / experts
-    act = local_rows * (hidden * 2.0 + inter * matrices) * 2.0
-    flops = 2.0 * local_rows * per_expert
+    stored = active * (weight_bytes_per_expert or per_expert * stored_bytes(fmt))
+    flops = 2.0 * rows * per_expert
     peak = compute_peak(device, fmt)
+    bandwidth = device.mem_bytes_per_s
     if fidelity == "datasheet":
-        return datasheet_time((stored + act) / device.mem_bytes_per_s, flops / peak)
-    mem_s = (stored + act) / (device.mem_bytes_per_s * table["mem_frac"])
-    return kernel_time(
-        mem_s, flops / (peak * table["peak_frac"]), table["floor_s"], table["p"], table["p_floor"]
-    )
+        return datasheet_time((stored + act) / bandwidth, flops / peak)
+    if rotated_copies:
+        warm = cache_hits(stored * rotated_copies, device.l2_bytes)
+        stored *= 1.0 - 0.5 * warm
+    mem_s = stored / (bandwidth * t["mem_frac"])
+    each = rows / active
+    tile = min(t["tile_rows"], max(16.0, 2.0 ** ceil(log2(each)))) if each > 16.0 else 16.0
+    if distribution == "balanced":
+        padded = ceil(each / tile) * tile
+    else:
+        padded = max(tile, each + 0.5 * tile)
+    compute_s = 2.0 * active * padded * per_expert / (peak * t["peak_frac"])
+    columns = (matrices - 1.0) * ceil(inter / TILE_COLUMNS) + ceil(hidden / TILE_COLUMNS)
+    tiles_s = active * columns / device.sms * t["tile_s"]
+    work_s = smooth_max(smooth_max(mem_s, tiles_s, t["p"]), compute_s, t["p"])
+    if inter % 16:
+        work_s *= t["unaligned"]
+    act_s = act / (bandwidth * t["act_frac"])
+    floor_s = t["floor_s"]
+    return labelled(floor_s + work_s + act_s, mem_s + act_s, compute_s, floor_s)
+
+
+def busiest_rank(active: float, local: float, ranks: float) -> float:
+    """Expected distinct experts on the busiest of `ranks` ranks of `local` experts each, when
+    `active` are used in all: the mean plus the largest of `ranks` normal deviations."""
+    mean = active / ranks
+    spread = sqrt(2.0 * mean * max(0.0, 1.0 - mean / local) * log(ranks))
+    return min(local, active, mean + spread)

@@ -1,0 +1,74 @@
+"""Fits of routed experts: `moe.*` from moe_*.csv.gz. Held out by whole expert shapes
+(hidden, inter, top_k, experts), all parallel sizes of a shape together.
+
+Left out as artefacts (see the data's README): vLLM's per-tensor FP8 FlashInfer path and SGLang's
+bf16 FlashInfer path, both several times slower than every other path.
+"""
+
+from specsim.roofline import moe
+from validation.kernels.fitting import Fit
+from validation.kernels.gemm import DEVICE, SOURCE
+from validation.kernels.tables import Row, wide
+
+VLLM = "moe_vllm_0.24.0.csv.gz"
+SGLANG = "moe_sglang_0.5.14.csv.gz"
+TRTLLM = "moe_trtllm_1.3.0rc23_nongated.csv.gz"
+
+
+# Squared-ReLU experts (Nemotron 3): two matrices. Only TensorRT-LLM's table says so; in vLLM's
+# and SGLang's these shapes take two thirds of the time that three matrices would.
+UNGATED = {(1024, 2688), (2048, 5120), (8192, 5120), (2688, 1856)}
+
+
+def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list[Row]:
+    found = []
+    for labels, tokens, us in wide(file):
+        if labels["moe_dtype"] != dtype or kernel not in labels["kernel_source"]:
+            continue
+        hidden, inter, top_k, experts, tp, ep = (
+            int(labels[name])
+            for name in (
+                "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
+            )
+        )  # fmt: skip
+        kwargs = {
+            "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
+            "experts": experts, "gated": (hidden, inter) not in UNGATED, "fmt": fmt,
+            "local_experts": experts / ep,
+            "distribution": "balanced" if labels["distribution"] == "balanced" else "power_law",
+            "rotated_copies": 1, "engine": engine,
+        }  # fmt: skip
+        found.append(Row(f"{hidden}/{inter}/{top_k}/{experts}", kwargs, us * 1e-6))
+    return found
+
+
+FREE = {
+    "floor_s": (30e-6, 5e-6, 100e-6),
+    "mem_frac": (0.88, 0.3, 0.97),
+    "peak_frac": (0.55, 0.1, 0.95),
+    "p": (3.0, 1.0, 10.0),
+    "tile_s": (0.5e-6, 0.0, 20e-6),
+    "act_frac": (0.5, 0.05, 3.0),
+    "routing_shape": (1.5, 0.3, 20.0),
+    "rank_skew": (0.15, 0.0, 1.0),
+    "unaligned": (2.0, 1.0, 4.0),
+}
+BARS = (0.12, 0.30)
+
+
+def fits() -> list[Fit]:
+    def one(name: str, file: str, dtype: str, kernel: str, fmt: str, version: str) -> Fit:
+        engine = name.partition("@")[2]
+        return Fit(name, SOURCE + file, f"{DEVICE}, {version}", moe,
+                   rows(file, dtype, kernel, fmt, engine), FREE, {"tile_rows": 64.0}, BARS)  # fmt: skip
+
+    return [
+        one("moe.bf16", VLLM, "bfloat16", "triton", "bf16", "vllm 0.24.0"),
+        one("moe.fp8_block", VLLM, "fp8_block", "triton", "fp8_block", "vllm 0.24.0"),
+        one("moe.bf16@sglang", SGLANG, "bfloat16", "triton", "bf16", "sglang 0.5.14"),
+        one("moe.fp8_block@sglang", SGLANG, "fp8_block", "triton", "fp8_block", "sglang 0.5.14"),
+        one("moe.bf16@trtllm", TRTLLM, "bfloat16", "nongated", "bf16", "trtllm 1.3.0rc23"),
+        one("moe.fp8", TRTLLM, "fp8", "nongated", "fp8", "trtllm 1.3.0rc23"),
+        one("moe.weight_only", VLLM, "int4_wo", "marlin", "int4", "vllm 0.24.0"),
+        one("moe.weight_only", VLLM, "w4a16_mxfp4", "", "mxfp4", "vllm 0.24.0"),
+    ]
