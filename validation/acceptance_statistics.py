@@ -97,7 +97,12 @@ def replay(by_position: list[int], k: int) -> NDArray[np.int64]:
 
 
 def case(
-    name: str, source: str, drafter: str, dataset: str, k: int, tokens: Sequences,
+    name: str,
+    source: str,
+    drafter: str,
+    dataset: str,
+    k: int,
+    tokens: Sequences,
     drafted: Sequences | None = None,
 ) -> dict[str, Any]:
     """Statistics of one case, with the quantiles of the tokens per request."""
@@ -161,8 +166,15 @@ def derive(traces: Path, smollm2: Path) -> list[dict[str, Any]]:
         tokens = [accepted + 1 for accepted, _ in records]
         drafted = [(proposed > 0).astype(np.int64) for _, proposed in records]
         cases.append(
-            case(method.replace("_", "-"), origin, drafter, "spec-bench+humaneval", int(length),
-                 tokens, drafted)
+            case(
+                method.replace("_", "-"),
+                origin,
+                drafter,
+                "spec-bench+humaneval",
+                int(length),
+                tokens,
+                drafted,
+            )
         )
     return cases
 

@@ -159,7 +159,7 @@ def fit(name: str, cases: list[dict[str, Any]], seed: int = 1) -> Fitted:
     if skips:
         lower, upper = [*lower, 0.0], [*upper, 1.0]
     corrections = [
-        {key: 0.0 for key in observed(case)} | {"variance_between": case["sd_sampling"] ** 2}
+        dict.fromkeys(observed(case), 0.0) | {"variance_between": case["sd_sampling"] ** 2}
         for case in cases
     ]
     for _ in range(ROUNDS):
@@ -204,8 +204,8 @@ def write_report(groups: list[Fitted]) -> None:
         "# Easiness: measured beside simulated",
         "",
         "Written by `validation/fit_easiness.py`; each cell is measured / simulated with the",
-        "product's sampler, through the same estimators. SD: standard deviation between requests of",
-        "the mean tokens per step (finite requests, so sampling noise included). ACF:",
+        "product's sampler, through the same estimators. SD: standard deviation between requests",
+        "of the mean tokens per step (finite requests, so sampling noise included). ACF:",
         "autocorrelation of tokens per step, around each request's own mean (within) or the grand",
         "mean (all). Fitted: SD, within (and memory of draft); not fitted: all, p10, p90.",
         "One parameter set per group serves every k in it.",
@@ -260,8 +260,8 @@ def write_report(groups: list[Fitted]) -> None:
         "independent here). n-gram and suffix requests of some 60 steps show 2 to 3 % fewer tokens",
         "per step than the pooled acceptance, because hard stretches use up more of their steps.",
         "InstructCoder is left out, because the lengths of its requests are not at hand.",
-        "The 18 requests of the Qwen2.5-Coder pair and the 16 of layer skipping are too few to fit;",
-        "suffix drafting from the request's own text alone is not fitted well enough to be offered.",
+        "The 18 requests of the Qwen2.5-Coder pair and the 16 of layer skipping are too few to",
+        "fit; suffix drafting from the request's own text alone is not fitted well enough to offer.",
     ]
     REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

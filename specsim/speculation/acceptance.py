@@ -361,9 +361,7 @@ def _shaped(total: float, count: int, before: float) -> tuple[float, ...]:
             rates.append(value)
         return rates
 
-    first = _bisect(
-        lambda x: math.fsum(positions(x)), total, CONDITIONAL_DECLINE ** -(count - 1)
-    )
+    first = _bisect(lambda x: math.fsum(positions(x)), total, CONDITIONAL_DECLINE ** -(count - 1))
     return tuple(positions(first))
 
 
@@ -374,7 +372,8 @@ def _fit_stretches(stretches: list[tuple[float, int]]) -> list[float]:
     joined with its predecessor and the two are fitted as one, so the total never changes.
     """
     fitted: list[tuple[float, int, tuple[float, ...]]] = []
-    for gain, count in stretches:
+    for stretch_gain, stretch_count in stretches:
+        gain, count = stretch_gain, stretch_count
         while fitted:
             before = fitted[-1][2][-1]
             if -1e-12 <= gain <= count * before + 1e-12:

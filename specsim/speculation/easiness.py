@@ -116,7 +116,7 @@ class EasinessTables:
     def tokens(self) -> FloatArray:
         """(request_levels, step_levels) mean tokens of a step in each state."""
         mean = 1.0 + self.draft * self.accept.sum(axis=0)
-        return mean.reshape(self.request_levels, self.step_levels)
+        return np.asarray(mean.reshape(self.request_levels, self.step_levels))
 
     def token_variance(self) -> FloatArray:
         """(request_levels,) variance of the tokens per step within a request of each level."""
@@ -135,9 +135,7 @@ class EasinessTables:
 
     def request_weights(self) -> FloatArray:
         """(request_levels,) share of steps spent in requests of each level."""
-        return np.asarray(
-            self.weights.reshape(self.request_levels, self.step_levels).sum(axis=1)
-        )
+        return np.asarray(self.weights.reshape(self.request_levels, self.step_levels).sum(axis=1))
 
 
 def build_tables(
@@ -180,9 +178,7 @@ def build_tables(
         weights = updated
         if change < 1e-13:
             break
-    return EasinessTables(
-        accept, draft, weights, request_levels, step_levels, easiness.persistence
-    )
+    return EasinessTables(accept, draft, weights, request_levels, step_levels, easiness.persistence)
 
 
 def _accept(
@@ -278,9 +274,7 @@ def fitted_easiness(name: str) -> Easiness:
     """A parameter set of `catalog/easiness.csv` by name."""
     found = _catalogue().get(name)
     if found is None:
-        raise UsageError(
-            f"easiness {name!r} is not known; choose one of {', '.join(_catalogue())}"
-        )
+        raise UsageError(f"easiness {name!r} is not known; choose one of {', '.join(_catalogue())}")
     return found
 
 

@@ -57,7 +57,7 @@ class AcceptedLengths(Protocol):
         """Which rows carry a draft in the coming step; None if all do."""
 
     def draw(self, rows: IntArray, k: int | IntArray | None = None) -> IntArray:
-        """Accepted drafts of each row in this step, at most k of them; then the next step's state."""
+        """Accepted drafts (0..k) of each row in this step; moves the rows on to the next."""
 
 
 def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -104,9 +104,7 @@ class AcceptanceSampler:
         where = np.atleast_1d(np.asarray(rows, dtype=np.int64))
         ids = np.atleast_1d(np.asarray(request_ids, dtype=np.uint64))
         if where.shape != ids.shape:
-            raise UsageError(
-                f"{where.size} rows for {ids.size} requests; give one row per request"
-            )
+            raise UsageError(f"{where.size} rows for {ids.size} requests; give one row per request")
         if where.size == 0:
             return
         self._grow(int(where.max()) + 1)
@@ -153,9 +151,7 @@ class AcceptanceSampler:
         if rows > have:
             size = max(rows, 2 * have)
             self.state = np.concatenate([self.state, np.zeros(size - have, dtype=np.int64)])
-            self.has_draft = np.concatenate(
-                [self.has_draft, np.ones(size - have, dtype=np.bool_)]
-            )
+            self.has_draft = np.concatenate([self.has_draft, np.ones(size - have, dtype=np.bool_)])
 
 
 class Replay:
@@ -221,9 +217,7 @@ class Replay:
         where = np.atleast_1d(np.asarray(rows, dtype=np.int64))
         ids = np.atleast_1d(np.asarray(request_ids, dtype=np.int64))
         if where.shape != ids.shape:
-            raise UsageError(
-                f"{where.size} rows for {ids.size} requests; give one row per request"
-            )
+            raise UsageError(f"{where.size} rows for {ids.size} requests; give one row per request")
         if where.size and int(where.max()) >= len(self._first):
             extra = max(int(where.max()) + 1, 2 * len(self._first)) - len(self._first)
             self._first = np.concatenate([self._first, np.zeros(extra, dtype=np.int64)])
@@ -251,4 +245,4 @@ class Replay:
         accepted = np.minimum(self._values[self._first[rows] + place], self.k if k is None else k)
         step = accepted + 1 if self.by_position else 1
         self._place[rows] = (place + step) % self._size[rows]
-        return accepted
+        return np.asarray(accepted)

@@ -132,7 +132,7 @@ def leviathan_speedup(alpha: float, k: int, cost_ratio: float) -> float:
     bound on a loaded GPU, where verification is not free: use `speedup` there.
     """
     if not (math.isfinite(cost_ratio) and cost_ratio >= 0.0):
-        raise UsageError(f"cost ratio is {cost_ratio}, but it must be a finite number of at least 0")
+        raise UsageError(f"cost ratio is {cost_ratio}, but it must be finite and at least 0")
     return expected_tokens_iid(alpha, k) / (k * cost_ratio + 1.0)
 
 
@@ -149,7 +149,7 @@ def leviathan_operations_factor(alpha: float, k: int, operations_ratio: float) -
 
 
 def speedup(acceptance_length: float, step_cost_ratio: float) -> float:
-    """Tokens per second with speculation over without: AL / r, r = speculative step / plain step."""
+    """Tokens per second with speculation over without: AL / r, r = its step over a plain step."""
     if not (math.isfinite(step_cost_ratio) and step_cost_ratio > 0.0):
         raise UsageError(f"step cost ratio is {step_cost_ratio}, but it must be above 0")
     return acceptance_length / step_cost_ratio

@@ -204,9 +204,7 @@ def tree_acceptance(
         f"{deep.source}; tree of {len(tree)} nodes, siblings take {ranks.sibling_share:g} of what "
         f"rank 1 leaves, draft {ranks.underconfidence:g} logits too modest"
     )
-    return Acceptance(
-        tuple(rates), source, "tree", deep.draft_probability, deep.measured_positions
-    )
+    return Acceptance(tuple(rates), source, "tree", deep.draft_probability, deep.measured_positions)
 
 
 @lru_cache(maxsize=4096)
