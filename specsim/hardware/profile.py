@@ -16,11 +16,6 @@ from typing import Any
 
 from specsim.errors import ProfileError, UsageError
 
-# What a multiplication runs in when the hardware has no unit for the dtype asked for:
-# quantised weights are widened to 16 bit (weight-only kernels), bf16 becomes fp16 on devices
-# older than Ampere, and fp32 is the last resort of CPUs without 16-bit products.
-_SIXTEEN_BIT = ("bf16", "fp16", "fp32")
-
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
@@ -67,7 +62,8 @@ class HardwareProfile:
     mem_bytes: capacity a program can see; `mem_note` says what was counted, and
         `mem_marketing_gb` is the figure in the device's name.
     mem_bytes_per_s: peak of the device memory.
-    flops: dense peak FLOP/s by dtype; a dtype that is absent has no unit on this device.
+    flops: dense peak FLOP/s by dtype; a dtype that is absent has no unit on this device. bf16
+        is always there: without bf16 units it is the rate of fp16 or fp32, which then runs.
     link_bytes_per_s: per direction and per device; 0 with link_kind 'none' means no link.
     allreduce_latency_s: all-reduce of a few bytes over the devices of one node.
     gpus_per_node: devices the link joins.
@@ -126,12 +122,11 @@ class HardwareProfile:
         """
         if dtype in self.flops:
             return dtype
-        for wide in _SIXTEEN_BIT:
-            if wide in self.flops:
-                return wide
+        if "bf16" in self.flops:
+            return "bf16"
         raise ProfileError(
-            f"profile {self.name!r} has no peak for {dtype!r} and none of bf16, fp16, fp32 to "
-            "fall back on; add one under [peak.flops]"
+            f"profile {self.name!r} has no peak for {dtype!r} and no bf16 to fall back on; add "
+            "bf16 under [peak.flops]"
         )
 
     def peak_flops(self, dtype: str) -> float:

@@ -251,10 +251,10 @@ def _flops(origin: str, raw: object) -> dict[str, float]:
             f"e.g. bf16 = 989e12 (dtypes: {', '.join(DTYPE_BYTES)})"
         )
     refuse_unknown(f"{origin}: [peak.flops]", table, DTYPE_BYTES)
-    if not any(wide in table for wide in ("bf16", "fp16", "fp32")):
+    if "bf16" not in table:
         raise ProfileError(
-            f"{origin}: [peak.flops] needs one of bf16, fp16, fp32, on which lower precisions "
-            "fall back"
+            f"{origin}: [peak.flops] needs bf16, on which missing precisions fall back; a device "
+            "without bf16 gives the rate of what it runs instead (fp16 or fp32) and says so"
         )
     return {d: float(check_number(origin, f"flops.{d}", v, FLOPS)) for d, v in table.items()}
 

@@ -65,7 +65,7 @@ def test_a_source_lifts_the_assumption() -> None:
         ("sms = 132", "", "sms is missing; write [device] sms"),
         ("mem_bytes_per_s = 4.8e12", "", "mem_bytes_per_s is missing"),
         ("bf16 = 989e12", "", "[peak.flops] is missing"),
-        ("bf16 = 989e12", "fp8 = 1e15", "needs one of bf16, fp16, fp32"),
+        ("bf16 = 989e12", "fp16 = 989e12", "needs bf16, on which missing precisions fall back"),
         ("bf16 = 989e12", "bf16 = 989e12\nfp7 = 1e15", "unknown key 'fp7'; near matches: fp"),
         ("sms = 132", "sms = 132\nsm_count = 132", "[device]: unknown key 'sm_count'"),
         ("sms = 132", 'sms = 132\nkind = "tpu"', "device.kind = 'tpu' must be one of gpu, cpu"),

@@ -50,8 +50,8 @@ def test_figures_hang_together(name: str) -> None:
     gb = profile.mem_marketing_gb
     assert gb is not None
     assert 0.75 * gb * 1e9 <= profile.mem_bytes <= 1.075 * gb * 1e9
-    wide = flops.get("bf16", flops.get("fp16", 0.0))
-    if "fp16" in flops and "bf16" in flops:
+    wide = flops["bf16"]
+    if "fp16" in flops:
         assert flops["fp16"] == flops["bf16"]
     if "fp8" in flops:  # each halving of the width about doubles the rate
         assert flops["fp8"] == pytest.approx(2 * wide, rel=0.02)

@@ -1,0 +1,115 @@
+"""Measured kernel calls on devices other than the H200, from validation/data/other_gpus.
+
+Yields (profile name, table name, row): the shape as arguments of the roofline function, the
+measured seconds, and the shape's group, which is fitted or held out as a whole.
+"""
+
+import csv
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from specsim.roofline import KernelTime, all_reduce, attn_decode, gemm, moe
+from validation.kernels.gemm import ROTATED_COPIES
+from validation.kernels.moe import UNGATED
+from validation.kernels.tables import Row
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "other_gpus"
+SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), validation/data/other_gpus/"
+FORMATS = {
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "nvfp4": "nvfp4",
+    "fp8_block": "fp8_block",
+    "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4",
+}
+# Tensor parallelism sends at most a few thousand tokens of a wide model in one call.
+MAX_MESSAGE_BYTES = 32 * 2**20
+
+
+class Measured(NamedTuple):
+    """family: 'gemm.fp8', ...; software: what ran."""
+
+    profile: str
+    family: str
+    software: str
+    price: Callable[..., KernelTime]
+    row: Row
+
+
+def read(file: str) -> Iterator[dict[str, str]]:
+    with gzip.open(DATA / file, "rt", newline="") as handle:
+        yield from csv.DictReader(handle)
+
+
+def cells(line: dict[str, str]) -> Iterator[tuple[int, float]]:
+    """(value of the wide column, seconds) of the filled cells."""
+    for column, text in line.items():
+        if column.isdigit() and text:
+            yield int(column), float(text) * 1e-6
+
+
+def measured() -> Iterator[Measured]:
+    """Every measured kernel call of every device."""
+    yield from _gemm()
+    yield from _attention()
+    yield from _experts()
+    yield from _all_reduce()
+
+
+def _gemm() -> Iterator[Measured]:
+    for line in read("gemm.csv.gz"):
+        fmt, n, k = FORMATS[line["gemm_dtype"]], int(line["n"]), int(line["k"])
+        for m, seconds in cells(line):
+            shape = {"m": m, "n": n, "k": k, "fmt": fmt, "rotated_copies": ROTATED_COPIES}
+            row = Row(f"{n}x{k}", shape, seconds)
+            yield Measured(line["profile"], f"gemm.{fmt}", line["software"], gemm, row)
+
+
+def _attention() -> Iterator[Measured]:
+    for line in read("attn_decode.csv.gz"):
+        fmt = FORMATS[line["kv_cache_dtype"]]
+        heads, kv_heads, head_dim, seqs = (
+            int(line[c])
+            for c in ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
+        )  # fmt: skip
+        for kv, seconds in cells(line):
+            shape = {
+                "seqs": seqs, "q_len": 1, "heads": heads, "kv_heads": kv_heads,
+                "head_dim": head_dim, "ctx_tokens_per_seq": kv - 1, "kv_fmt": fmt,
+            }  # fmt: skip
+            row = Row(f"{heads}/{kv_heads}/{head_dim}/{seqs}", shape, seconds)
+            yield Measured(
+                line["profile"], f"attn_decode.{fmt}", line["software"], attn_decode, row
+            )
+
+
+def _experts() -> Iterator[Measured]:
+    for line in read("moe.csv.gz"):
+        fmt = FORMATS[line["moe_dtype"]]
+        hidden, inter, top_k, experts, tp = (
+            int(line[c])
+            for c in ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
+        )  # fmt: skip
+        for tokens, seconds in cells(line):
+            shape = {
+                "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
+                "experts": experts, "gated": (hidden, inter) not in UNGATED, "fmt": fmt,
+                "distribution": line["distribution"], "rotated_copies": 1,
+            }  # fmt: skip
+            row = Row(f"{hidden}/{inter}/{top_k}/{experts}", shape, seconds)
+            yield Measured(line["profile"], f"moe.{fmt}", line["software"], moe, row)
+
+
+def _all_reduce() -> Iterator[Measured]:
+    for line in read("comm_all_reduce.csv.gz"):
+        size, gpus = int(line["message_bytes"]), int(line["gpus"])
+        if "graph" in line["kernel"] and size <= MAX_MESSAGE_BYTES:
+            row = Row(
+                f"{gpus}/{size}",
+                {"nbytes": size, "gpus": gpus},
+                float(line["latency_us"]) * 1e-6,
+            )
+            yield Measured(line["profile"], "all_reduce", line["software"], all_reduce, row)
