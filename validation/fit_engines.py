@@ -58,7 +58,7 @@ def group_of(case: Case) -> str:
 
 
 def fitted(group: str) -> bool:
-    if group.split("|")[0] in NEVER_FITTED:
+    if group.split("|", maxsplit=1)[0] in NEVER_FITTED:
         return False
     return hashlib.sha256(group.encode()).digest()[0] / 256 < FIT_SHARE
 

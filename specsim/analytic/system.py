@@ -7,10 +7,10 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.memory import MemoryPlan, plan_memory
-from specsim.latency.routing import EXPERT_OVERLAP
+from specsim.latency.routing import SERVING
 from specsim.latency.step import LatencyModel
 from specsim.model.spec import ModelSpec
-from specsim.ops.work import Parallel
+from specsim.ops.work import Parallel, Routing
 from specsim.speculation.acceptance import Acceptance
 
 
@@ -32,7 +32,7 @@ class System:
     max_num_seqs: int = 0
     max_num_batched_tokens: int = 0
     gpu_memory_utilization: float = 0.0
-    expert_overlap: float = EXPERT_OVERLAP
+    routing: Routing = SERVING
     fidelity: str = "calibrated"
 
     @cached_property
@@ -44,7 +44,7 @@ class System:
             parallel=self.parallel,
             kv_dtype=self.kv_dtype,
             setup=self.setup,
-            expert_overlap=self.expert_overlap,
+            routing=self.routing,
             fidelity=self.fidelity,
         )
 

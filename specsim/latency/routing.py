@@ -1,9 +1,10 @@
-"""How alike the expert choices of neighbouring tokens are, one number for all routed models.
+"""How served traffic chooses experts: two numbers for all routed models.
 
-Independent uniform routing is an upper bound for the experts that a verify step touches:
-consecutive tokens of one sequence route alike. EXPERT_OVERLAP is the share of a token's experts
-that it has in common with its neighbours (0: independent, 1: identical).
+Independent uniform choice is an upper bound for the experts that a step touches. Consecutive
+tokens of a sequence choose alike, and the requests of one workload favour the same experts.
+Both numbers are set by validation/fit_engines.py on the fitted rows of validation/ledger.json.
 """
 
-# Set by validation/fit_engines.py on the fitted rows of the ledger.
-EXPERT_OVERLAP = 0.3
+from specsim.ops.work import Routing
+
+SERVING = Routing(overlap=0.3, shape=0.8)

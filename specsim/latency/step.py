@@ -16,12 +16,12 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import LOOKUP, SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
-from specsim.latency.routing import EXPERT_OVERLAP
+from specsim.latency.routing import SERVING
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.spec import LayerGroup, ModelSpec
 from specsim.ops.network import drafter_ops, head_ops, network_ops, target_ops
 from specsim.ops.op import OpCost
-from specsim.ops.work import Parallel, Work
+from specsim.ops.work import Parallel, Routing, Work
 from specsim.roofline import KernelTime, op_time
 
 MAX_MEMO = 20_000  # priced shapes kept per model
@@ -110,9 +110,9 @@ class LatencyModel:
     """Prices engine steps of one model on one device under one engine. Implements `StepCost`.
 
     kv_dtype: dtype of the KV cache. setup: the speculative method (its k is the default number
-    of drafts). expert_overlap: share of experts that consecutive tokens of one sequence have in
-    common. fidelity: 'calibrated' (kernel efficiencies of the profile, engine overheads) or
-    'datasheet' (plain max of bytes/bandwidth and FLOPs/peak, no overheads).
+    of drafts). routing: how the traffic chooses experts. fidelity: 'calibrated' (kernel
+    efficiencies of the profile, engine overheads) or 'datasheet' (plain max of bytes/bandwidth
+    and FLOPs/peak, no overheads).
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class LatencyModel:
         parallel: Parallel | None = None,
         kv_dtype: str = "bf16",
         setup: SpecSetup | None = None,
-        expert_overlap: float = EXPERT_OVERLAP,
+        routing: Routing = SERVING,
         fidelity: str = "calibrated",
     ) -> None:
         self.spec = spec
@@ -133,7 +133,7 @@ class LatencyModel:
         self.parallel = parallel or Parallel()
         self.kv_dtype = kv_dtype
         self.setup = setup or SpecSetup()
-        self.expert_overlap = expert_overlap
+        self.routing = routing
         self.fidelity = fidelity
         profile.require_link(self.parallel.gpus)
         self._graph_limit = engine.graph_limit(profile.arch)
@@ -146,7 +146,7 @@ class LatencyModel:
         """The same system without speculation: the baseline of every speedup."""
         return LatencyModel(
             self.spec, self.profile, self.engine, parallel=self.parallel, kv_dtype=self.kv_dtype,
-            expert_overlap=self.expert_overlap, fidelity=self.fidelity,
+            routing=self.routing, fidelity=self.fidelity,
         )
 
     def seconds(self, shape: StepShape) -> float:
@@ -211,7 +211,7 @@ class LatencyModel:
         other = LatencyModel(
             self.spec, self.profile, replace(self.engine, overheads=overheads),
             parallel=self.parallel, kv_dtype=self.kv_dtype, setup=self.setup,
-            expert_overlap=self.expert_overlap, fidelity=self.fidelity,
+            routing=self.routing, fidelity=self.fidelity,
         )
         other._kernels = self._kernels
         return other
@@ -228,7 +228,7 @@ class LatencyModel:
         work = Work(seqs, q, ctx, chunks, rows, head_rows)
         copies = self.engine.state_copies if q > 1 else 0.0
         ops = target_ops(
-            self.spec, work, self.parallel, self.kv_dtype, self.expert_overlap, copies
+            self.spec, work, self.parallel, self.kv_dtype, self.routing, copies
         )
         timed = [self._time(op, "target") for op in ops]
         sampled = self._time(_sample_op(head_rows, self.spec.vocab), "sample")
@@ -312,14 +312,14 @@ class LatencyModel:
             share = setup.exit_layers / spec.n_layers
             layers = [replace_count(group, group.count * share) for group in spec.layers]
             ops = network_ops(
-                spec.hidden, layers, work, par, self.kv_dtype, self.expert_overlap, 0.0, "draft."
+                spec.hidden, layers, work, par, self.kv_dtype, self.routing, 0.0, "draft."
             )
             return ops + head_ops(
                 spec.hidden, spec.vocab, work.head_rows, spec.head_weight, par, "draft."
             )
         if setup.drafter is None:
             return []
-        return drafter_ops(setup.drafter, work, par, self.kv_dtype, self.expert_overlap)
+        return drafter_ops(setup.drafter, work, par, self.kv_dtype, self.routing)
 
 
 def replace_count(group: LayerGroup, count: float) -> LayerGroup:

@@ -8,7 +8,7 @@ bytes given here assume independent uniform routing, E (1 - (1 - k/E)^T) (MoESD,
 from specsim.model.spec import BF16, DenseMLP, FeedForward, MoE
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.work import Parallel, Work, shard
+from specsim.ops.work import Parallel, Routing, Work, shard
 
 
 def distinct_experts(experts: float, top_k: float, tokens: float, overlap: float = 0.0) -> float:
@@ -43,7 +43,7 @@ def moe_ops(
     par: Parallel,
     count: float,
     prefix: str,
-    overlap: float,
+    routing: Routing,
     seqs: float,
 ) -> list[OpCost]:
     """Router, routed experts, latent projections and the shared expert of `count` layers.
@@ -62,7 +62,7 @@ def moe_ops(
     local = f.n_experts / par.ep
     matrices = 3 if f.gated else 2
     # The tokens of one sequence share experts; different sequences draw on their own.
-    draws_overlap = overlap * (1 - seqs / rows) if rows > seqs else 0.0
+    draws_overlap = routing.overlap * (1 - seqs / rows) if rows > seqs else 0.0
     hit = distinct_experts(f.n_experts, f.top_k, rows, draws_overlap) / par.ep
     assignments = rows * f.top_k / par.ep
     ops.append(
@@ -83,6 +83,7 @@ def moe_ops(
                 "gated": 1 if f.gated else 0,
                 "local_experts": local,
                 "overlap": draws_overlap,
+                "routing_shape": routing.shape,
             },
         )
     )
@@ -103,11 +104,11 @@ def ffn_ops(
     par: Parallel,
     count: float,
     prefix: str,
-    overlap: float,
+    routing: Routing,
     seqs: float,
 ) -> list[OpCost]:
     if isinstance(part, MoE):
-        return moe_ops(part, hidden, work, par, count, f"{prefix}moe", overlap, seqs)
+        return moe_ops(part, hidden, work, par, count, f"{prefix}moe", routing, seqs)
     if par.attention_dp > 1:
         # Dense layers follow the attention groups: each group serves its own rows.
         rows = max(1.0, work.rows / par.attention_dp)

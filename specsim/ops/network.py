@@ -23,7 +23,7 @@ from specsim.ops.ffn import ffn_ops
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.recurrent import delta_net_ops, mamba2_ops
-from specsim.ops.work import Parallel, Work
+from specsim.ops.work import UNIFORM, Parallel, Routing, Work
 
 
 def all_reduce(name: str, num_bytes: float, gpus: int, count: float) -> OpCost:
@@ -37,7 +37,7 @@ def layer_ops(
     work: Work,
     par: Parallel,
     kv_dtype: str,
-    overlap: float,
+    routing: Routing,
     state_copies: float,
     prefix: str = "",
 ) -> list[OpCost]:
@@ -66,7 +66,7 @@ def layer_ops(
         if part is None:
             continue
         ops.append(elementwise(f"{prefix}norm", norm_bytes, count))
-        ops += ffn_ops(part, hidden, work, par, count, prefix, overlap, seqs)
+        ops += ffn_ops(part, hidden, work, par, count, prefix, routing, seqs)
     if group.ffn is not None:
         gpus = par.gpus if any(isinstance(p, MoE) for p in parts) else par.tp
         if gpus > 1:
@@ -92,13 +92,13 @@ def network_ops(
     work: Work,
     par: Parallel,
     kv_dtype: str,
-    overlap: float,
+    routing: Routing,
     state_copies: float,
     prefix: str = "",
 ) -> list[OpCost]:
     ops: list[OpCost] = []
     for group in layers:
-        ops += layer_ops(group, hidden, work, par, kv_dtype, overlap, state_copies, prefix)
+        ops += layer_ops(group, hidden, work, par, kv_dtype, routing, state_copies, prefix)
     return ops
 
 
@@ -107,12 +107,12 @@ def target_ops(
     work: Work,
     par: Parallel,
     kv_dtype: str,
-    overlap: float = 0.0,
+    routing: Routing = UNIFORM,
     state_copies: float = 0.0,
 ) -> list[OpCost]:
     """One forward pass of the target, output head included."""
     ops = [elementwise("embed", ACT_BYTES * work.rows * 2 * spec.hidden)]
-    ops += network_ops(spec.hidden, spec.layers, work, par, kv_dtype, overlap, state_copies)
+    ops += network_ops(spec.hidden, spec.layers, work, par, kv_dtype, routing, state_copies)
     ops.append(elementwise("final_norm", ACT_BYTES * work.rows * 2 * spec.hidden))
     ops += head_ops(spec.hidden, spec.vocab, work.head_rows, spec.head_weight, par)
     return ops
@@ -123,7 +123,7 @@ def drafter_ops(
     work: Work,
     par: Parallel,
     kv_dtype: str,
-    overlap: float = 0.0,
+    routing: Routing = UNIFORM,
     prefix: str = "draft.",
 ) -> list[OpCost]:
     """One pass of a drafter: join projection, its layers, and ITS OUTPUT HEAD.
@@ -138,7 +138,7 @@ def drafter_ops(
                         drafter.fc_weight))
     for fan_in, fan_out in drafter.extra_matrices:
         ops.append(gemm(f"{prefix}proj", work.rows, fan_out, fan_in, drafter.fc_weight))
-    ops += network_ops(h, drafter.layers, work, par, kv_dtype, overlap, 0.0, prefix)
+    ops += network_ops(h, drafter.layers, work, par, kv_dtype, routing, 0.0, prefix)
     heads = max(1, drafter.n_heads_medusa)
     for _ in range(heads):
         if drafter.kind == "medusa":

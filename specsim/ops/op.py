@@ -20,7 +20,7 @@ class OpCost:
     'attn_prefill' new, cached, heads, kv_heads, head_dim, window; fmt = KV dtype; mla 1 with
                    qk_head_dim, v_head_dim
     'moe'          tokens, hidden, inter, top_k, experts, gated, local_experts, overlap (0 =
-                   independent routing); fmt = expert weight format
+                   independent), routing_shape (0 = benchmark's); fmt = expert weight format
     'recurrent'    seqs, q_len, state_elems per sequence; prefill 1 with tokens; gdn 1 with
                    n_k_heads, n_v_heads, dk, dv or mamba 1 with n_heads, head_dim, state_size,
                    n_groups

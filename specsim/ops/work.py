@@ -55,6 +55,23 @@ class Parallel:
         return self.tp * self.attention_dp
 
 
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How real traffic chooses experts, where independent uniform choice is an upper bound.
+
+    overlap: share of a token's experts that it has in common with its neighbours in the same
+        sequence (0: independent, 1: identical).
+    shape: popularity of the experts, gamma distributed with this shape and mean 1 over one
+        workload (infinite: all alike; 0: what the kernel benchmark assumed).
+    """
+
+    overlap: float = 0.0
+    shape: float = 0.0
+
+
+UNIFORM = Routing()
+
+
 def attention_share(work: Work, par: Parallel) -> Work:
     """The work of one attention group: sequences are dealt out, prompts too (in tokens)."""
     dp = par.attention_dp

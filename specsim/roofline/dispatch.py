@@ -65,6 +65,7 @@ def op_time(
             int(d["experts"]), gated=bool(d.get("gated", 1)), fmt=op.fmt,
             local_experts=int(d.get("local_experts", 0)), overlap=d.get("overlap", 0.0),
             distribution="uniform" if d.get("uniform") else "power_law",
+            routing_shape=d.get("routing_shape", 0.0),
             fidelity=fidelity, engine=engine,
         )
     if kind == "recurrent":

@@ -58,12 +58,12 @@ class Report:
     rows: int = 0
     predicted: int = 0
     scores: list[Scored] = field(default_factory=list)
-    signs: list[tuple[str, bool]] = field(default_factory=list)  # (set_id, right)
+    signs: list[tuple[str, bool, str]] = field(default_factory=list)  # (set_id, right, row_id)
     skipped: Counter[str] = field(default_factory=Counter)
     cases: list[Case] = field(default_factory=list)
 
     def to_dict(self, coverage: bool = True) -> dict[str, Any]:
-        sets = sorted({s.set_id for s in self.scores} | {name for name, _ in self.signs})
+        sets = sorted({s.set_id for s in self.scores} | {name for name, _, _ in self.signs})
         return {
             "rows": self.rows,
             "overall": self._summary(None, coverage),
@@ -73,7 +73,7 @@ class Report:
 
     def _summary(self, set_id: str | None, coverage: bool) -> dict[str, Any]:
         scores = [s for s in self.scores if set_id is None or s.set_id == set_id]
-        signs = [right for name, right in self.signs if set_id is None or name == set_id]
+        signs = [right for name, right, _ in self.signs if set_id is None or name == set_id]
         out: dict[str, Any] = {"n": len({(s.set_id, s.row_id) for s in scores})}
         for quantity in QUANTITIES:
             out[quantity] = _errors([s.error for s in scores if s.quantity == quantity])
@@ -164,7 +164,7 @@ def score_rows(rows: Iterable[dict[str, str]]) -> Report:
         report.cases.append(case)
         report.scores += scores
         if sign is not None:
-            report.signs.append((case.set_id, sign))
+            report.signs.append((case.set_id, sign, case.row_id))
     return report
 
 
