@@ -261,7 +261,7 @@ def write_report(groups: list[Fitted]) -> None:
         "per step than the pooled acceptance, because hard stretches use up more of their steps.",
         "InstructCoder is left out, because the lengths of its requests are not at hand.",
         "The 18 requests of the Qwen2.5-Coder pair and the 16 of layer skipping are too few to",
-        "fit; suffix drafting from the request's own text alone is not fitted well enough to offer.",
+        "fit; suffix drafting from a request's own text alone is not fitted well enough to offer.",
     ]
     REPORT.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
