@@ -27,8 +27,9 @@ _PREFILL = {
 _MLA = {"floor_s": 11e-6, "mem_frac": 0.90, "peak_frac": 0.5, "p": 3.0, "p_floor": 1.0}
 _MOE = {
     "floor_s": 30e-6, "mem_frac": 0.88, "peak_frac": 0.55, "p": 3.0, "tile_s": 0.5e-6,
-    "tile_rows": 64.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 0.15,
-    "unaligned": 1.0,
+    "tile_rows": 64.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 1.5,
+    "rank_power": 0.4,
+    "unaligned": 1.0, "crowded": 1.0,
 }
 
 ASSUMED: dict[str, dict[str, float]] = {
@@ -48,11 +49,16 @@ ASSUMED: dict[str, dict[str, float]] = {
     "moe.fp8": {**_MOE, "floor_s": 32e-6},
     "moe.fp8_block": {**_MOE, "floor_s": 36e-6},
     "moe.weight_only": {**_MOE, "floor_s": 36e-6, "mem_frac": 0.62},
+    "moe.mxfp4": {**_MOE, "floor_s": 36e-6, "mem_frac": 0.62},
     "moe.fp4": {**_MOE, "floor_s": 36e-6, "mem_frac": 0.7},
-    "gdn_decode": {"floor_s": 4.2e-6, "conv_floor_s": 1.8e-6, "mem_frac": 0.8,
-                   "conv_mem_frac": 0.5, "p_floor": 1.5},
-    "gdn_prefill": {"floor_s": 11e-6, "mem_frac": 0.6, "peak_frac": 0.2, "token_s": 4.8e-8,
-                    "conv_mem_frac": 0.5, "p": 3.0, "p_floor": 1.5},
+    "gdn_decode": {
+        "floor_s": 6.5e-6, "mem_frac": 0.83, "conv_frac": 0.5, "token_s": 0.5e-6, "p": 2.0,
+        "l2_frac": 0.9, "l2_traffic": 0.45,
+    },
+    "gdn_prefill": {
+        "floor_s": 12e-6, "peak_frac": 0.4, "mem_frac": 0.6, "conv_frac": 0.45, "tail": 1.0,
+        "p": 2.0, "chunk_traffic": 0.0,
+    },
     "all_reduce": {"floor_s": 4.3e-6, "hop_s": 1.2e-7, "link_frac": 0.75},
     "nccl": {"floor_s": 5e-6, "hop_s": 1.2e-6, "link_frac": 0.8},
     "elementwise": {"floor_s": 2.0e-6, "mem_frac": 0.8, "p_floor": 1.0},

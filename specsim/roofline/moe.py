@@ -12,9 +12,11 @@ The router, the shared expert and any all-to-all are other ops.
 
 Parameters: floor_s, mem_frac, peak_frac, p, tile_s (a wave of weight tiles), tile_rows (largest
 row tile), act_frac (bandwidth share of the passes between), routing_shape (see
-`distinct_experts`), rank_skew (extra rows of the busiest rank per doubling of the ranks, for
-unequal popularity), unaligned (slowdown where `inter` is not a multiple of 16: kernels then load
-element by element).
+`distinct_experts`), rank_skew and rank_power (under unequal popularity the busiest rank has
+1 + rank_skew sqrt(ln ranks) / local_experts^rank_power times the mean rows), crowded (slowdown of
+the weight stream once there are more tokens than experts and an untuned kernel changes its
+tiles), unaligned (slowdown where `inter` is not a multiple of 16: kernels then load element by
+element).
 """
 
 from math import ceil, log, log2, sqrt
@@ -74,6 +76,7 @@ def moe(
     local_experts: float = 0,
     overlap: float = 0.0,
     distribution: str = "power_law",
+    routing_shape: float = 0.0,
     weight_bytes_per_expert: float = 0.0,
     rotated_copies: int = 0,
     fidelity: str = "calibrated",
@@ -83,13 +86,15 @@ def moe(
     this GPU (0: all) with `inter` columns each (after tensor parallelism).
 
     overlap in [0, 1]: the share of a token's choices that its sequence neighbour already made
-    (0: independent), so that verify tokens wake fewer experts.
+    (0: independent), so that verify tokens wake fewer experts. routing_shape: popularity shape of
+    real traffic, where known (0: that of the kernel benchmark).
     """
-    t = params(device, f"moe.{family(device, fmt)}", engine)
+    t = params(device, moe_table(device, fmt), engine)
     local = local_experts or experts
     ranks = experts / local
     draws = 1.0 + (tokens - 1.0) * (1.0 - overlap) if tokens > 1.0 else tokens
-    active = distinct_experts(draws, top_k, experts, distribution, t["routing_shape"])
+    shape = routing_shape or t["routing_shape"]
+    active = distinct_experts(draws, top_k, experts, distribution, shape)
     rows = tokens * top_k
     matrices = 3.0 if gated else 2.0
     # Per assignment: input and output of both products, the activation between, the sum.
@@ -98,7 +103,7 @@ def moe(
         active = busiest_rank(active, local, ranks)
         rows /= ranks
         if distribution == "power_law":
-            rows *= 1.0 + t["rank_skew"] * log2(ranks)
+            rows *= 1.0 + t["rank_skew"] * sqrt(log(ranks)) * local ** -t["rank_power"]
         rows = max(rows, active) if tokens >= 1.0 else rows
     per_expert = matrices * hidden * inter
     stored = active * (weight_bytes_per_expert or per_expert * stored_bytes(fmt))
@@ -111,6 +116,8 @@ def moe(
         warm = cache_hits(stored * rotated_copies, device.l2_bytes)
         stored *= 1.0 - 0.5 * warm
     mem_s = stored / (bandwidth * t["mem_frac"])
+    if tokens > experts:
+        mem_s *= t["crowded"]
     each = rows / active
     tile = min(t["tile_rows"], max(16.0, 2.0 ** ceil(log2(each)))) if each > 16.0 else 16.0
     if distribution == "balanced":
@@ -126,6 +133,14 @@ def moe(
     act_s = act / (bandwidth * t["act_frac"])
     floor_s = t["floor_s"]
     return labelled(floor_s + work_s + act_s, mem_s + act_s, compute_s, floor_s)
+
+
+def moe_table(device: Device, fmt: str) -> str:
+    """Kernel table of an expert format. MXFP4 without FP4 units has kernels of its own."""
+    kernels = family(device, fmt)
+    if kernels == "weight_only" and fmt == "mxfp4":
+        return "moe.mxfp4"
+    return f"moe.{kernels}"
 
 
 def busiest_rank(active: float, local: float, ranks: float) -> float:

@@ -2,11 +2,25 @@
 
 Decode reads and writes one state per sequence. Verify of q_len tokens reads the state once
 and writes q_len snapshots, so that any number of drafts can be rejected: (1 + q_len) / 2
-times the traffic of a decode, as measured for Kimi Delta Attention. Prefill works in chunks.
+times the traffic of a decode, as measured for Kimi Delta Attention (same state, same engines).
+The tokens of a sequence follow each other, `token_s` apart.
+
+Prefill works in chunks of 64 tokens: one block of threads per sequence and value head takes
+them in order, so the time is waves x chunks x the arithmetic of a chunk on one SM.
+
+Parameters, decode: floor_s (both kernels), mem_frac, conv_frac (bandwidth share of the
+convolution), token_s, p, l2_frac and l2_traffic (benchmarks whose states stay in the L2).
+Prefill: floor_s, peak_frac (of one SM), mem_frac, conv_frac, tail (1: whole waves), p,
+chunk_traffic (how often a kernel writes or reads the state of every chunk to memory).
 """
 
+from math import ceil
+
 from specsim.roofline.device import Device, compute_peak, params
-from specsim.roofline.result import KernelTime, datasheet_time, kernel_time
+from specsim.roofline.gemm import cache_hits
+from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
+
+CHUNK = 64
 
 
 def _decode(
@@ -15,61 +29,69 @@ def _decode(
     seqs: float,
     q_len: int,
     state_bytes: float,
-    conv_channels: int,
+    conv_channels: float,
     conv_kernel: int,
     state_flops: float,
+    state_traffic: float,
+    rotated_copies: int,
     fidelity: str,
     engine: str,
 ) -> KernelTime:
-    states = seqs * (1.0 + q_len) * state_bytes
-    # The convolution shifts a window of conv_kernel - 1 bf16 inputs per channel.
+    moved = state_traffic or seqs * (1.0 + q_len) * state_bytes
+    # The convolution shifts a window of conv_kernel - 1 inputs of 2 bytes per channel.
     conv = seqs * conv_channels * 2.0 * ((conv_kernel - 1) * (1.0 + q_len) + 2.0 * q_len)
     flops = seqs * q_len * (state_flops + 2.0 * conv_channels * conv_kernel)
-    peak = compute_peak(device, "bf16")
+    compute_s = flops / compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
     if fidelity == "datasheet":
-        return datasheet_time((states + conv) / bandwidth, flops / peak)
-    table = params(device, name, engine)
-    mem_s = states / (bandwidth * table["mem_frac"]) + conv / (bandwidth * table["conv_mem_frac"])
-    return kernel_time(
-        mem_s, flops / peak, table["floor_s"] + table["conv_floor_s"], 1.0, table["p_floor"]
-    )
+        return datasheet_time((moved + conv) / bandwidth, compute_s)
+    t = params(device, name, engine)
+    if rotated_copies:
+        states = seqs * state_bytes * rotated_copies
+        moved *= 1.0 - cache_hits(states, device.l2_bytes * t["l2_frac"]) * (1.0 - t["l2_traffic"])
+    mem_s = moved / (bandwidth * t["mem_frac"]) + conv / (bandwidth * t["conv_frac"])
+    floor_s = t["floor_s"] + (q_len - 1) * t["token_s"]
+    return labelled(smooth_max(mem_s, floor_s, t["p"]), mem_s, compute_s, floor_s)
 
 
 def gdn_decode(
     device: Device,
     seqs: float,
     q_len: int,
-    n_k_heads: int,
-    n_v_heads: int,
+    n_k_heads: float,
+    n_v_heads: float,
     dk: int,
     dv: int,
     conv_kernel: int = 4,
     state_bytes_per_elem: float = 4.0,
     *,
+    state_traffic: float = 0.0,
+    rotated_copies: int = 0,
     fidelity: str = "calibrated",
     engine: str = "",
 ) -> KernelTime:
-    """Convolution and recurrent kernel of one Gated DeltaNet layer."""
+    """Convolution and recurrent kernel of one Gated DeltaNet layer. state_traffic: bytes of
+    state moved in all, where an engine moves more than one read and q_len writes."""
     elems = n_v_heads * dk * dv
     channels = 2 * n_k_heads * dk + n_v_heads * dv
     return _decode(
         device, "gdn_decode", seqs, q_len, elems * state_bytes_per_elem, channels, conv_kernel,
-        8.0 * elems, fidelity, engine,
-    )
+        8.0 * elems, state_traffic, rotated_copies, fidelity, engine,
+    )  # fmt: skip
 
 
 def mamba2_decode(
     device: Device,
     seqs: float,
     q_len: int,
-    n_heads: int,
+    n_heads: float,
     head_dim: int,
     state_size: int,
-    n_groups: int,
+    n_groups: float,
     conv_kernel: int = 4,
     state_bytes_per_elem: float = 4.0,
     *,
+    state_traffic: float = 0.0,
     fidelity: str = "calibrated",
     engine: str = "",
 ) -> KernelTime:
@@ -79,49 +101,55 @@ def mamba2_decode(
     channels = n_heads * head_dim + 2 * n_groups * state_size
     return _decode(
         device, "gdn_decode", seqs, q_len, elems * state_bytes_per_elem, channels, conv_kernel,
-        5.0 * elems, fidelity, engine,
-    )
+        6.0 * elems, state_traffic, 0, fidelity, engine,
+    )  # fmt: skip
 
 
 def gdn_prefill(
     device: Device,
     tokens: float,
-    n_k_heads: int,
-    n_v_heads: int,
+    n_k_heads: float,
+    n_v_heads: float,
     dk: int,
     dv: int,
     seqs: float = 1,
     conv_kernel: int = 4,
     *,
-    chunk: int = 64,
     fidelity: str = "calibrated",
     engine: str = "",
 ) -> KernelTime:
-    """Chunked prefill of `seqs` sequences of `tokens` tokens each."""
+    """Chunked prefill of `seqs` sequences of `tokens` tokens each, convolution included."""
     total = tokens * seqs
     channels = 2 * n_k_heads * dk + n_v_heads * dv
-    moved = total * channels * 4.0 + total * n_v_heads * dv * 2.0
-    state = seqs * n_v_heads * dk * dv * 8.0
-    # Per chunk of C tokens: C^2 (dk + dv) within, 3 C dk dv with the state, per head.
-    flops = 2.0 * total * n_v_heads * (chunk * (2.0 * dk + dv) + 3.0 * dk * dv)
+    conv = total * channels * 4.0
+    moved = total * (channels + n_v_heads * dv) * 2.0 + seqs * n_v_heads * dk * dv * 8.0
+    # One head, one chunk of C tokens: C^2 (2 dk + dv) among themselves, 3 C dk dv with the state.
+    chunk_flops = 2.0 * CHUNK * (CHUNK * (2.0 * dk + dv) + 3.0 * dk * dv)
+    blocks = seqs * n_v_heads
+    chunks = max(1.0, tokens / CHUNK)
     peak = compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
     if fidelity == "datasheet":
-        return datasheet_time((moved + state) / bandwidth, flops / peak)
-    table = params(device, "gdn_prefill", engine)
-    mem_s = (moved + state) / (bandwidth * table["mem_frac"])
-    # One head's chunks follow each other: a sequence takes at least token_s per token.
-    compute_s = max(flops / (peak * table["peak_frac"]), tokens * table["token_s"])
-    return kernel_time(mem_s, compute_s, table["floor_s"], table["p"], table["p_floor"])
+        return datasheet_time((moved + conv) / bandwidth, blocks * chunks * chunk_flops / peak)
+    t = params(device, "gdn_prefill", engine)
+    moved += t["chunk_traffic"] * blocks * chunks * dk * dv * 4.0
+    waves = max(1.0, blocks / device.sms)
+    waves += t["tail"] * (ceil(waves) - waves)
+    compute_s = waves * ceil(chunks) * chunk_flops * device.sms / (peak * t["peak_frac"])
+    mem_s = moved / (bandwidth * t["mem_frac"])
+    conv_s = conv / (bandwidth * t["conv_frac"])
+    floor_s = t["floor_s"]
+    work_s = smooth_max(mem_s, compute_s, t["p"])
+    return labelled(floor_s + conv_s + work_s, mem_s + conv_s, compute_s, floor_s)
 
 
 def mamba2_prefill(
     device: Device,
     tokens: float,
-    n_heads: int,
+    n_heads: float,
     head_dim: int,
     state_size: int,
-    n_groups: int,
+    n_groups: float,
     seqs: float = 1,
     conv_kernel: int = 4,
     *,
@@ -132,4 +160,4 @@ def mamba2_prefill(
     return gdn_prefill(
         device, tokens, n_groups, n_heads, state_size, head_dim, seqs, conv_kernel,
         fidelity=fidelity, engine=engine,
-    )
+    )  # fmt: skip

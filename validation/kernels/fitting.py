@@ -39,6 +39,12 @@ class Fit:
     max_rows: int = 2500
     loss_scale: float = 0.05
     note: str = ""
+    key: str = ""  # name in the report where it is not the table's
+    refine: bool = False  # keep the table's other parameters as an earlier fit left them
+
+    @property
+    def label(self) -> str:
+        return self.key or self.name
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,18 @@ class Score:
     median: float
     p90: float
     bias: float
+
+    @classmethod
+    def of(cls, ratio: np.ndarray, shapes: int) -> "Score":
+        error = np.abs(ratio)
+        return cls(
+            len(ratio), shapes, float(np.median(error)), float(np.quantile(error, 0.9)),
+            float(np.median(ratio)),
+        )  # fmt: skip
+
+    @classmethod
+    def none(cls) -> "Score":
+        return cls(0, 0, float("nan"), float("nan"), float("nan"))
 
     def to_dict(self) -> dict[str, float]:
         return {
@@ -68,6 +86,7 @@ class Fitted:
     fitted_rows: Score
     held_out_rows: Score
     at_bound: tuple[str, ...]
+    scheme: str  # how rows were held out
 
 
 def with_table(profile: HardwareProfile, name: str, params: Mapping[str, float]) -> HardwareProfile:
@@ -84,27 +103,60 @@ def predict(
     return np.array([price(profile, **row.kwargs).seconds for row in rows])
 
 
-def score(
+def relative(
     profile: HardwareProfile, price: Price, rows: Sequence[Row]
-) -> Score:
-    if not rows:
-        return Score(0, 0, float("nan"), float("nan"), float("nan"))
-    ratio = predict(profile, price, rows) / np.array([row.seconds for row in rows]) - 1.0
-    error = np.abs(ratio)
-    return Score(
-        len(rows),
-        len({row.group for row in rows}),
-        float(np.median(error)),
-        float(np.quantile(error, 0.9)),
-        float(np.median(ratio)),
-    )
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Predicted / measured - 1."""
+    return predict(profile, price, rows) / np.array([row.seconds for row in rows]) - 1.0
+
+
+def score(profile: HardwareProfile, price: Price, rows: Sequence[Row]) -> Score:
+    return Score.of(relative(profile, price, rows), len({row.group for row in rows}))
 
 
 def run(fit: Fit, profile: HardwareProfile) -> Fitted:
-    """Fits on the shapes that are not held out and scores both halves."""
-    train = [row for row in fit.rows if not held_out(row.group)]
-    test = [row for row in fit.rows if held_out(row.group)]
-    used = thin(train, fit.max_rows)
+    """Fits on the shapes that are not held out and scores both halves.
+
+    A table of few shapes is scored by leaving out each shape in turn and then fitted on all;
+    one with a single shape cannot be held out.
+    """
+    fixed = dict(fit.fixed)
+    if fit.refine:
+        earlier = profile.kernels[fit.name].params
+        fixed = {name: value for name, value in earlier.items() if name not in fit.free}
+    groups = sorted({row.group for row in fit.rows})
+    left_out = [group for group in groups if held_out(group)]
+    if len(left_out) >= 2 and len(groups) - len(left_out) >= 2:
+        train = [row for row in fit.rows if not held_out(row.group)]
+        test = [row for row in fit.rows if held_out(row.group)]
+        params, at_bound = fit_rows(fit, profile, fixed, train)
+        done = with_table(profile, fit.name, params)
+        return Fitted(
+            fit, params, score(done, fit.price, train), score(done, fit.price, test), at_bound,
+            f"{len(left_out)} of {len(groups)} shapes held out",
+        )  # fmt: skip
+    params, at_bound = fit_rows(fit, profile, fixed, list(fit.rows))
+    done = with_table(profile, fit.name, params)
+    inside = score(done, fit.price, fit.rows)
+    if len(groups) == 1:
+        return Fitted(fit, params, inside, Score.none(), at_bound, "one shape, none held out")
+    ratios: list[float] = []
+    for group in groups:
+        rest = [row for row in fit.rows if row.group != group]
+        test = [row for row in fit.rows if row.group == group]
+        without, _ = fit_rows(fit, profile, fixed, rest)
+        ratios += relative(with_table(profile, fit.name, without), fit.price, test).tolist()
+    outside = Score.of(np.array(ratios), len(groups))
+    return Fitted(
+        fit, params, inside, outside, at_bound, f"each of {len(groups)} shapes left out in turn"
+    )
+
+
+def fit_rows(
+    fit: Fit, profile: HardwareProfile, fixed: Mapping[str, float], rows: list[Row]
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Parameters that fit these rows, and the names of those that ended at a bound."""
+    used = thin(rows, fit.max_rows)
     names = list(fit.free)
     scale = np.array([abs(fit.free[name][0]) or fit.free[name][2] for name in names])
     start = np.array([fit.free[name][0] for name in names]) / scale
@@ -113,7 +165,7 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
     measured = np.log([row.seconds for row in used])
 
     def residuals(z: np.ndarray) -> np.ndarray:
-        params = {**fit.fixed, **dict(zip(names, (z * scale).tolist(), strict=True))}
+        params = {**fixed, **dict(zip(names, (z * scale).tolist(), strict=True))}
         return np.log(predict(with_table(profile, fit.name, params), fit.price, used)) - measured
 
     found = least_squares(
@@ -121,17 +173,14 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
         diff_step=2e-3, max_nfev=60,
     )  # fmt: skip
     values = found.x * scale
-    params = {**fit.fixed, **{n: rounded(v) for n, v in zip(names, values, strict=True)}}
-    done = with_table(profile, fit.name, params)
+    params = {**fixed, **{n: rounded(v) for n, v in zip(names, values, strict=True)}}
     width = high - low
     at_bound = tuple(
         name
         for name, z, lo, hi, w in zip(names, found.x, low, high, width, strict=True)
         if min(z - lo, hi - z) < 1e-3 * w
     )
-    return Fitted(
-        fit, params, score(done, fit.price, train), score(done, fit.price, test), at_bound
-    )
+    return params, at_bound
 
 
 def thin(rows: list[Row], limit: int) -> list[Row]:

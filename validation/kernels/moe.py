@@ -16,7 +16,7 @@ TRTLLM = "moe_trtllm_1.3.0rc23_nongated.csv.gz"
 
 
 # Squared-ReLU experts (Nemotron 3): two matrices. Only TensorRT-LLM's table says so; in vLLM's
-# and SGLang's these shapes take two thirds of the time that three matrices would.
+# these shapes take two thirds of the time that three matrices would. SGLang's measured three.
 UNGATED = {(1024, 2688), (2048, 5120), (8192, 5120), (2688, 1856)}
 
 
@@ -33,7 +33,7 @@ def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list
         )  # fmt: skip
         kwargs = {
             "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
-            "experts": experts, "gated": (hidden, inter) not in UNGATED, "fmt": fmt,
+            "experts": experts, "gated": file == SGLANG or (hidden, inter) not in UNGATED, "fmt": fmt,
             "local_experts": experts / ep,
             "distribution": "balanced" if labels["distribution"] == "balanced" else "power_law",
             "rotated_copies": 1, "engine": engine,
@@ -50,8 +50,10 @@ FREE = {
     "tile_s": (0.5e-6, 0.0, 20e-6),
     "act_frac": (0.5, 0.05, 3.0),
     "routing_shape": (1.5, 0.3, 20.0),
-    "rank_skew": (0.15, 0.0, 1.0),
+    "rank_skew": (1.5, 0.0, 6.0),
+    "rank_power": (0.4, 0.0, 1.0),
     "unaligned": (2.0, 1.0, 4.0),
+    "crowded": (1.1, 1.0, 2.0),
 }
 BARS = (0.12, 0.30)
 
@@ -69,6 +71,8 @@ def fits() -> list[Fit]:
         one("moe.fp8_block@sglang", SGLANG, "fp8_block", "triton", "fp8_block", "sglang 0.5.14"),
         one("moe.bf16@trtllm", TRTLLM, "bfloat16", "nongated", "bf16", "trtllm 1.3.0rc23"),
         one("moe.fp8", TRTLLM, "fp8", "nongated", "fp8", "trtllm 1.3.0rc23"),
-        one("moe.weight_only", VLLM, "int4_wo", "marlin", "int4", "vllm 0.24.0"),
-        one("moe.weight_only", VLLM, "w4a16_mxfp4", "", "mxfp4", "vllm 0.24.0"),
-    ]
+        Fit("moe.weight_only", SOURCE + VLLM, f"{DEVICE}, vllm 0.24.0", moe,
+            rows(VLLM, "int4_wo", "marlin", "int4") + rows(VLLM, "w4a16_mxfp4", "marlin", "int4"),
+            FREE, {"tile_rows": 64.0}, BARS, note="Marlin, int4 and mxfp4 weights"),
+        one("moe.mxfp4", VLLM, "w4a16_mxfp4", "oaitriton", "mxfp4", "vllm 0.24.0"),
+    ]  # fmt: skip
