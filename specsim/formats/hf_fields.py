@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from specsim.errors import FormatError, ModelConfigError
 
 MAX_FILE_BYTES = 10_000_000
-MAX_LAYERS = 2_000  # the deepest model known has 126
+MAX_LAYERS = 1_000  # the deepest model known has 126
 MAX_WIDTH = 10_000_000  # hidden sizes, intermediate sizes, vocabularies
 MAX_HEADS = 100_000
 MAX_EXPERTS = 100_000

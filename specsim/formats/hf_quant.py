@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_fields import Fields, show
+from specsim.formats.hf_fields import MAX_WIDTH, Fields, show
 from specsim.model.spec import BF16, WeightFormat
 from specsim.model.weights import FP8, FP8_BLOCK, MXFP4, NVFP4, NVFP4_W4A16
 
-MAX_PATTERNS = 64  # inner wildcards and regular expressions
+MAX_PATTERNS = 32  # inner wildcards and regular expressions
+MAX_NUMBERED = 4  # of these, with numbers in them
 MAX_PATTERN = 300  # characters
+MAX_REPEATS = 3  # of * + ? { in a regular expression: bounds the backtracking
 _METHODS = "fp8, fbgemm_fp8, modelopt, compressed-tensors, awq, gptq, mxfp4"
+_DIGIT = re.compile(r"\d")
 _PREFIXES = ("model.language_model.", "language_model.model.", "backbone.")
 
 
@@ -41,10 +44,12 @@ class NameSet:
     def __init__(self, names: Iterable[str], where: str) -> None:
         self._plain: set[str] = set()
         self._stems: set[str] = set()  # 'a.b*' as 'a.b'
-        self._patterns: list[re.Pattern[str]] = []
+        self._patterns: list[re.Pattern[str]] = []  # that do not tell one digit from another
+        self._numbered: list[re.Pattern[str]] = []
+        self._known: dict[str, bool] = {}  # names with digits as 0 -> whether a pattern matches
         for name in names:
             if name.startswith("re:"):
-                self._patterns.append(_safe_regex(name[3:], where))
+                self._add(_safe_regex(name[3:], where), name)
             elif not any(mark in name for mark in "*?["):
                 self._plain.add(name)
             elif name.endswith(".*") and not any(mark in name[:-2] for mark in "*?["):
@@ -57,12 +62,26 @@ class NameSet:
                 )
             else:
                 whole = fnmatch.translate(name).removesuffix(r"\Z").removesuffix(r"\z")
-                self._patterns.append(re.compile(whole + r"(?:\..*)?\Z"))
-        if len(self._patterns) > MAX_PATTERNS:
+                self._add(re.compile(whole + r"(?:\..*)?\Z"), name)
+        if len(self._patterns) > MAX_PATTERNS or len(self._numbered) > MAX_NUMBERED:
             raise ModelConfigError(
-                f"{where}: {len(self._patterns)} wildcard patterns, at most {MAX_PATTERNS}; "
-                "plain names and names ending in * are not limited"
+                f"{where}: {len(self._patterns) + len(self._numbered)} wildcard patterns, at most "
+                f"{MAX_PATTERNS}, {MAX_NUMBERED} with numbers in them; plain names and names "
+                "ending in * are not limited"
             )
+
+    def _add(self, pattern: re.Pattern[str], text: str) -> None:
+        numbered = any(mark.isdigit() for mark in text.replace("0-9", ""))
+        (self._numbered if numbered else self._patterns).append(pattern)
+
+    def _matches(self, module: str) -> bool:
+        """Patterns without numbers are tried once for all layers whose number is as long."""
+        if not self._patterns and not self._numbered:
+            return False
+        blind = _DIGIT.sub("0", module)
+        if blind not in self._known:
+            self._known[blind] = any(pattern.match(module) for pattern in self._patterns)
+        return self._known[blind] or any(pattern.match(module) for pattern in self._numbered)
 
     def __contains__(self, module: str) -> bool:
         return any(self._one(name) for name in spellings(module))
@@ -70,7 +89,7 @@ class NameSet:
     def _one(self, module: str) -> bool:
         if self._stems and any(module[:end] in self._stems for end in range(len(module) + 1)):
             return True
-        if any(pattern.match(module) for pattern in self._patterns):
+        if self._matches(module):
             return True
         if not self._plain:
             return False
@@ -98,10 +117,10 @@ def spellings(module: str) -> list[str]:
 def _safe_regex(text: str, where: str) -> re.Pattern[str]:
     """A compiled pattern, refused when its running time could grow without measure."""
     repeats = len(re.findall(r"[*+{?]", text))
-    if len(text) > MAX_PATTERN or repeats > 4 or re.search(r"\)[*+{?]", text):
+    if len(text) > MAX_PATTERN or repeats > MAX_REPEATS or re.search(r"\)[*+{?]", text):
         raise ModelConfigError(
             f"{where}: pattern {show('re:' + text)} is refused: at most {MAX_PATTERN} "
-            "characters and four repetitions, none of a group"
+            f"characters and {MAX_REPEATS} repetitions, none of a group"
         )
     try:
         return re.compile(text)
@@ -161,8 +180,8 @@ def _fp8(section: Fields) -> Quantisation:
     """DeepSeek-style FP8. Engines leave lm_head and embeddings in 16 bits under this method."""
     blocks = section.integers("weight_block_size")
     fmt = FP8_BLOCK if blocks else FP8
-    if blocks and (len(blocks) != 2 or any(size < 1 for size in blocks)):
-        raise section.fail("weight_block_size", "must be two positive integers")
+    if blocks and (len(blocks) != 2 or not all(0 < size <= MAX_WIDTH for size in blocks)):
+        raise section.fail("weight_block_size", f"must be two integers from 1 to {MAX_WIDTH}")
     if blocks and blocks != (128, 128):
         fmt = WeightFormat("fp8_block", 1.0 + 4.0 / (blocks[0] * blocks[1]), "fp8")
     kept = _kept(section)

@@ -23,20 +23,21 @@ from specsim.data import data_root
 from specsim.errors import ModelConfigError, UsageError
 from specsim.model.drafters import assumed_drafter
 from specsim.model.serial import drafter_from_dict, spec_from_dict
-from specsim.model.spec import Drafter, ModelSpec
-from specsim.model.weights import FORMATS, quantized, weight_format
+from specsim.model.spec import BF16, Drafter, ModelSpec
+from specsim.model.weights import FORMATS, quantized, reformat_layers, weight_format
 
 _NEUTRAL = re.compile(
     r"-(instruct|it|chat|hf|base|pt|bf16|fp16|thinking|preview|qat|\d{4}|\d{6}|1m)$"
 )
 _FORMAT_ENDING = re.compile(
-    r"-(fp8|fp8-dynamic|fp8-block|nvfp4|fp4|mxfp4|awq|awq-int4|gptq|gptq-int4|int4|w4a16)$"
+    r"-(fp8|fp8-dynamic|fp8-block|nvfp4|fp4|awq|awq-int4|awq4|gptq|gptq-int4|int4|w4a16)$"
 )
 _FORMAT_OF_ENDING = {
     "fp8-dynamic": "fp8",
     "awq-int4": "int4",
     "gptq-int4": "int4",
     "awq": "int4",
+    "awq4": "int4",
     "gptq": "int4",
     "w4a16": "int4",
     "fp4": "nvfp4",
@@ -126,7 +127,9 @@ def default_drafter(spec: ModelSpec, method: str, *, assume: bool = True) -> Dra
     names = {key(spec.name), *map(key, _bases(spec.name))}
     for entry in _index().drafters:
         if entry.kind == kind and names & set(map(key, entry.targets)):
-            return with_target_head(_load_drafter(entry.file), spec)
+            drafter = _load_drafter(entry.file)
+            if drafter.vocab == spec.vocab and (drafter.own_head or drafter.hidden == spec.hidden):
+                return with_target_head(drafter, spec)
     return assumed_drafter(spec, method) if assume else None
 
 
@@ -149,13 +152,21 @@ def variant(spec: ModelSpec, weights: str) -> ModelSpec:
     family = {key(spec.name), *map(key, _bases(spec.name))}
     for entry in _index().models:
         if entry.weights in same and (key(entry.base) in family or key(entry.name) in family):
-            return _load_model(entry.file)
+            found = _load_model(entry.file)
+            if same_shapes(found, spec):
+                return found
     return quantized(spec, label)
 
 
-def known_in_format(name: str, weights: str) -> bool:
-    """Whether a checkpoint of `name` in this format is catalogued (and not made by rule)."""
-    return "by the usual rules" not in " ".join(variant(find_model(name), weights).notes)
+def same_shapes(one: ModelSpec, other: ModelSpec) -> bool:
+    """Whether two models differ in weight formats, context and names alone. A user's own
+    config may carry the name of a catalogued model without being it."""
+    return _shapes(one) == _shapes(other)
+
+
+def _shapes(spec: ModelSpec) -> tuple[object, ...]:
+    layers = reformat_layers(spec.layers, BF16)
+    return layers, spec.hidden, spec.vocab, spec.tied_embeddings, spec.mtp is None
 
 
 # --- names --------------------------------------------------------------------------------
