@@ -269,6 +269,7 @@ def build_request(options: Options) -> Request:
 def _speculation(options: Options, spec, engine, warnings):  # type: ignore[no-untyped-def]
     from specsim.errors import UsageError
     from specsim.formats.vllm_args import parse_speculative_config
+    from specsim.latency.draft import SpecSetup
     from specsim.speculation.methods import default_method, resolve_setup
 
     method, k, draft, draft_tp = options.method, options.k, options.draft, 0
@@ -311,7 +312,21 @@ def _speculation(options: Options, spec, engine, warnings):  # type: ignore[no-u
         if _given(options):
             raise UsageError("an acceptance was given, but the method is 'none'; leave one out")
         return setup, None
-    return setup, _acceptance(options, config, spec, setup, warnings)
+    acceptance = _acceptance(options, config, spec, setup, warnings)
+    if acceptance is None and options.method is None and config is None and not options.draft:
+        # Nobody asked for this method: plain decoding is a true answer, a guess would not be.
+        warnings.append(
+            f"{spec.name} can draft with {setup.method}, but no acceptance of it has been measured "
+            "in public: plain decoding only; give --acceptance-length to see what it would do"
+        )
+        return SpecSetup(), None
+    if acceptance is None:
+        raise UsageError(
+            f"no measured acceptance of {setup.method} for {spec.name} is in the catalogue; "
+            "give --acceptance-length (mean tokens per step), --acceptance (rates by "
+            "position) or --acceptance-rate"
+        )
+    return setup, acceptance
 
 
 _ACCEPTANCE_FLAGS = (
@@ -356,14 +371,24 @@ def _acceptance(options: Options, config, spec, setup, warnings):  # type: ignor
     elif config is not None and config.acceptance_length is not None:
         found = Acceptance.from_mean_length(config.acceptance_length, k)
     else:
-        drafter = setup.drafter.name if setup.drafter is not None else None
-        found = lookup(spec.name, setup.method, k=k, draft=drafter)
-        if found is None:
-            raise UsageError(
-                f"no measured acceptance of {setup.method} for {spec.name} is in the catalogue; "
-                "give --acceptance-length (mean tokens per step), --acceptance (rates by "
-                "position) or --acceptance-rate"
+        draft = options.draft or (config.model if config is not None else None)
+        match = lookup(spec.name, setup.method, k=k, draft=draft)
+        if match is None and draft is not None:
+            match = lookup(spec.name, setup.method, k=k)
+            if match is not None:
+                warnings.append(
+                    f"acceptance was measured with the drafter {match.draft or 'of the model'}, "
+                    f"not with {draft}"
+                )
+        found = match.acceptance if match is not None else None
+        if match is not None and match.spread[1] - match.spread[0] > 0.05:
+            warnings.append(
+                f"acceptance depends on the text: {match.spread[0]:.2f} to {match.spread[1]:.2f} "
+                f"tokens per step over {len(match.datasets)} measured data sets; "
+                "give your own with --acceptance-length"
             )
+        if found is None:
+            return None
     found = found.at(k)
     if found.extrapolated:
         warnings.append(f"acceptance: {found.source}")
