@@ -1,0 +1,195 @@
+"""Accepted drafts of every request, step by step, independent of how requests are scheduled.
+
+The step loop reads accepted lengths from a table of bytes, one row per request inside a replica,
+refilled in blocks. A request's draws depend only on the run's seed and the request's id, so the
+same request has the same luck with another batch, router or scheduler: differences between two
+runs are differences between the systems (common random numbers).
+
+A draw is the number of accepted drafts of the longest draft allowed, at most k; a step that
+proposes fewer cuts it. NO_DRAFT marks a step without a draft (n-gram misses).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.errors import UsageError
+from specsim.sim.fields import NO_DRAFT
+from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.easiness import INDEPENDENT, Easiness, build_tables
+from specsim.speculation.sampling import splitmix64
+
+DRAWS = 256  # per block
+GROUP = 64  # requests whose blocks are drawn together
+BLOCKS_KEPT = 128  # 2 MiB
+
+Bytes = NDArray[np.uint8]
+
+
+class DrawSource(Protocol):
+    """Blocks of draws. by_position: indexed by output position instead of verify step."""
+
+    k: int
+    by_position: bool
+    skips: bool
+
+    def block(self, request_id: int, number: int) -> Bytes:
+        """Draws number * DRAWS ... of the request, DRAWS of them."""
+        ...
+
+
+class EasinessDraws:
+    """Draws with given marginals, request-level spread and step-to-step memory.
+
+    The latent level of a request moves as in `specsim.speculation.sampling`: kept from one step
+    to the next with probability `persistence`, else drawn anew. Same seed, same draws.
+    """
+
+    by_position = False
+
+    def __init__(
+        self, acceptance: Acceptance, easiness: Easiness = INDEPENDENT, *, k: int, seed: int = 0
+    ) -> None:
+        self.k = k
+        self.seed = seed
+        self.tables = build_tables(acceptance, easiness, k=k)
+        self.skips = acceptance.draft_probability < 1.0
+        states = self.tables.draft.size
+        # Thresholds on one uniform by state: at least i drafts accepted, after (if some steps have
+        # none) the draft exists.
+        accept = self.tables.accept * self.tables.draft
+        self._thresholds = np.vstack([self.tables.draft, accept]) if self.skips else accept
+        self._states = states
+        self._blocks: dict[tuple[int, int], tuple[Bytes, NDArray[np.int64]]] = {}
+
+    def block(self, request_id: int, number: int) -> Bytes:
+        group, place = divmod(request_id, GROUP)
+        return self._group_block(group, number)[0][place]
+
+    def _group_block(self, group: int, number: int) -> tuple[Bytes, NDArray[np.int64]]:
+        """Draws [GROUP, DRAWS] of a block, and the latent states after it."""
+        found = self._blocks.pop((group, number), None)
+        if found is None:
+            if number == 0:
+                ids = np.arange(group * GROUP, (group + 1) * GROUP, dtype=np.uint64)
+                start = self._start(ids)
+            else:
+                start = self._group_block(group, number - 1)[1]
+            generator = np.random.default_rng([self.seed, group, number])
+            found = self._draw(start, generator, GROUP)
+            if len(self._blocks) >= BLOCKS_KEPT:
+                del self._blocks[next(iter(self._blocks))]
+        self._blocks[group, number] = found  # the one used last is forgotten last
+        return found
+
+    def _start(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """First latent state of each request, from its id alone."""
+        tables = self.tables
+        mixed = splitmix64(ids + np.uint64((self.seed * 0x9E3779B97F4A7C15) & ((1 << 64) - 1)))
+        level = ((mixed >> np.uint64(32)) * np.uint64(tables.request_levels)) >> np.uint64(32)
+        step = ((mixed & np.uint64(0xFFFFFFFF)) * np.uint64(tables.step_levels)) >> np.uint64(32)
+        return (level * np.uint64(tables.step_levels) + step).astype(np.int64)
+
+    def _draw(
+        self, start: NDArray[np.int64], generator: np.random.Generator, count: int
+    ) -> tuple[Bytes, NDArray[np.int64]]:
+        """Draws [count, DRAWS] from the first latent states, and the states of the step after."""
+        steps = self.tables.step_levels
+        if self._states == 1:
+            uniform = generator.random((count, DRAWS))
+            passed = np.zeros((count, DRAWS), dtype=np.uint8)
+            for threshold in self._thresholds[:, 0]:
+                passed += uniform < threshold
+            return self._encode(passed), start
+        states = np.empty((count, DRAWS + 1), dtype=np.int64)
+        states[:, 0] = start
+        if steps > 1:
+            moves = generator.random((count, DRAWS)) * (steps / (1.0 - self.tables.persistence))
+            # The level of a step is that of the last move before it.
+            last = np.where(moves < steps, np.arange(1, DRAWS + 1), 0)
+            np.maximum.accumulate(last, axis=1, out=last)
+            levels = np.empty((count, DRAWS + 1), dtype=np.int64)
+            levels[:, 0] = start
+            np.minimum(moves, steps - 1, out=moves)
+            levels[:, 1:] = moves
+            levels[:, 1:] += (start - start % steps)[:, None]
+            last += np.arange(0, count * (DRAWS + 1), DRAWS + 1)[:, None]
+            states[:, 1:] = levels.ravel().take(last)
+        else:
+            states[:, 1:] = start[:, None]
+        uniform = generator.random((count, DRAWS))
+        now = np.ascontiguousarray(states[:, :DRAWS])
+        passed = np.zeros((count, DRAWS), dtype=np.uint8)
+        for thresholds in self._thresholds:
+            passed += uniform < thresholds.take(now)
+        return self._encode(passed), states[:, DRAWS].copy()
+
+    def _encode(self, passed: Bytes) -> Bytes:
+        """Thresholds passed to accepted drafts; where drafts may be missing, 0 means no draft."""
+        return passed - np.uint8(1) if self.skips else passed  # 0 - 1 wraps to NO_DRAFT
+
+
+class Recorded:
+    """Recorded accepted drafts, request by request; ids beyond the record start over.
+
+    by 'step': accepted drafts of each verify step, in order. by 'position': for each output
+    position, the drafts that would be accepted if a step started there (for a long draft), so
+    that any k can be replayed. A request that outlives its record starts it again.
+    """
+
+    skips = False
+
+    def __init__(self, sequences: Sequence[Sequence[int]], *, k: int, by: str = "step") -> None:
+        if by not in ("step", "position"):
+            raise UsageError(f"recorded acceptance is by {by!r}; it must be 'step' or 'position'")
+        if not sequences:
+            raise UsageError("there is no recorded request to replay; give at least one")
+        self.k = k
+        self.by_position = by == "position"
+        self._sequences: list[Bytes] = []
+        for i, sequence in enumerate(sequences):
+            if not len(sequence):
+                raise UsageError(f"recorded request {i} is empty; leave it out")
+            values = np.asarray(sequence, dtype=np.int64)
+            if values.min() < 0 or (not self.by_position and values.max() > k):
+                worst = int(values.min() if values.min() < 0 else values.max())
+                raise UsageError(
+                    f"recorded request {i} has an accepted length of {worst}, but it must be from "
+                    f"0 to k = {k}; the bonus token is not counted"
+                )
+            self._sequences.append(np.minimum(values, k).astype(np.uint8))
+
+    @classmethod
+    def from_mapping(cls, records: Mapping[int, Sequence[int]], *, k: int, by: str = "step"
+                     ) -> "Recorded":
+        """From records by request id, which must be 0, 1, 2, ... without gaps."""
+        if sorted(records) != list(range(len(records))):
+            raise UsageError("recorded requests must be numbered 0, 1, 2, ... without gaps")
+        return cls([records[i] for i in range(len(records))], k=k, by=by)
+
+    def block(self, request_id: int, number: int) -> Bytes:
+        sequence = self._sequences[request_id % len(self._sequences)]
+        places = np.arange(number * DRAWS, (number + 1) * DRAWS) % len(sequence)
+        return sequence[places]
+
+
+def draw_source(
+    acceptance: Acceptance | None,
+    easiness: Easiness,
+    recorded: Recorded | None,
+    k: int,
+    seed: int,
+) -> DrawSource | None:
+    """The source of a run; None without speculation."""
+    if k == 0:
+        return None
+    if recorded is not None:
+        if recorded.k < k:
+            raise UsageError(
+                f"the recorded acceptance goes up to k = {recorded.k}, but {k} tokens are drafted"
+            )
+        return recorded
+    assert acceptance is not None
+    return EasinessDraws(acceptance, easiness, k=k, seed=seed)

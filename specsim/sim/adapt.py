@@ -1,0 +1,65 @@
+"""Adaptive draft length as SGLang does it: by batch size, then by what was accepted lately.
+
+`Core.adapt` holds one line per batch tier: the lowest number of requests, then the draft lengths
+to choose from, shortest first (padded with -1). An exponential mean of the accepted drafts per
+request and step decides within a tier, every few steps: up while it exceeds the current length
+- 0.5, down while it is at most the next shorter length - 0.5 - 0.25. (SGLang 0.5 server defaults
+as listed in its documentation; the thresholds are recalled from its source.)
+"""
+
+from specsim.sim import fields as f
+from specsim.sim.fields import Core
+
+ADAPT_WARM_UP = 10
+ADAPT_EVERY = 5
+EMA_WEIGHT = 0.2
+UP_MARGIN = 0.5
+DOWN_MARGIN = 0.75
+
+
+def observe_step(c: Core) -> None:
+    """Take in what the step just ended has accepted, and reconsider if it is time."""
+    ints = c.ints
+    if ints[f.I_K_NOW] == 0 or ints[f.I_SCHEDULED] == 0:
+        return
+    accepted = ints[f.I_STEP_ACCEPTED] / ints[f.I_SCHEDULED]
+    if ints[f.I_ADAPT_STEPS] == 0:
+        c.flts[f.X_EMA] = accepted
+    else:
+        c.flts[f.X_EMA] += EMA_WEIGHT * (accepted - c.flts[f.X_EMA])
+    ints[f.I_ADAPT_STEPS] += 1
+    if ints[f.I_ADAPT_STEPS] < ADAPT_WARM_UP or ints[f.I_ADAPT_STEPS] % ADAPT_EVERY != 0:
+        return
+    tier = tier_of_batch(c, ints[f.I_SCHEDULED])
+    at = place_in_tier(c, tier)
+    last = len(c.adapt[tier]) - 1
+    while at > 1 and c.flts[f.X_EMA] <= c.adapt[tier][at - 1] - DOWN_MARGIN:
+        at -= 1
+    while at < last and c.adapt[tier][at + 1] >= 0:
+        if c.flts[f.X_EMA] <= c.adapt[tier][at] - UP_MARGIN:
+            break
+        at += 1
+    ints[f.I_ADAPT_K] = c.adapt[tier][at]
+
+
+def adaptive_drafts(c: Core, asked: int) -> int:
+    """Drafts to propose for `asked` requests: the choice in force, within their tier."""
+    tier = tier_of_batch(c, asked)
+    return int(c.adapt[tier][place_in_tier(c, tier)])
+
+
+def tier_of_batch(c: Core, asked: int) -> int:
+    tier = 0
+    for i in range(len(c.adapt)):
+        if asked >= c.adapt[i][0]:
+            tier = i
+    return tier
+
+
+def place_in_tier(c: Core, tier: int) -> int:
+    """Column of the longest draft of the tier that is not above the choice in force."""
+    at = 1
+    for i in range(1, len(c.adapt[tier])):
+        if 0 <= c.adapt[tier][i] <= c.ints[f.I_ADAPT_K]:
+            at = i
+    return at

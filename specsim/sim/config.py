@@ -1,0 +1,372 @@
+"""What is simulated: the engine's scheduling rules, speculation, memory, cluster and run length.
+
+Names and defaults are vLLM's where it has them. Times are seconds, memory is counted in KV blocks
+of `block_size` tokens. Every object checks itself; a rule that is broken is a `UsageError` (or a
+`CapacityError` where memory is short) that names the value and the way out.
+"""
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from specsim.errors import CapacityError, UsageError
+from specsim.latency.shape import StepCost
+from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.easiness import INDEPENDENT, Easiness
+
+MAX_BLOCKS = 1 << 40
+ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity")
+RETRIES = ("unstarted", "all", "none")
+
+
+def _whole(name: str, value: object, low: int, high: int = MAX_BLOCKS) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
+
+
+def _seconds(name: str, value: float, *, positive: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or math.isnan(value) or value < 0 or (positive and value == 0):
+        least = "above 0" if positive else "0 or more"
+        raise UsageError(f"{name} is {value!r}; it must be seconds, {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRules:
+    """How an engine schedules. Defaults: vLLM 0.25 to 0.33 as a server on an 80 GB device.
+
+    watermark: share of the blocks that admission leaves free.
+    reserve_full_isl: admit a prompt only if all of it fits now.
+    long_prefill_token_threshold: longest chunk of one prompt in one step; 0: no limit.
+    readback_lag_steps: 1 with asynchronous scheduling: a finished request takes part in one more
+        step, because that step is planned before its end is known.
+    prefill_first: prompts run alone and before decoding (SGLang); else mixed with it.
+    victim: 'last' (admitted last, vLLM) or 'fewest_tokens' (SGLang).
+    output_reserve: share of the tokens that running requests may still write for which admission
+        keeps blocks free; falls to output_reserve_min over output_reserve_steps decode steps.
+    spec_max_num_seqs: running requests with speculation on and nothing asked for; 0: no change.
+    """
+
+    name: str = "vllm"
+    max_num_seqs: int = 1024
+    max_num_batched_tokens: int = 8192
+    block_size: int = 16
+    prefix_caching: bool = True
+    chunked_prefill: bool = True
+    prefill_first: bool = False
+    watermark: float = 0.0
+    reserve_full_isl: bool = True
+    long_prefill_token_threshold: int = 0
+    readback_lag_steps: int = 1
+    victim: str = "last"
+    output_reserve: float = 0.0
+    output_reserve_min: float = 0.0
+    output_reserve_steps: int = 600
+    spec_max_num_seqs: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("max_num_seqs", self.max_num_seqs, 1, 65536)
+        _whole("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 30)
+        _whole("block_size", self.block_size, 1, 1 << 20)
+        _whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        _whole("readback_lag_steps", self.readback_lag_steps, 0, 1)
+        _whole("output_reserve_steps", self.output_reserve_steps, 1)
+        _whole("spec_max_num_seqs", self.spec_max_num_seqs, 0, 65536)
+        for name in ("watermark", "output_reserve", "output_reserve_min"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise UsageError(f"{name} is {value!r}; it must be a share from 0 to 1")
+        if self.victim not in ("last", "fewest_tokens"):
+            raise UsageError(f"victim is {self.victim!r}; it must be 'last' or 'fewest_tokens'")
+
+    def with_speculation(self) -> "EngineRules":
+        """The same rules with the engine's own limit of running requests under speculation."""
+        if not self.spec_max_num_seqs:
+            return self
+        return replace(self, max_num_seqs=min(self.max_num_seqs, self.spec_max_num_seqs))
+
+
+VLLM = EngineRules()
+# SGLang 0.5: server_args.py and schedule_policy.py; new_token_ratio 0.7 falling to 0.7 * 0.14.
+SGLANG = EngineRules(
+    name="sglang",
+    max_num_seqs=4096,
+    block_size=1,
+    prefill_first=True,
+    reserve_full_isl=False,
+    victim="fewest_tokens",
+    output_reserve=0.7,
+    output_reserve_min=0.098,
+    spec_max_num_seqs=48,
+)
+ENGINES = {"vllm": VLLM, "sglang": SGLANG}
+
+
+# SGLang's --speculative-adaptive by batch size: (from this many requests, draft lengths).
+SGLANG_ADAPTIVE = ((1, (1, 3, 5, 7)), (8, (0, 1, 3)), (32, (0, 1)), (64, (0,)))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationRules:
+    """What speculation asks of the scheduler; acceptance is given apart.
+
+    num_speculative_tokens: longest draft k; 0: no speculation.
+    verify_tokens: tokens verified per request, root included (trees); 0: 1 + drafts.
+    num_lookahead_tokens: slots reserved behind them; None: k (vLLM: eagle, mtp, draft models).
+    drop_last_cached_block: prefix hits leave out their last block, whose hidden states the
+        drafter needs (vLLM: eagle, mtp).
+    per_batch_size: vLLM's num_speculative_tokens_per_batch_size, ((first, last, k), ...), counted
+        in scheduled requests, prompts included; gaps and what follows keep the k before.
+    adaptive: SGLang's tiers, ((lowest batch, (k, ...)), ...).
+    """
+
+    num_speculative_tokens: int = 0
+    verify_tokens: int = 0
+    num_lookahead_tokens: int | None = None
+    drop_last_cached_block: bool = True
+    per_batch_size: tuple[tuple[int, int, int], ...] = ()
+    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        k = self.num_speculative_tokens
+        _whole("num_speculative_tokens", k, 0, 64)
+        _whole("verify_tokens", self.verify_tokens, 0, 4096)
+        if self.verify_tokens and (k == 0 or self.verify_tokens < 2):
+            raise UsageError(
+                f"verify_tokens is {self.verify_tokens}, but a verify step needs the root and "
+                "at least one draft; leave it out without speculation"
+            )
+        if self.num_lookahead_tokens is not None:
+            _whole("num_lookahead_tokens", self.num_lookahead_tokens, 0, 65536)
+        previous = 0
+        for first, last, drafts in self.per_batch_size:
+            if first <= previous or last < first or (previous == 0 and first != 1):
+                raise UsageError(
+                    f"num_speculative_tokens_per_batch_size has the range [{first}, {last}], but "
+                    "ranges must start at 1, rise and not overlap"
+                )
+            _whole("a draft length of num_speculative_tokens_per_batch_size", drafts, 0, 64)
+            previous = last
+        lowest = 0
+        for batch, lengths in self.adaptive:
+            if batch <= lowest or (lowest == 0 and batch != 1) or not lengths:
+                raise UsageError(
+                    f"adaptive tier from batch {batch} is out of order or empty; tiers start at "
+                    "batch 1 and rise, each with at least one draft length"
+                )
+            if list(lengths) != sorted(set(lengths)) or lengths[0] < 0:
+                raise UsageError(f"adaptive draft lengths {lengths} must rise and be 0 or more")
+            lowest = batch
+        if self.adaptive and self.per_batch_size:
+            raise UsageError(
+                "adaptive draft lengths and a table by batch size exclude each other; give one"
+            )
+
+    @property
+    def lookahead(self) -> int:
+        given = self.num_lookahead_tokens
+        return self.num_speculative_tokens if given is None else given
+
+    def drafts_by_batch(self, max_num_seqs: int) -> list[int]:
+        """Draft length by number of scheduled requests, 0..max_num_seqs."""
+        k = self.num_speculative_tokens
+        if not self.per_batch_size:
+            return [k] * (max_num_seqs + 1)
+        table, current = [], min(k, self.per_batch_size[0][2])
+        starts = {first: min(k, drafts) for first, _, drafts in self.per_batch_size}
+        for batch in range(max_num_seqs + 1):
+            current = starts.get(batch, current)
+            table.append(current)
+        return table
+
+    def draft_lengths(self, max_num_seqs: int) -> list[int]:
+        """All draft lengths a run may use, with 0 for steps of prompts alone."""
+        used = {0, *self.drafts_by_batch(max_num_seqs)}
+        if self.adaptive:
+            used = {0} | {k for _, lengths in self.adaptive for k in lengths}
+        return sorted(used)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """What one replica has of its own: its memory, rules and step cost. None: as the cluster."""
+
+    num_kv_blocks: int | None = None
+    rules: EngineRules | None = None
+    cost: StepCost | None = None
+    weight: float = 1.0  # share of the load that load-aware routers give it, relative
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Replica `replica` fails at fail_s with all it holds, and is back, empty, at return_s."""
+
+    replica: int
+    fail_s: float
+    return_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        _whole("replica of a fault", self.replica, 0, 65536)
+        _seconds("fail_s", self.fail_s)
+        if not self.return_s > self.fail_s:
+            raise UsageError(
+                f"a replica that fails at {self.fail_s} s cannot be back at {self.return_s} s; "
+                "return_s must be later"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SimConfig:
+    """A run: what serves, for how long, and what is measured.
+
+    acceptance, easiness: how drafts fare; needed with speculation. recorded: replay accepted
+        lengths instead (see `acceptance.Recorded`).
+    num_kv_blocks: blocks of every replica. max_model_len: longest prompt + output; a request's
+        output is cut there; None: what the memory holds.
+    request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
+        tokeniser), part of TTFT.
+    n_replicas, or replicas for unequal ones; router; max_concurrent: requests a gateway lets into
+        one backend at a time (0: no limit), the others wait in the gateway.
+    retry: which requests of a failed replica the gateway sends again: those without a token yet
+        ('unstarted'), 'all' or 'none'.
+    warmup_s: requests sent before it are served but not measured. duration_s: when the run stops;
+        infinite: when all requests are served. request_timeout_s: clients give up.
+    stall_s: a gap between chunks longer than this is a stall.
+    compiled: run the step loop compiled by numba (None: if installed and the run is long).
+    exact_cost: ask the cost function at every step instead of the interpolated surface.
+    stretches: let the plain engine take decode steps many at a time (same results).
+    """
+
+    num_kv_blocks: int
+    rules: EngineRules = VLLM
+    speculation: SpeculationRules = SpeculationRules()
+    acceptance: Acceptance | None = None
+    easiness: Easiness = INDEPENDENT
+    recorded: Any = None
+    max_model_len: int | None = None
+    request_overhead_s: float = 0.0
+    request_overhead_per_token_s: float = 0.0
+    n_replicas: int = 1
+    replicas: tuple[ReplicaSpec, ...] = ()
+    router: str = "round_robin"
+    max_concurrent: int = 0
+    retry: str = "unstarted"
+    faults: tuple[Fault, ...] = ()
+    warmup_s: float = 0.0
+    duration_s: float = math.inf
+    request_timeout_s: float = math.inf
+    stall_s: float = 2.0
+    compiled: bool | None = None
+    exact_cost: bool = False
+    stretches: bool = True
+    slo: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _whole("num_kv_blocks", self.num_kv_blocks, 1)
+        if self.max_model_len is not None:
+            _whole("max_model_len", self.max_model_len, 1)
+        for name in ("request_overhead_s", "request_overhead_per_token_s", "warmup_s"):
+            _seconds(name, getattr(self, name))
+        for name in ("duration_s", "request_timeout_s", "stall_s"):
+            _seconds(name, getattr(self, name), positive=True)
+        _whole("n_replicas", self.n_replicas, 1, 4096)
+        _whole("max_concurrent", self.max_concurrent, 0)
+        if self.router not in ROUTERS:
+            raise UsageError(f"router {self.router!r} is not known; use {', '.join(ROUTERS)}")
+        if self.retry not in RETRIES:
+            raise UsageError(f"retry is {self.retry!r}; it must be one of {', '.join(RETRIES)}")
+        if self.replicas and self.n_replicas not in (1, len(self.replicas)):
+            raise UsageError(
+                f"n_replicas is {self.n_replicas} but {len(self.replicas)} replicas are described; "
+                "leave n_replicas out"
+            )
+        for fault in self.faults:
+            if fault.replica >= self.replica_count:
+                raise UsageError(
+                    f"a fault names replica {fault.replica}, but there are {self.replica_count} "
+                    "(counted from 0)"
+                )
+        if self.warmup_s >= self.duration_s:
+            raise UsageError(
+                f"warmup_s {self.warmup_s:g} leaves nothing of the {self.duration_s:g} s to "
+                "measure; make the run longer or the warm-up shorter"
+            )
+        k = self.speculation.num_speculative_tokens
+        if k and self.acceptance is None and self.recorded is None:
+            raise UsageError(
+                f"num_speculative_tokens is {k} but no acceptance is given; there is no default: "
+                "give rates, a mean length or recorded steps"
+            )
+        for replica in range(self.replica_count):
+            self._check_memory(replica)
+
+    def _check_memory(self, replica: int) -> None:
+        rules = self.rules_of(replica)
+        width = self.step_width
+        if rules.max_num_batched_tokens < width:
+            raise UsageError(
+                f"max_num_batched_tokens is {rules.max_num_batched_tokens}, but one request "
+                f"verifies {width} tokens per step; raise it or lower num_speculative_tokens"
+            )
+        room = self.longest_request(replica)
+        if room < 1:
+            raise CapacityError(
+                f"{self.blocks_of(replica)} blocks of {rules.block_size} tokens do not hold one "
+                f"token beside the {width + self.speculation.lookahead} of a verify step; give "
+                "more num_kv_blocks"
+            )
+        if self.max_model_len is not None and room < self.max_model_len:
+            raise CapacityError(
+                f"max_model_len is {self.max_model_len} tokens, but the cache of "
+                f"{self.blocks_of(replica)} blocks x {rules.block_size} holds one request of at "
+                f"most {room}; lower max_model_len or give more memory"
+            )
+
+    @property
+    def replica_count(self) -> int:
+        return len(self.replicas) or self.n_replicas
+
+    @property
+    def step_width(self) -> int:
+        """Most tokens that one decoding request takes part with in a step."""
+        spec = self.speculation
+        return max(1 + spec.num_speculative_tokens, spec.verify_tokens)
+
+    def rules_of(self, replica: int) -> EngineRules:
+        own = self.replicas[replica].rules if self.replicas else None
+        return own or self.rules
+
+    def blocks_of(self, replica: int) -> int:
+        own = self.replicas[replica].num_kv_blocks if self.replicas else None
+        return own or self.num_kv_blocks
+
+    def longest_request(self, replica: int) -> int:
+        """Most tokens (prompt + output) of a request that the replica can serve alone."""
+        rules = self.rules_of(replica)
+        # A hit that leaves out its last block pins that block besides its recomputed copy.
+        blocks = self.blocks_of(replica) - (1 if rules.prefix_caching else 0)
+        return blocks * rules.block_size - self.step_width - self.speculation.lookahead
+
+    def without_speculation(self) -> "SimConfig":
+        """The same system with speculation off: the baseline of every comparison.
+
+        Memory is the same; a caller whose drafter takes memory gives the baseline more blocks.
+        """
+        return replace(self, speculation=SpeculationRules(), acceptance=None, recorded=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain settings, for the record beside a result."""
+        out: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in ("acceptance", "easiness", "recorded", "rules", "speculation"):
+                continue
+            if item.name == "replicas":
+                continue
+            out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
+        out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]
+        out["rules"] = {item.name: getattr(self.rules, item.name) for item in fields(EngineRules)}
+        spec = self.speculation
+        out["num_speculative_tokens"] = spec.num_speculative_tokens
+        out["acceptance"] = None if self.acceptance is None else self.acceptance.to_dict()
+        return out

@@ -1,0 +1,238 @@
+"""Paged KV memory and the prefix cache of one replica, on the arrays of `Core`.
+
+Memory is counted in blocks. Blocks that no request uses form one queue, as in vLLM: they are
+taken from its front and come back at its end, last block of a request first, so that the end of
+a prefix is always given up before its beginning. What they hold stays findable until they are
+taken: that queue *is* the LRU order of the prefix cache.
+
+The queue is run-length coded. A *node* is a piece of prompt content (key, after its parent) of
+which the first `N_BLOCKS` blocks are present; nodes without users stand in the queue, as do
+anonymous nodes (key NO_NODE) for blocks whose content nobody will ask for. All operations cost a
+few steps per piece, whatever the number of blocks, so that a block may be a single token.
+
+Blocks are compared by content, which includes everything before them: a block belongs to the
+piece that it ends in. Functions here run as Python or compiled.
+"""
+
+from specsim.sim import fields as f
+from specsim.sim.fields import Core
+
+
+def bucket_of(c: Core, parent: int, key: int) -> int:
+    """Hash of a piece after its parent. Factors are small enough for 64-bit integers."""
+    return ((key % 2147483647) * 48271 + (parent + 1) * 69621) % len(c.bucket)
+
+
+def find_node(c: Core, parent: int, key: int) -> int:
+    """Node of the piece `key` after `parent`, or NO_NODE."""
+    node = c.bucket[bucket_of(c, parent, key)]
+    while node != f.NO_NODE:
+        if c.node[f.N_KEY][node] == key and c.node[f.N_PARENT][node] == parent:
+            break
+        node = c.node[f.N_CHAIN][node]
+    return node
+
+
+def new_node(c: Core, parent: int, key: int) -> int:
+    """An unused node, findable if it has a key. The caller made sure that one is left."""
+    node = c.ints[f.I_NODE_FREE]
+    c.ints[f.I_NODE_FREE] = c.node[f.N_AFTER][node]
+    c.ints[f.I_NODES_FREE] -= 1
+    c.node[f.N_KEY][node] = key
+    c.node[f.N_PARENT][node] = parent
+    c.node[f.N_BLOCKS][node] = 0
+    c.node[f.N_USERS][node] = 0
+    c.node[f.N_BEFORE][node] = f.NO_NODE
+    c.node[f.N_AFTER][node] = f.NO_NODE
+    if key != f.NO_NODE:
+        place = bucket_of(c, parent, key)
+        c.node[f.N_CHAIN][node] = c.bucket[place]
+        c.bucket[place] = node
+    return node
+
+
+def drop_node(c: Core, node: int) -> None:
+    """Forget a node that holds no blocks and stands in no queue."""
+    key = c.node[f.N_KEY][node]
+    if key != f.NO_NODE:
+        place = bucket_of(c, c.node[f.N_PARENT][node], key)
+        at = c.bucket[place]
+        if at == node:
+            c.bucket[place] = c.node[f.N_CHAIN][node]
+        else:
+            while c.node[f.N_CHAIN][at] != node:
+                at = c.node[f.N_CHAIN][at]
+            c.node[f.N_CHAIN][at] = c.node[f.N_CHAIN][node]
+    c.node[f.N_AFTER][node] = c.ints[f.I_NODE_FREE]
+    c.ints[f.I_NODE_FREE] = node
+    c.ints[f.I_NODES_FREE] += 1
+
+
+def queue_append(c: Core, node: int) -> None:
+    tail = c.ints[f.I_LRU_TAIL]
+    c.node[f.N_BEFORE][node] = tail
+    c.node[f.N_AFTER][node] = f.NO_NODE
+    if tail == f.NO_NODE:
+        c.ints[f.I_LRU_HEAD] = node
+    else:
+        c.node[f.N_AFTER][tail] = node
+    c.ints[f.I_LRU_TAIL] = node
+
+
+def queue_remove(c: Core, node: int) -> None:
+    before = c.node[f.N_BEFORE][node]
+    after = c.node[f.N_AFTER][node]
+    if before == f.NO_NODE:
+        c.ints[f.I_LRU_HEAD] = after
+    else:
+        c.node[f.N_AFTER][before] = after
+    if after == f.NO_NODE:
+        c.ints[f.I_LRU_TAIL] = before
+    else:
+        c.node[f.N_BEFORE][after] = before
+
+
+def take_blocks(c: Core, count: int) -> None:
+    """Take blocks from the front of the queue; what they cached is gone. count <= f.I_FREE."""
+    c.ints[f.I_FREE] -= count
+    if not c.ints[f.I_CACHING]:
+        return
+    while count > 0:
+        node = c.ints[f.I_LRU_HEAD]
+        have = c.node[f.N_BLOCKS][node]
+        if have > count:
+            c.node[f.N_BLOCKS][node] = have - count
+            return
+        count -= have
+        c.node[f.N_BLOCKS][node] = 0
+        queue_remove(c, node)
+        drop_node(c, node)
+
+
+def match_prefix(c: Core, slot: int) -> int:
+    """Leading blocks of the request's tokens that are present. Changes nothing.
+
+    Leaves in f.I_MATCH_FREE how many unused blocks `pin_prefix` would take out of the queue. At
+    least one token is left to compute: its logits are needed.
+    """
+    c.ints[f.I_MATCH_FREE] = 0
+    if not c.ints[f.I_CACHING]:
+        return 0
+    block = c.ints[f.I_BLOCK]
+    limit = (c.slot[f.S_TARGET][slot] - 1) // block
+    first = c.slot[f.S_SPAN][slot]
+    parent = f.NO_NODE
+    start = 0
+    hits = 0
+    whole = True
+    for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
+        node = find_node(c, parent, c.span_key[j])
+        if node == f.NO_NODE:
+            break
+        if c.node[f.N_USERS][node] == 0:
+            c.ints[f.I_MATCH_FREE] += c.node[f.N_BLOCKS][node]
+        end = c.span_end[j] // block
+        if whole:
+            width = min(end, limit) - start
+            found = min(c.node[f.N_BLOCKS][node], max(width, 0))
+            hits += found
+            whole = found == end - start
+        start = end
+        parent = node
+    if c.ints[f.I_DROP_LAST] and hits > 0:
+        hits -= 1
+    return hits
+
+
+def pin_prefix(c: Core, slot: int) -> None:
+    """Make the request a user of all its pieces, present or still to be computed."""
+    if not c.ints[f.I_CACHING]:
+        return
+    first = c.slot[f.S_SPAN][slot]
+    parent = f.NO_NODE
+    for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
+        key = c.span_key[j]
+        node = find_node(c, parent, key)
+        if node == f.NO_NODE:
+            node = new_node(c, parent, key)
+        elif c.node[f.N_USERS][node] == 0:
+            queue_remove(c, node)
+            c.ints[f.I_FREE] -= c.node[f.N_BLOCKS][node]
+        c.node[f.N_USERS][node] += 1
+        parent = node
+    c.slot[f.S_SPARE_NODE][slot] = new_node(c, f.NO_NODE, f.NO_NODE)
+
+
+def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
+    """Blocks that the request has computed become findable by others.
+
+    to_the_end: a growing last piece covers all `computed` tokens (prompt and answer).
+    """
+    if not c.ints[f.I_CACHING]:
+        return
+    block = c.ints[f.I_BLOCK]
+    first = c.slot[f.S_SPAN][slot]
+    last = first + c.slot[f.S_N_SPANS][slot] - 1
+    parent = f.NO_NODE
+    start = 0
+    for j in range(first, last + 1):
+        node = find_node(c, parent, c.span_key[j])
+        end = min(c.span_end[j], computed) // block
+        if to_the_end and j == last and c.slot[f.S_GROWS][slot]:
+            end = computed // block
+        grown = end - start - c.node[f.N_BLOCKS][node]
+        if grown > 0:
+            # Another request may have brought the same blocks meanwhile; then ours stay our own.
+            grown = min(grown, c.slot[f.S_PRIVATE][slot])
+            c.node[f.N_BLOCKS][node] += grown
+            c.slot[f.S_PRIVATE][slot] -= grown
+            c.ints[f.I_BLOCKED] = 0
+        if computed < c.span_end[j]:
+            return
+        start = c.span_end[j] // block
+        parent = node
+
+
+def release_blocks(c: Core, slot: int, computed: int) -> None:
+    """Give back all blocks of a request that has `computed` tokens in them."""
+    c.ints[f.I_BLOCKED] = 0
+    if not c.ints[f.I_CACHING]:
+        c.ints[f.I_FREE] += c.slot[f.S_HELD][slot]
+        c.slot[f.S_HELD][slot] = 0
+        return
+    publish_prefix(c, slot, computed, True)
+    own = c.slot[f.S_PRIVATE][slot]
+    spare = c.slot[f.S_SPARE_NODE][slot]
+    tail = c.ints[f.I_LRU_TAIL]
+    c.ints[f.I_FREE] += own
+    if own > 0 and (tail == f.NO_NODE or c.node[f.N_KEY][tail] != f.NO_NODE):
+        c.node[f.N_BLOCKS][spare] = own
+        queue_append(c, spare)
+    else:
+        if own > 0:
+            c.node[f.N_BLOCKS][tail] += own
+        drop_node(c, spare)
+    release_pieces(c, slot)
+    c.slot[f.S_PRIVATE][slot] = 0
+    c.slot[f.S_HELD][slot] = 0
+
+
+def release_pieces(c: Core, slot: int) -> None:
+    """Stop using the pieces, last one first; those without users enter the queue."""
+    first = c.slot[f.S_SPAN][slot]
+    count = c.slot[f.S_N_SPANS][slot]
+    parent = f.NO_NODE
+    node = f.NO_NODE
+    for j in range(first, first + count):
+        node = find_node(c, parent, c.span_key[j])
+        parent = node
+    for _ in range(count):
+        parent = c.node[f.N_PARENT][node]
+        c.node[f.N_USERS][node] -= 1
+        if c.node[f.N_USERS][node] == 0:
+            if c.node[f.N_BLOCKS][node] > 0:
+                c.ints[f.I_FREE] += c.node[f.N_BLOCKS][node]
+                queue_append(c, node)
+            else:
+                drop_node(c, node)
+        node = parent

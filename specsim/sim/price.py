@@ -1,0 +1,101 @@
+"""Seconds of a planned step, by linear interpolation in tables of the latency model.
+
+Two tables per pair (drafts verified, drafts proposed), filled by `surface` where a run needs them:
+
+* decode_s[sequences, mean cached tokens]: exact in the number of sequences (CUDA graphs make it a
+  staircase), linear between nodes of the context.
+* mixed_s[sequences, mean cached tokens, new prompt tokens, mean span]: steps with prompt chunks.
+  The span of a prompt token is how many tokens it attends to, itself included; chunks of equal
+  total length and equal mean span cost the same attention.
+
+Functions here run as Python or compiled, in the same order of operations.
+"""
+
+from specsim.sim import fields as f
+from specsim.sim.fields import Core
+
+
+def price_step(c: Core) -> bool:
+    """Set f.X_STEP_S. False if a table entry is missing (or all are, when pricing exactly)."""
+    ints = c.ints
+    if ints[f.I_EXACT]:
+        return False
+    tier = c.tier[ints[f.I_K_NOW]][ints[f.I_K_NEXT]]
+    if tier < 0:
+        return False
+    seqs = ints[f.I_SCHEDULED]
+    context = mean_context(c)
+    if ints[f.I_NEW_TOKENS] > 0:
+        seconds = mixed_seconds(
+            c, tier, seqs, context, ints[f.I_NEW_TOKENS], ints[f.I_SPAN_WORK] / ints[f.I_NEW_TOKENS]
+        )
+    else:
+        seconds = decode_seconds(c, tier, seqs, context)
+    if seconds != seconds:  # noqa: PLR0124 - NaN, in a form that compiles to one comparison
+        return False
+    c.flts[f.X_STEP_S] = seconds
+    return True
+
+
+def mean_context(c: Core) -> float:
+    """Cached tokens per scheduled decoding request."""
+    ints = c.ints
+    seqs = ints[f.I_SCHEDULED]
+    if seqs == 0:
+        return 0.0
+    total = ints[f.I_CONTEXT]
+    for r in range(seqs, ints[f.I_N_ROWS]):
+        total -= int(c.rows[f.R_COMPUTED, r])
+    return total / seqs
+
+
+def node_below(grid, x: float) -> int:  # type: ignore[no-untyped-def]
+    """Largest i < len(grid) - 1 with grid[i] <= x (0 if there is none)."""
+    low = 0
+    high = len(grid) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if grid[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def decode_seconds(c: Core, tier: int, seqs: int, context: float) -> float:
+    j = node_below(c.grid_ctx, context)
+    share = (context - c.grid_ctx[j]) / (c.grid_ctx[j + 1] - c.grid_ctx[j])
+    below = c.decode_s[tier, seqs, j]
+    above = c.decode_s[tier, seqs, j + 1]
+    return below + (above - below) * share
+
+
+def mixed_seconds(
+    c: Core, tier: int, seqs: int, context: float, new: int, span: float
+) -> float:
+    a = node_below(c.grid_seqs, seqs)
+    b = node_below(c.grid_ctx, context)
+    d = node_below(c.grid_new, new)
+    e = node_below(c.grid_span, span)
+    share_a = (seqs - c.grid_seqs[a]) / (c.grid_seqs[a + 1] - c.grid_seqs[a])
+    share_b = (context - c.grid_ctx[b]) / (c.grid_ctx[b + 1] - c.grid_ctx[b])
+    share_d = (new - c.grid_new[d]) / (c.grid_new[d + 1] - c.grid_new[d])
+    share_e = (span - c.grid_span[e]) / (c.grid_span[e + 1] - c.grid_span[e])
+    total = 0.0
+    for i in range(2):
+        weight_a = share_a if i > 0 else 1.0 - share_a
+        if weight_a == 0.0:
+            continue
+        for j in range(2):
+            weight_b = weight_a * (share_b if j > 0 else 1.0 - share_b)
+            if weight_b == 0.0:
+                continue
+            for m in range(2):
+                weight_d = weight_b * (share_d if m > 0 else 1.0 - share_d)
+                if weight_d == 0.0:
+                    continue
+                for n in range(2):
+                    weight = weight_d * (share_e if n > 0 else 1.0 - share_e)
+                    if weight != 0.0:
+                        total += weight * c.mixed_s[tier, a + i, b + j, d + m, e + n]
+    return total

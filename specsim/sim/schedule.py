@@ -1,0 +1,380 @@
+"""What runs in the next step: vLLM's scheduler (and SGLang's order), on the arrays of `Core`.
+
+vLLM 0.25 to 0.33: every decoding request first asks for 1 + k tokens, oldest first; running
+prompts and then waiting ones get what is left of the token budget, in chunks. A request holds
+blocks for its tokens, the scheduled ones and the lookahead. If blocks run out, the request that
+was admitted last loses all of its own and starts again from the head of the queue (recompute). A
+prompt is admitted if a seat, the token budget and blocks for the *whole* prompt are there.
+
+SGLang 0.5: prompts run first and alone, decoding waits; admission keeps blocks for a share of
+what the running requests may still write; the victim is the request with the fewest tokens.
+
+Functions here run as Python or compiled.
+"""
+
+from specsim.sim import fields as f
+from specsim.sim.adapt import adaptive_drafts
+from specsim.sim.fields import Core
+from specsim.sim.kv import match_prefix, pin_prefix, release_blocks, take_blocks
+from specsim.sim.rows import grow_rows
+from specsim.sim.streams import sit_out
+
+SCHEDULED = -1
+
+
+def schedule(c: Core, now: float) -> int:
+    """Plan the next step. Returns SCHEDULED, or why there is none (RAN_* or NEED_*)."""
+    ints = c.ints
+    running = ints[f.I_N_ROWS] + ints[f.I_N_PREFILL]
+    seats = ints[f.I_MAX_SEQS] - running
+    if ints[f.I_BACKLOG] > 0 and ints[f.I_W_LEN] < seats:
+        return f.NEED_FEED
+    entering = min(seats, ints[f.I_W_LEN])
+    if ints[f.I_CACHING] and ints[f.I_NODES_FREE] < entering * (ints[f.I_SPAN_MAX] + 1):
+        return f.NEED_NODES
+    ints[f.I_N_CHUNKS] = 0
+    ints[f.I_NEW_TOKENS] = 0
+    ints[f.I_SPAN_WORK] = 0
+    ints[f.I_SCHEDULED] = 0
+    ints[f.I_PREEMPTED] = 0
+    if ints[f.I_PREFILL_FIRST]:
+        budget = continue_prefill(c, ints[f.I_BUDGET])
+        admit(c, now, budget)
+        if ints[f.I_N_CHUNKS] == 0:
+            schedule_rows(c)
+    else:
+        budget = schedule_rows(c)
+        budget = continue_prefill(c, budget)
+        if ints[f.I_PREEMPTED] == 0:
+            admit(c, now, budget)
+    asked = ints[f.I_SCHEDULED] + ints[f.I_N_CHUNKS]
+    if asked == 0 and ints[f.I_PREEMPTED] > 0:
+        # The engine comes round again at once, and finds the blocks of those it preempted.
+        admit(c, now, ints[f.I_BUDGET])
+        asked = ints[f.I_N_CHUNKS]
+    if asked == 0:
+        if ints[f.I_N_ROWS] + ints[f.I_N_PREFILL] > 0:
+            return f.RAN_STUCK
+        return f.RAN_STUCK if ints[f.I_W_LEN] > 0 else f.RAN_IDLE
+    ints[f.I_K_NEXT] = next_drafts(c, asked)
+    return SCHEDULED
+
+
+def width_of(c: Core, drafts: int) -> int:
+    """Tokens that a decoding request asks for when it verifies `drafts`."""
+    if drafts > 0 and c.ints[f.I_WIDTH] > 0:
+        return int(c.ints[f.I_WIDTH])
+    return drafts + 1
+
+
+def next_drafts(c: Core, asked: int) -> int:
+    """Drafts proposed in this step for the next one; none if no request could use them."""
+    ints = c.ints
+    if ints[f.I_K_MAX] == 0:
+        return 0
+    if ints[f.I_ADAPTIVE]:
+        return adaptive_drafts(c, asked)
+    if ints[f.I_SCHEDULED] == 0:
+        usable = False
+        for j in range(ints[f.I_N_CHUNKS]):
+            slot = c.chunk[f.C_SLOT][j]
+            end = c.chunk[f.C_CACHED][j] + c.chunk[f.C_NEW][j]
+            if end >= c.slot[f.S_TARGET][slot] and c.slot[f.S_REMAINING][slot] > 1:
+                usable = True
+        # Requests that wait for this prompt step keep the drafts they have.
+        if not usable:
+            return ints[f.I_K_NOW] if ints[f.I_N_ROWS] > 0 else 0
+    return c.k_table[min(asked, len(c.k_table) - 1)]
+
+
+def schedule_rows(c: Core) -> int:
+    """Decoding requests, oldest first. Returns the budget left."""
+    ints = c.ints
+    width = width_of(c, ints[f.I_K_NOW])
+    have = ints[f.I_N_ROWS]
+    if have == 0:
+        return ints[f.I_BUDGET]
+    count = min(have, ints[f.I_BUDGET] // width)
+    if count > 0 and not grow_rows(c, count, width):
+        count = grow_or_preempt(c, count, width)
+    ints[f.I_SCHEDULED] = count
+    for r in range(count, ints[f.I_N_ROWS]):
+        if c.rows[f.R_STALLED, r] == 0 and c.rows[f.R_ZOMBIE, r] == f.ROW_LIVE:
+            sit_out(c, r)
+    return ints[f.I_BUDGET] - count * width
+
+
+def grow_or_preempt(c: Core, count: int, width: int) -> int:
+    """Like `grow_rows` where blocks are short: preempt until the rest fits. Returns rows left."""
+    ints = c.ints
+    block = ints[f.I_BLOCK]
+    reach = width + ints[f.I_LOOKAHEAD] + block - 1
+    r = 0
+    while r < count:
+        need = int((c.rows[f.R_COMPUTED, r] + reach) // block - c.rows[f.R_HELD, r])
+        if need <= 0:
+            r += 1
+            continue
+        lost = False
+        while need > ints[f.I_FREE]:
+            victim = choose_victim(c)
+            preempt(c, victim)
+            if victim >= 0:
+                if victim == r:
+                    lost = True
+                    break
+                if victim < r:
+                    r -= 1
+        count = min(count, ints[f.I_N_ROWS])
+        if lost:
+            # SGLang's victim may stand before others that still need their blocks.
+            continue
+        c.rows[f.R_HELD, r] += need
+        take_blocks(c, need)
+        r += 1
+    return count
+
+
+def choose_victim(c: Core) -> int:
+    """Row to preempt, or -1 for the last request in prefill."""
+    ints = c.ints
+    if ints[f.I_N_PREFILL] > 0:
+        return -1
+    last = ints[f.I_N_ROWS] - 1
+    if not ints[f.I_LRU_VICTIM]:
+        return last
+    best = last
+    for r in range(last + 1):
+        slot = c.rows[f.R_SLOT, r]
+        chosen = c.rows[f.R_SLOT, best]
+        done = c.slot[f.S_OUTPUT][slot] - c.rows[f.R_REMAINING, r]
+        fewest = c.slot[f.S_OUTPUT][chosen] - c.rows[f.R_REMAINING, best]
+        if done < fewest or (
+            done == fewest and c.slot[f.S_PROMPT][slot] > c.slot[f.S_PROMPT][chosen]
+        ):
+            best = r
+    return best
+
+
+def preempt(c: Core, row: int) -> None:
+    """Take everything from row `row` (or the last request in prefill) and queue it in front."""
+    ints = c.ints
+    ints[f.I_PREEMPTED] += 1
+    if row < 0:
+        ints[f.I_N_PREFILL] -= 1
+        slot = c.prefill[ints[f.I_N_PREFILL]]
+        # Its chunk of this step, if it has one, is the last that was planned.
+        if ints[f.I_N_CHUNKS] > 0 and c.chunk[f.C_SLOT][ints[f.I_N_CHUNKS] - 1] == slot:
+            drop_chunk(c)
+    else:
+        slot = int(c.rows[f.R_SLOT, row])
+        zombie = c.rows[f.R_ZOMBIE, row] != f.ROW_LIVE
+        if not zombie and c.rows[f.R_STALLED, row] == 0:
+            sit_out(c, row)
+        remove_row(c, row)
+        if zombie:
+            ints[f.I_N_ZOMBIES] -= 1
+            discard(c, slot)
+            return
+    if c.slot[f.S_DROPPED][slot]:
+        discard(c, slot)
+        return
+    release_blocks(c, slot, c.slot[f.S_COMPUTED][slot])
+    ints[f.I_N_PREEMPTIONS] += 1
+    c.slot[f.S_PREEMPTIONS][slot] += 1
+    done = c.slot[f.S_OUTPUT][slot] - c.slot[f.S_REMAINING][slot]
+    c.slot[f.S_TARGET][slot] = c.slot[f.S_PROMPT][slot] + done
+    c.slot[f.S_COMPUTED][slot] = 0
+    c.slot[f.S_WHERE][slot] = f.WHERE_WAITING
+    head = ints[f.I_W_HEAD] - 1
+    if head < 0:
+        head = len(c.wait) - 1
+    c.wait[head] = slot
+    ints[f.I_W_HEAD] = head
+    ints[f.I_W_LEN] += 1
+
+
+def discard(c: Core, slot: int) -> None:
+    """Give up a request's place for good."""
+    release_blocks(c, slot, c.slot[f.S_COMPUTED][slot])
+    c.slot[f.S_WHERE][slot] = f.WHERE_NOWHERE
+    c.freed[c.ints[f.I_N_FREED]] = slot
+    c.ints[f.I_N_FREED] += 1
+
+
+def drop_chunk(c: Core) -> None:
+    ints = c.ints
+    j = ints[f.I_N_CHUNKS] - 1
+    new = c.chunk[f.C_NEW][j]
+    ints[f.I_N_CHUNKS] = j
+    ints[f.I_NEW_TOKENS] -= new
+    ints[f.I_SPAN_WORK] -= new * (2 * c.chunk[f.C_CACHED][j] + new + 1) // 2
+
+
+def save_blocks(c: Core, row: int) -> None:
+    """Copy the blocks that a row holds back to its request."""
+    slot = c.rows[f.R_SLOT, row]
+    held = int(c.rows[f.R_HELD, row])
+    c.slot[f.S_PRIVATE][slot] += held - c.slot[f.S_HELD][slot]
+    c.slot[f.S_HELD][slot] = held
+    c.slot[f.S_COMPUTED][slot] = int(c.rows[f.R_COMPUTED, row])
+
+
+def save_row(c: Core, row: int) -> None:
+    """Copy all that a row counts back to its request."""
+    rows = c.rows
+    slot = rows[f.R_SLOT, row]
+    save_blocks(c, row)
+    c.slot[f.S_REMAINING][slot] = int(rows[f.R_REMAINING, row])
+    c.slot[f.S_DRAW][slot] = int(rows[f.R_DRAW, row] - slot * c.ints[f.I_DRAWS])
+    c.slot[f.S_ACCEPTED][slot] = int(rows[f.R_ACCEPTED, row])
+    c.slot[f.S_VERIFY_STEPS][slot] = int(rows[f.R_VERIFY_STEPS, row])
+    c.slot[f.S_DRAFTED][slot] = int(rows[f.R_DRAFTED, row])
+    c.slot[f.S_STALLED][slot] = int(rows[f.R_STALLED, row])
+
+
+def remove_row(c: Core, row: int) -> None:
+    """Save a row and take it out, keeping the order of the others."""
+    ints = c.ints
+    if c.rows[f.R_ZOMBIE, row] == f.ROW_LIVE:
+        save_row(c, row)
+    else:
+        save_blocks(c, row)
+    ints[f.I_CONTEXT] -= int(c.rows[f.R_COMPUTED, row])
+    if c.rows[f.R_STALLED, row] != 0:
+        ints[f.I_N_STALLED] -= 1
+    last = ints[f.I_N_ROWS] - 1
+    if row < last:
+        for field in range(f.R_LENGTH):
+            for r in range(row, last):
+                c.rows[field, r] = c.rows[field, r + 1]
+    ints[f.I_N_ROWS] = last
+
+
+def add_chunk(c: Core, slot: int, new: int) -> None:
+    ints = c.ints
+    j = ints[f.I_N_CHUNKS]
+    cached = c.slot[f.S_COMPUTED][slot]
+    c.chunk[f.C_SLOT][j] = slot
+    c.chunk[f.C_NEW][j] = new
+    c.chunk[f.C_CACHED][j] = cached
+    ints[f.I_N_CHUNKS] = j + 1
+    ints[f.I_NEW_TOKENS] += new
+    # Token i of the chunk attends to cached + i tokens, itself included.
+    ints[f.I_SPAN_WORK] += new * (2 * cached + new + 1) // 2
+
+
+def continue_prefill(c: Core, budget: int) -> int:
+    """Next chunks of prompts that are under way. Returns the budget left."""
+    ints = c.ints
+    block = ints[f.I_BLOCK]
+    j = 0
+    while j < ints[f.I_N_PREFILL]:
+        slot = c.prefill[j]
+        if c.slot[f.S_DROPPED][slot]:
+            for m in range(j, ints[f.I_N_PREFILL] - 1):
+                c.prefill[m] = c.prefill[m + 1]
+            ints[f.I_N_PREFILL] -= 1
+            discard(c, slot)
+            continue
+        if budget <= 0:
+            break
+        new = min(c.slot[f.S_TARGET][slot] - c.slot[f.S_COMPUTED][slot], budget)
+        if ints[f.I_CHUNK_MAX] > 0:
+            new = min(new, ints[f.I_CHUNK_MAX])
+        reach = c.slot[f.S_COMPUTED][slot] + new + ints[f.I_LOOKAHEAD] + block - 1
+        need = reach // block - c.slot[f.S_HELD][slot]
+        lost = False
+        while need > ints[f.I_FREE]:
+            lost = c.prefill[ints[f.I_N_PREFILL] - 1] == slot
+            preempt(c, -1)
+            if lost:
+                break
+        if lost:
+            break
+        if need > 0:
+            take_blocks(c, need)
+            c.slot[f.S_HELD][slot] += need
+            c.slot[f.S_PRIVATE][slot] += need
+        add_chunk(c, slot, new)
+        budget -= new
+        j += 1
+    return budget
+
+
+def admit(c: Core, now: float, budget: int) -> None:
+    """Start waiting requests, first come first served, while seat, budget and blocks last."""
+    ints = c.ints
+    block = ints[f.I_BLOCK]
+    while (
+        ints[f.I_W_LEN] > 0
+        and ints[f.I_BLOCKED] == 0
+        and budget > 0
+        and ints[f.I_N_ROWS] + ints[f.I_N_PREFILL] < ints[f.I_MAX_SEQS]
+    ):
+        slot = c.wait[ints[f.I_W_HEAD]]
+        target = c.slot[f.S_TARGET][slot]
+        hits = match_prefix(c, slot)
+        cached = hits * block
+        new = target - cached
+        if ints[f.I_CHUNK_MAX] > 0:
+            new = min(new, ints[f.I_CHUNK_MAX])
+        if new > budget:
+            if not ints[f.I_CHUNKED]:
+                return
+            new = budget
+        reach = ints[f.I_LOOKAHEAD] + block - 1
+        need = (cached + new + reach) // block - hits
+        whole = need
+        if ints[f.I_RESERVE_FULL]:
+            whole = (target + reach) // block - hits
+        free = ints[f.I_FREE] - ints[f.I_MATCH_FREE] - ints[f.I_WATERMARK]
+        if c.flts[f.X_RESERVE] > 0.0:
+            free -= int(c.flts[f.X_RESERVE] * may_still_write(c, slot)) // block + 1
+        if whole > free:
+            # SGLang admits a lone request whatever its reserve, vLLM whatever its watermark.
+            alone = ints[f.I_N_ROWS] + ints[f.I_N_PREFILL] == 0
+            if not alone or whole > ints[f.I_FREE] - ints[f.I_MATCH_FREE]:
+                ints[f.I_BLOCKED] = 1
+                return
+        pin_prefix(c, slot)
+        take_blocks(c, need)
+        c.slot[f.S_HELD][slot] = hits + need
+        c.slot[f.S_PRIVATE][slot] = need
+        c.slot[f.S_COMPUTED][slot] = cached
+        if c.slot_time[f.T_SCHEDULED][slot] < 0.0:
+            c.slot_time[f.T_SCHEDULED][slot] = now
+            c.slot[f.S_CACHED][slot] = cached
+        head = ints[f.I_W_HEAD] + 1
+        ints[f.I_W_HEAD] = 0 if head == len(c.wait) else head
+        ints[f.I_W_LEN] -= 1
+        c.prefill[ints[f.I_N_PREFILL]] = slot
+        ints[f.I_N_PREFILL] += 1
+        c.slot[f.S_WHERE][slot] = f.WHERE_PREFILL
+        add_chunk(c, slot, new)
+        budget -= new
+
+
+def may_still_write(c: Core, slot: int) -> int:
+    """Output tokens that the running requests and this one may still write."""
+    total = c.slot[f.S_REMAINING][slot]
+    for r in range(c.ints[f.I_N_ROWS]):
+        total += int(c.rows[f.R_REMAINING, r])
+    for j in range(c.ints[f.I_N_PREFILL]):
+        total += c.slot[f.S_REMAINING][c.prefill[j]]
+    return total
+
+
+def settle_reserve(c: Core) -> None:
+    """SGLang expects the running requests to write less and less of what they may."""
+    if c.ints[f.I_SCHEDULED] > 0:
+        lower = c.flts[f.X_RESERVE] - c.flts[f.X_RESERVE_DECAY]
+        c.flts[f.X_RESERVE] = max(lower, c.flts[f.X_RESERVE_MIN])
+
+
+def draws_left(c: Core) -> int:
+    """Draws that the row with the fewest has left."""
+    count = c.ints[f.I_N_ROWS]
+    draws = c.ints[f.I_DRAWS]
+    places = c.rows[f.R_DRAW, :count] - c.rows[f.R_SLOT, :count] * draws
+    return int(draws - places.max())

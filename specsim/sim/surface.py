@@ -1,0 +1,185 @@
+"""The step cost as tables, so that a step is priced without asking the latency model.
+
+Nodes are asked for where a run needs them and kept; between nodes the tables are interpolated
+linearly (`price`). How far that is from the model is measured, not assumed: `Surface.error`
+compares priced steps of the run, chunks and all, with the cost function itself.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.errors import UsageError
+from specsim.latency.shape import PrefillChunk, StepCost, StepShape
+from specsim.sim import fields as f
+from specsim.sim.config import SpeculationRules
+from specsim.sim.fields import Core
+from specsim.sim.price import mean_context, node_below
+
+CHECKED_STEPS = 64
+
+
+def checked_seconds(cost: StepCost, shape: StepShape) -> float:
+    """Price of a step; a cost function that gives no time for it is the caller's mistake."""
+    seconds = float(cost.seconds(shape))
+    if not (math.isfinite(seconds) and seconds >= 0.0):
+        raise UsageError(
+            f"the step cost gives {seconds} seconds for {shape}; "
+            "it must be a finite time, 0 or more"
+        )
+    return seconds
+
+
+def ladder(last: int, ratio: float, first: int, start: int = 0) -> NDArray[np.float64]:
+    """Nodes start, first, first * ratio, ... up to exactly `last`: whole numbers, rising."""
+    nodes = [start]
+    x = float(first)
+    while round(x) < last:
+        if round(x) > nodes[-1]:
+            nodes.append(round(x))
+        x *= ratio
+    if last > nodes[-1]:
+        nodes.append(last)
+    if len(nodes) == 1:
+        nodes.append(nodes[0] + 1)
+    return np.array(nodes, dtype=np.float64)
+
+
+def chunks_like(new: int, span: float) -> tuple[PrefillChunk, ...]:
+    """Prompt chunks of `new` tokens in all that attend to `span` tokens each on average.
+
+    One chunk behind cached tokens, or several short prompts if one alone attends to too much.
+    """
+    cached = span - (new + 1) / 2
+    if cached >= 0 or new == 1:
+        return (PrefillChunk(new, max(0, round(cached))),)
+    count = min(new, max(1, round(new / max(1.0, 2 * span - 1))))
+    size, more = divmod(new, count)
+    return tuple(PrefillChunk(size + (i < more)) for i in range(count))
+
+
+@dataclass(slots=True)
+class Surface:
+    """Tables of one step cost, shared by all replicas with the same cost and rules."""
+
+    cost: StepCost
+    max_seqs: int
+    max_tokens: int
+    max_context: int
+    speculation: SpeculationRules = field(default_factory=SpeculationRules)
+    asked: int = 0
+    checked: list[tuple[float, float]] = field(default_factory=list)  # (priced, asked) seconds
+    tier: NDArray[np.int64] = field(init=False)
+    grid_ctx: NDArray[np.float64] = field(init=False)
+    grid_seqs: NDArray[np.float64] = field(init=False)
+    grid_new: NDArray[np.float64] = field(init=False)
+    grid_span: NDArray[np.float64] = field(init=False)
+    decode_s: NDArray[np.float64] = field(init=False)
+    mixed_s: NDArray[np.float64] = field(init=False)
+    pairs: list[tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        lengths = self.speculation.draft_lengths(self.max_seqs)
+        self.pairs = [(now, following) for now in lengths for following in lengths]
+        self.tier = np.full((max(lengths) + 1, max(lengths) + 1), -1, dtype=np.int64)
+        for index, pair in enumerate(self.pairs):
+            self.tier[pair] = index
+        context = max(self.max_context, 2)
+        self.grid_ctx = ladder(context, 1.5, 256)
+        self.grid_seqs = ladder(self.max_seqs, 1.5, 1)
+        self.grid_new = ladder(self.max_tokens, math.sqrt(2), 8, start=1)
+        self.grid_span = ladder(context, 2.0, 16, start=1)
+        tiers = len(self.pairs)
+        self.decode_s = np.full((tiers, self.max_seqs + 1, len(self.grid_ctx)), np.nan)
+        self.mixed_s = np.full(
+            (
+                tiers,
+                len(self.grid_seqs),
+                len(self.grid_ctx),
+                len(self.grid_new),
+                len(self.grid_span),
+            ),
+            np.nan,
+        )
+
+    def width(self, drafts: int) -> int:
+        wide = self.speculation.verify_tokens
+        return wide if drafts and wide else drafts + 1
+
+    def fill(self, c: Core) -> None:
+        """Ask for the nodes around the step that `c` has planned."""
+        ints = c.ints
+        now, following = int(ints[f.I_K_NOW]), int(ints[f.I_K_NEXT])
+        tier = int(self.tier[now, following])
+        seqs, context = int(ints[f.I_SCHEDULED]), float(mean_context(c))
+        at = node_below(self.grid_ctx, context)
+        new = int(ints[f.I_NEW_TOKENS])
+        if new == 0:
+            for j in (at, at + 1):
+                if math.isnan(self.decode_s[tier, seqs, j]):
+                    total = seqs * float(self.grid_ctx[j])
+                    shape = StepShape(seqs, self.width(now), total, (), following)
+                    self.decode_s[tier, seqs, j] = self._ask(shape)
+            return
+        span = ints[f.I_SPAN_WORK] / new
+        for a in self._around(self.grid_seqs, seqs):
+            for b in self._around(self.grid_ctx, context):
+                for d in self._around(self.grid_new, new):
+                    for e in self._around(self.grid_span, span):
+                        if math.isnan(self.mixed_s[tier, a, b, d, e]):
+                            count = int(self.grid_seqs[a])
+                            shape = StepShape(
+                                count,
+                                self.width(now),
+                                count * float(self.grid_ctx[b]),
+                                chunks_like(int(self.grid_new[d]), float(self.grid_span[e])),
+                                following,
+                            )
+                            self.mixed_s[tier, a, b, d, e] = self._ask(shape)
+
+    @staticmethod
+    def _around(grid: NDArray[np.float64], x: float) -> tuple[int, ...]:
+        i = node_below(grid, x)
+        if x == grid[i]:
+            return (i,)
+        return (i + 1,) if x == grid[i + 1] else (i, i + 1)
+
+    def _ask(self, shape: StepShape) -> float:
+        self.asked += 1
+        return checked_seconds(self.cost, shape)
+
+    def shape_of(self, c: Core) -> StepShape:
+        """The planned step itself, chunk by chunk."""
+        ints = c.ints
+        chunks = []
+        for j in range(ints[f.I_N_CHUNKS]):
+            slot = c.chunk[f.C_SLOT][j]
+            new, cached = int(c.chunk[f.C_NEW][j]), int(c.chunk[f.C_CACHED][j])
+            last = cached + new >= c.slot[f.S_TARGET][slot]
+            chunks.append(PrefillChunk(new, cached, bool(last)))
+        seqs = int(ints[f.I_SCHEDULED])
+        return StepShape(
+            seqs,
+            self.width(int(ints[f.I_K_NOW])),
+            seqs * float(mean_context(c)),
+            tuple(chunks),
+            int(ints[f.I_K_NEXT]),
+        )
+
+    def check(self, c: Core) -> None:
+        """Compare the price of the step in flight with the cost function."""
+        if len(self.checked) < CHECKED_STEPS:
+            exact = checked_seconds(self.cost, self.shape_of(c))
+            self.checked.append((float(c.flts[f.X_STEP_S]), exact))
+
+    def error(self) -> dict[str, float | int]:
+        """Interpolation error on checked steps: relative, signed mean and largest."""
+        gaps = [priced / exact - 1.0 for priced, exact in self.checked if exact > 0.0]
+        return {
+            "nodes": self.asked,
+            "checked_steps": len(gaps),
+            "mean_rel_error": sum(gaps) / len(gaps) if gaps else 0.0,
+            "max_rel_error": max((abs(gap) for gap in gaps), default=0.0),
+        }
