@@ -46,6 +46,8 @@ FloatArray = NDArray[np.float64]
 Weighting = Literal["request", "step"]
 
 _BISECTIONS = 64
+# Links this close to 0 or 1 are taken as certain; their logits would only overflow.
+_NEGLIGIBLE = 1e-12
 _WEIGHT_ROUNDS = 60
 
 
@@ -209,8 +211,8 @@ def _link(
     target: float, latent: FloatArray, weights: FloatArray, guess: float
 ) -> tuple[FloatArray, float]:
     """sigmoid(b + latent) with the b whose weighted mean is the target, and b."""
-    if target <= 0.0 or target >= 1.0:
-        return np.full(latent.size, 1.0 if target >= 1.0 else 0.0), guess
+    if not _NEGLIGIBLE < target < 1.0 - _NEGLIGIBLE:
+        return np.full(latent.size, 1.0 if target > 0.5 else 0.0), guess
     if latent.size == 1:
         return np.full(1, target), guess
     spread = float(np.abs(latent).max())

@@ -73,12 +73,13 @@ def variance_iid(alpha: float, k: int) -> float:
 def rate_for_mean_length(acceptance_length: float, k: int) -> float:
     """The alpha whose `expected_tokens_iid` is the acceptance length given, by bisection."""
     check_mean_length(acceptance_length, k)
+    if acceptance_length in (1.0, k + 1.0):
+        return 0.0 if acceptance_length == 1.0 else 1.0
     low, high = 0.0, 1.0
     while True:
         middle = 0.5 * (low + high)
         if middle in (low, high):
-            # The interval is one float wide; 0 and 1 are returned exactly where they are meant.
-            return high if expected_tokens_iid(high, k) <= acceptance_length else low
+            return high
         if expected_tokens_iid(middle, k) < acceptance_length:
             low = middle
         else:
