@@ -1,0 +1,178 @@
+"""Attention of a step: q_len new tokens per row, grouped query heads, causal inside the step.
+
+Three backends with one call; which positions exist is decided by lengths alone.
+
+SlotAttention   CPU default. One page per slot: keys are views of the cache. The query heads of a
+                group are folded into query rows ([B, kv_heads, group * Q, D]), so each key is read
+                once for the whole group: 1.2 to 2 times faster than enable_gqa at 1-8 queries. Two
+                plain matmuls are 3-5 times slower than SDPA in bf16 on a CPU with AMX.
+PagedAttention  Any page size, through `kernels.verify_attention`: the Triton split-KV kernel on
+                CUDA, its torch twin elsewhere.
+
+Prompts (long q_len, one row) use torch's attention on gathered keys, aligned to the lower right.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specsim.decoder.kv_cache import BlockTable, KVCache
+
+_FOLD_MAX_Q = 16  # longer queries (prompt chunks) have enough rows without folding
+
+
+@dataclass(slots=True)
+class Rows:
+    """The slots a step works on.
+
+    index: [B] int64 on the device. bound: host-known upper bound of committed tokens per row.
+    span: (lo, hi) when index is exactly lo..hi-1, so that the cache is sliced, not gathered.
+    exact: every row has exactly `bound` committed tokens, so one-token steps need no mask.
+    """
+
+    index: Tensor
+    bound: int
+    span: tuple[int, int] | None = None
+    exact: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.index.shape[0]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything about a forward pass that all layers share. Built once per pass."""
+
+    rows: Rows
+    q_len: int
+    start: Tensor  # [B] position of each row's first token
+    angles: Tensor  # complex [T, heads + 2 * kv_heads, D/2]
+    store: Tensor  # [T, 2 * kv_heads] flat cache rows
+    kv_len: int  # positions that are read: 0 .. kv_len-1
+    mask: Tensor | None = None
+    lengths: Tensor | None = None  # [B] int32: start + q_len
+    pages: Tensor | None = None  # [B, max_pages] rows of the block table
+    causal: bool = False  # one row from position 0: plain causal attention
+    views: tuple[tuple[Tensor, Tensor], ...] = ()  # per layer: keys, values [B, kv_heads, S, D]
+
+
+class Attention(Protocol):
+    def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
+        """Fill the plan's mask, views, lengths or pages for this backend."""
+        ...
+
+    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: Plan) -> Tensor:
+        """q [T, heads, D] -> [T, heads * D]."""
+        ...
+
+
+def causal_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
+    """0 where key j <= the query's position, -inf elsewhere: [B, Q, kv_len]."""
+    device = plan.start.device
+    position = plan.start.unsqueeze(1) + torch.arange(plan.q_len, device=device)
+    keys = torch.arange(plan.kv_len, device=device)
+    hidden = keys.view(1, 1, -1) > position.unsqueeze(-1)
+    zeros = torch.zeros(hidden.shape, dtype=dtype, device=device)
+    return zeros.masked_fill_(hidden, float("-inf"))
+
+
+class SlotAttention:
+    """Folded scaled-dot-product attention over a cache with one page per slot."""
+
+    def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
+        span = plan.rows.span
+        if span is not None:
+            used = cache.data[:, span[0] : span[1], :, :, : plan.kv_len]
+            keys, values = used.unbind(2)
+            plan.views = tuple(zip(keys.unbind(0), values.unbind(0), strict=True))
+        if plan.causal or (plan.rows.exact and plan.q_len == 1):
+            return
+        mask = causal_mask(plan, cache.data.dtype)
+        if plan.q_len <= _FOLD_MAX_Q and group > 1:
+            batch, q_len, keys_len = mask.shape
+            mask = mask.unsqueeze(1).expand(batch, group, q_len, keys_len)
+            mask = mask.reshape(batch, group * q_len, keys_len)
+        plan.mask = mask.unsqueeze(1)
+
+    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: Plan) -> Tensor:
+        if plan.views:
+            k, v = plan.views[layer]
+        else:
+            used = cache.data[layer][:, :, :, : plan.kv_len]
+            k, v = used.index_select(0, plan.rows.index).unbind(1)
+        return attend(q, k, v, plan)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """q [T, heads, D] against k, v [B, kv_heads, kv_len, D] -> [T, heads * D]."""
+    tokens, heads, dim = q.shape
+    batch, kv_heads = k.shape[0], k.shape[1]
+    q_len, group = plan.q_len, heads // kv_heads
+    if plan.causal or q_len > _FOLD_MAX_Q:
+        query = q.view(batch, q_len, heads, dim).transpose(1, 2)
+        out = F.scaled_dot_product_attention(
+            query, k, v, attn_mask=plan.mask, is_causal=plan.causal, enable_gqa=group > 1
+        )
+        return out.transpose(1, 2).reshape(tokens, heads * dim)
+    if q_len == 1:
+        query = q.view(batch, kv_heads, group, dim)
+        out = F.scaled_dot_product_attention(query, k, v, attn_mask=plan.mask)
+        return out.reshape(tokens, heads * dim)
+    query = q.view(batch, q_len, kv_heads, group, dim).permute(0, 2, 3, 1, 4)
+    query = query.reshape(batch, kv_heads, group * q_len, dim)
+    out = F.scaled_dot_product_attention(query, k, v, attn_mask=plan.mask)
+    out = out.view(batch, kv_heads, group, q_len, dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(tokens, heads * dim)
+
+
+class PagedAttention:
+    """Attention through the block table, for any page size.
+
+    `use_triton`: the split-KV kernel (CUDA, or Triton's interpreter); else its torch twin.
+    `splits`: key ranges worked on side by side; 0 chooses from the batch.
+    """
+
+    def __init__(self, table: BlockTable, use_triton: bool, splits: int = 0) -> None:
+        from specsim.decoder import kernels
+
+        self._table = table
+        self._splits = splits
+        self._kernel = kernels.verify_attention(use_triton)
+        self._auto_splits = kernels.auto_splits
+
+    def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
+        pages = self._table.table[plan.rows.index]
+        if plan.q_len > _FOLD_MAX_Q or plan.causal:
+            used = -(-plan.kv_len // self._table.page_size)
+            plan.pages = pages[:, :used]
+            if not plan.causal:
+                plan.mask = causal_mask(plan, cache.data.dtype).unsqueeze(1)
+            return
+        plan.pages = pages
+        plan.lengths = (plan.start + plan.q_len).to(torch.int32)
+
+    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: Plan) -> Tensor:
+        assert plan.pages is not None
+        kv = cache.data[layer]
+        if plan.lengths is None:
+            k, v = gather(kv, plan.pages, plan.kv_len)
+            return attend(q, k, v, plan)
+        tokens, heads, dim = q.shape
+        splits = self._splits or self._auto_splits(plan.rows.size, cache.kv_heads)
+        query = q.view(plan.rows.size, plan.q_len, heads, dim)
+        out = self._kernel(query, kv, plan.pages, plan.lengths, dim**-0.5, splits)
+        return out.reshape(tokens, heads * dim)
+
+
+def gather(kv: Tensor, pages: Tensor, kv_len: int) -> tuple[Tensor, Tensor]:
+    """kv [pages, 2, kv_heads, page, D] by table rows [B, P] -> k, v [B, kv_heads, kv_len, D]."""
+    batch, count = pages.shape
+    _, _, kv_heads, page, dim = kv.shape
+    taken = kv[pages.flatten()].view(batch, count, 2, kv_heads, page, dim)
+    taken = taken.permute(2, 0, 3, 1, 4, 5).reshape(2, batch, kv_heads, count * page, dim)
+    k, v = taken[:, :, :, :kv_len].unbind(0)
+    return k, v

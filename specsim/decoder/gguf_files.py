@@ -1,0 +1,212 @@
+"""GGUF files as Hugging Face folders: read metadata, dequantise, write safetensors once.
+
+Dequantising SmolLM2 takes seconds and a 1.5B model a minute, so the result is cached: a folder
+with config.json, tokenizer.json, tokenizer_config.json and one bf16 model.safetensors that this
+decoder and transformers both load. The folder's name holds a digest of the file, and it appears
+under its final name only when complete.
+
+Conversions (GGUF's llama architecture stores q and k rows in adjacent rotary pairs, Hugging Face
+in half-split order; qwen2 and qwen3 are stored as they are): `unpair_rows`.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specsim.decoder.config import ModelConfig, RopeScaling
+from specsim.decoder.gguf_tokenizer import tokenizer_files
+from specsim.errors import FormatError, ModelConfigError
+
+# GGUF architecture -> (family, q/k rows are in adjacent pairs)
+ARCHITECTURES = {
+    "llama": ("llama", True),
+    "qwen2": ("qwen2", False),
+    "qwen3": ("qwen3", False),
+    "qwen3moe": ("qwen3_moe", False),
+}
+
+_LAYER_NAMES = {
+    "attn_norm.weight": "input_layernorm.weight",
+    "attn_q.weight": "self_attn.q_proj.weight",
+    "attn_k.weight": "self_attn.k_proj.weight",
+    "attn_v.weight": "self_attn.v_proj.weight",
+    "attn_q.bias": "self_attn.q_proj.bias",
+    "attn_k.bias": "self_attn.k_proj.bias",
+    "attn_v.bias": "self_attn.v_proj.bias",
+    "attn_q_norm.weight": "self_attn.q_norm.weight",
+    "attn_k_norm.weight": "self_attn.k_norm.weight",
+    "attn_output.weight": "self_attn.o_proj.weight",
+    "ffn_norm.weight": "post_attention_layernorm.weight",
+    "ffn_gate.weight": "mlp.gate_proj.weight",
+    "ffn_up.weight": "mlp.up_proj.weight",
+    "ffn_down.weight": "mlp.down_proj.weight",
+    "ffn_gate_inp.weight": "mlp.gate.weight",
+}
+_EXPERT_NAMES = {"ffn_gate_exps.weight": "gate", "ffn_up_exps.weight": "up",
+                 "ffn_down_exps.weight": "down"}
+_TOP_NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+
+
+def unpair_rows(rows: Tensor, head_dim: int) -> Tensor:
+    """Adjacent rotary pairs to half-split order over the first axis [heads * D, ...]."""
+    split = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])
+    return split.transpose(1, 2).reshape(rows.shape)
+
+
+def cache_root() -> Path:
+    """Where converted models are kept: $SPECSIM_CACHE, else $XDG_CACHE_HOME, else ~/.cache."""
+    explicit = os.environ.get("SPECSIM_CACHE")
+    if explicit:
+        return Path(explicit)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specsim"
+
+
+def convert(path: Path, root: Path | None = None) -> Path:
+    """The Hugging Face folder of a GGUF file, converted now or on an earlier run.
+
+    Raises FormatError when the file is not a readable GGUF or holds an architecture this decoder
+    does not run.
+    """
+    if not path.is_file():
+        raise FormatError(f"{path} is not a file; give a .gguf file or a Hugging Face folder")
+    folder = (root or cache_root()) / "models" / f"{path.stem}-{_digest(path)}"
+    if (folder / "model.safetensors").is_file():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".converting-", dir=folder.parent))
+    try:
+        _write(path, staging)
+        try:
+            staging.rename(folder)
+        except OSError:  # another process finished first
+            if not (folder / "model.safetensors").is_file():
+                raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return folder
+
+
+def _digest(path: Path) -> str:
+    """16 hex digits of size, first and last MiB: enough to tell files apart, quick to compute."""
+    digest = hashlib.sha256(str(path.stat().st_size).encode())
+    with path.open("rb") as file:
+        digest.update(file.read(1 << 20))
+        file.seek(max(0, path.stat().st_size - (1 << 20)))
+        digest.update(file.read(1 << 20))
+    return digest.hexdigest()[:16]
+
+
+def _write(path: Path, folder: Path) -> None:
+    try:
+        import gguf
+    except ImportError:
+        raise FormatError(
+            "reading a .gguf file needs the package gguf: pip install 'specsim-llm[decoder]'"
+        ) from None
+    from safetensors.torch import save_file
+
+    try:
+        reader = gguf.GGUFReader(path)
+        meta = {name: field.contents() for name, field in reader.fields.items()}
+    except (ValueError, KeyError, IndexError, OSError) as error:
+        raise FormatError(f"{path} is not a readable GGUF file: {error}") from None
+    names = {tensor.name for tensor in reader.tensors}
+    config = config_from_gguf(meta, tied="output.weight" not in names)
+    paired = ARCHITECTURES[str(meta["general.architecture"])][1]
+    tensors: dict[str, Tensor] = {}
+    for item in reader.tensors:
+        if item.name == "rope_freqs.weight":
+            continue  # Llama 3.1's factors, recomputed from the config
+        array = gguf.quants.dequantize(item.data, item.tensor_type)
+        tensor = torch.from_numpy(array.copy()).to(torch.float32)
+        tensors |= _to_hf(item.name, tensor, config, paired)
+    saved = {name: t.to(torch.bfloat16).contiguous() for name, t in tensors.items()}
+    for name, content in tokenizer_files(meta).items():
+        (folder / name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+    (folder / "config.json").write_text(json.dumps(config.to_hf(), indent=1), "utf-8")
+    save_file(saved, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _to_hf(
+    name: str, tensor: Tensor, config: ModelConfig, paired: bool
+) -> dict[str, Tensor]:
+    if name in _TOP_NAMES:
+        return {_TOP_NAMES[name]: tensor}
+    parts = name.split(".", 2)
+    if len(parts) == 3 and parts[0] == "blk":
+        prefix, rest = f"model.layers.{parts[1]}.", parts[2]
+        if rest in _LAYER_NAMES:
+            if paired and rest.split(".")[0] in ("attn_q", "attn_k"):
+                tensor = unpair_rows(tensor, config.head_dim)
+            return {prefix + _LAYER_NAMES[rest]: tensor}
+        if rest in _EXPERT_NAMES:
+            part = _EXPERT_NAMES[rest]
+            return {f"{prefix}mlp.experts.{e}.{part}_proj.weight": tensor[e]
+                    for e in range(tensor.shape[0])}
+    raise FormatError(
+        f"the GGUF file holds a tensor {name!r} this decoder has no use for; its architecture is "
+        "not the plain one"
+    )
+
+
+def config_from_gguf(meta: dict[str, Any], tied: bool) -> ModelConfig:
+    """ModelConfig from GGUF metadata (key -> value)."""
+    arch = str(meta.get("general.architecture", ""))
+    if arch not in ARCHITECTURES:
+        raise ModelConfigError(
+            f"GGUF architecture {arch!r} is not one the bundled decoder runs "
+            f"({', '.join(ARCHITECTURES)})"
+        )
+    family = ARCHITECTURES[arch][0]
+
+    def get(key: str, default: Any = None) -> Any:
+        value = meta.get(f"{arch}.{key}", default)
+        if value is None:
+            raise ModelConfigError(f"the GGUF file has no {arch}.{key}; it is not complete")
+        return value
+
+    hidden, heads = int(get("embedding_length")), int(get("attention.head_count"))
+    scaling = None
+    if meta.get(f"{arch}.rope.scaling.type") == "linear":
+        scaling = RopeScaling("linear", float(get("rope.scaling.factor")))
+    elif meta.get(f"{arch}.rope.scaling.type") not in (None, "none"):
+        raise ModelConfigError(
+            f"rope scaling {meta[f'{arch}.rope.scaling.type']!r} of a GGUF file is not supported; "
+            "use the safetensors checkpoint"
+        )
+    stops = [meta.get("tokenizer.ggml.eos_token_id"), meta.get("tokenizer.ggml.eot_token_id")]
+    return ModelConfig(
+        family=family,
+        hidden_size=hidden,
+        num_layers=int(get("block_count")),
+        num_heads=heads,
+        num_kv_heads=int(get("attention.head_count_kv", heads)),
+        head_dim=int(get("attention.key_length", hidden // heads)),
+        intermediate_size=int(get("feed_forward_length")),
+        vocab_size=int(get("vocab_size", len(meta.get("tokenizer.ggml.tokens", ())))),
+        rms_norm_eps=round(float(get("attention.layer_norm_rms_epsilon")), 12),
+        rope_theta=float(get("rope.freq_base", 10000.0)),
+        rope_scaling=scaling,
+        tie_word_embeddings=tied,
+        qkv_bias=family == "qwen2",
+        qk_norm=family in ("qwen3", "qwen3_moe"),
+        num_experts=int(get("expert_count", 0)) if family == "qwen3_moe" else 0,
+        num_experts_per_tok=int(get("expert_used_count", 0)) if family == "qwen3_moe" else 0,
+        moe_intermediate_size=(
+            int(get("expert_feed_forward_length", 0)) if family == "qwen3_moe" else 0
+        ),
+        max_position=int(get("context_length", 8192)),
+        bos_token_id=meta.get("tokenizer.ggml.bos_token_id"),
+        eos_token_ids=tuple(dict.fromkeys(int(s) for s in stops if s is not None)),
+    )

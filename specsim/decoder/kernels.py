@@ -1,0 +1,131 @@
+"""The fused kernels of a layer, as plain torch: the CPU's code, and the twin of each Triton kernel.
+
+    verify_attention       attention of q_len tokens per row through a block table
+    project_add_norm       residual + linear, then RMS norm (Triton: the sum fused into the norm)
+    qk_norm_rope_store     per-head norm and rotary embedding of q and k, k and v into the cache
+    silu_mul               silu(gate) * up
+
+`ops_for(device)` picks the set a model runs with. Signatures are the same in `triton_kernels`,
+and the tests compare the two in Triton's interpreter.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specsim.decoder.layers import Linear, RMSNorm, rotate
+
+VerifyAttention = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
+
+_MULTIPROCESSORS = 132  # of an H100 or H200; only used to size splits where no GPU is seen
+
+
+class Ops(Protocol):
+    """What a transformer layer needs besides matrix products and attention."""
+
+    def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor: ...
+
+    def project_add_norm(
+        self, linear: Linear, y: Tensor, x: Tensor, norm: RMSNorm
+    ) -> tuple[Tensor, Tensor]:
+        """x + linear(y), and its norm. x may be overwritten."""
+        ...
+
+    def qk_norm_rope_store(
+        self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
+        heads: int,
+    ) -> Tensor: ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
+
+
+class TorchOps:
+    """Plain torch, with as few small kernels as it can be done in."""
+
+    def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
+        return norm(x)
+
+    def project_add_norm(
+        self, linear: Linear, y: Tensor, x: Tensor, norm: RMSNorm
+    ) -> tuple[Tensor, Tensor]:
+        x = linear.add(y, x)
+        return x, norm(x)
+
+    def qk_norm_rope_store(
+        self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
+        heads: int,
+    ) -> Tensor:
+        """qkv [T, (heads + 2 kv_heads) * D] -> rotated q [T, heads, D]; k, v go to the cache.
+
+        angles [T, heads + 2 kv_heads, D/2] are 1 for v's heads, so that one product rotates q and
+        k and copies v, and one kernel stores k and v. qk_norm's weight is [heads + kv_heads, D].
+        flat: rows of one cache layer; store [T, 2 kv_heads] says which.
+        """
+        split = qkv.view(angles.shape[0], angles.shape[1], -1)
+        if qk_norm is not None:
+            normed = qk_norm.weight.shape[0]
+            split = torch.cat((qk_norm(split[:, :normed]), split[:, normed:]), dim=1)
+        split = rotate(split, angles)
+        flat.index_put_((store,), split[:, heads:])
+        return split[:, :heads]
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2I] -> silu(first half) * second half, [T, I]."""
+        half = gate_up.shape[-1] // 2
+        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
+
+
+def ops_for(device: torch.device, use_triton: bool | None = None) -> Ops:
+    """Triton's fused kernels on CUDA, plain torch elsewhere; `use_triton` overrides."""
+    if use_triton if use_triton is not None else device.type == "cuda":
+        from specsim.decoder.triton_kernels import TritonOps
+
+        return TritonOps()
+    return TorchOps()
+
+
+def verify_attention(use_triton: bool) -> VerifyAttention:
+    if use_triton:
+        from specsim.decoder.triton_kernels import verify_attention as kernel
+
+        return kernel
+    return verify_attention_torch
+
+
+def auto_splits(batch: int, kv_heads: int) -> int:
+    """Key ranges per (row, kv head) that fill the GPU about twice, 1..32."""
+    count = _MULTIPROCESSORS
+    if torch.cuda.is_available():
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+    return max(1, min(32, 2 * count // max(1, batch * kv_heads)))
+
+
+def verify_attention_torch(
+    q: Tensor, kv: Tensor, pages: Tensor, lengths: Tensor, scale: float, splits: int
+) -> Tensor:
+    """Attention of the last Q positions of each row.
+
+    q [B, Q, heads, D]; kv [pages, 2, kv_heads, page, D] of one layer; pages [B, P]; lengths [B]
+    counts the row's positions, these Q included: query i sees keys 0 .. lengths - Q + i.
+    Returns [B, Q, heads, D] in q's dtype, computed in fp32. Values at unseen positions, NaN
+    included, do not reach the result. `splits` changes the order of work only, and is ignored.
+    """
+    batch, q_len, heads, dim = q.shape
+    _, _, kv_heads, page, _ = kv.shape
+    count = pages.shape[1]
+    group = heads // kv_heads
+    taken = kv[pages.flatten()].view(batch, count, 2, kv_heads, page, dim)
+    taken = taken.permute(2, 0, 3, 1, 4, 5).reshape(2, batch, kv_heads, count * page, dim).float()
+    keys = torch.arange(count * page, device=q.device)
+    last_seen = lengths.long().unsqueeze(1) - q_len + torch.arange(q_len, device=q.device)
+    seen = keys.view(1, 1, -1) <= last_seen.unsqueeze(-1)  # [B, Q, S]
+    unused = (keys.view(1, -1) >= lengths.long().unsqueeze(1)).view(batch, 1, -1, 1)
+    key, value = taken.masked_fill(unused, 0.0).unbind(0)
+    query = q.float().view(batch, q_len, kv_heads, group, dim)
+    scores = torch.einsum("bqhgd,bhsd->bhgqs", query, key) * scale
+    scores = scores.masked_fill(~seen.view(batch, 1, 1, q_len, -1), float("-inf"))
+    out = torch.einsum("bhgqs,bhsd->bqhgd", scores.softmax(-1), value)
+    return out.reshape(batch, q_len, heads, dim).to(q.dtype)

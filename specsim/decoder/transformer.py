@@ -1,0 +1,182 @@
+"""One transformer class for Llama, Qwen2/2.5, Qwen3 and Qwen3-MoE.
+
+    hidden = model.forward(ids [B, Q], plan, cache)   # [B * Q, H], before the final norm
+    logits = model.logits(hidden_rows)                # [rows, vocab]
+
+Plain objects instead of nn.Module: a layer is a dozen calls, and at batch 1 on a CPU their
+overhead is part of the step. A `Plan` (positions, rotary angles, where keys are stored, the mask)
+is built once per pass and shared by all layers. Layers can be run in part, which is how the
+early-exit drafter uses the target's own first layers.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specsim.decoder.attention import Attention, Plan, Rows
+from specsim.decoder.config import ModelConfig
+from specsim.decoder.kernels import Ops, ops_for
+from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.layers import GateUp, Linear, RMSNorm, linear_factory, rope_table
+from specsim.decoder.moe import MoE
+from specsim.decoder.weights import LayerWeights, WeightSource
+from specsim.errors import CapacityError
+
+
+@dataclass(slots=True)
+class Layer:
+    norm1: RMSNorm
+    qkv: Linear
+    qk_norm: RMSNorm | None  # weight [heads + kv_heads, D]
+    o: Linear
+    norm2: RMSNorm
+    gate_up: GateUp | None
+    down: Linear | None
+    moe: MoE | None
+
+
+class Transformer:
+    """A model on one device. Build it with `models.load_model` or from any WeightSource.
+
+    linear: 'auto' | 'plain' | 'packed' | 'fp8' (see `layers`). static: no host sync anywhere in
+    the pass (needed by CUDA graphs); the default on CUDA.
+    """
+
+    def __init__(
+        self, config: ModelConfig, source: WeightSource, *, dtype: torch.dtype = torch.bfloat16,
+        device: torch.device | str = "cpu", linear: str = "auto", max_positions: int | None = None,
+        static: bool | None = None, use_triton: bool | None = None,
+    ) -> None:
+        self.config = config
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self.linear = linear
+        self.ops: Ops = ops_for(self.device, use_triton)
+        self._static = self.device.type == "cuda" if static is None else static
+        self._factory = linear_factory(linear, self.device, dtype)
+        self._plain = linear_factory("auto" if linear == "fp8" else linear, self.device, dtype)
+        self.embed = self._put(source.embed())
+        self.layers = [self.make_layer(source.layer(i)) for i in range(config.num_layers)]
+        self.norm = RMSNorm(self._put(source.final_norm()), config.rms_norm_eps)
+        self.head_weight = self.embed if config.tie_word_embeddings else self._put(source.head())
+        self._head = self._plain(self.head_weight)
+        self.max_positions = max_positions or config.max_position
+        self._angles = rope_table(config, self.max_positions, self.device)
+
+    def _put(self, tensor: Tensor) -> Tensor:
+        return tensor.to(device=self.device, dtype=self.dtype)
+
+    def make_layer(self, w: LayerWeights) -> Layer:
+        c, put = self.config, self._put
+        moe = qk_norm = None
+        if w.q_norm is not None and w.k_norm is not None:
+            per_head = torch.cat((put(w.q_norm).expand(c.num_heads, -1),
+                                  put(w.k_norm).expand(c.num_kv_heads, -1)))
+            qk_norm = RMSNorm(per_head, c.rms_norm_eps)
+        if w.router is not None:
+            moe = MoE(put(w.router), put(w.gate_up), put(w.down), c.num_experts_per_tok,
+                      c.norm_topk_prob, grouped=self._static)
+        dense = moe is None
+        return Layer(
+            norm1=RMSNorm(put(w.norm1), c.rms_norm_eps),
+            qkv=self._factory(put(w.qkv), None if w.qkv_bias is None else put(w.qkv_bias)),
+            qk_norm=qk_norm,
+            o=self._factory(put(w.o)),
+            norm2=RMSNorm(put(w.norm2), c.rms_norm_eps),
+            gate_up=GateUp(put(w.gate_up), self._factory, self.ops.silu_mul) if dense else None,
+            down=self._factory(put(w.down)) if dense else None,
+            moe=moe,
+        )
+
+    def new_cache(self, pages: int, page_size: int, layers: int | None = None) -> KVCache:
+        c = self.config
+        return KVCache(layers or c.num_layers, pages, c.num_kv_heads, page_size, c.head_dim,
+                       self.dtype, self.device)
+
+    def weight_bytes(self) -> int:
+        """Bytes of weights that one decode step reads (all experts counted; embedding rows not)."""
+        total = self._head.weight_bytes
+        for layer in self.layers:
+            total += layer.qkv.weight_bytes + layer.o.weight_bytes
+            for part in (layer.gate_up, layer.down, layer.moe):
+                total += 0 if part is None else part.weight_bytes
+        return total
+
+    def plan(
+        self, rows: Rows, start: Tensor, q_len: int, table: BlockTable, cache: KVCache,
+        attention: Attention, bound: int | None = None, prompt_from: int | None = None,
+    ) -> Plan:
+        """Plan a pass over tokens at positions start .. start + q_len - 1 of each row.
+
+        start [B] int64 on the device. bound: host-known upper bound of any row's end position
+        (default rows.bound - 1 + q_len, the end of a step whose first token is the pending one).
+        prompt_from: the exact start when the pass is one row's prompt chunk.
+        """
+        end = rows.bound - 1 + q_len if bound is None else bound
+        if end > self.max_positions:
+            raise CapacityError(
+                f"position {end} is beyond the {self.max_positions} this model was loaded for; "
+                "shorten the request or load it with a larger max_positions"
+            )
+        positions = start.unsqueeze(1) + torch.arange(q_len, device=start.device)
+        kv_len = min(end, table.max_pages * table.page_size)
+        # A padded or finished row may stand past the end; its values are never read.
+        safe = positions.clamp(0, self.max_positions - 1).view(-1)
+        plan = Plan(
+            rows=rows,
+            q_len=q_len,
+            start=start,
+            angles=self.head_angles(safe),
+            store=table.store_index(rows.index, positions, self.config.num_kv_heads),
+            kv_len=kv_len,
+            causal=prompt_from == 0 and q_len > 1,
+        )
+        attention.prepare(plan, cache, self.config.group)
+        return plan
+
+    def head_angles(self, positions: Tensor) -> Tensor:
+        """Angles of positions [T] for all heads, 1 for v's: [T, heads + 2 kv_heads, D/2]."""
+        c = self.config
+        turned = self._angles[positions].unsqueeze(1)
+        turned = turned.expand(-1, c.num_heads + c.num_kv_heads, -1)
+        still = torch.ones(1, 1, 1, dtype=turned.dtype, device=turned.device)
+        still = still.expand(turned.shape[0], c.num_kv_heads, turned.shape[2])
+        return torch.cat((turned, still), dim=1)
+
+    def forward(
+        self, ids: Tensor, plan: Plan, cache: KVCache, attention: Attention,
+        layers: int | None = None,
+    ) -> Tensor:
+        """ids [B, Q] int64 -> residual stream [B * Q, H] after `layers` layers (default all)."""
+        x = F.embedding(ids.reshape(-1), self.embed)
+        return self.run(x, self.layers[:layers], plan, cache, attention)
+
+    def run(
+        self, x: Tensor, layers: list[Layer], plan: Plan, cache: KVCache, attention: Attention
+    ) -> Tensor:
+        """Put x [T, H] (overwritten) through `layers`, layer i using the cache's layer i."""
+        ops, heads = self.ops, self.config.num_heads
+        angles, store, flat = plan.angles, plan.store, cache.flat
+        last = len(layers) - 1
+        h = ops.rms_norm(x, layers[0].norm1)
+        for i, layer in enumerate(layers):
+            q = ops.qk_norm_rope_store(layer.qkv(h), angles, layer.qk_norm, flat[i], store, heads)
+            x, h = ops.project_add_norm(layer.o, attention(q, i, cache, plan), x, layer.norm2)
+            if layer.moe is not None:
+                x = x.add_(layer.moe(h))
+                if i < last:
+                    h = ops.rms_norm(x, layers[i + 1].norm1)
+                continue
+            assert layer.gate_up is not None and layer.down is not None
+            inner = layer.gate_up(h)
+            if i < last:
+                x, h = ops.project_add_norm(layer.down, inner, x, layers[i + 1].norm1)
+            else:
+                x = layer.down.add(inner, x)
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [rows, H] before the final norm -> fp32 logits [rows, vocab]."""
+        return self._head(self.norm(hidden)).float()
