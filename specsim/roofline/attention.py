@@ -27,7 +27,7 @@ per doubling beyond sag_s seconds of arithmetic), p.
 
 from math import ceil, log2
 
-from specsim.roofline.device import Device, compute_peak, params
+from specsim.roofline.device import Device, Params, compute_peak, params
 from specsim.roofline.gemm import cache_hits
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 from specsim.units import DTYPE_BYTES
@@ -147,22 +147,40 @@ def attn_prefill(
         return datasheet_time(moved / bandwidth, flops / peak)
     name = "attn_prefill.hd512" if head_dim > 256 else "attn_prefill"
     t = params(device, name, engine)
-    ideal_s = flops / peak
     frac = t["peak_frac"] if head_dim <= 128 else t["wide_frac"]
+    return prefill_time(
+        device, t, new, longest, pairs, flops, moved, heads, head_dim, seqs, frac
+    )
+
+
+def prefill_time(
+    device: Device,
+    t: Params,
+    new: float,
+    longest: float,
+    pairs: float,
+    flops: float,
+    moved: float,
+    heads: float,
+    head_dim: float,
+    seqs: float,
+    peak_frac: float,
+) -> KernelTime:
+    """Seconds of `seqs` chunks whose queries see `pairs` keys in all and `longest` at most."""
+    peak = compute_peak(device, "bf16")
+    ideal_s = flops / peak
     # Blocks on the diagonal are computed whole.
-    row_blocks = ceil(new / ROWS_PER_BLOCK)
-    diagonal = 0.5 * min(new, ROWS_PER_BLOCK) * new
-    compute_s = ideal_s * (1.0 + diagonal / pairs) / frac
+    block = min(new, ROWS_PER_BLOCK)
+    compute_s = ideal_s * (1.0 + 0.5 * block * new / pairs) / peak_frac
     if ideal_s > t["sag_s"]:
         compute_s *= 1.0 + t["sag"] * log2(ideal_s / t["sag_s"])
-    chain_s = (
-        4.0 * min(new, ROWS_PER_BLOCK) * longest * head_dim
-        * device.sms / (peak * frac * t["chain_gain"])
-    )  # fmt: skip
+    chain_s = 4.0 * block * longest * head_dim * device.sms / (peak * peak_frac * t["chain_gain"])
     p = t["p"]
     work_s = smooth_max(compute_s, chain_s, p)
-    waves = seqs * heads * row_blocks / device.sms
+    waves = seqs * heads * ceil(new / ROWS_PER_BLOCK) / device.sms
     if waves > 1.0:
         work_s += (waves - 1.0) * t["tile_s"]
-    mem_s = moved / (bandwidth * t["mem_frac"])
-    return labelled(t["floor_s"] + smooth_max(work_s, mem_s, p), mem_s, compute_s, t["floor_s"])
+    mem_s = moved / (device.mem_bytes_per_s * t["mem_frac"])
+    return labelled(
+        t["floor_s"] + smooth_max(work_s, mem_s, p), mem_s, compute_s, t["floor_s"]
+    )

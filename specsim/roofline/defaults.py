@@ -24,7 +24,6 @@ _PREFILL = {
     "floor_s": 12e-6, "mem_frac": 0.3, "peak_frac": 0.66, "wide_frac": 0.7, "chain_gain": 1.0,
     "tile_s": 0.4e-6, "sag": 0.03, "sag_s": 1e-3, "p": 1.5,
 }
-_MLA = {"floor_s": 11e-6, "mem_frac": 0.90, "peak_frac": 0.5, "p": 3.0, "p_floor": 1.0}
 _MOE = {
     "floor_s": 30e-6, "mem_frac": 0.88, "peak_frac": 0.55, "p": 3.0, "tile_s": 0.5e-6,
     "tile_rows": 64.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 1.5,
@@ -43,8 +42,10 @@ ASSUMED: dict[str, dict[str, float]] = {
     "attn_decode.fp8": {**_ATTN, "floor_s": 13.7e-6, "mem_frac": 0.67, "wide_power": 1.1},
     "attn_prefill": _PREFILL,
     "attn_prefill.hd512": {**_PREFILL, "wide_frac": 0.4},
-    "mla_decode": {**_MLA, "floor_s": 13e-6, "mem_frac": 0.9},
-    "mla_prefill": {**_MLA, "peak_frac": 0.55},
+    "mla_decode": {
+        "floor_s": 13e-6, "cold_s": 5e-6, "mem_frac": 0.93, "peak_frac": 0.7, "tile_s": 8e-6,
+        "split_s": 2e-6, "sm_share": 0.5, "p": 4.0, "l2_frac": 1.0,
+    },
     "moe.bf16": _MOE,
     "moe.fp8": {**_MOE, "floor_s": 32e-6},
     "moe.fp8_block": {**_MOE, "floor_s": 36e-6},
@@ -57,10 +58,13 @@ ASSUMED: dict[str, dict[str, float]] = {
     },
     "gdn_prefill": {
         "floor_s": 12e-6, "peak_frac": 0.4, "mem_frac": 0.6, "conv_frac": 0.45, "tail": 1.0,
-        "p": 2.0, "chunk_traffic": 0.0,
+        "p": 2.0, "chunk_traffic": 0.0, "ramp_s": 0.0,
     },
-    "all_reduce": {"floor_s": 4.3e-6, "hop_s": 1.2e-7, "link_frac": 0.75},
-    "nccl": {"floor_s": 5e-6, "hop_s": 1.2e-6, "link_frac": 0.8},
-    "elementwise": {"floor_s": 2.0e-6, "mem_frac": 0.8, "p_floor": 1.0},
+    "all_reduce": {
+        "floor_s": 4.3e-6, "hop_s": 1e-7, "link_frac": 0.7, "link_gain": 0.08,
+        "one_shot_frac": 0.9, "sync_s": 4e-6,
+    },
+    "nccl": {"floor_s": 5e-6, "hop_s": 1e-6, "link_frac": 0.57, "link_gain": 0.08},
+    "elementwise": {"floor_s": 1.8e-6, "mem_frac": 0.8, "p_floor": 1.0},
     "sample": {"floor_s": 15e-6, "mem_frac": 0.7, "passes": 4.0},
 }

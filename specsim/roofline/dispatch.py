@@ -20,11 +20,11 @@ def op_time(
 ) -> KernelTime:
     """Seconds of ONE of the op's `count` identical calls.
 
-    Dims by kind, beyond those of `OpCost`: attn_decode also takes kv_read_amplification;
-    a latent one (mla = 1) takes kv_lora_rank and rope_dim, and a latent prefill qk_head_dim
-    and v_head_dim. 'recurrent' takes n_k_heads, n_v_heads, dk, dv (gdn = 1) or n_heads,
-    head_dim, state_size, n_groups (mamba = 1). 'moe' takes distribution as an OpCost name
-    suffix never: routing is 'power_law' unless dims['uniform'] is 1.
+    Dims by kind, beyond those of `OpCost`: attn_decode takes kv_read_amplification; attn_decode
+    and attn_prefill take shared_launch (1: part of a call whose launch another op pays); moe
+    takes uniform (1: evenly popular experts) and routing_shape; 'all_gather' and 'all_to_all'
+    are further kinds with the dims of 'all_reduce'. The state bytes of a 'recurrent' decode are
+    taken from the op, so that an engine's extra copies are priced.
     """
     if fidelity not in FIDELITIES:
         raise UsageError(f"fidelity '{fidelity}' is not known; use one of {', '.join(FIDELITIES)}")
@@ -35,35 +35,16 @@ def op_time(
             device, d["m"], d["n"], d["k"], op.fmt,
             weight_bytes=op.weight_bytes, fidelity=fidelity, engine=engine,
         )
-    if kind == "attn_decode":
-        amplification = d.get("kv_read_amplification", 1.0)
-        if d.get("mla"):
-            return mla_decode(
-                device, d["seqs"], int(d["q_len"]), int(d["heads"]), int(d["kv_lora_rank"]),
-                int(d["rope_dim"]), d["ctx"], op.fmt, kv_read_amplification=amplification,
-                fidelity=fidelity, engine=engine,
-            )
-        return attn_decode(
-            device, d["seqs"], int(d["q_len"]), int(d["heads"]), int(d["kv_heads"]),
-            int(d["head_dim"]), d["ctx"], op.fmt, kv_read_amplification=amplification,
-            fidelity=fidelity, engine=engine,
-        )
-    if kind == "attn_prefill":
-        if d.get("mla"):
-            return mla_prefill(
-                device, d["new"], d["cached"], int(d["heads"]), int(d["qk_head_dim"]),
-                int(d["v_head_dim"]), d.get("seqs", 1), fidelity=fidelity, engine=engine,
-            )
-        return attn_prefill(
-            device, d["new"], d["cached"], int(d["heads"]), int(d["kv_heads"]),
-            int(d["head_dim"]), int(d.get("window", 0)), op.fmt, d.get("seqs", 1),
-            fidelity=fidelity, engine=engine,
-        )
+    if kind in ("attn_decode", "attn_prefill"):
+        time = _attention(op, device, fidelity, engine)
+        if d.get("shared_launch"):
+            return time._replace(seconds=time.seconds - time.floor_s, floor_s=0.0)
+        return time
     if kind == "moe":
         return moe(
-            device, d["tokens"], int(d["hidden"]), int(d["inter"]), int(d["top_k"]),
-            int(d["experts"]), gated=bool(d.get("gated", 1)), fmt=op.fmt,
-            local_experts=int(d.get("local_experts", 0)), overlap=d.get("overlap", 0.0),
+            device, d["tokens"], d["hidden"], d["inter"], d["top_k"], d["experts"],
+            gated=bool(d.get("gated", 1)), fmt=op.fmt,
+            local_experts=d.get("local_experts", 0), overlap=d.get("overlap", 0.0),
             distribution="uniform" if d.get("uniform") else "power_law",
             routing_shape=d.get("routing_shape", 0.0),
             fidelity=fidelity, engine=engine,
@@ -88,27 +69,60 @@ def op_time(
     raise UsageError(f"op '{op.name}' has kind '{kind}', which no kernel model covers")
 
 
+def _attention(op: OpCost, device: Device, fidelity: str, engine: str) -> KernelTime:
+    d = op.dims
+    heads = d["heads"]
+    if op.kind == "attn_decode":
+        amplification = d.get("kv_read_amplification", 1.0)
+        if d.get("mla"):
+            return mla_decode(
+                device, d["seqs"], int(d["q_len"]), heads, int(d["kv_lora_rank"]),
+                int(d["rope_dim"]), d["ctx"], op.fmt, kv_read_amplification=amplification,
+                fidelity=fidelity, engine=engine,
+            )  # fmt: skip
+        return attn_decode(
+            device, d["seqs"], int(d["q_len"]), heads, d["kv_heads"], int(d["head_dim"]),
+            d["ctx"], op.fmt, kv_read_amplification=amplification, fidelity=fidelity,
+            engine=engine,
+        )  # fmt: skip
+    if d.get("mla"):
+        qk, v = int(d["qk_head_dim"]), int(d["v_head_dim"])
+        # Sparse attention sees fewer pairs than causal: the op's FLOP say how many.
+        pairs = op.flops / (2.0 * heads * (qk + v))
+        return mla_prefill(
+            device, d["new"], d["cached"], heads, qk, v, d.get("seqs", 1), pairs=pairs,
+            fidelity=fidelity, engine=engine,
+        )  # fmt: skip
+    return attn_prefill(
+        device, d["new"], d["cached"], heads, d["kv_heads"], int(d["head_dim"]),
+        int(d.get("window", 0)), op.fmt, d.get("seqs", 1), fidelity=fidelity, engine=engine,
+    )  # fmt: skip
+
+
 def _recurrent(op: OpCost, device: Device, fidelity: str, engine: str) -> KernelTime:
     d = op.dims
     conv_kernel = int(d.get("conv_kernel", 4))
-    seqs = max(1.0, d.get("seqs", 1))  # of a prefill; its tokens are the total over them
-    if d.get("mamba"):
-        shape = (int(d["n_heads"]), int(d["head_dim"]), int(d["state_size"]), int(d["n_groups"]))
-        if d.get("prefill"):
-            return mamba2_prefill(
-                device, d["tokens"] / seqs, *shape, seqs, conv_kernel, fidelity=fidelity,
-                engine=engine,
-            )
-        return mamba2_decode(
-            device, d["seqs"], int(d["q_len"]), *shape, conv_kernel,
-            d.get("state_bytes_per_elem", 4.0), fidelity=fidelity, engine=engine,
-        )
-    shape = (int(d["n_k_heads"]), int(d["n_v_heads"]), int(d["dk"]), int(d["dv"]))
+    element = d.get("state_bytes_per_elem", 4.0)
     if d.get("prefill"):
+        seqs = max(1.0, d.get("seqs", 1))
+        each = d["tokens"] / seqs  # the op counts the tokens of all sequences
+        if d.get("mamba"):
+            return mamba2_prefill(
+                device, each, d["n_heads"], int(d["head_dim"]), int(d["state_size"]),
+                d["n_groups"], seqs, conv_kernel, fidelity=fidelity, engine=engine,
+            )  # fmt: skip
         return gdn_prefill(
-            device, d["tokens"] / seqs, *shape, seqs, conv_kernel, fidelity=fidelity, engine=engine
-        )
+            device, each, d["n_k_heads"], d["n_v_heads"], int(d["dk"]), int(d["dv"]), seqs,
+            conv_kernel, fidelity=fidelity, engine=engine,
+        )  # fmt: skip
+    if d.get("mamba"):
+        return mamba2_decode(
+            device, d["seqs"], int(d["q_len"]), d["n_heads"], int(d["head_dim"]),
+            int(d["state_size"]), d["n_groups"], conv_kernel, element,
+            state_traffic=op.state_bytes, fidelity=fidelity, engine=engine,
+        )  # fmt: skip
     return gdn_decode(
-        device, d["seqs"], int(d["q_len"]), *shape, conv_kernel,
-        d.get("state_bytes_per_elem", 4.0), fidelity=fidelity, engine=engine,
-    )
+        device, d["seqs"], int(d["q_len"]), d["n_k_heads"], d["n_v_heads"], int(d["dk"]),
+        int(d["dv"]), conv_kernel, element, state_traffic=op.state_bytes, fidelity=fidelity,
+        engine=engine,
+    )  # fmt: skip

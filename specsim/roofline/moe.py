@@ -60,7 +60,7 @@ def distinct_experts(
             f"use one of {', '.join(DISTRIBUTIONS)}"
         )
     # One whole token never needs fewer than its own k.
-    return max(found, min(1.0, tokens) * top_k)
+    return float(max(found, min(1.0, tokens) * top_k))
 
 
 def moe(

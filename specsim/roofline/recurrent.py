@@ -11,7 +11,8 @@ them in order, so the time is waves x chunks x the arithmetic of a chunk on one 
 Parameters, decode: floor_s (both kernels), mem_frac, conv_frac (bandwidth share of the
 convolution), token_s, p, l2_frac and l2_traffic (benchmarks whose states stay in the L2).
 Prefill: floor_s, peak_frac (of one SM), mem_frac, conv_frac, tail (1: whole waves), p,
-chunk_traffic (how often a kernel writes or reads the state of every chunk to memory).
+chunk_traffic (how often a kernel writes or reads the state of every chunk to memory), ramp_s
+(per token of the first chunk, where a kernel takes those one by one).
 """
 
 from math import ceil
@@ -37,9 +38,12 @@ def _decode(
     fidelity: str,
     engine: str,
 ) -> KernelTime:
-    moved = state_traffic or seqs * (1.0 + q_len) * state_bytes
     # The convolution shifts a window of conv_kernel - 1 inputs of 2 bytes per channel.
-    conv = seqs * conv_channels * 2.0 * ((conv_kernel - 1) * (1.0 + q_len) + 2.0 * q_len)
+    window = seqs * conv_channels * 2.0 * (conv_kernel - 1)
+    moved = seqs * (1.0 + q_len) * state_bytes
+    if state_traffic:
+        moved = max(moved, state_traffic - 2.0 * window)
+    conv = window * (1.0 + q_len) + seqs * conv_channels * 4.0 * q_len
     flops = seqs * q_len * (state_flops + 2.0 * conv_channels * conv_kernel)
     compute_s = flops / compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
@@ -71,7 +75,8 @@ def gdn_decode(
     engine: str = "",
 ) -> KernelTime:
     """Convolution and recurrent kernel of one Gated DeltaNet layer. state_traffic: bytes of
-    state moved in all, where an engine moves more than one read and q_len writes."""
+    state moved in all (with the convolution's window read and written once), where an engine
+    moves more than one read and q_len writes; 0: just those."""
     elems = n_v_heads * dk * dv
     channels = 2 * n_k_heads * dk + n_v_heads * dv
     return _decode(
@@ -138,7 +143,7 @@ def gdn_prefill(
     compute_s = waves * ceil(chunks) * chunk_flops * device.sms / (peak * t["peak_frac"])
     mem_s = moved / (bandwidth * t["mem_frac"])
     conv_s = conv / (bandwidth * t["conv_frac"])
-    floor_s = t["floor_s"]
+    floor_s = t["floor_s"] + t["ramp_s"] * min(tokens, CHUNK)
     work_s = smooth_max(mem_s, compute_s, t["p"])
     return labelled(floor_s + conv_s + work_s, mem_s + conv_s, compute_s, floor_s)
 

@@ -104,10 +104,11 @@ def fits() -> list[Fit]:
             note="FlashAttention 4 of that version: about 2 us per sequence whatever its length"),
     ]  # fmt: skip
     file = "attn_decode_trtllm_1.3.0rc20.csv.gz"
+    trtllm = decode_rows(file, "bf16", "trtllm")
     out.append(
         Fit("attn_decode.bf16@trtllm", SOURCE + file, f"{DEVICE}, {TRTLLM}", attn_decode,
-            [row for row in decode_rows(file, "bf16", "trtllm") if group(row) <= 16],
-            DECODE, DECODE_FIXED, BARS,
+            [row for row in trtllm if group(row) <= 16], DECODE, DECODE_FIXED, BARS,
+            excluded=[row for row in trtllm if group(row) > 16],
             note="groups of at most 16 query heads; above 32 a generic kernel is up to 10 x slower")
     )  # fmt: skip
     context = prefill_rows()

@@ -6,7 +6,8 @@ a 5 us and a 5 ms kernel and a few broken cells do not pull. Whole shapes are he
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -40,6 +41,7 @@ class Fit:
     loss_scale: float = 0.05
     note: str = ""
     key: str = ""  # name in the report where it is not the table's
+    excluded: Sequence[Row] = ()  # cells left out as artefacts; scored too, for honesty
     refine: bool = False  # keep the table's other parameters as an earlier fit left them
 
     @property
@@ -70,6 +72,8 @@ class Score:
         return cls(0, 0, float("nan"), float("nan"), float("nan"))
 
     def to_dict(self) -> dict[str, float]:
+        if not self.n:
+            return {"n": 0}
         return {
             "n": self.n,
             "shapes": self.shapes,
@@ -87,12 +91,12 @@ class Fitted:
     held_out_rows: Score
     at_bound: tuple[str, ...]
     scheme: str  # how rows were held out
+    datasheet: Score  # the plain roofline on the same held-out rows
+    with_excluded: Score  # held-out rows and the held-out cells among the excluded ones
 
 
 def with_table(profile: HardwareProfile, name: str, params: Mapping[str, float]) -> HardwareProfile:
     """The profile with one kernel table set."""
-    from dataclasses import replace
-
     tables = {**profile.kernels, name: KernelTable(name, MappingProxyType(dict(params)), "fit")}
     return replace(profile, kernels=tables)
 
@@ -131,15 +135,22 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
         test = [row for row in fit.rows if held_out(row.group)]
         params, at_bound = fit_rows(fit, profile, fixed, train)
         done = with_table(profile, fit.name, params)
+        excluded = [row for row in fit.excluded if held_out(row.group)]
         return Fitted(
             fit, params, score(done, fit.price, train), score(done, fit.price, test), at_bound,
             f"{len(left_out)} of {len(groups)} shapes held out",
+            score(profile, plain(fit.price), test),
+            score(done, fit.price, test + excluded) if excluded else Score.none(),
         )  # fmt: skip
     params, at_bound = fit_rows(fit, profile, fixed, list(fit.rows))
     done = with_table(profile, fit.name, params)
     inside = score(done, fit.price, fit.rows)
+    sheet = score(profile, plain(fit.price), fit.rows)
     if len(groups) == 1:
-        return Fitted(fit, params, inside, Score.none(), at_bound, "one shape, none held out")
+        return Fitted(
+            fit, params, inside, Score.none(), at_bound, "one shape, none held out", sheet,
+            Score.none(),
+        )  # fmt: skip
     ratios: list[float] = []
     for group in groups:
         rest = [row for row in fit.rows if row.group != group]
@@ -148,8 +159,14 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
         ratios += relative(with_table(profile, fit.name, without), fit.price, test).tolist()
     outside = Score.of(np.array(ratios), len(groups))
     return Fitted(
-        fit, params, inside, outside, at_bound, f"each of {len(groups)} shapes left out in turn"
-    )
+        fit, params, inside, outside, at_bound, f"each of {len(groups)} shapes left out in turn",
+        sheet, Score.none(),
+    )  # fmt: skip
+
+
+def plain(price: Price) -> Price:
+    """The same kernel priced by the datasheet alone."""
+    return partial(price, fidelity="datasheet")
 
 
 def fit_rows(

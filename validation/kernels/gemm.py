@@ -99,7 +99,8 @@ def fits() -> list[Fit]:
     for engine, version in (("sglang", "0.5.14"), ("trtllm", "1.3.0rc20")):
         file = f"gemm_{engine}_{version}.csv.gz"
         suffix = "" if engine == "sglang" else f"@{engine}"
-        keep = (lambda m, n: not slow_tile_count(m, n)) if engine == "sglang" else everything
+        sglang = engine == "sglang"
+        keep = (lambda m, n: not slow_tile_count(m, n)) if sglang else everything
         out.append(
             Fit(
                 f"gemm.fp8_block{suffix}", SOURCE + file, f"{DEVICE}, {engine} {version}", gemm,
@@ -109,7 +110,8 @@ def fits() -> list[Fit]:
                 BARS,
                 loss_scale=0.03,
                 note="without the cells of 192 and 256 tiles (a bad tile choice of that version)"
-                if engine == "sglang" else "",
+                if sglang else "",
+                excluded=rows(file, "fp8_block", "fp8_block", slow_tile_count) if sglang else (),
             )
         )  # fmt: skip
     return out

@@ -31,9 +31,10 @@ def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list
                 "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
             )
         )  # fmt: skip
+        gated = file == SGLANG or (hidden, inter) not in UNGATED
         kwargs = {
             "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
-            "experts": experts, "gated": file == SGLANG or (hidden, inter) not in UNGATED, "fmt": fmt,
+            "experts": experts, "gated": gated, "fmt": fmt,
             "local_experts": experts / ep,
             "distribution": "balanced" if labels["distribution"] == "balanced" else "power_law",
             "rotated_copies": 1, "engine": engine,
@@ -48,7 +49,7 @@ FREE = {
     "peak_frac": (0.55, 0.1, 0.95),
     "p": (3.0, 1.0, 10.0),
     "tile_s": (0.5e-6, 0.0, 20e-6),
-    "act_frac": (0.5, 0.05, 3.0),
+    "act_frac": (0.5, 0.05, 1.0),
     "routing_shape": (1.5, 0.3, 20.0),
     "rank_skew": (1.5, 0.0, 6.0),
     "rank_power": (0.4, 0.0, 1.0),
@@ -61,8 +62,9 @@ BARS = (0.12, 0.30)
 def fits() -> list[Fit]:
     def one(name: str, file: str, dtype: str, kernel: str, fmt: str, version: str) -> Fit:
         engine = name.partition("@")[2]
-        return Fit(name, SOURCE + file, f"{DEVICE}, {version}", moe,
-                   rows(file, dtype, kernel, fmt, engine), FREE, {"tile_rows": 64.0}, BARS)  # fmt: skip
+        measured = rows(file, dtype, kernel, fmt, engine)
+        on = f"{DEVICE}, {version}"
+        return Fit(name, SOURCE + file, on, moe, measured, FREE, {"tile_rows": 64.0}, BARS)
 
     return [
         one("moe.bf16", VLLM, "bfloat16", "triton", "bf16", "vllm 0.24.0"),

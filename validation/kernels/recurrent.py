@@ -95,6 +95,7 @@ PREFILL = {
     "p": (2.0, 1.0, 8.0),
     "tail": (0.8, 0.0, 1.0),
 }
+TRITON = {"chunk_traffic": (1.0, 0.0, 20.0), "ramp_s": (0.3e-6, 0.0, 1e-6)}
 
 
 def fits() -> list[Fit]:
@@ -121,7 +122,7 @@ def fits() -> list[Fit]:
         out.append(
             Fit(f"gdn_prefill{suffix}", SOURCE + file, measured, gdn_prefill,
                 prefill_rows(file, engine),
-                {**PREFILL, "chunk_traffic": (1.0, 0.0, 20.0)} if engine else PREFILL,
-                {} if engine else {"chunk_traffic": 0.0}, BARS)
+                {**PREFILL, **TRITON} if engine else PREFILL,
+                {} if engine else {"chunk_traffic": 0.0, "ramp_s": 0.0}, BARS)
         )  # fmt: skip
     return out
