@@ -18,9 +18,9 @@ from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_fields import MAX_HEADS, Fields, show
 from specsim.formats.hf_gemma4 import gemma4_layers
-from specsim.formats.hf_plan import group_layers
 from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import DenseMLP, Drafter, LayerGroup, ModelSpec
+from specsim.model.weights import merge_groups
 
 KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "dflash", "dspark", "gemma-assistant", "model")
 
@@ -194,7 +194,7 @@ def _eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
         name=name,
         kind="eagle",
         hidden=hidden,
-        layers=group_layers(layers),
+        layers=merge_groups(layers),
         vocab=vocab,
         draft_vocab=vocab,
         own_head=False,
@@ -264,7 +264,7 @@ def _dflash(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
         name=name,
         kind="dflash",
         hidden=hidden,
-        layers=group_layers(layers),
+        layers=merge_groups(layers),
         vocab=vocab,
         draft_vocab=f.integer("draft_vocab_size", default=vocab),
         own_head=f.has("draft_vocab_size"),
@@ -324,7 +324,7 @@ def _gemma_assistant(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
         name=name,
         kind="gemma-assistant",
         hidden=hidden,
-        layers=group_layers(layers),
+        layers=merge_groups(layers),
         vocab=vocab,
         draft_vocab=vocab,
         own_head=True,

@@ -23,6 +23,7 @@ from specsim.model.spec import (
     MoE,
     WeightFormat,
 )
+from specsim.model.weights import merge_groups
 
 FormatOf = Callable[[str], WeightFormat]
 
@@ -149,15 +150,6 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
     return LayerGroup(1, mixer, ffn, layer.norm_weights)
 
 
-def group_layers(layers: list[LayerGroup]) -> tuple[LayerGroup, ...]:
-    """Equal layers joined, in the order of first appearance."""
-    counts: dict[LayerGroup, int] = {}
-    for layer in layers:
-        key = replace(layer, count=1)
-        counts[key] = counts.get(key, 0) + layer.count
-    return tuple(replace(layer, count=count) for layer, count in counts.items())
-
-
 def assemble(
     plan: Plan,
     name: str,
@@ -186,7 +178,7 @@ def assemble(
         family=plan.family,
         hidden=plan.hidden,
         vocab=plan.vocab,
-        layers=group_layers(layers),
+        layers=merge_groups(layers),
         tied_embeddings=plan.tied,
         final_norm_weights=plan.final_norm_weights,
         extra_weights=plan.extra_weights,
@@ -217,7 +209,7 @@ def _mtp_drafter(
         name=f"{name}-MTP",
         kind="mtp",
         hidden=plan.hidden,
-        layers=group_layers(layers),
+        layers=merge_groups(layers),
         vocab=plan.vocab,
         draft_vocab=plan.vocab,
         own_head=False,

@@ -165,7 +165,7 @@ def same_shapes(one: ModelSpec, other: ModelSpec) -> bool:
 
 
 def _shapes(spec: ModelSpec) -> tuple[object, ...]:
-    layers = reformat_layers(spec.layers, BF16)
+    layers = frozenset(reformat_layers(spec.layers, BF16))
     return layers, spec.hidden, spec.vocab, spec.tied_embeddings, spec.mtp is None
 
 

@@ -9,6 +9,7 @@ Bytes per weight include block scales:
 """
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import replace
 
 from specsim.errors import UsageError
@@ -103,10 +104,19 @@ def quantized(spec: ModelSpec, name: str) -> ModelSpec:
 
 def reformat_layers(layers: tuple[LayerGroup, ...], fmt: WeightFormat) -> tuple[LayerGroup, ...]:
     """The layers with every quantisable matrix in `fmt`."""
-    return tuple(
+    return merge_groups(
         replace(group, mixer=_reformat_mixer(group.mixer, fmt), ffn=_reformat_ffn(group.ffn, fmt))
         for group in layers
     )
+
+
+def merge_groups(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
+    """Equal layers joined into one group each, in the order of first appearance."""
+    counts: dict[LayerGroup, int] = {}
+    for layer in layers:
+        one = replace(layer, count=1)
+        counts[one] = counts.get(one, 0) + layer.count
+    return tuple(replace(layer, count=count) for layer, count in counts.items())
 
 
 def reformat_drafter(drafter: Drafter, fmt: WeightFormat, head: WeightFormat) -> Drafter:
