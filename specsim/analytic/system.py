@@ -7,7 +7,6 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.memory import MemoryPlan, plan_memory
-from specsim.latency.routing import SERVING
 from specsim.latency.step import LatencyModel
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel, Routing
@@ -19,7 +18,8 @@ class System:
     """One replica: a model on a device under an engine, with or without speculation.
 
     acceptance: None exactly when setup.method is 'none'. Limits of 0 mean the engine's default
-    (with speculation on, the engine's own lower default where it has one).
+    (with speculation on, the engine's own lower default where it has one). routing: how the
+    traffic chooses experts (None: the default of the fidelity).
     """
 
     spec: ModelSpec
@@ -32,7 +32,7 @@ class System:
     max_num_seqs: int = 0
     max_num_batched_tokens: int = 0
     gpu_memory_utilization: float = 0.0
-    routing: Routing = SERVING
+    routing: Routing | None = None
     fidelity: str = "calibrated"
 
     @cached_property

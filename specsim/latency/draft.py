@@ -4,10 +4,15 @@ What one engine step of each method runs besides the target's verify of k + 1 to
 (B decoding sequences; sources: vLLM 0.25.1/0.33.0 and SGLang 0.5.23 code):
 
 mtp, eagle, eagle3   one pass over all B(k+1) verified rows (rejected ones are padding), then
-                     k - 1 passes of B rows; every pass reads the drafter's head
-draft-model          one pass of 2B rows (the last token's hole is filled), then k - 1 of B rows
-dflash, dspark       ONE pass of B(k+1) rows; dspark adds a small sequential head
+                     k - 1 passes of B rows; every pass reads the drafter's head. Of a tree only
+                     the accepted path, padded to k + 1 rows, passes through again.
+draft-model          the same with one more row per sequence in the first pass (the draft has not
+                     seen the bonus token: vLLM's expanded buffer)
+gemma-assistant      reads the target's cache and fills none: k passes of B rows
+dflash, dspark       ONE pass of a block per sequence (k + 1 or k rows), and keys and values of
+                     the B(k+1) verified rows; dspark adds a small sequential head
 medusa               one pass of B rows through all heads
+parallel drafting    P-EAGLE, PARD: ONE pass of the verified rows and k - 1 (k) more per sequence
 early-exit           the first layers of the target and its head, k passes of B rows
 ngram, suffix        no network: a lookup per sequence on the host
 """
@@ -44,6 +49,7 @@ class SpecSetup:
     draft_share: share of steps in which a draft exists (n-gram and suffix find one in some).
     exit_layers: layers of the target that an early-exit draft runs.
     draft_tp: GPUs the drafter is split over (0: as the target).
+    parallel_drafting: all k drafts come from one pass (P-EAGLE, PARD).
     """
 
     method: str = "none"
@@ -54,6 +60,7 @@ class SpecSetup:
     draft_share: float = 1.0
     exit_layers: int = 0
     draft_tp: int = 0
+    parallel_drafting: bool = False
 
     @property
     def verify_tokens(self) -> int:
@@ -62,18 +69,28 @@ class SpecSetup:
             return 1
         return self.tree_tokens or self.k + 1
 
+    @property
+    def fills_cache(self) -> bool:
+        """Whether the drafter keeps a cache of its own, which prompts must pass through."""
+        if self.drafter is None:
+            return False
+        return any(getattr(g.mixer, "owns_kv", g.mixer is not None) for g in self.drafter.layers)
+
     def passes(self) -> tuple[int, int]:
         """(first passes over wide rows, further passes over one row per branch)."""
-        if self.method in AUTOREGRESSIVE and self.k > 0:
-            return 1, self.k - 1
-        if self.method in BLOCK and self.k > 0:
+        if self.k < 1:
+            return 0, 0
+        if self.method in BLOCK or self.parallel_drafting:
             return 1, 0
-        return 0, 0
+        return (1, self.k - 1) if self.method in AUTOREGRESSIVE else (0, 0)
 
     def first_rows(self) -> int:
         """Rows per sequence of the first pass."""
-        if self.method in ("mtp", "eagle", "eagle3", "dflash", "dspark"):
-            return self.verify_tokens
-        if self.method == "draft-model":
-            return 2
-        return 1
+        if self.method == "dflash":
+            return self.k + 1
+        if self.method == "dspark":
+            return self.k
+        if not self.fills_cache:
+            return 1
+        rows = self.k + 1 + (self.method == "draft-model")
+        return rows + (self.k - 1 if self.parallel_drafting else 0)

@@ -5,16 +5,21 @@ The cache is read ONCE for all q_len queries (a verify step costs one read, not 
 and values are written once. Rotary embedding, norms and the residual are elementwise bytes.
 
 FLOP per query over c keys: 2 c H (d_k + d_v) (scores and weighted values).
+
+Each mixer gives its ops in two parts: `*_rows` what depends on the number of rows alone (before
+and after the core), `*_context` what depends on sequences, query length and cache.
 """
 
+from dataclasses import replace
+
+from specsim.model.counts import INDEX_KEY_BYTES_PER_128, PLAIN_BYTES, mixer_count
 from specsim.model.spec import BF16, Attention, LatentAttention, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.work import Parallel, Work, attention_share, shard
+from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
-INDEX_KEY_BYTES = 1.0 + 4.0 / 128  # DSA index keys: fp8 with one fp32 scale per 128 values
-INDEX_FORMAT = WeightFormat("fp8", 1.0, "fp8")
+INDEX_FORMAT = WeightFormat("fp8", 1.0, "fp8")  # the sparse indexer scores in fp8
 
 
 def _causal_keys(cached: float, new: float) -> float:
@@ -22,38 +27,52 @@ def _causal_keys(cached: float, new: float) -> float:
     return cached + (new + 1) / 2
 
 
-def attention_ops(
-    a: Attention, hidden: int, work: Work, par: Parallel, kv_dtype: str, count: float, prefix: str
-) -> list[OpCost]:
-    """Ops of `count` identical GQA layers on one GPU."""
-    w = attention_share(work, par)
-    heads, kv_heads = shard(a.n_heads, par.tp), shard(a.n_kv_heads, par.tp)
-    d, kvb = a.head_dim, DTYPE_BYTES[kv_dtype]
+def attention_rows(
+    a: Attention, hidden: int, rows: float, tp: int, count: float, prefix: str
+) -> Rows:
+    """Projections of `count` identical GQA layers on one of `tp` GPUs, for `rows` rows."""
+    heads, kv_heads, d = shard(a.n_heads, tp), shard(a.n_kv_heads, tp), a.head_dim
     # A layer without its own K and V weights (owns_kv False) still reads somebody's cache.
     # With k_eq_v engines load the K weights into both slots, so both are multiplied.
     kv_out = 2 * kv_heads * d if a.owns_kv else 0.0
     q_out = heads * d * (2 if a.gated else 1)
     k_in = hidden * a.input_mult
-    ops = [gemm(f"{prefix}.qkv", w.rows, q_out + kv_out, k_in, a.weight, count)]
-    rope_bytes = ACT_BYTES * w.rows * 2 * (q_out + kv_out)
-    ops.append(elementwise(f"{prefix}.rope_norm", rope_bytes, count))
-    if w.seqs > 0:
-        cached = min(w.ctx, float(a.window)) if a.window else w.ctx
-        keys = _causal_keys(cached, w.q_len)
-        written = w.seqs * w.q_len if a.owns_kv else 0.0
-        kv = 2 * kv_heads * d * kvb * (w.seqs * (cached + w.q_len) + written)
+    small = mixer_count(a, hidden).plain * PLAIN_BYTES / tp
+    rope_bytes = ACT_BYTES * rows * 2 * (q_out + kv_out)
+    before = (
+        gemm(f"{prefix}.qkv", rows, q_out + kv_out, k_in, a.weight, count),
+        elementwise(f"{prefix}.rope_norm", rope_bytes, count, small),
+    )
+    return before, (gemm(f"{prefix}.out", rows, hidden, heads * d, a.weight, count),)
+
+
+def attention_context(
+    a: Attention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str
+) -> list[OpCost]:
+    """The attention itself: decoding sequences, and one op per prompt chunk. Engines run them in
+    one call of variable lengths, so all but the first share its launch."""
+    heads, kv_heads = shard(a.n_heads, tp), shard(a.n_kv_heads, tp)
+    d, kvb = a.head_dim, DTYPE_BYTES[kv_dtype]
+    ops: list[OpCost] = []
+    if work.seqs > 0:
+        cached = min(work.ctx, float(a.window)) if a.window else work.ctx
+        keys = _causal_keys(cached, work.q_len)
+        if a.window:
+            keys = min(keys, float(a.window))
+        written = work.seqs * work.q_len if a.owns_kv else 0.0
+        kv = 2 * kv_heads * d * kvb * (work.seqs * (cached + work.q_len) + written)
         ops.append(
             OpCost(
                 f"{prefix}.decode",
                 "attn_decode",
-                flops=4.0 * w.seqs * w.q_len * keys * heads * d,
+                flops=4.0 * work.seqs * work.q_len * keys * heads * d,
                 kv_bytes=kv,
-                act_bytes=ACT_BYTES * w.seqs * w.q_len * 2 * heads * d,
+                act_bytes=ACT_BYTES * work.seqs * work.q_len * 2 * heads * d,
                 count=count,
                 fmt=kv_dtype,
                 dims={
-                    "seqs": w.seqs,
-                    "q_len": w.q_len,
+                    "seqs": work.seqs,
+                    "q_len": work.q_len,
                     "heads": heads,
                     "kv_heads": kv_heads,
                     "head_dim": d,
@@ -62,17 +81,18 @@ def attention_ops(
                 },
             )
         )
-    for new, cached_before in w.prefill:
+    for new, cached_before in work.prefill:
         cached = min(cached_before, a.window) if a.window else cached_before
         keys = _causal_keys(cached, new)
         if a.window:
             keys = min(keys, float(a.window))
+        written = new if a.owns_kv else 0.0
         ops.append(
             OpCost(
                 f"{prefix}.prefill",
                 "attn_prefill",
                 flops=4.0 * new * keys * heads * d,
-                kv_bytes=2 * kv_heads * d * kvb * (cached + 2 * new),
+                kv_bytes=2 * kv_heads * d * kvb * (cached + new + written),
                 act_bytes=ACT_BYTES * new * 2 * heads * d,
                 count=count,
                 fmt=kv_dtype,
@@ -83,65 +103,77 @@ def attention_ops(
                     "kv_heads": kv_heads,
                     "head_dim": d,
                     "window": a.window,
+                    "shared_launch": 1 if ops else 0,
                 },
             )
         )
-    ops.append(gemm(f"{prefix}.out", w.rows, hidden, heads * d, a.weight, count))
     return ops
 
 
-def latent_attention_ops(
-    a: LatentAttention,
-    hidden: int,
-    work: Work,
-    par: Parallel,
-    kv_dtype: str,
-    count: float,
-    prefix: str,
+def latent_rows(
+    a: LatentAttention, hidden: int, rows: float, tp: int, count: float, prefix: str
+) -> Rows:
+    """Projections of `count` MLA layers, and of the sparse indexer where a layer has one."""
+    heads = shard(a.n_heads, tp)
+    qk, latent = a.qk_nope_head_dim + a.qk_rope_head_dim, a.kv_lora_rank + a.qk_rope_head_dim
+    before: list[OpCost] = []
+    small = mixer_count(a, hidden).plain - hidden * a.index_heads
+    if a.q_lora_rank:
+        width = a.q_lora_rank + latent
+        before.append(gemm(f"{prefix}.qkv_a", rows, width, hidden, a.weight, count))
+        q_in = a.q_lora_rank
+    else:
+        before.append(gemm(f"{prefix}.kv_a", rows, latent, hidden, a.weight, count))
+        q_in = hidden
+    before.append(gemm(f"{prefix}.q_b", rows, heads * qk, q_in, a.weight, count))
+    moved = ACT_BYTES * rows * 2 * (q_in + latent)
+    before.append(elementwise(f"{prefix}.rope_norm", moved, count, small * PLAIN_BYTES))
+    if a.index_heads:
+        # The indexer is not sharded; the weights of its heads stay in 16 bits.
+        width = a.index_heads * a.index_head_dim
+        before.append(gemm(f"{prefix}.index_q", rows, width, q_in, a.weight, count))
+        before.append(
+            gemm(f"{prefix}.index_k", rows, a.index_head_dim, hidden, a.weight, count)
+        )
+        before.append(gemm(f"{prefix}.index_w", rows, a.index_heads, hidden, BF16, count))
+    out = gemm(
+        f"{prefix}.out", rows, hidden, heads * a.v_head_dim, a.o_weight or a.weight, count
+    )
+    return tuple(before), (out,)
+
+
+def latent_context(
+    a: LatentAttention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str
 ) -> list[OpCost]:
-    """Ops of `count` MLA layers: absorbed form for decode, expanded form for prefill.
+    """MLA over the cache: absorbed form for decode, expanded form for prefill.
 
     The latent cache (kv_lora_rank + rope per token) is one head that every query head shares,
     so tensor parallelism divides the heads but not the cache.
     """
-    w = attention_share(work, par)
-    heads = shard(a.n_heads, par.tp)
+    heads = shard(a.n_heads, tp)
     nope, rope, vd, kl = a.qk_nope_head_dim, a.qk_rope_head_dim, a.v_head_dim, a.kv_lora_rank
-    latent, kvb, rows = kl + rope, DTYPE_BYTES[kv_dtype], w.rows
-    ops: list[OpCost] = []
-    if a.q_lora_rank:
-        ops.append(gemm(f"{prefix}.qkv_a", rows, a.q_lora_rank + latent, hidden, a.weight, count))
-        q_in = a.q_lora_rank
-    else:
-        ops.append(gemm(f"{prefix}.kv_a", rows, latent, hidden, a.weight, count))
-        q_in = hidden
-    ops.append(gemm(f"{prefix}.q_b", rows, heads * (nope + rope), q_in, a.weight, count))
-    ops.append(
-        elementwise(f"{prefix}.rope_norm", ACT_BYTES * rows * 2 * (q_in + latent), count)
-    )
-    attended = w.ctx
-    if a.index_topk:
-        ops += _indexer_ops(a, hidden, w, count, prefix, q_in)
-        attended = min(w.ctx, float(a.index_topk))
-    if w.seqs > 0:
-        m = w.seqs * w.q_len
+    latent, kvb = kl + rope, DTYPE_BYTES[kv_dtype]
+    ops = _indexer_context(a, work, count, prefix) if a.index_heads else []
+    if work.seqs > 0:
+        attended = min(work.ctx, float(a.index_topk)) if a.index_topk else work.ctx
+        m = work.seqs * work.q_len
         # Absorbed: q_nope W_uk and attn W_uv are per-head products; FLOPs and weight bytes
-        # equal those of one product of width heads * width.
+        # equal those of one product of width heads * width. Engines keep both in 16 bits.
         for name, width in (("absorb_k", nope), ("absorb_v", vd)):
             ops.append(gemm(f"{prefix}.{name}", m, heads * width, kl, BF16, count))
-        keys = _causal_keys(attended, w.q_len)
+        keys = _causal_keys(attended, work.q_len)
         ops.append(
             OpCost(
                 f"{prefix}.decode",
                 "attn_decode",
                 flops=2.0 * m * keys * heads * (2 * kl + rope),
-                kv_bytes=latent * kvb * w.seqs * (attended + 2 * w.q_len),
+                kv_bytes=latent * kvb * work.seqs * (attended + 2 * work.q_len),
                 act_bytes=ACT_BYTES * m * heads * (2 * kl + rope),
                 count=count,
                 fmt=kv_dtype,
                 dims={
-                    "seqs": w.seqs,
-                    "q_len": w.q_len,
+                    "seqs": work.seqs,
+                    "q_len": work.q_len,
                     "heads": heads,
                     "kv_heads": 1,
                     "head_dim": latent,
@@ -152,12 +184,14 @@ def latent_attention_ops(
                 },
             )
         )
-    for new, cached in w.prefill:
+    for number, (new, cached) in enumerate(work.prefill):
         keys = _causal_keys(cached, new)
         if a.index_topk:
             keys = min(keys, float(a.index_topk))
-        # Expanded: the latent is decompressed to full heads once per chunk.
-        ops.append(gemm(f"{prefix}.kv_b", new, heads * (nope + vd), kl, a.weight, count))
+        # Expanded: the latents of the chunk and of the cache before it become full heads.
+        ops.append(
+            gemm(f"{prefix}.kv_b", new + cached, heads * (nope + vd), kl, a.weight, count)
+        )
         ops.append(
             OpCost(
                 f"{prefix}.prefill",
@@ -177,35 +211,48 @@ def latent_attention_ops(
                     "v_head_dim": vd,
                     "window": 0,
                     "mla": 1,
+                    "shared_launch": 1 if number else 0,
                 },
             )
         )
-    ops.append(gemm(f"{prefix}.out", rows, hidden, heads * vd, a.weight, count))
     return ops
 
 
-def _indexer_ops(
-    a: LatentAttention, hidden: int, w: Work, count: float, prefix: str, q_in: int
+def _indexer_context(
+    a: LatentAttention, work: Work, count: float, prefix: str
 ) -> list[OpCost]:
-    """The DSA indexer: small projections, then a score of every cached token (not sharded)."""
+    """The DSA indexer scores every cached token with index_heads queries that share one key, so
+    it is a latent attention without values: 2 c nI dI FLOP per query, keys read once."""
     width = a.index_heads * a.index_head_dim
-    ops = [
-        gemm(f"{prefix}.index_q", w.rows, width, q_in, a.weight, count),
-        gemm(f"{prefix}.index_k", w.rows, a.index_head_dim + a.index_heads, hidden, a.weight,
-             count),
-    ]
-    if w.seqs > 0:
-        # Scoring the cached keys streams them once per sequence; the products hide behind it.
+    key_bytes = a.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128
+    ops: list[OpCost] = []
+    if work.seqs > 0:
+        m = work.seqs * work.q_len
         ops.append(
             OpCost(
                 f"{prefix}.index_scores",
-                "elementwise",
-                flops=2.0 * w.seqs * w.q_len * w.ctx * width,
-                kv_bytes=w.seqs * w.ctx * a.index_head_dim * INDEX_KEY_BYTES,
+                "attn_decode",
+                flops=2.0 * m * _causal_keys(work.ctx, work.q_len) * width,
+                kv_bytes=work.seqs * (work.ctx + 2 * work.q_len) * key_bytes,
+                act_bytes=ACT_BYTES * m * width,
                 count=count,
+                fmt="fp8",
+                dims={
+                    "seqs": work.seqs,
+                    "q_len": work.q_len,
+                    "heads": a.index_heads,
+                    "kv_heads": 1,
+                    "head_dim": a.index_head_dim,
+                    "ctx": work.ctx,
+                    "mla": 1,
+                    "kv_lora_rank": 0,
+                    "rope_dim": a.index_head_dim,
+                },
             )
         )
-    for new, cached in w.prefill:
+    for new, cached in work.prefill:
         keys = _causal_keys(cached, new)
-        ops.append(gemm(f"{prefix}.index_prefill", new, keys, width, INDEX_FORMAT, count))
+        # The keys stand where a product has its weights, and each is read once for all heads.
+        product = gemm(f"{prefix}.index_prefill", new, keys, width, INDEX_FORMAT, count)
+        ops.append(replace(product, weight_bytes=(cached + 2 * new) * key_bytes))
     return ops

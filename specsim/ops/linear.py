@@ -23,6 +23,12 @@ def gemm(name: str, m: float, n: float, k: float, fmt: WeightFormat, count: floa
     )
 
 
-def elementwise(name: str, num_bytes: float, count: float = 1.0) -> OpCost:
-    """A kernel that only moves bytes: norms, rotary, activation, residual, gather."""
-    return OpCost(name, "elementwise", act_bytes=num_bytes, count=count)
+def elementwise(
+    name: str, num_bytes: float, count: float = 1.0, weight_bytes: float = 0.0
+) -> OpCost:
+    """A kernel that only moves bytes: norms, rotary, activation, residual, gather.
+
+    weight_bytes: the small vectors it reads besides (norms, biases, convolutions, gates)."""
+    return OpCost(
+        name, "elementwise", weight_bytes=weight_bytes, act_bytes=num_bytes, count=count
+    )

@@ -1,12 +1,17 @@
-"""A whole forward pass as a list of ops: target networks and drafters alike.
+"""Ops of whole networks: layer groups, the target with its head, a drafter's pass.
 
-Order: embedding, layer groups (mixer, all-reduce, feed-forward, all-reduce), final norm, output
-head over `head_rows` rows, sampling input. One read of the weights serves every token of the
+Order of a forward pass: embedding, layer groups (mixer, all-reduce, feed-forward, all-reduce),
+final norm, output head over `head_rows` rows. One read of the weights serves every token of the
 pass, decode rows and prefill rows together.
+
+A layer group's ops come in two parts, because most of a step does not depend on the contexts of
+its sequences: `group_rows` (linears, norms, experts, all-reduces; priced once per number of
+rows) and `group_context` (attention over the cache, recurrent state).
 """
 
 from collections.abc import Iterable
 
+from specsim.model.counts import PLAIN_BYTES
 from specsim.model.spec import (
     Attention,
     DeltaNet,
@@ -18,12 +23,22 @@ from specsim.model.spec import (
     MoE,
     WeightFormat,
 )
-from specsim.ops.attention import attention_ops, latent_attention_ops
+from specsim.ops.attention import (
+    attention_context,
+    attention_rows,
+    latent_context,
+    latent_rows,
+)
 from specsim.ops.ffn import ffn_ops
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.recurrent import delta_net_ops, mamba2_ops
-from specsim.ops.work import UNIFORM, Parallel, Routing, Work
+from specsim.ops.recurrent import (
+    delta_net_context,
+    delta_net_rows,
+    mamba2_context,
+    mamba2_rows,
+)
+from specsim.ops.work import UNIFORM, Parallel, Routing, Rows, Work, attention_share
 
 
 def all_reduce(name: str, num_bytes: float, gpus: int, count: float) -> OpCost:
@@ -31,59 +46,94 @@ def all_reduce(name: str, num_bytes: float, gpus: int, count: float) -> OpCost:
     return OpCost(name, "all_reduce", act_bytes=num_bytes, count=count, dims={"gpus": gpus})
 
 
-def layer_ops(
+def group_rows(
     group: LayerGroup,
     hidden: int,
-    work: Work,
+    rows: float,
+    own: float,
+    seqs: float,
+    par: Parallel,
+    routing: Routing,
+    prefix: str = "",
+) -> Rows:
+    """(ops before, ops after) the work on cache and state of one group of identical layers.
+
+    rows: of all attention groups together (what routed experts see); own: of one attention
+    group; seqs: independent sequences among `rows`. Each op's count is the number of layers.
+    """
+    count = float(group.count)
+    mixer, name = group.mixer, f"{prefix}{_mixer_name(group)}"
+    parts = group.ffn if isinstance(group.ffn, tuple) else (group.ffn,)
+    parts = tuple(part for part in parts if part is not None)
+    norms = (mixer is not None) + len(parts)
+    own_bytes = ACT_BYTES * own * hidden
+    # A norm reads the residual and the update and writes both back in place.
+    norm = elementwise(
+        f"{prefix}norm", 3 * own_bytes, count, group.norm_weights * PLAIN_BYTES / max(1, norms)
+    )
+    before: list[OpCost] = []
+    after: list[OpCost] = []
+    if mixer is not None:
+        before.append(norm)
+        if isinstance(mixer, Attention):
+            first, last = attention_rows(mixer, hidden, own, par.tp, count, name)
+        elif isinstance(mixer, LatentAttention):
+            first, last = latent_rows(mixer, hidden, own, par.tp, count, name)
+        elif isinstance(mixer, DeltaNet):
+            first, last = delta_net_rows(mixer, hidden, own, par.tp, count, name)
+        else:
+            first, last = mamba2_rows(mixer, hidden, own, par.tp, count, name)
+        before += first
+        after += last
+        if par.tp > 1:
+            after.append(all_reduce(f"{prefix}mixer_all_reduce", own_bytes, par.tp, count))
+    for part in parts:
+        after.append(norm)
+        after += ffn_ops(part, hidden, rows, par, count, prefix, routing, seqs)
+    if any(isinstance(part, MoE) for part in parts):
+        # With several attention groups: tokens to the experts and their results back, which moves
+        # as much as one all-reduce of the rows of all groups.
+        if par.gpus > 1:
+            moved = ACT_BYTES * (rows if par.attention_dp > 1 else own) * hidden
+            after.append(all_reduce(f"{prefix}ffn_all_reduce", moved, par.gpus, count))
+    elif parts and par.tp > 1:
+        after.append(all_reduce(f"{prefix}ffn_all_reduce", own_bytes, par.tp, count))
+    return tuple(before), tuple(after)
+
+
+def group_context(
+    group: LayerGroup,
+    share: Work,
     par: Parallel,
     kv_dtype: str,
-    routing: Routing,
     state_copies: float,
     prefix: str = "",
 ) -> list[OpCost]:
-    """Ops of one group of identical layers (each op's count is the number of layers)."""
-    count = float(group.count)
-    ops: list[OpCost] = []
+    """Work of one attention group (`share`) on the cache or the state of a layer group."""
+    count, mixer, name = float(group.count), group.mixer, f"{prefix}{_mixer_name(group)}"
+    if isinstance(mixer, Attention):
+        return attention_context(mixer, share, par.tp, kv_dtype, count, name)
+    if isinstance(mixer, LatentAttention):
+        return latent_context(mixer, share, par.tp, kv_dtype, count, name)
+    if isinstance(mixer, DeltaNet):
+        return delta_net_context(mixer, share, par.tp, count, name, state_copies)
+    if isinstance(mixer, Mamba2):
+        return mamba2_context(mixer, share, par.tp, count, name, state_copies)
+    return []
+
+
+def _mixer_name(group: LayerGroup) -> str:
     mixer = group.mixer
-    tensor_bytes = ACT_BYTES * work.rows * hidden
-    norm_bytes = 3 * tensor_bytes  # read the residual and the update, write both back in place
-    seqs = max(1.0, work.seqs + len(work.prefill))
-    if mixer is not None:
-        ops.append(elementwise(f"{prefix}norm", norm_bytes, count))
-        if isinstance(mixer, Attention):
-            kind = "swa" if mixer.window else "attn"
-            ops += attention_ops(mixer, hidden, work, par, kv_dtype, count, f"{prefix}{kind}")
-        elif isinstance(mixer, LatentAttention):
-            ops += latent_attention_ops(mixer, hidden, work, par, kv_dtype, count, f"{prefix}mla")
-        elif isinstance(mixer, DeltaNet):
-            ops += delta_net_ops(mixer, hidden, work, par, count, f"{prefix}gdn", state_copies)
-        elif isinstance(mixer, Mamba2):
-            ops += mamba2_ops(mixer, hidden, work, par, count, f"{prefix}mamba", state_copies)
-        if par.tp > 1:
-            ops.append(all_reduce(f"{prefix}mixer_all_reduce", tensor_bytes, par.tp, count))
-    parts = group.ffn if isinstance(group.ffn, tuple) else (group.ffn,)
-    for part in parts:
-        if part is None:
-            continue
-        ops.append(elementwise(f"{prefix}norm", norm_bytes, count))
-        ops += ffn_ops(part, hidden, work, par, count, prefix, routing, seqs)
-    if group.ffn is not None:
-        gpus = par.gpus if any(isinstance(p, MoE) for p in parts) else par.tp
-        if gpus > 1:
-            ops.append(all_reduce(f"{prefix}ffn_all_reduce", tensor_bytes, gpus, count))
-    return ops
+    if isinstance(mixer, Attention):
+        return "swa" if mixer.window else "attn"
+    if isinstance(mixer, LatentAttention):
+        return "mla"
+    return "gdn" if isinstance(mixer, DeltaNet) else "mamba"
 
 
-def head_ops(
-    hidden: int, vocab: int, rows: float, fmt: WeightFormat, par: Parallel, prefix: str = ""
-) -> list[OpCost]:
-    """Output head on `rows` rows; the vocabulary is sharded over tp and gathered."""
-    if rows <= 0:
-        return []
-    ops = [gemm(f"{prefix}lm_head", rows, vocab / par.tp, hidden, fmt)]
-    if par.tp > 1:
-        ops.append(all_reduce(f"{prefix}logits_gather", 2.0 * rows * vocab / par.tp, par.tp, 1))
-    return ops
+def sequences(work: Work) -> float:
+    """Independent sequences of a pass, for the likeness of expert choices."""
+    return max(1.0, work.seqs + len(work.prefill))
 
 
 def network_ops(
@@ -96,10 +146,49 @@ def network_ops(
     state_copies: float,
     prefix: str = "",
 ) -> list[OpCost]:
+    """All layer groups of one pass, in order."""
+    share, seqs = attention_share(work, par), sequences(work)
     ops: list[OpCost] = []
     for group in layers:
-        ops += layer_ops(group, hidden, work, par, kv_dtype, routing, state_copies, prefix)
+        before, after = group_rows(
+            group, hidden, work.rows, share.rows, seqs, par, routing, prefix
+        )
+        ops += before
+        ops += group_context(group, share, par, kv_dtype, state_copies, prefix)
+        ops += after
     return ops
+
+
+def head_ops(
+    hidden: int, vocab: int, rows: float, fmt: WeightFormat, par: Parallel, prefix: str = ""
+) -> list[OpCost]:
+    """Output head on `rows` rows of one attention group; the vocabulary is sharded over tp and
+    every GPU gathers the logits."""
+    if rows <= 0:
+        return []
+    ops = [gemm(f"{prefix}lm_head", rows, vocab / par.tp, hidden, fmt)]
+    if par.tp > 1:
+        ops.append(
+            OpCost(f"{prefix}logits_gather", "all_gather", act_bytes=ACT_BYTES * rows * vocab,
+                   dims={"gpus": par.tp})
+        )
+    return ops
+
+
+def target_head(spec: ModelSpec) -> WeightFormat:
+    """Format in which the target's output head is stored: a tied one as the embedding is."""
+    return spec.embed_weight if spec.tied_embeddings else spec.head_weight
+
+
+def target_ends(
+    spec: ModelSpec, own: float, head_rows: float, par: Parallel
+) -> tuple[list[OpCost], list[OpCost]]:
+    """(ops before, ops after) the layers of the target, for one attention group."""
+    moved = ACT_BYTES * own * 2 * spec.hidden
+    first = [elementwise("embed", moved)]
+    last = [elementwise("final_norm", moved, 1.0, spec.final_norm_weights * PLAIN_BYTES)]
+    last += head_ops(spec.hidden, spec.vocab, head_rows, target_head(spec), par)
+    return first, last
 
 
 def target_ops(
@@ -111,10 +200,80 @@ def target_ops(
     state_copies: float = 0.0,
 ) -> list[OpCost]:
     """One forward pass of the target, output head included."""
-    ops = [elementwise("embed", ACT_BYTES * work.rows * 2 * spec.hidden)]
-    ops += network_ops(spec.hidden, spec.layers, work, par, kv_dtype, routing, state_copies)
-    ops.append(elementwise("final_norm", ACT_BYTES * work.rows * 2 * spec.hidden))
-    ops += head_ops(spec.hidden, spec.vocab, work.head_rows, spec.head_weight, par)
+    share = attention_share(work, par)
+    first, last = target_ends(spec, share.rows, share.head_rows, par)
+    layers = network_ops(spec.hidden, spec.layers, work, par, kv_dtype, routing, state_copies)
+    return [*first, *layers, *last]
+
+
+def drafter_ends(
+    drafter: Drafter, own: float, head_rows: float, par: Parallel, prefix: str = "draft."
+) -> tuple[list[OpCost], list[OpCost]]:
+    """(ops before, ops after) the layers of a drafter's pass: embedding, join projections, and
+    ITS OUTPUT HEAD.
+
+    The head is the larger part of a pass for most MTP heads, and it is read in every pass
+    whether the weights are shared with the target or not. DSpark's Markov head (its extra
+    matrices) walks the block position by position: see `markov_ops`.
+    """
+    h, fc = drafter.hidden, drafter.fc_weight
+    first = [
+        elementwise(
+            f"{prefix}embed", ACT_BYTES * own * 4 * h, 1.0, drafter.extra_weights * PLAIN_BYTES
+        )
+    ]
+    # Block drafters join hidden states only for the tokens they attend to: `context_kv_ops`.
+    if drafter.fc_in and drafter.kind not in ("dflash", "dspark"):
+        first.append(gemm(f"{prefix}fc", own, drafter.fc_out, drafter.fc_in, fc))
+    last: list[OpCost] = []
+    if drafter.kind != "dspark":
+        for fan_in, fan_out in drafter.extra_matrices:
+            last.append(gemm(f"{prefix}proj", own, fan_out, fan_in, fc))
+    heads = drafter.n_heads_medusa
+    if heads:
+        # Each Medusa head has a residual block and an output matrix of its own.
+        if head_rows > 0:
+            last.append(gemm(f"{prefix}block", head_rows, h, h, drafter.head_weight, heads))
+            last += [
+                repeat(op, heads)
+                for op in head_ops(
+                    h, drafter.draft_vocab, head_rows, drafter.head_weight, par, prefix
+                )
+            ]
+        return first, last
+    last += head_ops(h, drafter.draft_vocab, head_rows, drafter.head_weight, par, prefix)
+    return first, last
+
+
+def markov_ops(drafter: Drafter, rows: float, k: int, prefix: str = "draft.") -> list[OpCost]:
+    """The sequential head of a DSpark block: k walks of `rows` rows through its matrices."""
+    if drafter.kind != "dspark":
+        return []
+    return [
+        gemm(f"{prefix}markov", rows, fan_out, fan_in, drafter.fc_weight, float(k))
+        for fan_in, fan_out in drafter.extra_matrices
+    ]
+
+
+def context_kv_ops(
+    drafter: Drafter, rows: float, par: Parallel, prefix: str = "draft."
+) -> list[OpCost]:
+    """What a block drafter (DFlash, DSpark) computes of `rows` tokens that it only attends to:
+    the join projection and each layer's keys and values, written to its cache."""
+    if rows <= 0:
+        return []
+    ops = []
+    if drafter.fc_in:
+        ops.append(gemm(f"{prefix}fc", rows, drafter.fc_out, drafter.fc_in, drafter.fc_weight))
+    for group in drafter.layers:
+        a = group.mixer
+        if isinstance(a, Attention) and a.owns_kv:
+            width = 2 * max(1.0, a.n_kv_heads / par.tp) * a.head_dim
+            count = float(group.count)
+            ops.append(
+                gemm(f"{prefix}ctx_kv", rows, width, drafter.hidden * a.input_mult, a.weight,
+                     count)
+            )
     return ops
 
 
@@ -126,22 +285,18 @@ def drafter_ops(
     routing: Routing = UNIFORM,
     prefix: str = "draft.",
 ) -> list[OpCost]:
-    """One pass of a drafter: join projection, its layers, and ITS OUTPUT HEAD.
+    """One pass of a drafter: join projection, its layers, and its output head."""
+    share = attention_share(work, par)
+    first, last = drafter_ends(drafter, share.rows, share.head_rows, par, prefix)
+    layers = network_ops(
+        drafter.hidden, drafter.layers, work, par, kv_dtype, routing, 0.0, prefix
+    )
+    return [*first, *layers, *last]
 
-    The head is the larger part of a pass for most MTP heads, and it is read in every pass
-    whether the weights are shared with the target or not.
-    """
-    h = drafter.hidden
-    ops = [elementwise(f"{prefix}embed", ACT_BYTES * work.rows * 4 * h)]
-    if drafter.fc_in:
-        ops.append(gemm(f"{prefix}fc", work.rows, drafter.fc_out, drafter.fc_in,
-                        drafter.fc_weight))
-    for fan_in, fan_out in drafter.extra_matrices:
-        ops.append(gemm(f"{prefix}proj", work.rows, fan_out, fan_in, drafter.fc_weight))
-    ops += network_ops(h, drafter.layers, work, par, kv_dtype, routing, 0.0, prefix)
-    heads = max(1, drafter.n_heads_medusa)
-    for _ in range(heads):
-        if drafter.kind == "medusa":
-            ops.append(gemm(f"{prefix}block", work.head_rows, h, h, drafter.head_weight))
-        ops += head_ops(h, drafter.draft_vocab, work.head_rows, drafter.head_weight, par, prefix)
-    return ops
+
+def repeat(op: OpCost, times: float) -> OpCost:
+    """The op called `times` as often."""
+    return OpCost(
+        op.name, op.kind, op.flops, op.weight_bytes, op.kv_bytes, op.state_bytes, op.act_bytes,
+        op.count * times, op.fmt, op.dims,
+    )

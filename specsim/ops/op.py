@@ -18,14 +18,17 @@ class OpCost:
                    per sequence with any window applied; fmt = KV dtype; mla 1 with
                    kv_lora_rank, rope_dim
     'attn_prefill' new, cached, heads, kv_heads, head_dim, window; fmt = KV dtype; mla 1 with
-                   qk_head_dim, v_head_dim
+                   qk_head_dim, v_head_dim; shared_launch 1: in the call of another op
     'moe'          tokens, hidden, inter, top_k, experts, gated, local_experts, overlap (0 =
-                   independent), routing_shape (0 = benchmark's); fmt = expert weight format
-    'recurrent'    seqs, q_len, state_elems per sequence; prefill 1 with tokens; gdn 1 with
-                   n_k_heads, n_v_heads, dk, dv or mamba 1 with n_heads, head_dim, state_size,
-                   n_groups
+                   independent), routing_shape (0 = benchmark's) or uniform 1; fmt = expert
+                   weight format
+    'recurrent'    seqs, q_len, state_elems per sequence, conv_kernel, state_bytes_per_elem,
+                   conv_bytes: part of state_bytes that belongs to the convolution's window;
+                   prefill 1 with tokens; gdn 1 with n_k_heads, n_v_heads, dk, dv or mamba 1
+                   with n_heads, head_dim, state_size, n_groups
     'elementwise'  bytes only
-    'all_reduce'   act_bytes over gpus
+    'all_reduce'   act_bytes (the tensor's size) over gpus
+    'all_gather'   act_bytes (the gathered tensor's size) over gpus
     'sample'       rows, vocab
     """
 

@@ -5,9 +5,14 @@ length, and prefill chunks. `rows` counts the rows that the linears really multi
 CUDA-graph padding can raise above the useful tokens.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
+from specsim.ops.op import OpCost
+
+# What a layer part does with its rows, before and after its work on cache or state.
+Rows = tuple[tuple[OpCost, ...], tuple[OpCost, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Routing:
     shape: float = 0.0
 
 
-UNIFORM = Routing()
+UNIFORM = Routing(overlap=0.0, shape=math.inf)
 
 
 def attention_share(work: Work, par: Parallel) -> Work:
@@ -82,7 +87,13 @@ def attention_share(work: Work, par: Parallel) -> Work:
         # Chunks are dealt to groups; the largest share sets the pace.
         per_group = -(-len(chunks) // dp)
         chunks = chunks[:per_group]
-    return replace(work, seqs=work.seqs / dp, prefill=chunks, rows=max(1.0, work.rows / dp))
+    return replace(
+        work,
+        seqs=work.seqs / dp,
+        prefill=chunks,
+        rows=max(1.0, work.rows / dp),
+        head_rows=max(min(1.0, work.head_rows), work.head_rows / dp),
+    )
 
 
 def shard(width: int, parts: int) -> float:
