@@ -17,6 +17,8 @@ from specsim.model.drafter_counts import (
     drafter_weight_bytes,
 )
 from specsim.model.layer_counts import (
+    INDEX_KEY_BYTES_PER_128,
+    MLA_FP8_SPARSE_BYTES,
     PLAIN_BYTES,
     KVBytes,
     MoECount,
@@ -36,6 +38,9 @@ from specsim.model.spec import DeltaNet, Drafter, Mamba2, ModelSpec
 from specsim.units import DTYPE_BYTES
 
 __all__ = [
+    "INDEX_KEY_BYTES_PER_128",
+    "MLA_FP8_SPARSE_BYTES",
+    "PLAIN_BYTES",
     "ActiveParameters",
     "KVBytes",
     "MoECount",
