@@ -27,6 +27,7 @@ _Reader = Callable[[Fields], Plan]
 # model_type -> reader. A wrapper with a vision tower is read through its text_config.
 READERS: dict[str, _Reader] = {
     "llama": hf_dense.llama,
+    "granite": hf_dense.llama,
     "mistral": hf_dense.mistral,
     "ministral": hf_dense.mistral,
     "ministral3": hf_dense.mistral,
@@ -36,8 +37,12 @@ READERS: dict[str, _Reader] = {
     "glm": hf_dense.glm4,
     "glm4": hf_dense.glm4,
     "ernie4_5": hf_dense.ernie,
+    "olmo2": hf_dense.olmo,
+    "olmo3": hf_dense.olmo,
+    "seed_oss": hf_dense.seed_oss,
     "smollm3": hf_dense.smollm3,
     "hunyuan_v1_dense": hf_dense.hunyuan_dense,
+    "gemma": hf_dense.gemma,
     "gemma2": hf_dense.gemma2,
     "gemma3_text": hf_dense.gemma3,
     "gemma4_text": gemma4,
@@ -70,12 +75,14 @@ WRAPPERS: dict[str, str] = {
     "gemma4": "gemma4_text",
     "llama4": "llama4_text",
     "mistral3": "mistral",
+    "qwen2_vl": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen3_vl": "qwen3",
     "qwen3_vl_moe": "qwen3_moe",
     "kimi_k25": "kimi_k2",
 }
 _TEXT_ALIASES = {
+    "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2",
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",

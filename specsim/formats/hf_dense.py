@@ -23,7 +23,7 @@ def _uniform(
 
 
 def llama(f: Fields) -> Plan:
-    """Llama 1 to 3.3, SmolLM2, Vicuna, CodeLlama, Yi: optional biases, no q/k norm."""
+    """Llama 1 to 3.3, SmolLM2, Vicuna, CodeLlama, Yi, Granite: optional biases, no q/k norm."""
     bias = f.boolean("attention_bias", False)
     hidden = f.integer("hidden_size")
     layers = [
@@ -113,6 +113,50 @@ def glm4(f: Fields) -> Plan:
         for _ in range(n_layers(f))
     ]
     return _uniform(f, "glm4", layers)
+
+
+def gemma(f: Fields) -> Plan:
+    """Gemma-1: two norms a layer, full attention, tied 256k vocabulary."""
+    hidden = f.integer("hidden_size")
+    bias = f.boolean("attention_bias", False)
+    mixer = attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True)
+    layers = [decoder_layer(mixer, mlp(f), 2 * hidden) for _ in range(n_layers(f))]
+    return plan(f, "gemma", layers, tied=True)
+
+
+def olmo(f: Fields) -> Plan:
+    """OLMo-2 and OLMo-3: norms after the blocks, q/k norms over all heads; 3 has windows."""
+    hidden = f.integer("hidden_size")
+    bias = f.boolean("attention_bias", False)
+    count = n_layers(f)
+    if f.text("model_type") == "olmo3" and not f.has("layer_types"):
+        kinds = [
+            "full_attention" if (index + 1) % 4 == 0 else "sliding_attention"
+            for index in range(count)
+        ]
+        f = f.with_default("layer_types", kinds)
+    layers = [
+        decoder_layer(
+            attention(f, qkv_bias=bias, o_bias=bias, qk_norm="full", window=window),
+            mlp(f),
+            2 * hidden,
+        )
+        for window in windows(f, count)
+    ]
+    return _uniform(f, "olmo", layers)
+
+
+def seed_oss(f: Fields) -> Plan:
+    """Seed-OSS: q, k, v biases apart from the output's."""
+    hidden = f.integer("hidden_size")
+    mixer = attention(
+        f,
+        qkv_bias=f.boolean("attention_bias", True),
+        o_bias=f.boolean("attention_out_bias", False),
+        head_dim_given=True,
+    )
+    layers = [decoder_layer(mixer, mlp(f), 2 * hidden) for _ in range(n_layers(f))]
+    return _uniform(f, "seed_oss", layers)
 
 
 def ernie(f: Fields) -> Plan:

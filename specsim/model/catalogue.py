@@ -44,7 +44,7 @@ _FORMAT_OF_ENDING = {
     "fp8-block": "fp8_block",
 }
 # Publishers whose own -FP8 checkpoints have one scale per 128 x 128 block.
-_BLOCK_FP8_FAMILIES = ("qwen", "deepseek", "glm", "minimax")
+_BLOCK_FP8_FAMILIES = ("qwen", "deepseek", "minimax")
 _VENDORS = re.compile(r"^(meta|nvidia)-(?=llama|nemotron|codellama)")
 
 
