@@ -70,6 +70,13 @@ class SpecSetup:
         return self.tree_tokens or self.k + 1
 
     @property
+    def lookahead_tokens(self) -> int:
+        """Cache slots a sequence holds for the drafts of the step after (vLLM's lookahead)."""
+        if self.method in ("none", "medusa", *LOOKUP):
+            return 0
+        return self.k + (self.method == "dflash")
+
+    @property
     def fills_cache(self) -> bool:
         """Whether the drafter keeps a cache of its own, which prompts must pass through."""
         if self.drafter is None:

@@ -3,11 +3,16 @@
 Per GPU: weights (target, vision tower, drafter), a reserve for activations and graphs, then the
 cache pool. A request holds cache for its tokens plus the lookahead slots of speculation, and on
 recurrent models 1 + k state slots (vLLM 0.25.1 keeps a state per draft position). The drafter's
-own layers live in the same pool. Bytes; GB is 1e9.
+own layers live in the same pool. Sliding layers hold at most their window.
+
+Tensor parallelism splits weights and state; it splits the cache by KV heads, each layer's until
+they run out, and a latent cache not at all. Attention groups (attention_dp) hold copies of
+everything but the routed experts, and each its own sequences. Bytes; GB is 1e9.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specsim.errors import CapacityError
@@ -15,26 +20,31 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile
 from specsim.model.counts import (
+    KVBytes,
     drafter_kv_bytes,
     drafter_weight_bytes,
+    ffn_branches,
     kv_bytes_per_token,
+    moe_count,
     state_bytes,
     weight_bytes,
 )
-from specsim.model.spec import Attention, ModelSpec
-from specsim.ops.work import Parallel
+from specsim.model.spec import Attention, LayerGroup, ModelSpec, MoE
+from specsim.ops.work import Parallel, split_fault
 from specsim.units import GB
 
 # Activations, graph pools, the context of the driver: what engines report beyond weights and
 # cache on one large GPU is 2 to 5 GB, growing with the token budget. Assumed, not fitted.
 RESERVE_BYTES = 2.0 * GB
 RESERVE_BYTES_PER_TOKEN_AND_WIDTH = 8.0
+MAX_TP = 128  # looked at for the smallest tp that fits
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Bytes per GPU. kv_bytes_per_token covers target and drafter layers that grow for ever;
-    window_bytes and state_bytes_per_seq are what one sequence holds besides."""
+    windows: (tokens, bytes per token) of sliding layers; state_bytes_per_seq: recurrent state.
+    lookahead_tokens: cache slots a sequence holds ahead of its accepted tokens."""
 
     capacity_bytes: float
     usable_bytes: float
@@ -42,10 +52,15 @@ class MemoryPlan:
     drafter_bytes: float
     reserve_bytes: float
     kv_bytes_per_token: float
-    window_bytes_per_seq: float
+    windows: tuple[tuple[int, float], ...]
     state_bytes_per_seq: float
     lookahead_tokens: int
     block_size: int
+
+    @property
+    def window_bytes_per_seq(self) -> float:
+        """Most that a sequence holds in sliding layers."""
+        return sum(tokens * size for tokens, size in self.windows)
 
     @property
     def pool_bytes(self) -> float:
@@ -62,9 +77,8 @@ class MemoryPlan:
     def bytes_per_request(self, tokens: float) -> float:
         """Pool bytes of one request of `tokens` tokens, rounded up to whole blocks."""
         held = math.ceil((tokens + self.lookahead_tokens) / self.block_size) * self.block_size
-        return (
-            held * self.kv_bytes_per_token + self.window_bytes_per_seq + self.state_bytes_per_seq
-        )
+        sliding = sum(min(held, window) * size for window, size in self.windows)
+        return held * self.kv_bytes_per_token + sliding + self.state_bytes_per_seq
 
     def max_requests(self, tokens: float) -> int:
         """Requests of `tokens` tokens that fit at the same time."""
@@ -86,16 +100,43 @@ class MemoryPlan:
             "kv_bytes_per_token": self.kv_bytes_per_token,
             "window_bytes_per_seq": self.window_bytes_per_seq,
             "state_bytes_per_seq": self.state_bytes_per_seq,
+            "lookahead_tokens": self.lookahead_tokens,
             "kv_tokens": self.kv_tokens,
         }
 
 
-def _kv_shard(spec: ModelSpec, par: Parallel) -> float:
-    """GPUs that share one token's cache: kv heads are split over tp until none is left; a latent
-    cache is not split; attention_dp groups hold their own sequences."""
-    heads = [g.mixer.n_kv_heads for g in spec.layers if isinstance(g.mixer, Attention)]
-    split = min(par.tp, max(heads)) if heads else 1
-    return float(split)
+def _cache(
+    layers: Iterable[LayerGroup], kv_of: Callable[[LayerGroup], KVBytes], tp: int
+) -> tuple[float, dict[int, float]]:
+    """(bytes per token, window -> bytes per token) of some layers on one of `tp` GPUs."""
+    full = 0.0
+    windows: dict[int, float] = {}
+    for group in layers:
+        kv, mixer = kv_of(group), group.mixer
+        split = min(tp, mixer.n_kv_heads) if isinstance(mixer, Attention) else 1
+        full += (kv.full + kv.index) / split
+        for window, size in kv.sliding:
+            windows[window] = windows.get(window, 0.0) + size / split
+    return full, windows
+
+
+def _weights(spec: ModelSpec) -> tuple[float, float]:
+    """(bytes that every attention group holds, bytes of the routed experts), tower included.
+
+    Layers without a value projection (k_eq_v) hold their key projection twice: engines load it
+    into both slots (vLLM 0.25.1)."""
+    size = weight_bytes(spec)
+    routed = twice = 0.0
+    for group in spec.layers:
+        for part in ffn_branches(group.ffn):
+            if isinstance(part, MoE):
+                count = moe_count(part, spec.hidden)
+                routed += group.count * count.routed * part.weight.bytes_per_weight
+        a = group.mixer
+        if isinstance(a, Attention) and a.k_eq_v and a.owns_kv:
+            keys = spec.hidden * a.input_mult * a.n_kv_heads * a.head_dim
+            twice += group.count * keys * a.weight.bytes_per_weight
+    return size.text + size.vision - routed + twice, routed
 
 
 def plan_memory(
@@ -114,42 +155,57 @@ def plan_memory(
     the smallest tp that does."""
     share = gpu_memory_utilization or engine.gpu_memory_utilization
     budget = max_num_batched_tokens or engine.max_num_batched_tokens
-    size = weight_bytes(spec)
-    target = size.text + size.vision
     drafter = setup.drafter
     if drafter is None:
         draft_bytes = 0.0
     elif drafter is spec.mtp:
-        draft_bytes = size.mtp
+        draft_bytes = weight_bytes(spec).mtp
     else:
         draft_bytes = drafter_weight_bytes(drafter)
-    reserve = RESERVE_BYTES + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden
-    gpus = parallel.gpus
-    kv = kv_bytes_per_token(spec, kv_dtype)
-    per_token, windows = kv.full + kv.index, sum(w * b for w, b in kv.sliding)
+    tp, groups = parallel.tp, parallel.attention_dp
+    shared, routed = _weights(spec)
+    per_token, windows = _cache(
+        spec.layers, lambda g: kv_bytes_per_token(replace(spec, layers=(g,)), kv_dtype), tp
+    )
     if drafter is not None:
-        own = drafter_kv_bytes(drafter, kv_dtype)
-        per_token += own.full + own.index
-        windows += sum(w * b for w, b in own.sliding)
-    split = _kv_shard(spec, parallel)
-    k = setup.k if setup.method != "none" else 0
-    lookahead = 0 if setup.method in ("ngram", "suffix", "none") else k
-    states = state_bytes(spec).total * (1 + k) / parallel.tp
+        own, more = _cache(
+            drafter.layers,
+            lambda g: drafter_kv_bytes(replace(drafter, layers=(g,)), kv_dtype),
+            setup.draft_tp or tp,
+        )
+        per_token += own
+        for window, size in more.items():
+            windows[window] = windows.get(window, 0.0) + size
+    slots = 1 + setup.k if setup.method != "none" else 1
     plan = MemoryPlan(
         capacity_bytes=float(profile.mem_bytes),
         usable_bytes=profile.mem_bytes * share,
-        weight_bytes=target / gpus,
-        drafter_bytes=draft_bytes / (setup.draft_tp or gpus),
-        reserve_bytes=reserve,
-        kv_bytes_per_token=per_token / split / parallel.attention_dp,
-        window_bytes_per_seq=windows / split / parallel.attention_dp,
-        state_bytes_per_seq=states / parallel.attention_dp,
-        lookahead_tokens=lookahead + (1 + k),
+        weight_bytes=shared / tp + routed / parallel.gpus,
+        drafter_bytes=draft_bytes / (setup.draft_tp or tp),
+        reserve_bytes=RESERVE_BYTES
+        + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden,
+        kv_bytes_per_token=per_token / groups,
+        windows=tuple((window, size / groups) for window, size in sorted(windows.items())),
+        state_bytes_per_seq=state_bytes(spec).total * slots / tp / groups,
+        lookahead_tokens=setup.lookahead_tokens + setup.verify_tokens,
         block_size=engine.block_size,
     )
     if check and plan.pool_bytes <= 0:
-        text = _does_not_fit(spec, profile, parallel, plan, share, target, draft_bytes)
-        raise CapacityError(text)
+        fits = None
+        if profile.link_bytes_per_s > 0:
+            for wider in range(tp + 1, MAX_TP + 1):
+                if wider * groups % parallel.ep or split_fault(spec.layers, wider):
+                    continue
+                other = plan_memory(
+                    spec, profile, engine, replace(parallel, tp=wider), kv_dtype,
+                    replace(setup, draft_tp=0), gpu_memory_utilization=share,
+                    max_num_batched_tokens=budget, check=False,
+                )
+                # A pool of a few hundred MB would start but serve nothing.
+                if other.pool_bytes > 0.03 * other.usable_bytes:
+                    fits = wider
+                    break
+        raise CapacityError(_does_not_fit(spec, profile, parallel, plan, share, fits))
     return plan
 
 
@@ -159,8 +215,7 @@ def _does_not_fit(
     parallel: Parallel,
     plan: MemoryPlan,
     share: float,
-    target: float,
-    drafter: float,
+    fits: int | None,
 ) -> str:
     need = plan.weight_bytes + plan.drafter_bytes + plan.reserve_bytes
     text = (
@@ -169,8 +224,7 @@ def _does_not_fit(
         f"reserve {plan.reserve_bytes / GB:.1f} GB), but {profile.name} offers "
         f"{plan.usable_bytes / GB:.0f} GB ({share:.0%} of {plan.capacity_bytes / GB:.0f} GB)"
     )
-    for tp in (2, 4, 8, 16, 32, 64):
-        per_gpu = (target + drafter) / tp + plan.reserve_bytes
-        if tp > parallel.tp and per_gpu < 0.97 * plan.usable_bytes:
-            return f"{text}; the smallest tp that fits is {tp}, or choose smaller weights"
-    return f"{text}; choose smaller weights or a larger GPU"
+    if fits is not None:
+        return f"{text}; the smallest tp that fits is {fits}, or choose smaller weights"
+    alone = "" if profile.link_bytes_per_s > 0 else " (the profile has no link for a larger tp)"
+    return f"{text}; choose smaller weights or a larger GPU{alone}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.draft import LOOKUP, SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
@@ -33,7 +34,14 @@ from specsim.ops.network import (
     target_head,
 )
 from specsim.ops.op import OpCost
-from specsim.ops.work import UNIFORM, Parallel, Routing, Work, attention_share
+from specsim.ops.work import (
+    UNIFORM,
+    Parallel,
+    Routing,
+    Work,
+    attention_share,
+    split_fault,
+)
 from specsim.roofline import KernelTime, compute_peak, op_time
 from specsim.roofline.result import datasheet_time
 
@@ -192,6 +200,10 @@ class LatencyModel:
         self._datasheet = fidelity == "datasheet"
         self.routing = routing or (UNIFORM if self._datasheet else SERVING)
         profile.require_link(self.parallel.gpus)
+        fault = split_fault(spec.layers, self.parallel.tp)
+        if fault:
+            raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
+                             f"{fault}; choose another tp")
         self._graph_limit = engine.graph_limit(profile.arch)
         self._unsplit = (
             fidelity != "datasheet" and spec.family in engine.unsplit_verify_families
