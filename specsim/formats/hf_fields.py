@@ -80,14 +80,15 @@ class Fields:
         """Whether the field is present and not null."""
         return self.data.get(name) is not None
 
-    def _first(self, names: tuple[str, ...]) -> str:
+    def first(self, names: tuple[str, ...]) -> str:
+        """The first of `names` that is present, else the first of all."""
         return next((name for name in names if self.has(name)), names[0])
 
     def integer(
         self, *names: str, default: int = _MISSING, low: int = 1, high: int = MAX_WIDTH
     ) -> int:
         """An integer in [low, high] under the first of `names` that is present."""
-        name = self._first(names)
+        name = self.first(names)
         if not self.has(name):
             if default is _MISSING:
                 also = f" (or {', '.join(names[1:])})" if names[1:] else ""

@@ -212,7 +212,7 @@ def _mxfp4(section: Fields) -> Quantisation:
 def _int4(section: Fields) -> Quantisation:
     bits = section.integer("bits", "w_bit", low=2, high=8)
     if bits not in (4, 8):
-        raise section.fail(section._first(("bits", "w_bit")), "only 4 and 8 bits are modelled")
+        raise section.fail(section.first(("bits", "w_bit")), "only 4 and 8 bits are modelled")
     group = section.integer("group_size", "q_group_size", default=128, low=-1)
     group = group if group > 0 else 1 << 30
     fmt = WeightFormat(f"int{bits}", bits / 8 + (2 + bits / 8) / group, "bf16")
