@@ -142,5 +142,3 @@ def plan(f: Fields, family: str, layers: list[LayerPlan], *, tied: bool = False)
 def shared_width(f: Fields, moe_intermediate: int, count_name: str = "n_shared_experts") -> int:
     """Width of the always-on expert, given as a number of routed experts' widths."""
     return f.integer(count_name, default=0, low=0, high=1000) * moe_intermediate
-
-

@@ -51,9 +51,7 @@ def qwen2(f: Fields) -> Plan:
     hidden = f.integer("hidden_size")
     off = not f.boolean("use_sliding_window", False)
     layers = [
-        decoder_layer(
-            attention(f, qkv_bias=True, window=0 if off else window), mlp(f), 2 * hidden
-        )
+        decoder_layer(attention(f, qkv_bias=True, window=0 if off else window), mlp(f), 2 * hidden)
         for window in windows(f, n_layers(f))
     ]
     return _uniform(f, "qwen2", layers)

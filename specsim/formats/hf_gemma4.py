@@ -47,9 +47,7 @@ def gemma4_attention(f: Fields, kind: str, *, owns_kv: bool = True) -> Attention
     )
 
 
-def gemma4_layers(
-    f: Fields, count: int, hidden: int, *, owns_kv: bool = True
-) -> list[LayerPlan]:
+def gemma4_layers(f: Fields, count: int, hidden: int, *, owns_kv: bool = True) -> list[LayerPlan]:
     kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise f.fail("layer_types", "this architecture needs it")
@@ -60,6 +58,4 @@ def gemma4_layers(
         total, top_k = experts(f, ("num_experts",), ("top_k_experts",))
         ffn = (dense, MoE(total, top_k, f.integer("moe_intermediate_size")))
         norms = 7 * hidden + hidden + total  # three more norms, router scale, per-expert scale
-    return [
-        decoder_layer(gemma4_attention(f, kind, owns_kv=owns_kv), ffn, norms) for kind in kinds
-    ]
+    return [decoder_layer(gemma4_attention(f, kind, owns_kv=owns_kv), ffn, norms) for kind in kinds]

@@ -81,9 +81,7 @@ def gpt_oss(f: Fields) -> Plan:
     total, top_k = experts(
         f, ("num_local_experts", "num_experts"), ("num_experts_per_tok", "experts_per_token")
     )
-    moe = MoE(
-        total, top_k, f.integer("intermediate_size"), router_bias=True, expert_bias=True
-    )
+    moe = MoE(total, top_k, f.integer("intermediate_size"), router_bias=True, expert_bias=True)
     bias = f.boolean("attention_bias", True)
     layers = []
     for kind in kinds:
@@ -96,13 +94,9 @@ def gpt_oss(f: Fields) -> Plan:
         )
         mixer = replace(mixer, sinks=True)
         layers.append(
-            decoder_layer(
-                mixer, moe, 2 * hidden, expert_leaves=("gate_up_proj", "down_proj")
-            )
+            decoder_layer(mixer, moe, 2 * hidden, expert_leaves=("gate_up_proj", "down_proj"))
         )
     return plan(f, "gpt_oss", layers)
-
-
 
 
 def glm4_moe(f: Fields) -> Plan:

@@ -279,4 +279,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"the packaged file {path.name} cannot be read ({error})") from None
     return data
-

@@ -108,9 +108,7 @@ def _mlp(spec: ModelSpec) -> DenseMLP:
 
 def _is_dense(spec: ModelSpec) -> bool:
     return all(
-        isinstance(branch, DenseMLP)
-        for group in spec.layers
-        for branch in ffn_branches(group.ffn)
+        isinstance(branch, DenseMLP) for group in spec.layers for branch in ffn_branches(group.ffn)
     )
 
 
