@@ -13,23 +13,38 @@ validation/fit_h200_kernels.py, from the top of the repository:
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
+from scipy.optimize import least_squares
+
 from specsim.hardware import HardwareProfile, load_profile
-from specsim.roofline.device import family as format_family
-from validation.kernels.fitting import Fit, run, score
+from specsim.roofline.device import gemm_table
+from specsim.roofline.moe import moe_table
+from validation.kernels.fitting import Fit, Score, predict, rounded, run, score, with_table
 from validation.kernels.other_gpus import SOURCE, Measured, measured
 from validation.kernels.tables import held_out
 
 MARKER = "# --- kernel parameters fitted on this device (validation/fit_other_gpus.py) ---"
 PROFILES = Path(__file__).resolve().parents[1] / "hw_profiles"
 
-# Free parameters by family, with the factors below and above the inherited value they may reach.
-# Fractions stay below 1: above, a cache would be at work that an engine does not have.
-FREE = {
-    "gemm": {"floor_s": (0.3, 5.0), "mem_frac": (0.3, 1.2), "peak_frac": (0.3, 1.2)},
-    "attn_decode": {"floor_s": (0.2, 5.0), "mem_frac": (0.3, 1.2), "tile_s": (0.2, 5.0)},
-    "moe": {"floor_s": (0.2, 5.0), "mem_frac": (0.3, 1.2), "peak_frac": (0.2, 1.5)},
-    "all_reduce": {"floor_s": (0.2, 10.0), "hop_s": (0.05, 50.0), "link_frac": (0.02, 1.3)},
-}
+# Free parameters: (lowest, highest). Fractions stay below 1: above, a cache would be at work that
+# an engine does not have.
+FREE: dict[str, dict[str, tuple[float, float]]] = {
+    "gemm": {
+        "floor_s": (0.3e-6, 30e-6), "mem_frac": (0.3, 0.97), "peak_frac": (0.2, 0.97),
+        "k_step_s": (0.05e-9, 8e-9), "act_traffic": (0.3, 4.0),
+    },
+    "attn_decode": {
+        "floor_s": (2e-6, 40e-6), "cold_s": (0.0, 20e-6), "mem_frac": (0.2, 0.97),
+        "wide_power": (0.0, 2.0), "tile_s": (0.1e-6, 60e-6), "tile_power": (0.0, 3.0),
+        "sm_share": (0.05, 1.0), "l2_frac": (0.1, 1.5), "p": (1.0, 6.0),
+    },
+    "moe": {
+        "floor_s": (5e-6, 200e-6), "mem_frac": (0.2, 0.97), "peak_frac": (0.05, 0.97),
+        "tile_s": (0.0, 30e-6),
+    },
+}  # fmt: skip
+# Cards that take their kernels from a sibling with NVLink, and their PCIe all-reduce from another.
+LINK_DONORS = {"h100-pcie": "rtx-pro-6000", "a100-pcie-80gb": "l40s", "a30": "l40s"}
 MIN_SHAPES = 6
 WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share of the inherited
 
@@ -37,42 +52,86 @@ WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share 
 def table_name(profile: HardwareProfile, family: str) -> str:
     """The table that prices a family on this device (formats may share one)."""
     kind, _, fmt = family.partition(".")
-    return f"{kind}.{format_family(profile, fmt)}" if kind in ("gemm", "moe") else family
+    if kind == "gemm":
+        return gemm_table(profile, fmt)
+    return moe_table(profile, fmt) if kind == "moe" else family
 
 
 def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> str:
     """The override as TOML, empty when the inherited table is as good."""
     name = table_name(profile, family)
-    base = dict(load_profile("h200-sxm").kernel(name).params)
     kind = family.partition(".")[0]
-    free = {
-        param: (base[param], base[param] * low, min(base[param] * high, 0.97)
-                if param.endswith("_frac") else base[param] * high)
-        for param, (low, high) in FREE[kind].items()
-    }  # fmt: skip
     rows = [point.row for point in points]
-    software = ", ".join(sorted({point.software for point in points}))
-    file = {"gemm": "gemm", "attn_decode": "attn_decode", "moe": "moe"}.get(kind, "comm_all_reduce")
-    fit = Fit(
-        name, f"{SOURCE}{file}.csv.gz", f"{profile.title}, {software}", points[0].price, rows,
-        free, {p: v for p, v in base.items() if p not in free}, max_rows=600,
-    )  # fmt: skip
-    done = run(fit, profile)
-    inherited = score(profile, fit.price, [row for row in rows if held_out(row.group)])
-    worthwhile = done.held_out_rows.median < WORTHWHILE * inherited.median
+    inherited = profile.kernel(name).params
+    price = points[0].price
+    if kind == "all_reduce":
+        found = fit_links(profile, points)
+    else:
+        free = {
+            param: (min(max(inherited[param], low), high), low, high)
+            for param, (low, high) in FREE[kind].items()
+        }
+        fixed = {p: v for p, v in inherited.items() if p not in free}
+        fit = Fit(name, "", "", price, rows, free, fixed, max_rows=800)
+        found = {param: run(fit, profile).params[param] for param in free}
+    test = [row for row in rows if held_out(row.group)]
+    before = score(profile, price, test)
+    after = score(with_table(profile, name, {**inherited, **found}), price, test)
+    kept = after.median < WORTHWHILE * before.median and after.p90 < before.p90
     print(
-        f"{profile.name:14} {family:18} held out {done.held_out_rows.n:4}: inherited "
-        f"{100 * inherited.median:5.1f} / {100 * inherited.p90:5.1f} %, fitted "
-        f"{100 * done.held_out_rows.median:5.1f} / {100 * done.held_out_rows.p90:5.1f} %"
-        f"{'' if worthwhile else ', dropped'}{', at bound: ' if done.at_bound else ''}"
-        f"{' '.join(done.at_bound)}"
+        f"{profile.name:13} {family:17} {after.n:4} held out: inherited {percent(before)}, "
+        f"fitted {percent(after)}{'' if kept else ', dropped'}"
     )
-    if not worthwhile:
+    if not kept:
         return ""
-    lines = [f'[kernels."{name}"]']
-    lines += [f"{param} = {done.params[param]!r}" for param in free]
-    lines += [f'source = "fitted on {fit.source}"', f'measured_on = "{fit.measured_on}"']
-    return "\n".join(lines) + "\n"
+    software = ", ".join(sorted({point.software for point in points}))
+    file = f"{'comm_' if kind == 'all_reduce' else ''}{kind}.csv.gz"
+    lines = [f'[kernels."{name}"]', *(f"{p} = {v!r}" for p, v in sorted(found.items()))]
+    lines.append(f'source = "fitted on {SOURCE}{file}"')
+    lines.append(f'measured_on = "{profile.title}, {software}"')
+    return "\n".join(lines)
+
+
+def percent(result: Score) -> str:
+    return f"{100 * result.median:4.1f} / {100 * result.p90:5.1f} %"
+
+
+def fit_links(profile: HardwareProfile, points: list[Measured]) -> dict[str, float]:
+    """All-reduce parameters. On a PCIe tree the usable share of the link falls with the number of
+    GPUs, so the shares at 2 and 8 GPUs are fitted, both above 0, and turned into the table's
+    value and slope."""
+    rows = [p.row for p in points if not held_out(p.row.group)]
+    inherited = profile.kernel("all_reduce").params
+    measured_log = np.log([row.seconds for row in rows])
+
+    def table(z: np.ndarray) -> dict[str, float]:
+        floor, hop, two, eight, one_shot, sync = np.exp(z)
+        return {
+            "floor_s": rounded(floor), "hop_s": rounded(hop), "link_frac": rounded(two),
+            "link_gain": rounded((eight - two) / 2.0), "one_shot_frac": rounded(one_shot),
+            "sync_s": rounded(sync),
+        }  # fmt: skip
+
+    def residuals(z: np.ndarray) -> np.ndarray:
+        trial = with_table(profile, "all_reduce", {**inherited, **table(z)})
+        return np.log(predict(trial, points[0].price, rows)) - measured_log
+
+    starts = [
+        np.log([5e-6, hop, two, eight, one_shot, 5e-6])
+        for hop in (1e-7, 2e-6)
+        for two, eight, one_shot in ((0.6, 0.8, 0.6), (0.5, 0.1, 0.3), (0.5, 0.1, 0.05))
+    ]
+    low, high = np.log([1e-7, 1e-9, 0.02, 0.02, 0.005, 1e-8]), np.log([6e-5, 1e-5, 1, 1, 1, 1e-4])
+    best = min(
+        (
+            least_squares(
+                residuals, z, bounds=(low, high), loss="soft_l1", f_scale=0.05, diff_step=1e-3
+            )
+            for z in starts
+        ),
+        key=lambda result: result.cost,
+    )
+    return table(best.x)
 
 
 def main() -> None:
@@ -90,6 +149,20 @@ def main() -> None:
             if name == device and len({p.row.group for p in points}) >= MIN_SHAPES
         ]
         path.write_text("\n\n".join([head, MARKER, *filter(None, sections)]).rstrip() + "\n")
+    for device, donor in LINK_DONORS.items():
+        table = load_profile(donor).kernel("all_reduce")
+        path = PROFILES / f"{device}.toml"
+        head = path.read_text().partition(MARKER)[0].rstrip()
+        lines = [
+            "# Fitted on another card with the same kind of link.",
+            '[kernels."all_reduce"]',
+            *(f"{p} = {v!r}" for p, v in sorted(table.params.items())),
+            f'source = "as fitted on {donor}: {SOURCE}comm_all_reduce.csv.gz"',
+            f'measured_on = "{load_profile(donor).title}"',
+            "assumed = true",
+            f'inherited_from = "{donor}"',
+        ]
+        path.write_text("\n".join([head, "", MARKER, "", *lines]) + "\n")
 
 
 if __name__ == "__main__":

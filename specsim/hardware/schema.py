@@ -359,13 +359,16 @@ def _kernel(
         name,
         {**base.params, **params},
         f"{named}: {own.source or 'no source'}; the rest: {base.source or 'no source'}",
-        base.measured_on,
+        f"{named}: {own.measured_on}; the rest: {base.measured_on or 'nothing'}"
+        if own.measured_on
+        else base.measured_on,
         assumed=True,
         inherited_from=base.inherited_from,
     )
 
 
 def _param(origin: str, label: str, key: str, value: object) -> float:
+    _line(origin, f"a parameter name of {label}", key)
     low, high = _FREE_RANGE
     unit = "(dimensionless)"
     if key.endswith("_s"):

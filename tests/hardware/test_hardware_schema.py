@@ -182,6 +182,13 @@ def test_a_partial_override_keeps_the_rest_and_the_assumption(folder) -> None:  
     assert table.assumed
     assert table.inherited_from == "parent"
     assert table.source == "mem_frac: measured here; the rest: fit"
+    assert table.measured_on == "P"
+    (folder / "child.toml").write_text(
+        CHILD + '[kernels."gemm.bf16"]\nmem_frac = 0.6\nmeasured_on = "C"\n'
+    )
+    table = load_profile("child").kernel("gemm.bf16")
+    assert table.measured_on == "mem_frac: C; the rest: P"
+    assert table.source == "mem_frac: no source; the rest: fit"
 
 
 def test_a_full_or_replacing_override_is_the_profiles_own(folder) -> None:  # type: ignore[no-untyped-def]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from specsim.hardware import load_profile
 from specsim.roofline import KernelTime, all_reduce, attn_decode, gemm, moe
 from validation.kernels.gemm import ROTATED_COPIES
 from validation.kernels.moe import UNGATED
@@ -79,8 +80,9 @@ def _attention() -> Iterator[Measured]:
             shape = {
                 "seqs": seqs, "q_len": 1, "heads": heads, "kv_heads": kv_heads,
                 "head_dim": head_dim, "ctx_tokens_per_seq": kv - 1, "kv_fmt": fmt,
+                "rotated_copies": 1,
             }  # fmt: skip
-            row = Row(f"{heads}/{kv_heads}/{head_dim}/{seqs}", shape, seconds)
+            row = Row(f"{heads}/{kv_heads}/{head_dim}", shape, seconds)
             yield Measured(
                 line["profile"], f"attn_decode.{fmt}", line["software"], attn_decode, row
             )
@@ -89,6 +91,9 @@ def _attention() -> Iterator[Measured]:
 def _experts() -> Iterator[Measured]:
     for line in read("moe.csv.gz"):
         fmt = FORMATS[line["moe_dtype"]]
+        # Weight-only kernels on a device with FP4 units: the model takes the native ones there.
+        if fmt == "mxfp4" and "fp4" in load_profile(line["profile"]).flops:
+            continue
         hidden, inter, top_k, experts, tp = (
             int(line[c])
             for c in ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
@@ -106,7 +111,9 @@ def _experts() -> Iterator[Measured]:
 def _all_reduce() -> Iterator[Measured]:
     for line in read("comm_all_reduce.csv.gz"):
         size, gpus = int(line["message_bytes"]), int(line["gpus"])
-        if "graph" in line["kernel"] and size <= MAX_MESSAGE_BYTES:
+        # What an engine uses: its own kernel in a CUDA graph; on Intel the vendor's library.
+        used = "graph" in line["kernel"] or line["kernel"] == "oneCCL"
+        if used and size <= MAX_MESSAGE_BYTES:
             row = Row(
                 f"{gpus}/{size}",
                 {"nbytes": size, "gpus": gpus},
