@@ -35,7 +35,6 @@ from specsim.units import DTYPE_BYTES
 ROWS_PER_BLOCK = 128
 MAX_SPLITS = 64  # of one sequence's cache, as measured: one head at 128k tokens uses about 60
 SPLIT_TOKENS = 128  # a split reads at least one block of keys
-SPLIT_BELOW = 0.8  # of the SMs occupied: the point where the kernels start to split
 
 
 def attn_decode(
@@ -91,13 +90,13 @@ def attn_decode(
     blocks = seqs * kv_heads * ceil(group_rows / ROWS_PER_BLOCK)
     floor_s += cold_s + t["block_s"] * blocks
     waves = blocks / device.sms
-    if waves < SPLIT_BELOW and ctx > SPLIT_TOKENS:
+    if waves < 1.0:
         splits = min(1.0 / waves, ctx / SPLIT_TOKENS, MAX_SPLITS)
-        if splits >= 2.0:
-            floor_s += t["split_s"]
-            # Too few blocks to draw the whole bandwidth, even when split.
-            used = blocks * min(splits, MAX_SPLITS) / device.sms
-            mem_s = max(mem_s, mem_s * t["sm_share"] / used)
+        if splits > 1.0:
+            floor_s += t["split_s"] * min(1.0, splits - 1.0)
+            waves *= splits
+        # Too few blocks to draw the whole bandwidth, even when split.
+        mem_s *= max(1.0, t["sm_share"] / waves)
     work_s = smooth_max(mem_s, compute_s, 4.0)
     if waves > 1.0:
         extra = waves + t["tail"] * (ceil(waves) - waves) - 1.0

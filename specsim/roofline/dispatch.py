@@ -1,7 +1,9 @@
-"""op_time: the kernel model for each kind of OpCost (see `specsim.ops.op`)."""
+"""op_time: the kernel model for each kind of op (`specsim.ops.op.OpCost`)."""
 
-from specsim.errors import UsageError
-from specsim.ops.op import OpCost
+from collections.abc import Mapping
+from typing import Protocol
+
+from specsim.errors import ProfileError, UsageError
 from specsim.roofline.attention import attn_decode, attn_prefill
 from specsim.roofline.comm import all_gather, all_reduce, all_to_all
 from specsim.roofline.device import Device
@@ -15,8 +17,31 @@ from specsim.roofline.simple import elementwise, sample
 FIDELITIES = ("calibrated", "datasheet")
 
 
+class Op(Protocol):
+    """What is read of an `OpCost`: its kind decides which dims it carries."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def fmt(self) -> str: ...
+    @property
+    def dims(self) -> Mapping[str, float]: ...
+    @property
+    def flops(self) -> float: ...
+    @property
+    def weight_bytes(self) -> float: ...
+    @property
+    def state_bytes(self) -> float: ...
+    @property
+    def act_bytes(self) -> float: ...
+    @property
+    def bytes(self) -> float: ...
+
+
 def op_time(
-    op: OpCost, device: Device, fidelity: str = "calibrated", engine: str = ""
+    op: Op, device: Device, fidelity: str = "calibrated", engine: str = ""
 ) -> KernelTime:
     """Seconds of ONE of the op's `count` identical calls.
 
@@ -25,9 +50,23 @@ def op_time(
     takes uniform (1: evenly popular experts) and routing_shape; 'all_gather' and 'all_to_all'
     are further kinds with the dims of 'all_reduce'. The state bytes of a 'recurrent' decode are
     taken from the op, so that an engine's extra copies are priced.
+
+    UsageError for an unknown fidelity or kind; ProfileError where a kernel table (of a profile
+    made by hand) lacks a parameter.
     """
     if fidelity not in FIDELITIES:
         raise UsageError(f"fidelity '{fidelity}' is not known; use one of {', '.join(FIDELITIES)}")
+    try:
+        return _price(op, device, fidelity, engine)
+    except KeyError as error:
+        raise ProfileError(
+            f"op '{op.name}' of kind '{op.kind}' finds no {error}, neither in its dims nor in the "
+            "device's kernel tables; complete the tables or inherit them with "
+            '[kernels] inherit = "h200-sxm"'
+        ) from None
+
+
+def _price(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime:
     d = op.dims
     kind = op.kind
     if kind == "gemm":
@@ -69,7 +108,7 @@ def op_time(
     raise UsageError(f"op '{op.name}' has kind '{kind}', which no kernel model covers")
 
 
-def _attention(op: OpCost, device: Device, fidelity: str, engine: str) -> KernelTime:
+def _attention(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime:
     d = op.dims
     heads = d["heads"]
     if op.kind == "attn_decode":
@@ -99,7 +138,7 @@ def _attention(op: OpCost, device: Device, fidelity: str, engine: str) -> Kernel
     )  # fmt: skip
 
 
-def _recurrent(op: OpCost, device: Device, fidelity: str, engine: str) -> KernelTime:
+def _recurrent(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime:
     d = op.dims
     conv_kernel = int(d.get("conv_kernel", 4))
     element = d.get("state_bytes_per_elem", 4.0)
@@ -115,14 +154,15 @@ def _recurrent(op: OpCost, device: Device, fidelity: str, engine: str) -> Kernel
             device, each, d["n_k_heads"], d["n_v_heads"], int(d["dk"]), int(d["dv"]), seqs,
             conv_kernel, fidelity=fidelity, engine=engine,
         )  # fmt: skip
+    traffic = op.state_bytes - d.get("conv_bytes", 0.0)
     if d.get("mamba"):
         return mamba2_decode(
             device, d["seqs"], int(d["q_len"]), d["n_heads"], int(d["head_dim"]),
             int(d["state_size"]), d["n_groups"], conv_kernel, element,
-            state_traffic=op.state_bytes, fidelity=fidelity, engine=engine,
+            state_traffic=traffic, fidelity=fidelity, engine=engine,
         )  # fmt: skip
     return gdn_decode(
         device, d["seqs"], int(d["q_len"]), d["n_k_heads"], d["n_v_heads"], int(d["dk"]),
-        int(d["dv"]), conv_kernel, element, state_traffic=op.state_bytes, fidelity=fidelity,
+        int(d["dv"]), conv_kernel, element, state_traffic=traffic, fidelity=fidelity,
         engine=engine,
     )  # fmt: skip

@@ -110,71 +110,60 @@ def _tiles(
 ) -> tuple[float, bool]:
     """Seconds of all waves with the best tile, and whether multiplications (not the step
     latency) fill them. sm_flop_s: seconds per FLOP of one SM at its peak."""
-    p, tail, step_s = t["p"], t["tail"], t["k_step_s"]
-    flop_s = sm_flop_s / t["peak_frac"]
+    step_s, start_s = t["k_step_s"], t["tile_s"]
+    flop_s = 2.0 * sm_flop_s / t["peak_frac"]
     if t["tile_by_rows"]:
         rows = 64 if m <= 64 else 128
         columns = 64 if m <= 128 else 128
-        mma_s = 2.0 * rows * columns * flop_s
-        return _waves(t, sms, m, n, rows, columns, 1, k, max(mma_s, step_s), mem_s, p, tail), (
-            mma_s > step_s
-        )
+        mma_s = rows * columns * flop_s
+        tile_s = start_s + k * max(mma_s, step_s)
+        waves = -(-m // rows) * -(-n // columns) / sms
+        return _waves(t, m, rows, waves, tile_s, mem_s), mma_s > step_s
     best, busy = float("inf"), False
     split_s = t["split_s"]
+    few = -(-m // 64) * -(-n // 64) <= sms
     for rows, columns, speed in TILES:
-        if rows > 64 >= m:
+        # Tall tiles waste rows on small m; narrow ones only pay while SMs stand idle.
+        if rows > 64 >= m or (columns < 64 and not few):
             continue
-        mma_s = 2.0 * rows * columns * flop_s
+        mma_s = rows * columns * flop_s
         if speed:
             share = t.get(speed, 0.0)
             if not share:
                 continue  # a shape this library does not have
             mma_s /= share
-        per_k_s = max(mma_s, step_s)
-        found = _waves(t, sms, m, n, rows, columns, 1, k, per_k_s, mem_s, p, tail)
-        if found < best:
-            best, busy = found, mma_s > step_s
-        split = _split(m, n, rows, columns, sms) if split_s else 1
-        if split > 1:
-            found = _waves(t, sms, m, n, rows, columns, split, k, per_k_s, mem_s, p, tail)
-            found += split_s + t["split_traffic"] * split * m * n
+        per_k_s = mma_s if mma_s > step_s else step_s
+        tiles = -(-m // rows) * -(-n // columns)
+        waves = tiles / sms
+        tile_s = start_s + k * per_k_s
+        if max(1.0, waves) * tile_s < best:  # else it cannot be the fastest
+            found = _waves(t, m, rows, waves, tile_s, mem_s)
             if found < best:
                 best, busy = found, mma_s > step_s
+        if split_s and waves <= 0.5:
+            # Parts of k that fill the SMs with one wave: a power of two up to 8.
+            split = 8 if waves <= 0.125 else 4 if waves <= 0.25 else 2
+            tile_s = start_s + k / split * per_k_s
+            extra_s = split_s + t["split_traffic"] * split * m * n
+            if tile_s + extra_s < best:
+                found = _waves(t, m, rows, waves * split, tile_s, mem_s) + extra_s
+                if found < best:
+                    best, busy = found, mma_s > step_s
     return best, busy
 
 
-def _split(m: float, n: float, rows: int, columns: int, sms: int) -> int:
-    """Parts of k that fill the SMs with one wave: a power of two up to 8."""
-    tiles = -(-m // rows) * -(-n // columns)
-    split = 1
-    while split < 8 and tiles * split * 2 <= sms:
-        split *= 2
-    return split
-
-
 def _waves(
-    t: Mapping[str, float],
-    sms: int,
-    m: float,
-    n: float,
-    rows: int,
-    columns: int,
-    split: int,
-    k: float,
-    per_k_s: float,
-    mem_s: float,
-    p: float,
-    tail: float,
+    t: Mapping[str, float], m: float, rows: int, waves: float, tile_s: float, mem_s: float
 ) -> float:
-    row_tiles = -(-m // rows)
-    waves = row_tiles * -(-n // columns) * split / sms
-    tile_s = t["tile_s"] + k / split * per_k_s
+    """Seconds of `waves` waves of tiles of `rows` rows that share mem_s of memory traffic."""
+    p = t["p"]
     if waves <= 1.0:
         seconds = smooth_max(mem_s, tile_s, p)
     else:
         share_s = mem_s / waves
         wave_s = smooth_max(share_s, tile_s, p)
         seconds = waves * wave_s
+        tail = t["tail"]
         if tail > 0.0:
             whole = int(waves)
             rest = waves - whole
@@ -184,6 +173,7 @@ def _waves(
             seconds += tail * (stepped - seconds)
     penalty = t["fill_penalty"]
     if penalty > 0.0 and m > 16:
+        row_tiles = -(-m // rows)
         empty = row_tiles - m / rows
         if empty > 0.0:
             seconds *= 1.0 + penalty * empty ** t["fill_power"] * min(1.0, 2.0 / row_tiles)

@@ -64,10 +64,10 @@ def mla_decode(
     waves = blocks / device.sms
     if waves < 1.0:
         splits = min(1.0 / waves, ctx / SPLIT_TOKENS)
-        if splits >= 2.0:
-            floor_s += t["split_s"]
-        used = min(1.0, waves * max(1.0, splits))
-        work_s = max(work_s, work_s * t["sm_share"] / used)
+        if splits > 1.0:
+            floor_s += t["split_s"] * min(1.0, splits - 1.0)
+            waves *= splits
+        work_s *= max(1.0, t["sm_share"] / waves)
     else:
         work_s = smooth_max(work_s, (waves - 1.0) * t["tile_s"], t["p"])
     return labelled(floor_s + work_s, mem_s, compute_s, floor_s)

@@ -40,9 +40,7 @@ def _decode(
 ) -> KernelTime:
     # The convolution shifts a window of conv_kernel - 1 inputs of 2 bytes per channel.
     window = seqs * conv_channels * 2.0 * (conv_kernel - 1)
-    moved = seqs * (1.0 + q_len) * state_bytes
-    if state_traffic:
-        moved = max(moved, state_traffic - 2.0 * window)
+    moved = state_traffic or seqs * (1.0 + q_len) * state_bytes
     conv = window * (1.0 + q_len) + seqs * conv_channels * 4.0 * q_len
     flops = seqs * q_len * (state_flops + 2.0 * conv_channels * conv_kernel)
     compute_s = flops / compute_peak(device, "bf16")
@@ -55,7 +53,8 @@ def _decode(
         moved *= 1.0 - cache_hits(states, device.l2_bytes * t["l2_frac"]) * (1.0 - t["l2_traffic"])
     mem_s = moved / (bandwidth * t["mem_frac"]) + conv / (bandwidth * t["conv_frac"])
     floor_s = t["floor_s"] + (q_len - 1) * t["token_s"]
-    return labelled(smooth_max(mem_s, floor_s, t["p"]), mem_s, compute_s, floor_s)
+    work_s = max(mem_s, compute_s)
+    return labelled(smooth_max(work_s, floor_s, t["p"]), mem_s, compute_s, floor_s)
 
 
 def gdn_decode(
@@ -75,8 +74,8 @@ def gdn_decode(
     engine: str = "",
 ) -> KernelTime:
     """Convolution and recurrent kernel of one Gated DeltaNet layer. state_traffic: bytes of
-    state moved in all (with the convolution's window read and written once), where an engine
-    moves more than one read and q_len writes; 0: just those."""
+    recurrent state moved in all, where an engine moves more than one read and q_len writes; 0:
+    just those."""
     elems = n_v_heads * dk * dv
     channels = 2 * n_k_heads * dk + n_v_heads * dv
     return _decode(

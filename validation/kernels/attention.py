@@ -47,7 +47,7 @@ def prefill_rows() -> list[Row]:
 
 DECODE = {
     "floor_s": (12e-6, 4e-6, 30e-6),
-    "cold_s": (5e-6, 0.0, 12e-6),
+    "cold_s": (5e-6, 0.0, 30e-6),
     "mem_frac": (0.9, 0.3, 0.97),
     "wide_power": (0.3, 0.0, 2.0),
     "tile_s": (3.7e-6, 0.5e-6, 30e-6),
