@@ -1,24 +1,26 @@
-"""Fits the overheads of the engine profiles on part of the public measurements.
+"""Fits engine overheads and the routing of served traffic on part of the public measurements.
 
-Run from the checkout: `python validation/fit_engines.py` (about two minutes). It rewrites the
-[overheads] numbers of `engines/*.toml` and `validation/ledger.json`.
+Run from the checkout: `python validation/fit_engines.py` (a few minutes; `--dry` writes nothing).
+It rewrites the [overheads] numbers of `engines/*.toml`, `specsim/latency/routing.py` and
+`validation/ledger.json`.
 
 What is fitted: per engine profile the wall seconds of `specsim.latency.engine.Overheads` that its
-rows can see, and one number for all routed models, the expert overlap of neighbouring tokens.
-What is not: kernel efficiencies (those come from operator tables alone) and anything per model,
-per GPU or per row.
+rows can see, and two numbers for all routed models (`specsim.ops.work.Routing`). Kernel
+efficiencies come from operator tables alone; nothing is fitted per model, per GPU or per row.
 
-Which rows: groups of (set, model, GPU, GPUs, method) are dealt by a hash of their name, three in
-ten to the fit, the rest to be judged. Rows of the MindRouter cluster are never fitted. The ledger
-lists every group on both sides.
+Which rows: groups of (set, model, GPU, GPUs, method). Per engine profile and side (plain or
+speculative) the groups on Hopper devices, whose kernels were measured, are ordered by a hash of
+their name and the first three in ten, at least one of two, go to the fit; all others are judged.
+Rows of the MindRouter cluster are never fitted. The ledger lists every group on both sides.
 """
 
 import hashlib
 import json
+import math
 import re
 import sys
 from collections import defaultdict
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,25 +29,35 @@ from scipy.optimize import least_squares
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from specsim.analytic.intervals import prediction_class  # noqa: E402
 from specsim.analytic.system import System  # noqa: E402
-from specsim.latency.engine import Overheads, list_engines  # noqa: E402
+from specsim.latency.engine import EngineProfile, Overheads, list_engines  # noqa: E402
+from specsim.latency.routing import SERVING  # noqa: E402
+from specsim.ops.work import Routing  # noqa: E402
 from specsim.validate.rows import Case  # noqa: E402
 from specsim.validate.score import read_rows, score_case, score_rows  # noqa: E402
 
 FILES = ("published/published_measurements.csv", "data/e2e_silicon_h200.csv")
 NEVER_FITTED = ("MRBLOG", "MR27", "MR122")
 FIT_SHARE = 0.3
-# Parameters by engine side; prior mean and scale (log-normal) keep what the data cannot see
-# near what the engine's structure suggests.
+ROWS_PER_GROUP = 10  # a large group must not outvote the others
+SPREAD = 0.10  # expected relative scatter of one measurement against a right model
+# Prior median and log-normal scale of each overhead: they hold what the rows cannot see near
+# what the structure of an engine suggests (a scheduler pass, a graph launch, a kernel gap).
 PRIORS: dict[str, tuple[float, float]] = {
     "step_s": (0.6e-3, 1.0),
-    "seq_s": (5e-6, 0.7),
+    "seq_s": (10e-6, 0.7),
     "layer_s": (3e-6, 0.7),
-    "spec_step_s": (0.8e-3, 0.8),
+    "spec_step_s": (0.8e-3, 0.6),
     "spec_seq_s": (8e-6, 0.7),
-    "draft_pass_s": (0.15e-3, 0.8),
+    "draft_pass_s": (0.15e-3, 0.6),
+    "tree_pass_s": (0.15e-3, 0.8),
     "mixed_step_s": (0.5e-3, 0.7),
 }
+SPECULATIVE = ("spec", "draft", "tree")
+# Fewer groups than this could not tell an overhead of the engine from a peculiarity of one model.
+MIN_SPECULATIVE_GROUPS = 2
+ROUTING_PRIOR = ((0.0, 1.0), (0.0, 1.0))  # logit of the overlap; ln of the shape
 
 
 def group_of(case: Case) -> str:
@@ -57,81 +69,160 @@ def group_of(case: Case) -> str:
     )
 
 
-def fitted(group: str) -> bool:
-    if group.split("|", maxsplit=1)[0] in NEVER_FITTED:
-        return False
-    return hashlib.sha256(group.encode()).digest()[0] / 256 < FIT_SHARE
-
-
 def engine_key(system: System) -> str:
     return f"{system.engine.name}-{system.engine.version}"
 
 
+def deal(groups: dict[str, list[Case]]) -> set[str]:
+    """The groups that are fitted."""
+    pools: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for name, cases in groups.items():
+        system = cases[0].system
+        if name.split("|", maxsplit=1)[0] in NEVER_FITTED or system.profile.arch != "hopper":
+            continue
+        pools[engine_key(system), system.speculative].append(name)
+    chosen: set[str] = set()
+    for names in pools.values():
+        if len(names) < 2:
+            continue
+        names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+        chosen.update(names[: math.ceil(FIT_SHARE * len(names))])
+    return chosen
+
+
+def weighted(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
+    """Residuals in units of their spread, every group weighing the same however many rows it has."""
+    by_group: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        by_group[group_of(case)].append(case)
+    parts = []
+    for group in by_group.values():
+        found = residuals(group, overheads) / SPREAD
+        parts.append(found * math.sqrt(ROWS_PER_GROUP / 2 / max(1, len(found))))
+    return np.concatenate(parts)
+
+
 def residuals(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
-    """ln(predicted / measured) of TPOT on both sides and of r, with known overheads."""
+    """ln(predicted / measured) of TPOT on both sides and of r, with these overheads."""
     out: list[float] = []
     for case in cases:
         over = overheads[engine_key(case.system)]
         scores, _ = score_case(replace(case, system=case.system.with_overheads(over)))
         out += [
-            float(np.log(s.predicted / s.measured))
+            math.log(s.predicted / s.measured)
             for s in scores
             if s.quantity in ("tpot", "step_cost_ratio")
         ]
     return np.array(out)
 
 
-def main() -> None:
-    cases: list[Case] = []
-    for name in FILES:
-        cases += score_rows(read_rows(ROOT / "validation" / name)).cases
-    groups: dict[str, list[Case]] = defaultdict(list)
-    for case in cases:
-        groups[group_of(case)].append(case)
-    fit_groups = sorted(g for g in groups if fitted(g))
-    judged = sorted(g for g in groups if not fitted(g))
-    by_engine: dict[str, list[Case]] = defaultdict(list)
-    for group in fit_groups:
-        # A large group must not outvote the others: at most 12 rows of each, evenly spaced.
-        rows = groups[group]
-        step = max(1, len(rows) // 12)
-        by_engine[engine_key(rows[0].system)] += rows[::step][:12]
-    results: dict[str, dict[str, float]] = {}
-    for profile in list_engines():
-        key = f"{profile.name}-{profile.version}"
-        rows = by_engine.get(key, [])
-        if len(rows) < 6:
-            print(f"{key}: {len(rows)} fitted rows, overheads left as they are")
+def inherit_speculative(
+    profiles: dict[str, EngineProfile], overheads: dict[str, Overheads], rows: list[Case]
+) -> None:
+    """A profile with too few speculative groups takes those overheads from its engine's other
+    version, where that one has enough: the work is the same, only its overlap may differ."""
+
+    def groups(key: str) -> int:
+        mine = [c for c in rows if c.system.speculative and engine_key(c.system) == key]
+        return len({group_of(c) for c in mine})
+
+    for key, profile in profiles.items():
+        if groups(key) >= MIN_SPECULATIVE_GROUPS:
             continue
-        names = [n for n in PRIORS if profile.mixed_steps or n != "mixed_step_s"]
-        if not any(c.system.speculative for c in rows):
-            names = [n for n in names if not n.startswith(("spec", "draft"))]
-        prior = np.log([PRIORS[n][0] for n in names])
-        scale = np.array([PRIORS[n][1] for n in names])
+        for other, sibling in profiles.items():
+            if sibling.name == profile.name and groups(other) >= MIN_SPECULATIVE_GROUPS:
+                taken = {n: getattr(overheads[other], n) for n in PRIORS
+                         if n.startswith(SPECULATIVE)}
+                overheads[key] = replace(overheads[key], **taken)
 
-        def cost(x: np.ndarray, rows=rows, names=names, prior=prior, scale=scale, profile=profile,
-                 key=key) -> np.ndarray:
-            over = replace(profile.overheads, **dict(zip(names, np.exp(x).tolist(), strict=True)))
-            found = residuals(rows, {key: over}) / 0.10
-            return np.concatenate([found, (x - prior) / scale])
 
-        done = least_squares(cost, prior, loss="soft_l1", f_scale=1.0, diff_step=0.05, max_nfev=12)
-        values = dict(zip(names, np.exp(done.x).tolist(), strict=True))
-        results[key] = values
-        before = residuals(rows, {key: profile.overheads})
-        after = residuals(rows, {key: replace(profile.overheads, **values)})
-        print(f"{key}: {len(rows)} rows, median error {np.median(np.abs(before)):.3f} -> "
-              f"{np.median(np.abs(after)):.3f}", {n: f"{v * 1e3:.4f} ms" for n, v in values.items()})
-        if "--dry" not in sys.argv:
-            write_engine(key, values, len(rows))
+def with_routing(cases: list[Case], routing: Routing) -> list[Case]:
+    return [replace(case, system=replace(case.system, routing=routing)) for case in cases]
+
+
+def fit_overheads(profile: EngineProfile, rows: list[Case], start: Overheads) -> Overheads:
+    """Overheads of one engine profile from its fitted rows."""
+    names = [n for n in PRIORS if profile.mixed_steps or n != "mixed_step_s"]
+    if len({group_of(c) for c in rows if c.system.speculative}) < MIN_SPECULATIVE_GROUPS:
+        names = [n for n in names if not n.startswith(SPECULATIVE)]
+    if not any(c.system.setup.tree_topk > 1 for c in rows):
+        names = [n for n in names if n != "tree_pass_s"]
+    prior = np.log([PRIORS[n][0] for n in names])
+    scale = np.array([PRIORS[n][1] for n in names])
+    key = f"{profile.name}-{profile.version}"
+
+    def cost(x: np.ndarray) -> np.ndarray:
+        over = replace(start, **dict(zip(names, np.exp(x).tolist(), strict=True)))
+        return np.concatenate([weighted(rows, {key: over}), (x - prior) / scale])
+
+    done = least_squares(cost, prior, loss="cauchy", diff_step=0.05, max_nfev=12)
+    return replace(start, **dict(zip(names, np.exp(done.x).tolist(), strict=True)))
+
+
+def fit_routing(rows: list[Case], overheads: dict[str, Overheads], start: Routing) -> Routing:
+    """Overlap and shape from the routed models among the fitted rows."""
+    moe = [c for c in rows if prediction_class(c.system).split("|")[1] == "moe"]
+
+    def routing(x: np.ndarray) -> Routing:
+        return Routing(overlap=1 / (1 + math.exp(-x[0])), shape=math.exp(x[1]))
+
+    def cost(x: np.ndarray) -> np.ndarray:
+        found = weighted(with_routing(moe, routing(x)), overheads)
+        prior = [(x[i] - ROUTING_PRIOR[i][0]) / ROUTING_PRIOR[i][1] for i in range(2)]
+        return np.concatenate([found, prior])
+
+    first = [math.log(start.overlap / (1 - start.overlap)), math.log(start.shape)]
+    done = least_squares(cost, first, loss="cauchy", diff_step=0.1, max_nfev=8)
+    return routing(done.x)
+
+
+def main() -> None:
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for name in FILES:
+        for case in score_rows(read_rows(ROOT / "validation" / name)).cases:
+            groups[group_of(case)].append(case)
+    chosen = deal(groups)
+    rows: list[Case] = []
+    for name in sorted(chosen):
+        step = max(1, len(groups[name]) // ROWS_PER_GROUP)
+        rows += groups[name][::step][:ROWS_PER_GROUP]
+    profiles = {f"{p.name}-{p.version}": p for p in list_engines()}
+    overheads = {key: profile.overheads for key, profile in profiles.items()}
+    seen = {key: [c for c in rows if engine_key(c.system) == key] for key in profiles}
+    routing = SERVING
+    for _ in range(2):
+        current = with_routing(rows, routing)
+        for key, profile in profiles.items():
+            mine = [c for c in current if engine_key(c.system) == key]
+            if len(mine) >= 6:
+                overheads[key] = fit_overheads(profile, mine, overheads[key])
+        inherit_speculative(profiles, overheads, current)
+        routing = fit_routing(rows, overheads, routing)
+        print(routing)
+    final = with_routing(rows, routing)
+    results = {}
+    for key in profiles:
+        mine = [c for c in final if engine_key(c.system) == key]
+        if len(mine) < 6:
+            print(f"{key}: {len(mine)} fitted rows, overheads left as they are")
+            continue
+        results[key] = {n: getattr(overheads[key], n) for n in PRIORS}
+        error = np.median(np.abs(residuals(mine, overheads)))
+        shown = ", ".join(f"{n} {v * 1e3:.4f} ms" for n, v in results[key].items())
+        print(f"{key}: {len(mine)} rows, median error {error:.3f}: {shown}")
+    if "--dry" in sys.argv:
+        return
+    for key, values in results.items():
+        write_engine(key, values, len(seen[key]))
+    write_routing(routing)
     ledger = {
-        "fitted": {g: len(groups[g]) for g in fit_groups},
-        "judged": {g: len(groups[g]) for g in judged},
+        "fitted": {g: len(groups[g]) for g in sorted(chosen)},
+        "judged": {g: len(groups[g]) for g in sorted(groups) if g not in chosen},
         "overheads": results,
+        "routing": {"overlap": routing.overlap, "shape": routing.shape},
     }
-    if "--dry" not in sys.argv:
-        path = ROOT / "validation" / "ledger.json"
-        path.write_text(json.dumps(ledger, indent=1) + "\n", encoding="utf-8")
+    path = ROOT / "validation" / "ledger.json"
+    path.write_text(json.dumps(ledger, indent=1) + "\n", encoding="utf-8")
 
 
 def write_engine(key: str, values: dict[str, float], rows: int) -> None:
@@ -143,8 +234,10 @@ def write_engine(key: str, values: dict[str, float], rows: int) -> None:
             continue
         for field, value in values.items():
             text = re.sub(rf"(?m)^{field} = .*$", f"{field} = {value:.3e}", text)
-        source = (f'overheads = "fitted on {rows} public rows by validation/fit_engines.py '
-                  f'(ledger.json): {", ".join(values)}; the others are assumed"')
+        source = (
+            f'overheads = "{", ".join(values)}: fitted on {rows} public rows by '
+            'validation/fit_engines.py (groups in validation/ledger.json); the others assumed"'
+        )
         if re.search(r"(?m)^overheads = ", text):
             text = re.sub(r"(?m)^overheads = .*$", source, text)
         else:
@@ -152,6 +245,12 @@ def write_engine(key: str, values: dict[str, float], rows: int) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def write_routing(routing: Routing) -> None:
+    path = ROOT / "specsim" / "latency" / "routing.py"
+    text = path.read_text(encoding="utf-8")
+    line = f"SERVING = Routing(overlap={routing.overlap:.3f}, shape={routing.shape:.3f})"
+    path.write_text(re.sub(r"(?m)^SERVING = .*$", line, text), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    assert asdict(Overheads())  # the names above must exist
     main()

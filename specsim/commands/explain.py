@@ -53,11 +53,12 @@ def explain(
     if model is None:
         raise UsageError("explain needs a MODEL; `specsim models` lists them")
     from specsim.analytic.closed import running_limit
+    from specsim.commands.request import build_request
     from specsim.latency.step import decode_shape
     from specsim.report.predictions import explain_text
     from specsim.report.tables import to_json
 
-    request = o.build_request(o.Options(**given))
+    request = build_request(o.Options(**given))
     system = request.system
     batches = o.parse_concurrency(concurrency, (1,))
     limit = running_limit(system, request.workload)

@@ -65,14 +65,15 @@ def predict(
             "--concurrency is a closed loop and --rate an open one; give one of them"
         )
     from specsim.analytic.predict import predict as run
+    from specsim.commands.request import build_request
     from specsim.report.predictions import prediction_text
     from specsim.report.tables import to_csv, to_json
 
-    request = o.build_request(o.Options(**given))
+    request = build_request(o.Options(**given))
     rates = None
     clients = None
     if rate is not None:
-        rates = o.parse_numbers(rate, "--rate", whole=False)
+        rates = o.parse_rates(rate)
     else:
         clients = o.parse_concurrency(concurrency)
     result = run(request.system, request.workload, clients, rates, request.warnings)

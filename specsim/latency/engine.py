@@ -65,6 +65,8 @@ class EngineProfile:
     unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
         over thread blocks only when one query per sequence is asked: a verify step walks the
         whole context in one block, at unsplit_verify_s_per_token per cached token and layer.
+    kernel_scale: factor on the time of a kernel family ('moe.fp8_block') that this engine runs
+        without the tuning the measured tables had.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
     """
 
@@ -91,6 +93,7 @@ class EngineProfile:
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
     unsplit_verify_families: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
+    kernel_scale: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
 
@@ -155,6 +158,14 @@ def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
     share = clean.get("gpu_memory_utilization", 0.9)
     if not isinstance(share, int | float) or not 0.05 <= share <= 1:
         raise ProfileError(f"{where}: gpu_memory_utilization is {share!r}; it must be 0.05 to 1")
+    scales = clean.get("kernel_scale", {})
+    if not isinstance(scales, dict) or not all(
+        isinstance(v, int | float) and not isinstance(v, bool) and 0.2 <= v <= 10
+        for v in scales.values()
+    ):
+        raise ProfileError(
+            f"{where}: kernel_scale is {scales!r}; it must map kernel families to 0.2 to 10"
+        )
     sources = {str(k): str(v) for k, v in _table(raw, "sources", where).items()}
     return EngineProfile(overheads=Overheads(**over), sources=sources, **clean)
 

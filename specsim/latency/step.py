@@ -205,6 +205,7 @@ class LatencyModel:
             raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
                              f"{fault}; choose another tp")
         self._graph_limit = engine.graph_limit(profile.arch)
+        self._scales = engine.kernel_scale if fidelity != "datasheet" else {}
         self._unsplit = (
             fidelity != "datasheet" and spec.family in engine.unsplit_verify_families
         )
@@ -394,6 +395,10 @@ class LatencyModel:
                 _keep(self._gemms, key, priced)
             return OpTime(op, priced, phase)
         found = op_time(op, self.profile, self.fidelity, self.engine.kernel_variant)
+        if self._scales:
+            scale = self._scales.get(f"{op.kind}.{op.fmt}", 1.0)
+            if scale != 1.0:
+                found = found._replace(seconds=found.seconds * scale, mem_s=found.mem_s * scale)
         if self._unsplit and op.kind == "attn_decode" and op.dims["q_len"] > 1:
             # One block walks the whole context of a sequence, however few there are.
             walk_s = op.dims["ctx"] * self.engine.unsplit_verify_s_per_token

@@ -241,9 +241,10 @@ def published_case(row: Mapping[str, str]) -> Case:
     measured, load_tokens = _measured(row)
     if not measured:
         raise SkipRow("nothing measured that is predicted here")
-    isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
-    default = dataset_lengths(row.get("dataset") or "")
-    workload = Workload(isl or default[0], osl or default[1], name="row")
+    workload = _published_workload(row)
+    split = _DISAGGREGATED.search(row.get("notes") or "")
+    if split:
+        parallel = Parallel(int(split.group(1)))
     batch_text = row.get("batch_or_concurrency") or ""
     concurrency = 1 if "low" in batch_text else _whole(batch_text)
     if concurrency is None:
@@ -266,8 +267,25 @@ def published_case(row: Mapping[str, str]) -> Case:
     return Case(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
         concurrency, measured, al if setup.method != "none" else None,
-        assumptions=tuple(notes),
+        pure_decode=split is not None, assumptions=tuple(notes),
     )
+
+
+# Prompts and decoding on separate GPUs: decode steps hold no prompt.
+_DISAGGREGATED = re.compile(r"disaggregated TP\d+ prefill \+ TP(\d+) decode")
+# Every turn re-sends a long shared prefix that the cache holds.
+_PREFIX = re.compile(r"(\d+)K prefix \+ (\d+)k/(\d+)k")
+
+
+def _published_workload(row: Mapping[str, str]) -> Workload:
+    dataset = row.get("dataset") or ""
+    prefix = _PREFIX.search(dataset)
+    if prefix:
+        cached, new, output = (int(g) * 1024 for g in prefix.groups())
+        return Workload(cached + new, output, cached / (cached + new), name="row")
+    isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
+    default = dataset_lengths(dataset)
+    return Workload(isl or default[0], osl or default[1], name="row")
 
 
 def _kv_default(row: Mapping[str, str], spec: ModelSpec) -> str:
