@@ -121,16 +121,12 @@ def inherit_speculative(
 ) -> None:
     """A profile with too few speculative groups takes those overheads from its engine's other
     version, where that one has enough: the work is the same, only its overlap may differ."""
-
-    def groups(key: str) -> int:
-        mine = [c for c in rows if c.system.speculative and engine_key(c.system) == key]
-        return len({group_of(c) for c in mine})
-
+    known = knows_speculation(rows)
     for key, profile in profiles.items():
-        if groups(key) >= MIN_SPECULATIVE_GROUPS:
+        if key in known:
             continue
         for other, sibling in profiles.items():
-            if sibling.name == profile.name and groups(other) >= MIN_SPECULATIVE_GROUPS:
+            if sibling.name == profile.name and other in known:
                 taken = {n: getattr(overheads[other], n) for n in PRIORS
                          if n.startswith(SPECULATIVE)}
                 overheads[key] = replace(overheads[key], **taken)
@@ -143,7 +139,7 @@ def with_routing(cases: list[Case], routing: Routing) -> list[Case]:
 def fit_overheads(profile: EngineProfile, rows: list[Case], start: Overheads) -> Overheads:
     """Overheads of one engine profile from its fitted rows."""
     names = [n for n in PRIORS if profile.mixed_steps or n != "mixed_step_s"]
-    if len({group_of(c) for c in rows if c.system.speculative}) < MIN_SPECULATIVE_GROUPS:
+    if f"{profile.name}-{profile.version}" not in knows_speculation(rows):
         names = [n for n in names if not n.startswith(SPECULATIVE)]
     if not any(c.system.setup.tree_topk > 1 for c in rows):
         names = [n for n in names if n != "tree_pass_s"]
@@ -159,9 +155,27 @@ def fit_overheads(profile: EngineProfile, rows: list[Case], start: Overheads) ->
     return replace(start, **dict(zip(names, np.exp(done.x).tolist(), strict=True)))
 
 
+def knows_speculation(rows: list[Case]) -> set[str]:
+    """Engine profiles with enough speculative groups among these rows."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    for case in rows:
+        if case.system.speculative:
+            groups[engine_key(case.system)].add(group_of(case))
+    return {key for key, names in groups.items() if len(names) >= MIN_SPECULATIVE_GROUPS}
+
+
 def fit_routing(rows: list[Case], overheads: dict[str, Overheads], start: Routing) -> Routing:
-    """Overlap and shape from the routed models among the fitted rows."""
-    moe = [c for c in rows if prediction_class(c.system).split("|")[1] == "moe"]
+    """Overlap and shape from the routed models among the fitted rows.
+
+    Popularity shows in how plain steps grow with the batch, likeness of neighbours in what a
+    verify step costs; of speculative rows only those count whose engine's speculative overheads
+    were fitted on several groups, so that an overhead is not taken for routing.
+    """
+    moe = [
+        c for c in rows
+        if prediction_class(c.system).split("|")[1] == "moe"
+        and (not c.system.speculative or engine_key(c.system) in knows_speculation(rows))
+    ]
 
     def routing(x: np.ndarray) -> Routing:
         return Routing(overlap=1 / (1 + math.exp(-x[0])), shape=math.exp(x[1]))
