@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import UsageError
-from specsim.sim.fields import NO_DRAFT
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import INDEPENDENT, Easiness, build_tables
 from specsim.speculation.sampling import splitmix64

@@ -70,7 +70,7 @@ def run_at(addresses, shapes, horizon_s):  # type: ignore[no-untyped-def]
         carray(
             _pointer(a[23]), (s[23, 0], s[23, 1], s[23, 2], s[23, 3], s[23, 4]), np.float64
         ),  # mixed_s
-        _real(a, s, 24),  # log_s
+        _real_2d(a, s, 24),  # log_s
         _whole_2d(a, s, 25),  # log
         _whole(a, s, 26),  # cover
         _real(a, s, 27),  # gaps

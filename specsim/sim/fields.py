@@ -31,7 +31,7 @@ class Core(NamedTuple):
     grid_seqs, grid_new, grid_span   nodes of the mixed table
     decode_s        float64 [tier, sequences, ctx]; NaN: not priced yet
     mixed_s         float64 [tier, seqs, ctx, new, span]
-    log_s           float64 [step]: when the step ended
+    log_s           float64 [start and end, step]
     log             int64 [log field, step]
     cover           int64 [decode step]: change in the number of streams whose gap this step ends
     gaps            gaps between tokens of requests that sat out at least one step
@@ -153,6 +153,9 @@ class Core(NamedTuple):
     X_LENGTH,
 ) = range(10)
 
+# I_EXACT: interpolate, ask the cost function at each step, it has been asked for this step
+EXACT_OFF, EXACT_ASK, EXACT_GIVEN = range(3)
+
 # --- stages of a step -----------------------------------------------------------------------
 STAGE_BOUNDARY, STAGE_UNPRICED, STAGE_IN_FLIGHT = range(3)
 
@@ -217,13 +220,14 @@ C_SLOT, C_NEW, C_CACHED, C_LENGTH = range(4)
     L_CONTEXT,  # cached tokens of all of them
     L_NEW,  # prompt tokens
     L_CHUNKS,
+    L_SPAN_WORK,  # tokens that the prompt tokens attend to, summed
     L_NEXT_DRAFTS,
     L_WAITING,
     L_HELD,  # blocks
     L_EMIT,
     L_OUT,  # tokens given out at the end of the step
     L_LENGTH,
-) = range(11)
+) = range(12)
 N_KEY, N_PARENT, N_BLOCKS, N_USERS, N_BEFORE, N_AFTER, N_CHAIN, N_LENGTH = range(8)
 
 # --- why `run` returns ----------------------------------------------------------------------

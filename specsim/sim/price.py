@@ -18,8 +18,10 @@ from specsim.sim.fields import Core
 def price_step(c: Core) -> bool:
     """Set f.X_STEP_S. False if a table entry is missing (or all are, when pricing exactly)."""
     ints = c.ints
-    if ints[f.I_EXACT]:
-        return False
+    if ints[f.I_EXACT] != f.EXACT_OFF:
+        given = ints[f.I_EXACT] == f.EXACT_GIVEN
+        ints[f.I_EXACT] = f.EXACT_ASK
+        return given
     tier = c.tier[ints[f.I_K_NOW]][ints[f.I_K_NEXT]]
     if tier < 0:
         return False

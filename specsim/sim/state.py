@@ -14,7 +14,7 @@ from specsim.sim.config import EngineRules, SimConfig
 from specsim.sim.fields import Core
 from specsim.sim.surface import Surface
 
-LOG_STEPS = 1 << 15
+LOG_STEPS = 1 << 14
 FIRST_NODES = 1024
 FIRST_SPANS = 1024
 
@@ -91,7 +91,7 @@ def make_core(
         grid_span=surface.grid_span,
         decode_s=surface.decode_s,
         mixed_s=surface.mixed_s,
-        log_s=np.zeros(LOG_STEPS + 1),
+        log_s=np.zeros((2, LOG_STEPS + 1)),
         log=np.zeros((f.L_LENGTH, LOG_STEPS + 1), dtype=np.int64),
         cover=np.zeros(LOG_STEPS + 3, dtype=np.int64),
         gaps=np.zeros(gaps),
@@ -119,10 +119,11 @@ def make_core(
     ints[f.I_SKIPS] = int(source is not None and source.skips)
     ints[f.I_ADAPTIVE] = int(k > 0 and bool(spec.adaptive))
     ints[f.I_ADAPT_K] = k
-    ints[f.I_EXACT] = int(config.exact_cost)
+    ints[f.I_EXACT] = f.EXACT_ASK if config.exact_cost else f.EXACT_OFF
     plain = not (arrays or config.exact_cost or ints[f.I_BY_POSITION] or ints[f.I_SKIPS])
     ints[f.I_STRETCHES] = int(plain and config.stretches and not spec.adaptive)
     ints[f.I_LOG_CAP] = LOG_STEPS
+    ints[f.I_EMIT_BASE] = -1
     ints[f.I_GAP_CAP] = gaps - 2 * rules.max_num_seqs
     ints[f.I_STOP_ON_FINISH] = int(stop_on_finish)
     ints[f.I_LRU_HEAD] = ints[f.I_LRU_TAIL] = f.NO_NODE

@@ -65,11 +65,14 @@ def begin_step(c: Core) -> None:
     ints[f.I_WAIT_MAX] = max(ints[f.I_WAIT_MAX], waiting)
     n = ints[f.I_LOG_N]
     seqs = ints[f.I_SCHEDULED]
+    c.log_s[0, n] = flts[f.X_CLOCK_S]
+    c.log_s[1, n] = flts[f.X_END_S]
     c.log[f.L_ROWS, n] = seqs
     c.log[f.L_WIDTH, n] = width_of(c, ints[f.I_K_NOW])
     c.log[f.L_CONTEXT, n] = ints[f.I_CONTEXT]
     c.log[f.L_NEW, n] = ints[f.I_NEW_TOKENS]
     c.log[f.L_CHUNKS, n] = ints[f.I_N_CHUNKS]
+    c.log[f.L_SPAN_WORK, n] = ints[f.I_SPAN_WORK]
     c.log[f.L_NEXT_DRAFTS, n] = ints[f.I_K_NEXT]
     c.log[f.L_WAITING, n] = waiting
     c.log[f.L_HELD, n] = held
@@ -105,7 +108,6 @@ def settle_step(c: Core) -> bool:
     if flts[f.X_RESERVE] > 0.0:
         settle_reserve(c)
     c.log[f.L_OUT, n] = ints[f.I_TOKENS] - before
-    c.log_s[n] = end_s
     ints[f.I_LOG_N] = n + 1
     ints[f.I_STEP] += 1
     if emits:

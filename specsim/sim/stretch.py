@@ -126,12 +126,15 @@ def _apply(
     c.log[f.L_CONTEXT, span] = context[:steps]
     c.log[f.L_NEW, span] = 0
     c.log[f.L_CHUNKS, span] = 0
+    c.log[f.L_SPAN_WORK, span] = 0
     c.log[f.L_NEXT_DRAFTS, span] = drafts
     c.log[f.L_WAITING, span] = waiting
     c.log[f.L_HELD, span] = blocks + held
     c.log[f.L_EMIT, span] = 1
     c.log[f.L_OUT, span] = np.diff(out, prepend=0)
-    c.log_s[span] = ends_s
+    c.log_s[0, n] = flts[f.X_CLOCK_S]
+    c.log_s[0, n + 1 : n + steps] = ends_s[:-1]
+    c.log_s[1, span] = ends_s
     ints[f.I_HELD_MAX] = max(ints[f.I_HELD_MAX], held + int(blocks[-1]))
     ints[f.I_WAIT_MAX] = max(ints[f.I_WAIT_MAX], waiting)
     rows[f.R_HELD, :count] += need[:, steps - 1]

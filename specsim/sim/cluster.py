@@ -1,0 +1,309 @@
+"""Replicas behind a gateway: admission per backend, routing, failures, clients that give up.
+
+A request arrives at the gateway after its front-end time (HTTP, tokeniser). It goes to the replica
+the router chooses among those that are up, can hold it and have room under `max_concurrent`;
+if there is none it waits in the gateway, first come first served.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from specsim.latency.shape import StepCost
+from specsim.sim.acceptance import DrawSource
+from specsim.sim.clock import Clock
+from specsim.sim.config import Fault, SimConfig
+from specsim.sim.records import Records, Sink, make_record, status_code
+from specsim.sim.replica import NO_TIMES, Counts, Replica, Times
+from specsim.sim.request import FAILED, REJECTED, TIMEOUT, UNFINISHED, Request
+from specsim.sim.router import make_router
+from specsim.sim.slo import request_limits
+from specsim.sim.surface import Surface
+from specsim.sim.tallies import Tallies
+from specsim.sim.ticket import Done, Ticket
+
+
+@dataclass(slots=True)
+class Counters:
+    """Requests by what became of them; conservation holds at every moment."""
+
+    arrived: int = 0
+    ended: dict[str, int] = field(default_factory=dict)
+
+    def end(self, status: str) -> None:
+        self.ended[status] = self.ended.get(status, 0) + 1
+
+    @property
+    def inside(self) -> int:
+        return self.arrived - sum(self.ended.values())
+
+
+class Cluster:
+    """All that serves. Loads call `submit`; what ends goes to `records` or the sink."""
+
+    def __init__(
+        self,
+        config: SimConfig,
+        cost: StepCost,
+        source: DrawSource | None,
+        clock: Clock,
+        *,
+        seed: int,
+        listening: bool,
+        compiled: bool,
+        sink: Sink | None = None,
+        keep_trace: bool = False,
+        pulse: Callable[[], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.counters = Counters()
+        self.records = Records()
+        self.tallies: Tallies | None = None
+        if sink is not None:
+            self.tallies = Tallies(config.warmup_s, request_limits(config.slo))
+        self.queue: deque[Ticket] = deque()
+        self.queue_max = 0
+        self.last_end_s = 0.0
+        self.surfaces: list[Surface] = []
+        self._sink = sink
+        self._router = make_router(config.router, seed)
+        self._live: dict[int, Ticket] = {}  # only if clients give up
+        self._front_end: dict[int, Ticket] = {}
+        self.closing = False
+        coupled = listening or config.max_concurrent > 0
+        self.replicas = [
+            Replica(
+                index,
+                config,
+                self._surface(index, cost),
+                source,
+                clock,
+                self._ended,
+                coupled=coupled,
+                compiled=compiled,
+                keep_trace=keep_trace,
+                pulse=pulse,
+            )
+            for index in range(config.replica_count)
+        ]
+        self._longest = max(replica.longest for replica in self.replicas)
+        for fault in config.faults:
+            clock.call_at(fault.fail_s, self._fail, fault)
+            if math.isfinite(fault.return_s):
+                clock.call_at(fault.return_s, self._return, fault.replica)
+
+    def _surface(self, index: int, cost: StepCost) -> Surface:
+        """The surface of a replica; replicas with equal cost and limits share one."""
+        config = self.config
+        rules = config.rules_of(index)
+        own = config.replicas[index].cost if config.replicas else None
+        wanted = own or cost
+        tokens = rules.max_num_batched_tokens
+        context = config.longest_request(index) + config.step_width
+        for surface in self.surfaces:
+            if (
+                surface.cost is wanted
+                and surface.max_seqs == rules.max_num_seqs
+                and surface.max_tokens == tokens
+                and surface.max_context == context
+            ):
+                return surface
+        surface = Surface(wanted, rules.max_num_seqs, tokens, context, config.speculation)
+        self.surfaces.append(surface)
+        return surface
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def submit(self, request: Request, on_done: Done | None = None) -> Ticket:
+        """A client sends a request now."""
+        config, now_s = self.config, self.clock.now
+        output = request.output_tokens
+        if config.max_model_len is not None:
+            output = max(0, min(output, config.max_model_len - request.prompt_tokens))
+        ticket = Ticket(
+            self.counters.arrived, request, now_s, output, now_s >= config.warmup_s, on_done
+        )
+        self.counters.arrived += 1
+        reason = self._unservable(ticket)
+        if reason:
+            # Told in an event of its own: a client may answer a refusal with its next request.
+            ticket.on_done = None
+            self._note(ticket, REJECTED, {}, NO_TIMES, reason)
+            if on_done is not None:
+                self.clock.call_at(now_s, on_done, ticket, REJECTED, now_s)
+            return ticket
+        if math.isfinite(config.request_timeout_s):
+            self._live[ticket.request_id] = ticket
+            self.clock.call_at(now_s + config.request_timeout_s, self._expire, ticket)
+        overhead_s = (
+            config.request_overhead_s
+            + config.request_overhead_per_token_s * request.prompt_tokens
+        )
+        if overhead_s > 0.0:
+            self._front_end[ticket.request_id] = ticket
+            self.clock.call_at(now_s + overhead_s, self._leave_front_end, ticket)
+        else:
+            self._route(ticket)
+        return ticket
+
+    def _leave_front_end(self, ticket: Ticket) -> None:
+        # Gone if its client gave up meanwhile.
+        if self._front_end.pop(ticket.request_id, None) is not None:
+            self._route(ticket)
+
+    def _unservable(self, ticket: Ticket) -> str:
+        """Why no replica can ever serve the request; empty if one can."""
+        prompt, limit = ticket.request.prompt_tokens, self.config.max_model_len
+        if limit is not None and prompt >= limit:
+            return f"prompt of {prompt} tokens, but max_model_len is {limit}"
+        total = prompt + ticket.output_tokens
+        if total > self._longest:
+            return (
+                f"{total} tokens (prompt {prompt}, output {ticket.output_tokens}), but the cache "
+                f"holds one request of at most {self._longest}"
+            )
+        rules = self.config.rules
+        if not rules.chunked_prefill and prompt > rules.max_num_batched_tokens:
+            return (
+                f"prompt of {prompt} tokens exceeds max_num_batched_tokens "
+                f"{rules.max_num_batched_tokens}, and chunked prefill is off"
+            )
+        return ""
+
+    def _route(self, ticket: Ticket) -> None:
+        if self.queue or not self._send(ticket):
+            self.queue.append(ticket)
+            self.queue_max = max(self.queue_max, len(self.queue))
+
+    def _send(self, ticket: Ticket) -> bool:
+        """To a replica with room; False if there is none now."""
+        total = ticket.request.prompt_tokens + ticket.output_tokens
+        limit = self.config.max_concurrent
+        if len(self.replicas) == 1 and not limit and self.replicas[0].up:
+            self.replicas[0].submit(ticket)
+            return True
+        able = [
+            replica
+            for replica in self.replicas
+            if replica.up
+            and total <= replica.longest
+            and (not limit or replica.outstanding < limit)
+        ]
+        if not able:
+            return False
+        self._router.choose(ticket, able).submit(ticket)
+        return True
+
+    def _drain_queue(self) -> None:
+        while self.queue and self._send(self.queue[0]):
+            self.queue.popleft()
+
+    def _ended(
+        self,
+        replica: Replica,
+        ticket: Ticket,
+        status: str,
+        counts: Counts,
+        times: Times,
+    ) -> None:
+        """A replica let go of a request."""
+        self._note(ticket, status, counts, times)
+        if self.queue and not self.closing:
+            self._drain_queue()
+
+    def _note(
+        self,
+        ticket: Ticket,
+        status: str,
+        counts: Counts,
+        times: Times,
+        reason: str = "",
+    ) -> None:
+        """Write the record of a request that ended, and tell who sent it."""
+        self.counters.end(status)
+        self._live.pop(ticket.request_id, None)
+        request, get = ticket.request, counts.get
+        scheduled, first, last, end_s = (t if t >= 0.0 else math.nan for t in times)
+        if math.isnan(end_s) and status != UNFINISHED:
+            end_s = self.clock.now
+        ints = (
+            ticket.request_id,
+            request.session,
+            request.turn,
+            ticket.replica,
+            status_code(status),
+            request.prompt_tokens,
+            get("cached_tokens", 0),
+            get("output_tokens", 0),
+            ticket.output_tokens,
+            get("chunks", 0),
+            get("verify_steps", 0),
+            get("drafted_tokens", 0),
+            get("accepted_tokens", 0),
+            get("preemptions", 0),
+            get("stalls", 0),
+            ticket.attempts,
+        )
+        if not math.isnan(end_s):
+            self.last_end_s = max(self.last_end_s, end_s)
+        stamps = (ticket.arrival_s, scheduled, first, last, end_s)
+        if self._sink is None:
+            self.records.add(ints, stamps, reason)
+        else:
+            record = make_record(ints, stamps, reason)
+            assert self.tallies is not None
+            self.tallies.add(record, self.clock.now)
+            self._sink(record)
+        if ticket.on_done is not None and not self.closing:
+            ticket.on_done(ticket, status, end_s)
+
+    # --- failures and clients -----------------------------------------------------------------
+
+    def _expire(self, ticket: Ticket) -> None:
+        if ticket.request_id not in self._live:
+            return
+        if ticket.replica >= 0:
+            self.replicas[ticket.replica].abort(ticket, TIMEOUT)
+            return
+        if self._front_end.pop(ticket.request_id, None) is None:
+            self.queue.remove(ticket)
+        self._note(ticket, TIMEOUT, {}, NO_TIMES)
+
+    def _fail(self, fault: Fault) -> None:
+        retry = self.config.retry
+        again = []
+        for ticket, counts, times in self.replicas[fault.replica].fail():
+            started = counts.get("output_tokens", 0) > 0
+            if retry == "all" or (retry == "unstarted" and not started):
+                ticket.attempts += 1
+                again.append(ticket)
+            else:
+                ticket.replica = fault.replica
+                reason = f"replica {fault.replica} failed"
+                self._note(ticket, FAILED, counts, times, reason)
+        for ticket in reversed(again):
+            self.queue.appendleft(ticket)
+        self.queue_max = max(self.queue_max, len(self.queue))
+        self._drain_queue()
+
+    def _return(self, index: int) -> None:
+        self.replicas[index].come_back()
+        self._drain_queue()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Account for everything that is still inside, and check that nothing was lost."""
+        self.closing = True
+        for replica in self.replicas:
+            replica.close()
+        for ticket in [*self.queue, *self._front_end.values()]:
+            self._note(ticket, UNFINISHED, {}, NO_TIMES)
+        self.queue.clear()
+        self._front_end.clear()
+
+    @property
+    def tokens(self) -> int:
+        return sum(replica.tokens for replica in self.replicas)

@@ -1,0 +1,118 @@
+"""Files from a run: JSON lines, CSV, and a trace for Perfetto (Chrome trace event format)."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specsim.errors import UsageError
+from specsim.sim import fields as f
+from specsim.sim.records import INT_FIELDS, TIME_FIELDS, Records
+from specsim.sim.request import RequestRecord
+
+if TYPE_CHECKING:
+    from specsim.sim.cluster import Cluster
+
+REQUEST_LANES = 256  # request slices are spread over so many rows of the trace
+
+
+def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
+    with Path(path).open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record.to_dict()) + "\n")
+
+
+class JsonlSink:
+    """A sink that writes each record to an open text file as it comes."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed by close()
+
+    def __call__(self, record: RequestRecord) -> None:
+        self._file.write(json.dumps(record.to_dict()) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "JsonlSink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
+    names = [*INT_FIELDS, *TIME_FIELDS, "reason"]
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for record in records:
+            writer.writerow(record.to_dict())
+
+
+def write_chrome_trace(cluster: "Cluster", path: Path | str) -> None:
+    """Steps as slices and counters per replica, requests as slices (queue, prefill, decode)."""
+    if not any(replica.stats.trace for replica in cluster.replicas):
+        raise UsageError("this run kept no steps; simulate with keep_trace=True to write a trace")
+    with Path(path).open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+        first = True
+        for event in _events(cluster):
+            file.write(("" if first else ",\n") + json.dumps(event))
+            first = False
+        file.write("\n]}\n")
+
+
+def _events(cluster: "Cluster") -> Iterator[dict[str, Any]]:
+    for replica in cluster.replicas:
+        pid = replica.index
+        yield _named("process_name", pid, 0, f"replica {pid}")
+        yield _named("thread_name", pid, 0, "steps")
+        for log_s, log in replica.stats.trace:
+            for (start, end), row in zip(log_s.T.tolist(), log.T.tolist(), strict=True):
+                name = "prefill" if not row[f.L_ROWS] else "mixed" if row[f.L_NEW] else "decode"
+                yield {
+                    "name": name, "ph": "X", "pid": pid, "tid": 0,
+                    "ts": start * 1e6, "dur": (end - start) * 1e6,
+                    "args": {
+                        "decoding": row[f.L_ROWS], "verify_width": row[f.L_WIDTH],
+                        "prompt_tokens": row[f.L_NEW], "prompt_chunks": row[f.L_CHUNKS],
+                        "drafts_next": row[f.L_NEXT_DRAFTS], "tokens_out": row[f.L_OUT],
+                    },
+                }  # fmt: skip
+                yield {
+                    "name": "requests", "ph": "C", "pid": pid, "ts": start * 1e6,
+                    "args": {"running": row[f.L_ROWS] + row[f.L_CHUNKS],
+                             "waiting": row[f.L_WAITING]},
+                }  # fmt: skip
+                yield {
+                    "name": "kv_blocks", "ph": "C", "pid": pid, "ts": start * 1e6,
+                    "args": {"held": row[f.L_HELD]},
+                }  # fmt: skip
+    yield from _request_events(cluster.records)
+
+
+def _request_events(records: Records) -> Iterator[dict[str, Any]]:
+    for record in records:
+        if record.replica < 0:
+            continue
+        lane = 1 + record.request_id % REQUEST_LANES
+        parts = (
+            ("queue", record.arrival_s, record.scheduled_s),
+            ("prefill", record.scheduled_s, record.first_token_s),
+            ("decode", record.first_token_s, record.last_token_s),
+        )
+        for name, start, end in parts:
+            if start is not None and end is not None:
+                yield {
+                    "name": f"{name} {record.request_id}", "cat": name, "ph": "X",
+                    "pid": record.replica, "tid": lane, "ts": start * 1e6,
+                    "dur": (end - start) * 1e6,
+                    "args": {"prompt": record.prompt_tokens, "cached": record.cached_tokens,
+                             "output": record.output_tokens, "status": record.status},
+                }  # fmt: skip
+
+
+def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

@@ -1,0 +1,224 @@
+"""Laws of lengths and times: what scenario files and loads draw from.
+
+In TOML a law is a number (constant) or a table with `dist`:
+
+    {dist = "uniform", low = 80, high = 350, plus = 40}
+    {dist = "lognormal", median = 12, sigma = 0.7, high = 90}      or mean = ... (after the clip)
+    {dist = "mixture", parts = [{p = 0.3, dist = "uniform", ...}, ...]}
+    {dist = "values", values = [...]}                               drawn with replacement
+
+`plus` is added to what is drawn, `low` and `high` clip lognormals. Lengths are rounded to whole
+tokens by whoever needs tokens.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Protocol
+
+import numpy as np
+
+from specsim.errors import UsageError
+
+
+class Law(Protocol):
+    def draw(self, generator: np.random.Generator) -> float:
+        """One value, 0 or more."""
+        ...
+
+    @property
+    def mean(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: float
+
+    def draw(self, generator: np.random.Generator) -> float:
+        return self.value
+
+    @property
+    def mean(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Uniform from low to high, both included when rounded, plus a constant."""
+
+    low: float
+    high: float
+    plus: float = 0.0
+
+    def draw(self, generator: np.random.Generator) -> float:
+        return self.plus + self.low + (self.high - self.low) * generator.random()
+
+    @property
+    def mean(self) -> float:
+        return self.plus + (self.low + self.high) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """exp(normal(log(median), sigma)), clipped to [low, high], plus a constant."""
+
+    median: float
+    sigma: float
+    low: float = 0.0
+    high: float = math.inf
+    plus: float = 0.0
+
+    def draw(self, generator: np.random.Generator) -> float:
+        value = self.median * math.exp(self.sigma * generator.standard_normal())
+        return self.plus + min(max(value, self.low), self.high)
+
+    @property
+    def mean(self) -> float:
+        return self.plus + clipped_mean(self.median, self.sigma, self.low, self.high)
+
+
+def clipped_mean(median: float, sigma: float, low: float, high: float) -> float:
+    """Mean of min(max(X, low), high) for a lognormal X: partial expectations of the lognormal."""
+    normal = NormalDist()
+
+    def below(limit: float) -> tuple[float, float]:
+        """P(X < limit) and E[X; X < limit]."""
+        if limit <= 0.0:
+            return 0.0, 0.0
+        whole = median * math.exp(sigma * sigma / 2)
+        if math.isinf(limit):
+            return 1.0, whole
+        z = math.log(limit / median) / sigma
+        return normal.cdf(z), whole * normal.cdf(z - sigma)
+
+    share_low, part_low = below(low)
+    share_high, part_high = below(high)
+    tail = 0.0 if math.isinf(high) else high * (1.0 - share_high)
+    return low * share_low + (part_high - part_low) + tail
+
+
+def lognormal_with_mean(
+    mean: float, sigma: float, low: float = 0.0, high: float = math.inf, plus: float = 0.0
+) -> Lognormal:
+    """The lognormal whose mean *after* clipping is `mean`; UsageError if the clip forbids it."""
+    wanted = mean - plus
+    if not low < wanted < high:
+        raise UsageError(
+            f"a lognormal clipped to [{low:g}, {high:g}] cannot have the mean {wanted:g}; "
+            "the mean must lie inside"
+        )
+    below, above = 1e-9, 1e12
+    for _ in range(200):
+        middle = math.sqrt(below * above)
+        if clipped_mean(middle, sigma, low, high) < wanted:
+            below = middle
+        else:
+            above = middle
+    return Lognormal(math.sqrt(below * above), sigma, low, high, plus)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """One of several laws, with the given probabilities."""
+
+    parts: tuple[tuple[float, Law], ...]
+
+    def draw(self, generator: np.random.Generator) -> float:
+        u = generator.random()
+        for share, law in self.parts:
+            if u < share:
+                return law.draw(generator)
+            u -= share
+        return self.parts[-1][1].draw(generator)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(share * law.mean for share, law in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Recorded values, drawn with replacement."""
+
+    values: tuple[float, ...]
+
+    def draw(self, generator: np.random.Generator) -> float:
+        return self.values[int(generator.integers(len(self.values)))]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+
+_KEYS = {
+    "constant": {"value", "plus"},
+    "uniform": {"low", "high", "plus"},
+    "lognormal": {"median", "mean", "sigma", "low", "high", "plus"},
+    "mixture": {"parts"},
+    "values": {"values"},
+}
+
+
+def law_from(value: Any, where: str) -> Law:
+    """The law a TOML value describes. `where` names the entry in errors."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Mapping):
+        raise UsageError(f"{where} is {value!r}; it must be a number or a table with 'dist'")
+    if not isinstance(value, Mapping):
+        return Constant(_number(value, where))
+    kind = value.get("dist")
+    if kind not in _KEYS:
+        raise UsageError(f"{where}: dist is {kind!r}; it must be one of {', '.join(_KEYS)}")
+    unknown = set(value) - _KEYS[kind] - {"dist", "p", "kind"}
+    if unknown:
+        raise UsageError(
+            f"{where}: {sorted(unknown)[0]!r} does not belong to dist {kind!r}; "
+            f"it has {', '.join(sorted(_KEYS[kind]))}"
+        )
+
+    def number(key: str, default: float | None = None) -> float:
+        if key not in value and default is None:
+            raise UsageError(f"{where}: dist {kind!r} needs {key}")
+        return _number(value.get(key, default), f"{where}: {key}")
+
+    if kind == "constant":
+        return Constant(number("value") + number("plus", 0.0))
+    if kind == "uniform":
+        low, high = number("low"), number("high")
+        if high < low:
+            raise UsageError(f"{where}: high is {high:g}, below low {low:g}")
+        return Uniform(low, high, number("plus", 0.0))
+    if kind == "lognormal":
+        sigma, low, high = number("sigma"), number("low", 0.0), number("high", math.inf)
+        if sigma <= 0 or high <= low:
+            raise UsageError(f"{where}: a lognormal needs sigma above 0 and high above low")
+        if ("median" in value) == ("mean" in value):
+            raise UsageError(f"{where}: a lognormal needs either median or mean")
+        if "mean" in value:
+            return lognormal_with_mean(number("mean"), sigma, low, high, number("plus", 0.0))
+        return Lognormal(number("median"), sigma, low, high, number("plus", 0.0))
+    if kind == "values":
+        values = value.get("values")
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{where}: values must be a list with at least one number")
+        return Values(tuple(_number(x, f"{where}: values") for x in values))
+    parts = value.get("parts")
+    if not isinstance(parts, list) or not parts:
+        raise UsageError(f"{where}: a mixture needs parts, a list of laws with p")
+    laws = []
+    for i, part in enumerate(parts):
+        share = part.get("p") if isinstance(part, Mapping) else None
+        inner = f"{where}: part {i + 1}"
+        laws.append((_number(share, f"{inner}: p"), law_from(part, inner)))
+    total = math.fsum(share for share, _ in laws)
+    if abs(total - 1.0) > 1e-6:
+        raise UsageError(f"{where}: the shares p of the mixture sum to {total:g}, not to 1")
+    return Mixture(tuple(laws))
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise UsageError(f"{where} is {value!r}; it must be a number")
+    if value < 0:
+        raise UsageError(f"{where} is {value!r}; it must be 0 or more")
+    return float(value)

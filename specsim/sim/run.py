@@ -1,0 +1,202 @@
+"""`simulate`: one run of a load on a cluster, and what comes out of it.
+
+Seeds: everything random in a run (arrivals, lengths, users, acceptance, router) derives from one
+seed; the same configuration, load and seed give the same bytes, compiled or not. Two runs with the
+same seed see the same requests with the same luck, so that their difference is the system's.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simpy.core import EmptySchedule
+
+from specsim.latency.shape import StepCost
+from specsim.sim import export
+from specsim.sim.acceptance import draw_source
+from specsim.sim.clock import Clock
+from specsim.sim.cluster import Cluster
+from specsim.sim.config import SimConfig
+from specsim.sim.loads import Load
+from specsim.sim.records import Records, Sink
+from specsim.sim.summary import Window, merged_timeline, summarise
+
+PROGRESS_EVERY_S = 0.2  # wall time
+EVENTS_BETWEEN_LOOKS = 64
+COMPILE_FROM_REQUESTS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is: simulated time, requests sent and ended, share done if that is known."""
+
+    now_s: float
+    arrived: int
+    ended: int
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimResult:
+    """A run. partial: it was interrupted, or stopped before its load was through.
+
+    records: one RequestRecord per request (empty if they went to a sink).
+    """
+
+    config: SimConfig
+    seed: int
+    window: Window
+    partial: bool
+    compiled: bool
+    cluster: Cluster
+
+    @property
+    def records(self) -> Records:
+        return self.cluster.records
+
+    def summary(self) -> dict[str, Any]:
+        """All figures of the run, plain types; see `summary.DEFINITIONS`."""
+        return summarise(self.cluster, self.window, partial=self.partial)
+
+    def timeline(self) -> dict[str, list[float]]:
+        """Running, waiting, KV blocks, busy replicas and tokens per second over time."""
+        return merged_timeline(self.cluster).to_dict()
+
+    def write_jsonl(self, path: Path | str) -> None:
+        """One JSON object per request."""
+        export.write_jsonl(self.records, path)
+
+    def write_csv(self, path: Path | str) -> None:
+        """One row per request."""
+        export.write_csv(self.records, path)
+
+    def to_chrome_trace(self, path: Path | str) -> None:
+        """Engine steps, requests and queues for Perfetto or chrome://tracing. Needs a run with
+        keep_trace=True; UsageError otherwise."""
+        export.write_chrome_trace(self.cluster, path)
+
+
+class _RunOver(Exception):
+    """The run's time is up."""
+
+
+def simulate(
+    config: SimConfig,
+    load: Load,
+    cost: StepCost,
+    seed: int = 0,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    sink: Sink | None = None,
+    keep_trace: bool = False,
+) -> SimResult:
+    """Run `load` on the cluster of `config`, with engine steps priced by `cost`.
+
+    progress: called a few times per second of wall time. sink: takes every record as it comes;
+    then none is kept, and memory does not grow with the run. keep_trace: keep every step for
+    `to_chrome_trace`. Ctrl-C ends the run early; the result then says that it is partial.
+
+    UsageError or CapacityError for what cannot be run.
+    """
+    clock = Clock()
+    source = draw_source(
+        config.acceptance,
+        config.easiness,
+        config.recorded,
+        config.speculation.num_speculative_tokens,
+        seed,
+    )
+    compiled = _compile(config, load)
+    watch = _Watch(config, load, progress)
+    cluster = Cluster(
+        config,
+        cost,
+        source,
+        clock,
+        seed=seed,
+        listening=load.listens,
+        compiled=compiled,
+        sink=sink,
+        keep_trace=keep_trace,
+        pulse=watch.look,
+    )
+    watch.cluster = cluster
+    tokens_before = [0]
+    if config.warmup_s > 0:
+        clock.call_at(config.warmup_s, lambda: tokens_before.__setitem__(0, cluster.tokens))
+    if math.isfinite(config.duration_s):
+        clock.call_at(config.duration_s, _stop)
+    load.start(cluster, seed)
+    over = interrupted = False
+    try:
+        while True:
+            for _ in range(EVENTS_BETWEEN_LOOKS):
+                clock.step()
+            watch.look()
+    except EmptySchedule:
+        pass
+    except _RunOver:
+        over = True
+    except KeyboardInterrupt:
+        interrupted = True
+    end_s = config.duration_s if over else _last_end_s(cluster)
+    cluster.close()
+    if not interrupted:
+        for replica in cluster.replicas:
+            replica.check()
+        assert cluster.counters.inside == 0, "a request was lost"
+    window = Window(config.warmup_s, max(end_s, config.warmup_s), cluster.tokens - tokens_before[0])
+    return SimResult(config, seed, window, interrupted, compiled, cluster)
+
+
+def _stop() -> None:
+    raise _RunOver
+
+
+def _compile(config: SimConfig, load: Load) -> bool:
+    """Whether to run compiled: as asked, or if it can be and the run is long enough to gain."""
+    if config.compiled is not None:
+        return config.compiled
+    if (load.total or 0) < COMPILE_FROM_REQUESTS:
+        return False
+    from specsim.sim.compiled import available
+
+    return available()
+
+
+def _last_end_s(cluster: Cluster) -> float:
+    """When the last request ended; the clock's time if any is still inside."""
+    if cluster.counters.inside:
+        return cluster.clock.now
+    return max(cluster.last_end_s, 0.0)
+
+
+class _Watch:
+    """Reports progress at most every PROGRESS_EVERY_S of wall time."""
+
+    def __init__(
+        self, config: SimConfig, load: Load, report: Callable[[Progress], None] | None
+    ) -> None:
+        self.cluster: Cluster | None = None
+        self._config = config
+        self._total = load.total
+        self._report = report
+        self._next = time.monotonic() + PROGRESS_EVERY_S
+
+    def look(self) -> None:
+        if self._report is None or self.cluster is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + PROGRESS_EVERY_S
+        counters = self.cluster.counters
+        ended = counters.arrived - counters.inside
+        now_s = max(replica.clock_s for replica in self.cluster.replicas)
+        shares = []
+        if self._total:
+            shares.append(ended / self._total)
+        if math.isfinite(self._config.duration_s):
+            shares.append(now_s / self._config.duration_s)
+        share = min(1.0, max(shares)) if shares else None
+        self._report(Progress(now_s, counters.arrived, ended, share))

@@ -1,0 +1,116 @@
+"""Service level objectives: gates on percentiles of a run, and requests that meet them all.
+
+A gate is METRIC_STATISTIC=LIMIT, for example ttft_p95=2, stream_tok_s_p10=15, e2el_p95=139,
+tpot_mean=0.05, itl_p99=0.2, error_rate=0.01, stall_rate=0.02. Times are seconds. Rates of tokens
+must be at least the limit, everything else at most.
+"""
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from specsim.errors import UsageError
+
+METRICS = {
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "itl": "itl_s",
+    "e2el": "e2el_s",
+    "queue": "queue_s",
+    "stream_tok_s": "stream_tok_s",
+}
+ALIASES = {"e2e": "e2el", "latency": "e2el", "tok_s": "stream_tok_s"}
+STATISTICS = ("mean", "p10", "p50", "p90", "p95", "p99")
+RATES = ("error_rate", "stall_rate")
+AT_LEAST = ("stream_tok_s", "output_tok_s", "request_rate")
+TOTALS = ("output_tok_s", "request_rate")
+
+
+def parse_slo(text: str) -> dict[str, float]:
+    """'ttft_p95=2,stream_tok_s_p10=15' as {gate: limit}; UsageError with near matches."""
+    gates: dict[str, float] = {}
+    for part in text.split(","):
+        if not part.strip():
+            continue
+        name, sign, limit = part.partition("=")
+        if not sign:
+            raise UsageError(f"SLO gate {part.strip()!r} has no limit; write it like ttft_p95=2")
+        try:
+            value = float(limit)
+        except ValueError:
+            raise UsageError(f"limit {limit!r} of SLO gate {name!r} is not a number") from None
+        gates[canonical(name.strip())] = value
+    check_slo(gates)
+    return gates
+
+
+def canonical(name: str) -> str:
+    """The gate's one spelling: '_s' in front of the statistic is optional."""
+    if name in RATES or name in TOTALS:
+        return name
+    metric, _, statistic = name.rpartition("_")
+    metric = ALIASES.get(metric, metric)
+    for known in METRICS:
+        if metric == f"{known}_s" and known not in AT_LEAST:
+            metric = known
+    metric = ALIASES.get(metric, metric)
+    if metric not in METRICS or statistic not in STATISTICS:
+        names = [f"{m}_{s}" for m in METRICS for s in STATISTICS] + [*RATES, *TOTALS]
+        near = get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(
+            f"SLO gate {name!r} is not known{hint}. Gates are METRIC_STATISTIC of "
+            f"{', '.join(METRICS)} and {', '.join(STATISTICS)}, or {', '.join(RATES + TOTALS)}"
+        )
+    return f"{metric}_{statistic}"
+
+
+def check_slo(gates: Mapping[str, float]) -> None:
+    for name, limit in gates.items():
+        canonical(name)
+        if isinstance(limit, bool) or not math.isfinite(limit) or limit < 0:
+            raise UsageError(f"limit {limit!r} of SLO gate {name!r} must be a number, 0 or more")
+
+
+def judge(gates: Mapping[str, float], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """{'pass': bool, gate: {'value', 'limit', 'pass'}}. A value that the run could not reach
+    (every request still waits) fails."""
+    out: dict[str, Any] = {"pass": True}
+    for given, limit in gates.items():
+        name = canonical(given)
+        if name in RATES or name in TOTALS:
+            value = summary[name]
+            metric = name
+        else:
+            metric, _, statistic = name.rpartition("_")
+            value = summary[METRICS[metric]].get(statistic)
+        good = value is not None and (value >= limit if metric in AT_LEAST else value <= limit)
+        out[name] = {"value": value, "limit": limit, "pass": bool(good)}
+        out["pass"] = out["pass"] and bool(good)
+    return out
+
+
+def meets(limits: Mapping[str, float], values: Mapping[str, float | None]) -> bool:
+    """Whether a finished request with these values (by metric) meets all limits."""
+    for metric, limit in limits.items():
+        value = values[metric]
+        if metric == "stream_tok_s":
+            # A single token has no rate to fall short of.
+            if value is not None and value < limit:
+                return False
+        elif value is not None and value > limit:
+            return False
+    return True
+
+
+def request_limits(gates: Mapping[str, float]) -> dict[str, float]:
+    """Limits that a single request can meet or miss, by metric: the tightest of each."""
+    limits: dict[str, float] = {}
+    for given, limit in gates.items():
+        metric = canonical(given).rpartition("_")[0]
+        if metric in ("ttft", "tpot", "e2el", "queue"):
+            limits[metric] = min(limit, limits.get(metric, math.inf))
+        elif metric == "stream_tok_s":
+            limits[metric] = max(limit, limits.get(metric, 0.0))
+    return limits

@@ -1,0 +1,191 @@
+"""Statistics from the log of steps: gaps between chunks, queue and batch over time, time shares.
+
+The step loop only writes down what it did; this adds it up whenever the log is full. Averages over
+time count from the end of the warm-up.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.latency.shape import StepShape
+from specsim.sim import fields as f
+from specsim.sim.fields import Core
+from specsim.sim.histogram import LogHistogram
+from specsim.sim.streams import cut_runs
+from specsim.sim.surface import Surface, chunks_like
+
+MOST_BINS = 1024
+
+
+def _halved(area: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same areas in bins of twice the width."""
+    return np.concatenate([area[:, ::2] + area[:, 1::2], np.zeros_like(area[:, ::2])], axis=1)
+
+
+class Timeline:
+    """Time averages of running, waiting, held blocks and tokens per bin of equal width.
+
+    The width doubles whenever the run outgrows the bins, so memory does not grow with time.
+    """
+
+    FIELDS = ("running", "waiting", "kv_blocks", "tokens", "busy")
+
+    def __init__(self, width_s: float = 1.0) -> None:
+        self.width_s = width_s
+        self.area: NDArray[np.float64] = np.zeros((len(self.FIELDS), MOST_BINS))
+        self.end_s = 0.0
+
+    def add(self, start: NDArray[np.float64], end: NDArray[np.float64], values: NDArray[np.float64]
+            ) -> None:
+        """Add steps; values [field, step], of which tokens is a count and not a level."""
+        if not len(end):
+            return
+        self.end_s = max(self.end_s, float(end[-1]))
+        while self.end_s >= self.width_s * MOST_BINS:
+            self.area = _halved(self.area)
+            self.width_s *= 2
+        first = (start / self.width_s).astype(np.int64)
+        last = np.minimum((end / self.width_s).astype(np.int64), MOST_BINS - 1)
+        tokens = self.FIELDS.index("tokens")
+        np.add.at(self.area[tokens], last, values[tokens])
+        levels = [i for i in range(len(self.FIELDS)) if i != tokens]
+        inside = first == last
+        span = (end - start)[inside]
+        for i in levels:
+            np.add.at(self.area[i], first[inside], values[i][inside] * span)
+        for j in np.flatnonzero(~inside):
+            edges = np.arange(first[j], last[j] + 2) * self.width_s
+            edges[0], edges[-1] = start[j], end[j]
+            for i in levels:
+                self.area[i, first[j] : last[j] + 1] += values[i][j] * np.diff(edges)
+
+    def merge(self, other: "Timeline") -> "Timeline":
+        """Sum of two timelines (replicas side by side)."""
+        both = Timeline(max(self.width_s, other.width_s))
+        both.end_s = max(self.end_s, other.end_s)
+        for one in (self, other):
+            area, width = one.area, one.width_s
+            while width < both.width_s:
+                area = _halved(area)
+                width *= 2
+            both.area = both.area + area
+        return both
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """Mean of each level and tokens per second, by bin; t_s is the bin's start."""
+        count = min(MOST_BINS, math.ceil(self.end_s / self.width_s)) if self.end_s > 0 else 0
+        out = {"t_s": [i * self.width_s for i in range(count)]}
+        for i, name in enumerate(self.FIELDS):
+            label = "output_tok_s" if name == "tokens" else name
+            out[label] = [float(x) for x in self.area[i, :count] / self.width_s]
+        return out
+
+
+@dataclass(slots=True)
+class StepStats:
+    """What a replica's steps add up to. warmup_s: averages and shares count from here."""
+
+    warmup_s: float = 0.0
+    keep_trace: bool = False
+    itl: LogHistogram = field(default_factory=LogHistogram)
+    timeline: Timeline = field(default_factory=Timeline)
+    steps: int = 0
+    steps_measured: int = 0
+    busy_s: float = 0.0
+    running_area: float = 0.0
+    waiting_area: float = 0.0
+    kv_area: float = 0.0
+    running_max: int = 0
+    last_emit_s: float = 0.0
+    shapes: dict[tuple[int, int, int, bool], NDArray[np.float64]] = field(default_factory=dict)
+    trace: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = field(default_factory=list)
+
+    def flush(self, core: Core) -> None:
+        """Take in the log of `core` and empty it."""
+        ints = core.ints
+        cut_runs(core)
+        count = int(ints[f.I_LOG_N])
+        gaps = int(ints[f.I_N_GAPS])
+        if gaps:
+            self.itl.add_many(core.gaps[:gaps].copy())
+        if count:
+            self._take(core.log_s[:, :count].copy(), core.log[:, :count].copy(), core.cover)
+        ints[f.I_LOG_N] = 0
+        ints[f.I_N_GAPS] = 0
+        core.cover[:] = 0
+        ints[f.I_EMIT_BASE] = ints[f.I_EMIT_STEP] - 1
+
+    def _take(
+        self, log_s: NDArray[np.float64], log: NDArray[np.int64], cover: NDArray[np.int64]
+    ) -> None:
+        start, end = log_s
+        emits = log[f.L_EMIT] > 0
+        emit_ends = end[emits]
+        weights = np.cumsum(cover)[1 : 1 + len(emit_ends)]
+        if len(emit_ends):
+            self.itl.add_many(np.diff(emit_ends, prepend=self.last_emit_s), weights)
+            self.last_emit_s = float(emit_ends[-1])
+        self.steps += len(end)
+        running = log[f.L_ROWS] + log[f.L_CHUNKS]
+        self.running_max = max(self.running_max, int(running.max()))
+        values = np.stack(
+            [running, log[f.L_WAITING], log[f.L_HELD], log[f.L_OUT], np.ones(len(end))]
+        ).astype(np.float64)
+        self.timeline.add(start, end, values)
+        if self.keep_trace:
+            self.trace.append((log_s, log))
+        late = np.minimum(np.maximum(start, self.warmup_s), end)
+        seconds = end - late
+        measured = seconds > 0.0
+        self.steps_measured += int(measured.sum())
+        self.busy_s += float(seconds.sum())
+        self.running_area += float((seconds * running).sum())
+        self.waiting_area += float((seconds * log[f.L_WAITING]).sum())
+        self.kv_area += float((seconds * log[f.L_HELD]).sum())
+        self._shapes(seconds[measured], log[:, measured])
+
+    def _shapes(self, seconds: NDArray[np.float64], log: NDArray[np.int64]) -> None:
+        """Add up steps of equal kind: verify width, drafts, and (coarsely) batch and prompts."""
+        batch = np.where(log[f.L_ROWS] < 32, log[f.L_ROWS], log[f.L_ROWS] // 16 * 16)
+        key = ((log[f.L_WIDTH] << 8 | log[f.L_NEXT_DRAFTS]) << 20 | batch) << 1
+        key |= log[f.L_NEW] > 0
+        kinds, place = np.unique(key, return_inverse=True)
+        columns = np.stack(
+            [
+                np.ones(len(seconds)), seconds, log[f.L_ROWS], log[f.L_CONTEXT], log[f.L_NEW],
+                log[f.L_SPAN_WORK],
+            ]
+        )  # fmt: skip
+        for i, kind in enumerate(kinds.tolist()):
+            total = columns[:, place == i].sum(axis=1)
+            name = (kind >> 29, (kind >> 21) & 255, (kind >> 1) & ((1 << 20) - 1), bool(kind & 1))
+            known = self.shapes.get(name)
+            self.shapes[name] = total if known is None else known + total
+
+    def time_parts(self, surface: Surface) -> dict[str, float]:
+        """Seconds of draft, verify (or decode), prefill and host, from the mean shape of each kind
+        of step; scaled to the simulated time. Needs a step cost with `parts(shape)`; without it
+        prefill is what mixed steps cost beyond the same step without prompts."""
+        out: dict[str, float] = {}
+        split = getattr(surface.cost, "parts", None)
+        for (width, drafts, _, _), total in self.shapes.items():
+            steps, seconds, rows, context, new, span = total.tolist()
+            count = round(rows / steps)
+            per_row = context / rows if rows else 0.0
+            prompts = chunks_like(round(new / steps), span / new) if new else ()
+            shape = StepShape(count, width, count * per_row, prompts, drafts)
+            if split is not None:
+                parts = dict(split(shape))
+            else:
+                whole = surface.cost.seconds(shape)
+                bare = StepShape(count, width, count * per_row, (), drafts)
+                alone = surface.cost.seconds(bare) if count else 0.0
+                decode = min(alone, whole)
+                parts = {"verify" if width > 1 else "decode": decode, "prefill": whole - decode}
+            scale = sum(parts.values())
+            for name, part in parts.items():
+                out[name] = out.get(name, 0.0) + (seconds * part / scale if scale else 0.0)
+        return out
