@@ -56,8 +56,14 @@ class Plan:
     mask: Tensor | None = None
     lengths: Tensor | None = None  # [B] int32: start + q_len
     pages: Tensor | None = None  # [B, max_pages] rows of the block table
-    causal: bool = False  # one row from position 0: plain causal attention
+    prompt: bool = False  # one row's prompt chunk, of any length
+    causal: bool = False  # a prompt chunk from position 0: plain causal attention
     views: tuple[tuple[Tensor, Tensor], ...] = ()  # per layer: keys, values [B, kv_heads, S, D]
+
+    @property
+    def folded(self) -> bool:
+        """Whether the query group is folded into query rows (and so is the mask)."""
+        return self.q_len <= _FOLD_MAX_Q and not self.prompt
 
 
 class Attention(Protocol):
@@ -92,7 +98,7 @@ class SlotAttention:
         if plan.causal or (plan.rows.exact and plan.q_len == 1):
             return
         mask = causal_mask(plan, cache.data.dtype)
-        if plan.q_len <= _FOLD_MAX_Q and group > 1:
+        if plan.folded and group > 1:
             batch, q_len, keys_len = mask.shape
             mask = mask.unsqueeze(1).expand(batch, group, q_len, keys_len)
             mask = mask.reshape(batch, group * q_len, keys_len)
@@ -112,7 +118,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     tokens, heads, dim = q.shape
     batch, kv_heads = k.shape[0], k.shape[1]
     q_len, group = plan.q_len, heads // kv_heads
-    if plan.causal or q_len > _FOLD_MAX_Q:
+    if not plan.folded:
         query = q.view(batch, q_len, heads, dim).transpose(1, 2)
         out = F.scaled_dot_product_attention(
             query, k, v, attn_mask=plan.mask, is_causal=plan.causal, enable_gqa=group > 1
@@ -146,7 +152,7 @@ class PagedAttention:
 
     def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
         pages = self._table.table[plan.rows.index]
-        if plan.q_len > _FOLD_MAX_Q or plan.causal:
+        if plan.prompt:
             used = -(-plan.kv_len // self._table.page_size)
             plan.pages = pages[:, :used]
             if not plan.causal:

@@ -131,6 +131,7 @@ class Transformer:
             angles=self.head_angles(safe),
             store=table.store_index(rows.index, positions, self.config.num_kv_heads),
             kv_len=kv_len,
+            prompt=prompt_from is not None,
             causal=prompt_from == 0 and q_len > 1,
         )
         attention.prepare(plan, cache, self.config.group)

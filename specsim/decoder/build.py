@@ -1,0 +1,40 @@
+"""Build the drafter an engine's options ask for."""
+
+from specsim.decoder.attention import Attention
+from specsim.decoder.drafters.base import Drafter, NoDraft
+from specsim.decoder.drafters.draft_model import DraftModel
+from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
+from specsim.decoder.drafters.early_exit import EarlyExit
+from specsim.decoder.drafters.ngram import NGram
+from specsim.decoder.drafters.suffix import Suffix
+from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.options import DecoderOptions
+from specsim.decoder.state import SlotState
+from specsim.decoder.transformer import Transformer
+from specsim.errors import UsageError
+
+
+def build_drafter(
+    options: DecoderOptions, target: Transformer, draft: object, state: SlotState,
+    table: BlockTable, attention: Attention, cache: KVCache, pages: int,
+) -> Drafter:
+    """draft: a Transformer for 'draft_model', EagleWeights for 'eagle', else None."""
+    k = options.num_speculative_tokens
+    wanted = {"draft_model": Transformer, "eagle": EagleWeights}.get(options.method)
+    if wanted is not None and not isinstance(draft, wanted):
+        what = "a draft model" if wanted is Transformer else "a head file"
+        raise UsageError(f"method {options.method!r} needs {what}; give one with draft=")
+    if wanted is None and draft is not None:
+        raise UsageError(f"method {options.method!r} takes no draft model; leave draft out")
+    if isinstance(draft, Transformer):
+        return DraftModel(draft, target, k, state, table, attention, pages)
+    if isinstance(draft, EagleWeights):
+        return EagleHead(draft, target, k, state, table, attention, pages)
+    if options.method == "ngram":
+        return NGram(k, options.prompt_lookup_max, options.prompt_lookup_min, state)
+    if options.method == "suffix":
+        return Suffix(k)
+    if options.method == "early_exit":
+        layers = options.early_exit_layers or max(1, target.config.num_layers * 5 // 6)
+        return EarlyExit(target, layers, k, state, table, attention, cache)
+    return NoDraft()

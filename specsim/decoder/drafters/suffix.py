@@ -1,0 +1,167 @@
+"""Suffix decoding on the host: match the end of a request against itself and earlier answers.
+
+Proposes the continuation that followed the longest matching suffix, in the request's own text and
+in a store of finished answers, choosing among several matches the token seen most often. It stops
+when the estimated probability of the whole draft falls under `min_prob`, or when the draft is
+`max_factor` times as long as the match, so a short match risks a short draft (the rules of suffix
+decoding: Oliaro et al. 2024; Snowflake's arctic-inference has a tree version).
+
+Texts are indexed by their 1-, 2- and 3-grams. The longest indexed n-gram that occurs gives the
+candidates (the most recent `max_candidates`), which are then compared backwards up to `max_match`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specsim.decoder.attention import Rows
+from specsim.decoder.drafters.base import Proposal
+from specsim.decoder.sampling import SamplingMode
+
+_SEPARATOR = -1  # between texts of the store; matches nothing, and no proposal crosses it
+
+
+class SuffixIndex:
+    """A growing token list with its n-grams' end positions."""
+
+    __slots__ = ("_ends", "_max_order", "tokens")
+
+    def __init__(self, max_order: int = 3) -> None:
+        self.tokens: list[int] = []
+        self._max_order = max_order
+        self._ends: dict[tuple[int, ...], list[int]] = {}
+
+    def append(self, token: int) -> None:
+        """Add a token; it can be proposed at once, and be matched on once it has a follower."""
+        end = len(self.tokens)
+        self.tokens.append(token)
+        for order in range(1, self._max_order + 1):
+            first = end - order
+            if first < 0 or _SEPARATOR in self.tokens[first:end]:
+                break
+            self._ends.setdefault(tuple(self.tokens[first:end]), []).append(end)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self.append(token)
+
+    def continuations(
+        self, context: Sequence[int], max_match: int, max_candidates: int
+    ) -> tuple[int, list[int]]:
+        """(length of the longest match with the end of `context`, positions that follow it)."""
+        for order in range(min(self._max_order, len(context)), 0, -1):
+            ends = self._ends.get(tuple(context[-order:]))
+            if not ends:
+                continue
+            best, found = 0, []
+            for end in reversed(ends[-max_candidates:]):
+                length = self._match_length(context, end, order, max_match)
+                if length > best:
+                    best, found = length, [end]
+                elif length == best:
+                    found.append(end)
+            return best, found
+        return 0, []
+
+    def _match_length(self, context: Sequence[int], end: int, known: int, limit: int) -> int:
+        length = known
+        most = min(limit, len(context), end)
+        while length < most and self.tokens[end - 1 - length] == context[-1 - length]:
+            length += 1
+        return length
+
+
+def follow(
+    index: SuffixIndex, starts: Sequence[int], most: int, min_prob: float
+) -> tuple[list[int], list[float]]:
+    """Walk from `starts` by majority: tokens, and the estimated probability of each prefix."""
+    alive = list(starts)
+    draft: list[int] = []
+    probs: list[float] = []
+    probability = 1.0
+    tokens = index.tokens
+    while alive and len(draft) < most:
+        votes = Counter(
+            tokens[at] for at in alive if at < len(tokens) and tokens[at] != _SEPARATOR
+        )
+        if not votes:
+            break
+        token, count = votes.most_common(1)[0]
+        probability *= count / len(alive)
+        if probability < min_prob:
+            break
+        draft.append(token)
+        probs.append(probability)
+        alive = [at + 1 for at in alive if at < len(tokens) and tokens[at] == token]
+    return draft, probs
+
+
+class Suffix:
+    """One index per running request and one store of finished answers, shared."""
+
+    needs_hidden = False
+    host_side = True
+
+    def __init__(
+        self, num_speculative_tokens: int, max_match: int = 24, max_factor: float = 1.0,
+        min_prob: float = 0.1, max_candidates: int = 64, max_store_tokens: int = 500_000,
+    ) -> None:
+        self.num_speculative_tokens = num_speculative_tokens
+        self._max_match, self._max_factor = max_match, max_factor
+        self._min_prob, self._max_candidates = min_prob, max_candidates
+        self._max_store_tokens = max_store_tokens
+        self._own: dict[int, SuffixIndex] = {}
+        self._store = SuffixIndex()
+
+    def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
+        return
+
+    def admit(self, slot: int, prompt: Sequence[int]) -> None:
+        own = SuffixIndex()
+        own.extend(prompt)
+        self._own[slot] = own
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        self._own[slot].extend(tokens)
+
+    def finish(self, slot: int, answer: Sequence[int]) -> None:
+        """Forget the request; keep its answer for later ones while the store has room."""
+        self._own.pop(slot, None)
+        if answer and len(self._store.tokens) + len(answer) < self._max_store_tokens:
+            self._store.extend([*answer, _SEPARATOR])
+
+    def drafts(self, slot: int) -> list[int]:
+        """0..k tokens for one request."""
+        own = self._own[slot]
+        best: list[int] = []
+        score = 0.0
+        for index in (own, self._store):
+            length, starts = index.continuations(
+                own.tokens, self._max_match, self._max_candidates
+            )
+            most = min(self.num_speculative_tokens, int(self._max_factor * length))
+            draft, probs = follow(index, starts, most, self._min_prob)
+            if sum(probs) > score:
+                best, score = draft, sum(probs)
+        return best
+
+    def propose_for(self, slots: Sequence[int], device: torch.device) -> Proposal:
+        """Proposals of the given slots as tensors; the filler is each row's last token."""
+        k = self.num_speculative_tokens
+        rows, lengths = [], []
+        for slot in slots:
+            own = self._own.get(slot)
+            draft = self.drafts(slot) if own is not None else []
+            filler = own.tokens[-1] if own is not None else 0
+            rows.append(draft + [filler] * (k - len(draft)))
+            lengths.append(len(draft))
+        return Proposal(
+            torch.tensor(rows, dtype=torch.int64).view(-1, k).to(device, non_blocking=True),
+            None,
+            torch.tensor(lengths, dtype=torch.int64).to(device, non_blocking=True),
+        )
+
+    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+        return self.propose_for(rows.index.tolist(), rows.index.device)

@@ -1,0 +1,216 @@
+"""Running the phases of a step: eagerly, or as CUDA graphs per (batch bucket, mode).
+
+Both runners have one call, `run(rows, mode, clock) -> record`. `EagerRunner` is the CPU's and the
+graph runner's twin: it pads rows to the bucket in the same way, so the padding logic is tested
+where no GPU is.
+
+Graphs: draft, verify and sample are captured separately, so events between replays time the phases.
+A batch is padded with the scratch slot. Capture runs on scratch rows (which are finished, so
+nothing is committed), after three warm-up runs on a side stream that let Triton and cuBLAS
+initialise.
+Buckets are captured when first needed; `capture_all` does so ahead, largest first, so that smaller
+graphs reuse the pool's memory. What crosses phases is copied to buffers outside the pool, because
+a replay of another graph may reuse the pool's memory. Bounds that eager steps take from the host
+are the maximum here; the attention kernel reads lengths on the device.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specsim.decoder.attention import Rows
+from specsim.decoder.drafters.base import Proposal
+from specsim.decoder.drafters.suffix import Suffix
+from specsim.decoder.sampling import SamplingMode
+from specsim.decoder.step import PROPOSED, Step
+from specsim.decoder.timing import PhaseClock
+
+_WARMUPS = 3
+
+
+class Runner(Protocol):
+    def run(
+        self, slots: Sequence[int], bound: int, mode: SamplingMode, clock: PhaseClock
+    ) -> Tensor:
+        """One decode step of `slots`; rows of the record beyond len(slots) are padding."""
+        ...
+
+
+def make_rows(
+    slots: Sequence[int], bound: int, device: torch.device, exact: bool, bucket: int = 0,
+    scratch: int = 0,
+) -> Rows:
+    """Rows of the slots, padded with the scratch slot to `bucket`."""
+    padded = list(slots) + [scratch] * (bucket - len(slots))
+    lo, hi = padded[0], padded[-1] + 1
+    contiguous = padded == list(range(lo, hi))
+    index = torch.tensor(padded, dtype=torch.int64).to(device, non_blocking=True)
+    return Rows(index, bound, (lo, hi) if contiguous else None, exact and len(padded) == 1)
+
+
+class EagerRunner:
+    """exact: the host knows every length (readback lag 0). bucket: padded batch, None for as is.
+
+    trim: verify no more positions than the longest proposal of the batch; needs exact.
+    """
+
+    def __init__(
+        self, step: Step, exact: bool, trim: bool, bucket: Callable[[int], int] | None = None
+    ) -> None:
+        self._step, self._exact, self._trim, self._bucket = step, exact, trim, bucket
+        self.last_q_len = 1
+
+    def run(
+        self, slots: Sequence[int], bound: int, mode: SamplingMode, clock: PhaseClock
+    ) -> Tensor:
+        step = self._step
+        device = step.state.n.device
+        bucket = self._bucket(len(slots)) if self._bucket else 0
+        rows = make_rows(slots, bound, device, self._exact, bucket, step.state.scratch)
+        proposal = propose(step, slots, rows, mode)
+        full = proposal.tokens.shape[1]
+        if self._trim and proposal.lengths is not None:
+            proposal = _trimmed(proposal)
+        clock.mark("draft")
+        logits = step.verify(rows, proposal.tokens)
+        clock.mark("verify")
+        record = step.sample(rows, proposal, logits, mode)
+        clock.mark("sample")
+        self.last_q_len = proposal.tokens.shape[1] + 1
+        return record if self.last_q_len == full + 1 else widened(record, self.last_q_len - 1, full)
+
+
+def propose(step: Step, slots: Sequence[int], rows: Rows, mode: SamplingMode) -> Proposal:
+    """The drafter's proposal; a host drafter is asked by slot, its padding rows propose nothing."""
+    if isinstance(step.drafter, Suffix):
+        pad = [step.state.scratch] * (rows.size - len(slots))
+        return step.drafter.propose_for([*slots, *pad], rows.index.device)
+    return step.draft(rows, mode)
+
+
+def _trimmed(proposal: Proposal) -> Proposal:
+    assert proposal.lengths is not None
+    longest = int(proposal.lengths.max())
+    probs = proposal.probs if proposal.probs is None else proposal.probs[:, :longest]
+    return Proposal(proposal.tokens[:, :longest], probs, proposal.lengths)
+
+
+def widened(record: Tensor, k: int, full: int) -> Tensor:
+    """A record of k drafts in the layout of `full` drafts (missing columns 0)."""
+    gap = record.new_zeros((record.shape[0], full - k))
+    head = PROPOSED + 2
+    emitted, drafts = record[:, : head + k + 1], record[:, head + k + 1 :]
+    return torch.cat((emitted, gap, drafts, gap), dim=1)
+
+
+class GraphRunner:
+    """Captured phases on CUDA."""
+
+    def __init__(
+        self, step: Step, bucket: Callable[[int], int], max_bound: int, max_bucket: int
+    ) -> None:
+        self._step, self._bucket, self._bound = step, bucket, max_bound
+        device = step.state.n.device
+        self._index = torch.full((max_bucket,), step.state.scratch, dtype=torch.int64,
+                                 device=device)
+        self._staging = [torch.empty(max_bucket, dtype=torch.int64).pin_memory() for _ in range(4)]
+        self._copied: list[Any] = [
+            torch.cuda.Event() for _ in self._staging  # type: ignore[no-untyped-call]
+        ]
+        self._turn = 0
+        self._graphs: dict[tuple[int, SamplingMode], _Captured] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self.last_q_len = step.drafter.num_speculative_tokens + 1
+
+    def capture_all(self, buckets: Sequence[int], mode: SamplingMode) -> None:
+        for size in sorted(buckets, reverse=True):
+            self._get(size, mode)
+
+    def run(
+        self, slots: Sequence[int], bound: int, mode: SamplingMode, clock: PhaseClock
+    ) -> Tensor:
+        size = self._bucket(len(slots))
+        graphs = self._get(size, mode)
+        self._stage(slots, size)
+        if isinstance(self._step.drafter, Suffix):
+            rows = Rows(self._index[:size], self._bound)
+            graphs.load(propose(self._step, slots, rows, mode))
+        else:
+            graphs.draft.replay()
+        clock.mark("draft")
+        graphs.verify.replay()
+        clock.mark("verify")
+        graphs.sample.replay()
+        clock.mark("sample")
+        return graphs.record
+
+    def _stage(self, slots: Sequence[int], size: int) -> None:
+        """Copy the slot ids to the device through a pinned buffer no copy is reading."""
+        turn = self._turn
+        self._turn = (turn + 1) % len(self._staging)
+        buffer, copied = self._staging[turn], self._copied[turn]
+        copied.synchronize()
+        padded = list(slots) + [self._step.state.scratch] * (size - len(slots))
+        buffer[:size] = torch.tensor(padded, dtype=torch.int64)
+        self._index[:size].copy_(buffer[:size], non_blocking=True)
+        copied.record()
+
+    def _get(self, size: int, mode: SamplingMode) -> "_Captured":
+        key = (size, mode)
+        if key not in self._graphs:
+            self._index.fill_(self._step.state.scratch)
+            rows = Rows(self._index[:size], self._bound)
+            self._graphs[key] = _Captured(self._step, rows, mode, self._pool)
+        return self._graphs[key]
+
+
+class _Captured:
+    """The three graphs of one bucket and mode, and the buffers between them."""
+
+    def __init__(self, step: Step, rows: Rows, mode: SamplingMode, pool: Any) -> None:
+        def draft() -> Proposal:
+            return step.draft(rows, mode)
+
+        host_side = step.drafter.host_side
+        k = step.drafter.num_speculative_tokens
+        if host_side:
+            device = rows.index.device
+            made = Proposal(torch.zeros((rows.size, k), dtype=torch.int64, device=device), None,
+                            torch.zeros(rows.size, dtype=torch.int64, device=device))
+        else:
+            made = self._warm(draft)
+        self.proposal = Proposal(*(None if t is None else t.clone() for t in (
+            made.tokens, made.probs, made.lengths)))  # type: ignore[arg-type]
+        logits = self._warm(lambda: step.verify(rows, self.proposal.tokens))
+        self.logits = logits.clone()
+        record = self._warm(lambda: step.sample(rows, self.proposal, self.logits, mode))
+        self.record: Tensor = record.clone()
+
+        self.draft, self.verify, self.sample = (torch.cuda.CUDAGraph() for _ in range(3))
+        if not host_side:
+            with torch.cuda.graph(self.draft, pool=pool):
+                self.load(draft())
+        with torch.cuda.graph(self.verify, pool=pool):
+            self.logits.copy_(step.verify(rows, self.proposal.tokens))
+        with torch.cuda.graph(self.sample, pool=pool):
+            self.record.copy_(step.sample(rows, self.proposal, self.logits, mode))
+
+    def load(self, made: Proposal) -> None:
+        """Copy a proposal into the buffers that verify and sample read."""
+        for buffer, value in ((self.proposal.tokens, made.tokens),
+                              (self.proposal.probs, made.probs),
+                              (self.proposal.lengths, made.lengths)):
+            if buffer is not None and value is not None:
+                buffer.copy_(value, non_blocking=True)
+
+    @staticmethod
+    def _warm(run: Callable[[], Any]) -> Any:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARMUPS):
+                out = run()
+        torch.cuda.current_stream().wait_stream(side)
+        return out

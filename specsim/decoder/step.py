@@ -1,0 +1,162 @@
+"""One step of speculative decoding: draft, verify, sample, commit. Tensors in, tensors out.
+
+    proposal = step.draft(rows, mode)              # k drafts per row
+    logits   = step.verify(rows, proposal.tokens)  # the target at k+1 positions, in one pass
+    record   = step.sample(rows, proposal, logits, mode)   # accept, draw, commit
+
+No phase makes a host decision or reads a tensor: shapes follow from (number of rows, k, bound,
+mode), so each phase can be captured in a CUDA graph, and the tests run a whole step under
+FakeTensorMode to prove it. The record is one int64 tensor, so one copy brings a step to the host.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specsim.decoder.acceptance import ForcedAcceptance
+from specsim.decoder.attention import Attention, Rows
+from specsim.decoder.drafters.base import Drafter, Proposal
+from specsim.decoder.drafters.draft_model import slot_rows
+from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.sampling import (
+    ACCEPT,
+    DRAW,
+    SamplingMode,
+    Verdict,
+    draw,
+    target_probs,
+    uniforms,
+    verify,
+    verify_greedy,
+)
+from specsim.decoder.state import SlotState
+from specsim.decoder.transformer import Transformer
+
+# Columns of a record, before the k+1 emitted tokens and the k drafts.
+EMITTED, ACCEPTED, PROPOSED, FINISHED = 0, 1, 2, 3
+HEADER = 4
+
+
+@dataclass(slots=True)
+class Step:
+    """Everything a step works with. forced [k]: conditional rates that override the test."""
+
+    target: Transformer
+    drafter: Drafter
+    state: SlotState
+    table: BlockTable
+    cache: KVCache
+    attention: Attention
+    forced: Tensor | None = None
+
+    def force(self, acceptance: ForcedAcceptance | None) -> None:
+        """Switch forced acceptance on (rates for k positions) or off."""
+        k = self.drafter.num_speculative_tokens
+        self.forced = None
+        if acceptance is not None and k:
+            rates = acceptance.for_k(k).conditional()
+            self.forced = torch.tensor(rates, dtype=torch.float64, device=self.state.n.device)
+
+    def draft(self, rows: Rows, mode: SamplingMode) -> Proposal:
+        return self.drafter.propose(rows, mode)
+
+    def verify(self, rows: Rows, drafts: Tensor) -> Tensor:
+        """The target over [pending, drafts] of each row -> fp32 logits [B, k+1, V]."""
+        state = self.state
+        n = state.n[rows.index]
+        pending = state.token_ids[rows.index, n - 1].unsqueeze(1)
+        ids = torch.cat((pending, drafts), dim=1)
+        q_len = ids.shape[1]
+        plan = self.target.plan(rows, n - 1, q_len, self.table, self.cache, self.attention)
+        hidden = self.target.forward(ids, plan, self.cache, self.attention)
+        if self.drafter.needs_hidden:
+            state.hidden[rows.index, :q_len] = hidden.view(rows.size, q_len, -1)
+            state.base[rows.index] = n - 1
+        return self.target.logits(hidden).view(rows.size, q_len, -1)
+
+    def sample(
+        self, rows: Rows, proposal: Proposal, logits: Tensor, mode: SamplingMode
+    ) -> Tensor:
+        """Accept, draw and commit; the record [B, HEADER + (k+1) + k]."""
+        state, index = self.state, rows.index
+        drafts = proposal.tokens
+        k = drafts.shape[1]
+        n = state.n[index]
+        forced = None if self.forced is None else self.forced[:k]
+        u_accept: Tensor | None = None
+        if forced is not None or not mode.greedy:
+            ahead = n.unsqueeze(1) + torch.arange(k, device=n.device)
+            u_accept = uniforms(state.seed[index].unsqueeze(1), ahead, ACCEPT)
+        if mode.greedy:
+            verdict = verify_greedy(logits.argmax(-1), drafts, proposal.lengths, forced, u_accept)
+        else:
+            assert u_accept is not None
+            params = state.params(index)
+            probs = target_probs(logits, params, mode)
+            ahead = n.unsqueeze(1) + torch.arange(k + 1, device=n.device)
+            u_draw = uniforms(params.seed.unsqueeze(1), ahead, DRAW)
+            verdict = verify(probs, proposal.probs, drafts, u_accept, u_draw, proposal.lengths,
+                             forced)
+        return commit(state, index, proposal, verdict)
+
+    def prompt(
+        self, slot: int, start: int, count: int, last: bool, mode: SamplingMode
+    ) -> Tensor | None:
+        """Compute prompt positions start .. start+count-1 of a slot.
+
+        After the last chunk the first token is drawn and committed: its record, else None.
+        """
+        state = self.state
+        device = state.n.device
+        rows = slot_rows(slot, start + count, device)
+        ids = state.token_ids[slot, start : start + count + 1]
+        at = torch.full((1,), start, dtype=torch.int64, device=device)
+        plan = self.target.plan(rows, at, count, self.table, self.cache, self.attention,
+                                bound=start + count, prompt_from=start)
+        hidden = self.target.forward(ids[:-1].unsqueeze(0), plan, self.cache, self.attention)
+        self.drafter.prompt(slot, ids, hidden, start, last)
+        if not last:
+            return None
+        logits = self.target.logits(hidden[-1:]).view(1, 1, -1)
+        if mode.greedy:
+            token = logits.argmax(-1).view(1)
+        else:
+            params = state.params(rows.index)
+            probs = target_probs(logits, params, mode)[:, 0]
+            token = draw(probs, uniforms(params.seed, state.n[rows.index], DRAW))
+        empty = Proposal(torch.empty((1, 0), dtype=torch.int64, device=device))
+        return commit(state, rows.index, empty, Verdict(torch.zeros_like(token), token))
+
+
+def commit(state: SlotState, index: Tensor, proposal: Proposal, verdict: Verdict) -> Tensor:
+    """Append the accepted drafts and the next token to each row, up to its limit or stop token.
+
+    Finished rows (padding and rows the host does not yet know to be finished) emit nothing.
+    Returns the record [B, HEADER + (k+1) + k]: emitted count, accepted drafts before any cut,
+    proposed drafts, finished flag, the emitted tokens (junk beyond the count), the drafts.
+    """
+    drafts = proposal.tokens
+    k = drafts.shape[1]
+    n = state.n[index]
+    column = torch.arange(k + 1, device=n.device)
+    padded = torch.cat((drafts, verdict.next_token.unsqueeze(1)), dim=1)
+    tokens = torch.where(
+        column < verdict.accepted.unsqueeze(1), padded, verdict.next_token.unsqueeze(1)
+    )
+    stops = (tokens.unsqueeze(2) == state.stop_ids[index].unsqueeze(1)).any(2)
+    upto_stop = torch.where(stops, column + 1, k + 2).amin(1)
+    finished = state.finished[index]
+    room = state.limit[index] - n
+    emit = torch.minimum(torch.minimum(verdict.accepted + 1, room), upto_stop)
+    emit = torch.where(finished, 0, emit)
+    state.token_ids[index.unsqueeze(1), n.unsqueeze(1) + column] = tokens
+    n = n + emit
+    state.n[index] = n
+    done = finished | (n >= state.limit[index]) | (upto_stop <= emit)
+    state.finished[index] = done
+    proposed = proposal.lengths
+    if proposed is None:
+        proposed = torch.full_like(n, k)
+    header = torch.stack((emit, verdict.accepted, proposed, done.long()), dim=1)
+    return torch.cat((header, tokens, drafts), dim=1)
