@@ -7,21 +7,52 @@ if there is none it waits in the gateway, first come first served.
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from specsim.errors import CapacityError
 from specsim.latency.shape import StepCost
 from specsim.sim.acceptance import DrawSource
 from specsim.sim.clock import Clock
 from specsim.sim.config import Fault, SimConfig
 from specsim.sim.records import Records, Sink, make_record, status_code
-from specsim.sim.replica import NO_TIMES, Counts, Replica, Times
-from specsim.sim.request import FAILED, REJECTED, TIMEOUT, UNFINISHED, Request
+from specsim.sim.replica import Replica
+from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, Request
 from specsim.sim.router import make_router
 from specsim.sim.slo import request_limits
 from specsim.sim.surface import Surface
 from specsim.sim.tallies import Tallies
-from specsim.sim.ticket import Done, Ticket
+from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Done, Ticket, Times
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+MOST_REFUSALS = 10_000
+
+
+def can_supply(config: SimConfig) -> bool:
+    """Whether a closed loop may run inside the engine: one replica and nothing in between."""
+    return (
+        config.replica_count == 1
+        and not config.max_concurrent
+        and not config.faults
+        and math.isinf(config.request_timeout_s)
+        and config.request_overhead_s + config.request_overhead_per_token_s == 0.0
+    )
+
+
+def check_refusals(in_a_row: int, ticket: Ticket) -> None:
+    """A closed loop whose requests are all refused would never end: CapacityError."""
+    if in_a_row > MOST_REFUSALS:
+        raise CapacityError(
+            f"{in_a_row} requests in a row were refused, the last with "
+            f"{ticket.request.prompt_tokens} prompt tokens; no replica can hold them: "
+            "shorten them or give more memory"
+        )
 
 
 @dataclass(slots=True)
@@ -31,8 +62,8 @@ class Counters:
     arrived: int = 0
     ended: dict[str, int] = field(default_factory=dict)
 
-    def end(self, status: str) -> None:
-        self.ended[status] = self.ended.get(status, 0) + 1
+    def end(self, status: str, count: int = 1) -> None:
+        self.ended[status] = self.ended.get(status, 0) + count
 
     @property
     def inside(self) -> int:
@@ -55,6 +86,7 @@ class Cluster:
         sink: Sink | None = None,
         keep_trace: bool = False,
         pulse: Callable[[], None] | None = None,
+        clients: int = 0,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -72,7 +104,9 @@ class Cluster:
         self._live: dict[int, Ticket] = {}  # only if clients give up
         self._front_end: dict[int, Ticket] = {}
         self.closing = False
+        self._refusals = 0
         coupled = listening or config.max_concurrent > 0
+        alone = not coupled and sink is None and math.isinf(config.request_timeout_s)
         self.replicas = [
             Replica(
                 index,
@@ -85,6 +119,8 @@ class Cluster:
                 compiled=compiled,
                 keep_trace=keep_trace,
                 pulse=pulse,
+                ended_block=self._ended_block if alone else None,
+                clients=clients,
             )
             for index in range(config.replica_count)
         ]
@@ -119,18 +155,12 @@ class Cluster:
     def submit(self, request: Request, on_done: Done | None = None) -> Ticket:
         """A client sends a request now."""
         config, now_s = self.config, self.clock.now
-        output = request.output_tokens
-        if config.max_model_len is not None:
-            output = max(0, min(output, config.max_model_len - request.prompt_tokens))
-        ticket = Ticket(
-            self.counters.arrived, request, now_s, output, now_s >= config.warmup_s, on_done
-        )
-        self.counters.arrived += 1
+        ticket = self._ticket(request, on_done)
         reason = self._unservable(ticket)
         if reason:
             # Told in an event of its own: a client may answer a refusal with its next request.
             ticket.on_done = None
-            self._note(ticket, REJECTED, {}, NO_TIMES, reason)
+            self._note(ticket, REJECTED, NO_COUNTS, NO_TIMES, reason)
             if on_done is not None:
                 self.clock.call_at(now_s, on_done, ticket, REJECTED, now_s)
             return ticket
@@ -147,6 +177,34 @@ class Cluster:
         else:
             self._route(ticket)
         return ticket
+
+    def _ticket(self, request: Request, on_done: Done | None) -> Ticket:
+        config, now_s = self.config, self.clock.now
+        output = request.output_tokens
+        if config.max_model_len is not None:
+            output = max(0, min(output, config.max_model_len - request.prompt_tokens))
+        ticket = Ticket(
+            self.counters.arrived, request, now_s, output, now_s >= config.warmup_s, on_done
+        )
+        self.counters.arrived += 1
+        return ticket
+
+    def supply(self, requests: Iterator[Request]) -> None:
+        """Run a closed loop inside the one replica (see `can_supply`)."""
+
+        def tickets() -> Iterator[Ticket]:
+            for request in requests:
+                ticket = self._ticket(request, None)
+                reason = self._unservable(ticket)
+                if reason:
+                    self._note(ticket, REJECTED, NO_COUNTS, NO_TIMES, reason)
+                    self._refusals += 1
+                    check_refusals(self._refusals, ticket)
+                    continue
+                self._refusals = 0
+                yield ticket
+
+        self.replicas[0].supply(tickets())
 
     def _leave_front_end(self, ticket: Ticket) -> None:
         # Gone if its client gave up meanwhile.
@@ -213,6 +271,12 @@ class Cluster:
         if self.queue and not self.closing:
             self._drain_queue()
 
+    def _ended_block(self, ints: IntArray, times: FloatArray) -> None:
+        """Many finished requests at once, where nobody waits for any of them."""
+        self.counters.end(FINISHED, len(ints))
+        self.last_end_s = max(self.last_end_s, float(times[:, -1].max()))
+        self.records.add_block(ints, times)
+
     def _note(
         self,
         ticket: Ticket,
@@ -224,8 +288,10 @@ class Cluster:
         """Write the record of a request that ended, and tell who sent it."""
         self.counters.end(status)
         self._live.pop(ticket.request_id, None)
-        request, get = ticket.request, counts.get
-        scheduled, first, last, end_s = (t if t >= 0.0 else math.nan for t in times)
+        request = ticket.request
+        sent, scheduled, first, last, end_s = times
+        arrival_s = sent if sent >= 0.0 else ticket.arrival_s
+        end_s = end_s if end_s >= 0.0 else math.nan
         if math.isnan(end_s) and status != UNFINISHED:
             end_s = self.clock.now
         ints = (
@@ -235,20 +301,21 @@ class Cluster:
             ticket.replica,
             status_code(status),
             request.prompt_tokens,
-            get("cached_tokens", 0),
-            get("output_tokens", 0),
+            counts[0],
+            counts[1],
             ticket.output_tokens,
-            get("chunks", 0),
-            get("verify_steps", 0),
-            get("drafted_tokens", 0),
-            get("accepted_tokens", 0),
-            get("preemptions", 0),
-            get("stalls", 0),
+            *counts[2:],
             ticket.attempts,
         )
         if not math.isnan(end_s):
             self.last_end_s = max(self.last_end_s, end_s)
-        stamps = (ticket.arrival_s, scheduled, first, last, end_s)
+        stamps = (
+            arrival_s,
+            scheduled if scheduled >= 0.0 else math.nan,
+            first if first >= 0.0 else math.nan,
+            last if last >= 0.0 else math.nan,
+            end_s,
+        )
         if self._sink is None:
             self.records.add(ints, stamps, reason)
         else:
@@ -269,13 +336,13 @@ class Cluster:
             return
         if self._front_end.pop(ticket.request_id, None) is None:
             self.queue.remove(ticket)
-        self._note(ticket, TIMEOUT, {}, NO_TIMES)
+        self._note(ticket, TIMEOUT, NO_COUNTS, NO_TIMES)
 
     def _fail(self, fault: Fault) -> None:
         retry = self.config.retry
         again = []
         for ticket, counts, times in self.replicas[fault.replica].fail():
-            started = counts.get("output_tokens", 0) > 0
+            started = counts[1] > 0
             if retry == "all" or (retry == "unstarted" and not started):
                 ticket.attempts += 1
                 again.append(ticket)
@@ -298,9 +365,10 @@ class Cluster:
         """Account for everything that is still inside, and check that nothing was lost."""
         self.closing = True
         for replica in self.replicas:
+            self.counters.arrived -= replica.unsent
             replica.close()
         for ticket in [*self.queue, *self._front_end.values()]:
-            self._note(ticket, UNFINISHED, {}, NO_TIMES)
+            self._note(ticket, UNFINISHED, NO_COUNTS, NO_TIMES)
         self.queue.clear()
         self._front_end.clear()
 

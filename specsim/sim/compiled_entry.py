@@ -51,28 +51,29 @@ def run_at(addresses, shapes, horizon_s):  # type: ignore[no-untyped-def]
         _whole_2d(a, s, 4),  # rows
         _whole(a, s, 5),  # prefill
         _whole(a, s, 6),  # wait
-        _whole(a, s, 7),  # finished
-        _whole(a, s, 8),  # freed
-        carray(_pointer(a[9]), (s[9, 0],), np.uint8),  # accept
-        _whole(a, s, 10),  # span_key
-        _whole(a, s, 11),  # span_end
-        _whole_2d(a, s, 12),  # node
-        _whole(a, s, 13),  # bucket
-        _whole_2d(a, s, 14),  # chunk
-        _whole(a, s, 15),  # k_table
-        _whole_2d(a, s, 16),  # adapt
-        _whole_2d(a, s, 17),  # tier
-        _real(a, s, 18),  # grid_ctx
-        _real(a, s, 19),  # grid_seqs
-        _real(a, s, 20),  # grid_new
-        _real(a, s, 21),  # grid_span
-        carray(_pointer(a[22]), (s[22, 0], s[22, 1], s[22, 2]), np.float64),  # decode_s
+        _whole(a, s, 7),  # standby
+        _whole(a, s, 8),  # finished
+        _whole(a, s, 9),  # freed
+        carray(_pointer(a[10]), (s[10, 0],), np.uint8),  # accept
+        _whole(a, s, 11),  # span_key
+        _whole(a, s, 12),  # span_end
+        _whole_2d(a, s, 13),  # node
+        _whole(a, s, 14),  # bucket
+        _whole_2d(a, s, 15),  # chunk
+        _whole(a, s, 16),  # k_table
+        _whole_2d(a, s, 17),  # adapt
+        _whole_2d(a, s, 18),  # tier
+        _real(a, s, 19),  # grid_ctx
+        _real(a, s, 20),  # grid_seqs
+        _real(a, s, 21),  # grid_new
+        _real(a, s, 22),  # grid_span
+        carray(_pointer(a[23]), (s[23, 0], s[23, 1], s[23, 2]), np.float64),  # decode_s
         carray(
-            _pointer(a[23]), (s[23, 0], s[23, 1], s[23, 2], s[23, 3], s[23, 4]), np.float64
+            _pointer(a[24]), (s[24, 0], s[24, 1], s[24, 2], s[24, 3], s[24, 4]), np.float64
         ),  # mixed_s
-        _real_2d(a, s, 24),  # log_s
-        _whole_2d(a, s, 25),  # log
-        _whole(a, s, 26),  # cover
-        _real(a, s, 27),  # gaps
+        _real_2d(a, s, 25),  # log_s
+        _whole_2d(a, s, 26),  # log
+        _whole(a, s, 27),  # cover
+        _real(a, s, 28),  # gaps
     )
     return run(core, horizon_s)

@@ -17,6 +17,7 @@ class Core(NamedTuple):
     rows            int64 [row field, row]: decoding requests in the order they were admitted
     prefill         slots in prefill, in the order they were admitted
     wait            ring buffer of waiting slots
+    standby         ring buffer of slots that enter the queue one by one as others finish
     finished        slots whose last token came (or that were dropped), for the driver to collect
     freed           slots that nothing refers to any more
     accept          uint8 [slot * draws + draw]: accepted drafts of the coming verify steps
@@ -44,6 +45,7 @@ class Core(NamedTuple):
     rows: Any
     prefill: Any
     wait: Any
+    standby: Any
     finished: Any
     freed: Any
     accept: Any
@@ -104,6 +106,10 @@ class Core(NamedTuple):
     I_N_STALLED,  # decoding requests that sat out the last step
     I_W_HEAD,
     I_W_LEN,
+    I_SUPPLIED,  # a closed loop sends a request for each that finishes (`standby`)
+    I_S_HEAD,
+    I_S_LEN,
+    I_S_MORE,  # the supply is not exhausted
     I_BACKLOG,  # requests that wait outside for a slot
     I_N_FINISHED,
     I_N_FREED,
@@ -137,7 +143,7 @@ class Core(NamedTuple):
     I_ADAPT_STEPS,
     I_ADAPT_K,
     I_LENGTH,
-) = range(67)
+) = range(71)
 
 # --- flts -----------------------------------------------------------------------------------
 (
@@ -145,13 +151,14 @@ class Core(NamedTuple):
     X_STEP_S,  # duration of the step being run
     X_END_S,  # when it ends
     X_LAST_EMIT_S,  # when the last step ended that gave every decoding request its tokens
+    X_WARM_UP_S,  # requests sent from here on are measured
     X_STALL_S,  # a gap longer than this is a stall
     X_RESERVE,  # share of the remaining outputs that admission keeps free (SGLang)
     X_RESERVE_MIN,
     X_RESERVE_DECAY,  # per decode step
     X_EMA,  # accepted drafts per request and step, smoothed
     X_LENGTH,
-) = range(10)
+) = range(11)
 
 # I_EXACT: interpolate, ask the cost function at each step, it has been asked for this step
 EXACT_OFF, EXACT_ASK, EXACT_GIVEN = range(3)
@@ -188,8 +195,11 @@ STAGE_BOUNDARY, STAGE_UNPRICED, STAGE_IN_FLIGHT = range(3)
     S_MEASURED,
     S_DROPPED,  # by the client or a failure; its place is given up at the next chance
     S_WHERE,
+    S_SESSION,
+    S_TURN,
+    S_ATTEMPTS,
     S_LENGTH,
-) = range(28)
+) = range(31)
 
 WHERE_NOWHERE, WHERE_WAITING, WHERE_PREFILL, WHERE_DECODE = range(4)
 

@@ -67,6 +67,11 @@ class Records(Sequence[RequestRecord]):
         self._ints.extend(ints)
         self._times.extend(times)
 
+    def add_block(self, ints: NDArray[np.int64], times: NDArray[np.float64]) -> None:
+        """Append records as rows of two tables."""
+        self._ints.frombytes(np.ascontiguousarray(ints).tobytes())
+        self._times.frombytes(np.ascontiguousarray(times).tobytes())
+
     def ints(self, name: str) -> NDArray[np.int64]:
         """A whole-number column."""
         table = np.frombuffer(self._ints, dtype=np.int64).reshape(-1, len(INT_FIELDS))

@@ -8,10 +8,12 @@ events decides how far a stretch may go.
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 from simpy.events import Event
 
 from specsim.errors import CapacityError
@@ -19,6 +21,7 @@ from specsim.sim import fields as f
 from specsim.sim.acceptance import DRAWS, DrawSource
 from specsim.sim.clock import Clock
 from specsim.sim.config import SimConfig
+from specsim.sim.records import INT_FIELDS, status_code
 from specsim.sim.request import FINISHED, UNFINISHED
 from specsim.sim.schedule import save_row
 from specsim.sim.spans import SpanPool
@@ -27,12 +30,12 @@ from specsim.sim.step import run
 from specsim.sim.steplog import StepStats
 from specsim.sim.streams import close_run
 from specsim.sim.surface import Surface, checked_seconds
-from specsim.sim.ticket import Ticket
+from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Ticket, Times
 
-Counts = dict[str, int]  # by field name of RequestRecord
-Times = tuple[float, float, float, float]  # scheduled, first token, last token, end; or negative
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 Ended = Callable[["Replica", Ticket, str, Counts, Times], None]
-NO_TIMES: Times = (math.nan, math.nan, math.nan, math.nan)
+EndedBlock = Callable[[IntArray, FloatArray], None]
 CHECK_EVERY = 37  # stretches between comparisons of the cost surface with the cost function
 
 
@@ -52,6 +55,8 @@ class Replica:
         compiled: bool,
         keep_trace: bool = False,
         pulse: Callable[[], None] | None = None,
+        ended_block: EndedBlock | None = None,
+        clients: int = 0,
     ) -> None:
         self.index = index
         self.config = config
@@ -67,8 +72,12 @@ class Replica:
         self.stats = StepStats(config.warmup_s, keep_trace)
         self.backlog: deque[Ticket] = deque()
         self._ended = ended
+        # Many at once where nobody needs to hear of each: needs state in arrays.
+        self._ended_block = ended_block if compiled else None
         self._pulse = pulse
-        self._slots = slots_for(config.rules_of(index))
+        self._clients = clients
+        self._supply: Iterator[Ticket] | None = None
+        self._slots = slots_for(config.rules_of(index), clients)
         self._past = dict.fromkeys(("tokens", "preemptions"), 0)
         self._held_max = self._wait_max = 0
         self._stretches = 0
@@ -98,7 +107,7 @@ class Replica:
             self.backlog.remove(ticket)
             self.core.ints[f.I_BACKLOG] = len(self.backlog)
             self.outstanding -= 1
-            self._ended(self, ticket, status, {}, NO_TIMES)
+            self._ended(self, ticket, status, NO_COUNTS, NO_TIMES)
             return
         c, slot = self.core, ticket.slot
         where = c.slot[f.S_WHERE][slot]
@@ -124,7 +133,7 @@ class Replica:
             if ticket is not None:
                 self._settle_row(slot)
                 lost.append((ticket, self._counts(slot), self._times(slot)))
-        lost.extend((ticket, {}, NO_TIMES) for ticket in self.backlog)
+        lost.extend((ticket, NO_COUNTS, NO_TIMES) for ticket in self.backlog)
         lost.sort(key=lambda entry: entry[0].request_id)
         for ticket, _, _ in lost:
             ticket.slot = ticket.replica = -1
@@ -146,15 +155,27 @@ class Replica:
 
     def close(self) -> None:
         """The run ends: account for what is still here."""
+        standby = self._standby_slots()
         for slot, ticket in enumerate(self.tickets):
-            if ticket is not None:
+            if ticket is not None and slot not in standby:
                 self._settle_row(slot)
                 self._end(slot, UNFINISHED)
         for ticket in self.backlog:
             self.outstanding -= 1
-            self._ended(self, ticket, UNFINISHED, {}, NO_TIMES)
+            self._ended(self, ticket, UNFINISHED, NO_COUNTS, NO_TIMES)
         self.backlog.clear()
         self.stats.flush(self.core)
+
+    def _standby_slots(self) -> set[int]:
+        """Slots of requests that a closed loop would have sent next."""
+        ints = self.core.ints
+        head, count = int(ints[f.I_S_HEAD]), int(ints[f.I_S_LEN])
+        return {int(self.core.standby[(head + i) % self._slots]) for i in range(count)}
+
+    @property
+    def unsent(self) -> int:
+        """Requests that a closed loop inside the engine holds ready but has not sent."""
+        return int(self.core.ints[f.I_S_LEN])
 
     @property
     def clock_s(self) -> float:
@@ -268,7 +289,9 @@ class Replica:
             arrays=self.compiled,
             stop_on_finish=self.coupled,
             clock_s=self.clock.now,
+            clients=self._clients,
         )
+        self._fresh = np.zeros(f.S_LENGTH, dtype=np.int64) if self.compiled else [0] * f.S_LENGTH
         self.stats.last_emit_s = self.clock.now
         self.spans = SpanPool(self.config.rules_of(self.index).block_size)
         self.tickets: list[Ticket | None] = [None] * self._slots
@@ -291,36 +314,75 @@ class Replica:
         self._held_max = max(self._held_max, int(ints[f.I_HELD_MAX]))
         self._wait_max = max(self._wait_max, int(ints[f.I_WAIT_MAX]))
 
+    def supply(self, tickets: Iterator[Ticket]) -> None:
+        """A closed loop of `clients` inside the engine: `tickets` are its requests in order."""
+        self._supply = tickets
+        for _ in range(self._clients):
+            ticket = next(tickets, None)
+            if ticket is None:
+                break
+            ticket.measured = self.clock.now >= self.config.warmup_s
+            self.submit(ticket)
+        self.core.ints[f.I_S_MORE] = 1
+        self._feed()
+
     def _feed(self) -> None:
         while self.backlog and self._free:
             self._enter(self.backlog.popleft())
-        self.core.ints[f.I_BACKLOG] = len(self.backlog)
+        c = self.core
+        c.ints[f.I_BACKLOG] = len(self.backlog)
+        while self._supply is not None and len(self._free) > 1:
+            ticket = next(self._supply, None)
+            if ticket is None:
+                c.ints[f.I_S_MORE] = 0
+                self._supply = None
+                break
+            slot = self._fill_slot(ticket, f.WHERE_NOWHERE)
+            c = self.core
+            tail = c.ints[f.I_S_HEAD] + c.ints[f.I_S_LEN]
+            c.standby[tail if tail < self._slots else tail - self._slots] = slot
+            c.ints[f.I_S_LEN] += 1
+            ticket.replica = self.index
+            self.outstanding += 1
 
     def _enter(self, ticket: Ticket) -> None:
         """Give a request a slot and put it into the engine's queue."""
+        slot = self._fill_slot(ticket, f.WHERE_WAITING)
+        c = self.core
+        tail = c.ints[f.I_W_HEAD] + c.ints[f.I_W_LEN]
+        c.wait[tail if tail < self._slots else tail - self._slots] = slot
+        c.ints[f.I_W_LEN] += 1
+
+    def _fill_slot(self, ticket: Ticket, where: int) -> int:
+        """Write a request's numbers into a free slot."""
         c = self.core
         slot = self._free.pop()
         request = ticket.request
-        fields, times = c.slot, c.slot_time
-        for column in fields:
-            column[slot] = 0
-        for column in times:
-            column[slot] = -1.0
-        fields[f.S_ID][slot] = ticket.request_id
-        fields[f.S_PROMPT][slot] = fields[f.S_TARGET][slot] = request.prompt_tokens
-        fields[f.S_OUTPUT][slot] = fields[f.S_REMAINING][slot] = ticket.output_tokens
-        fields[f.S_MEASURED][slot] = ticket.measured
-        fields[f.S_WHERE][slot] = f.WHERE_WAITING
-        times[f.T_ARRIVAL][slot] = ticket.arrival_s
+        fresh = self._fresh
+        fresh[f.S_ID] = ticket.request_id
+        fresh[f.S_PROMPT] = fresh[f.S_TARGET] = request.prompt_tokens
+        fresh[f.S_OUTPUT] = fresh[f.S_REMAINING] = ticket.output_tokens
+        fresh[f.S_MEASURED] = ticket.measured
+        fresh[f.S_WHERE] = where
+        fresh[f.S_SESSION] = request.session
+        fresh[f.S_TURN] = request.turn
+        fresh[f.S_ATTEMPTS] = ticket.attempts
+        if self.compiled:
+            c.slot[:, slot] = fresh
+            c.slot_time[:, slot] = -1.0
+        else:
+            for column, value in zip(c.slot, fresh, strict=True):
+                column[slot] = value
+            for column in c.slot_time:
+                column[slot] = -1.0
+        c.slot_time[f.T_ARRIVAL][slot] = ticket.arrival_s
         if request.spans and c.ints[f.I_CACHING]:
             c = self._place_spans(slot, ticket)
         if self.source is not None:
             c.accept[slot * DRAWS : (slot + 1) * DRAWS] = self.source.block(ticket.request_id, 0)
-        tail = c.ints[f.I_W_HEAD] + c.ints[f.I_W_LEN]
-        c.wait[tail if tail < self._slots else tail - self._slots] = slot
-        c.ints[f.I_W_LEN] += 1
         self.tickets[slot] = ticket
         ticket.slot = slot
+        return slot
 
     def _place_spans(self, slot: int, ticket: Ticket) -> Any:
         core = self.spans.place(self.core, slot, ticket.request)
@@ -332,11 +394,14 @@ class Replica:
     def _collect(self) -> None:
         """Hand over finished requests and take back slots that nothing refers to."""
         ints = self.core.ints
-        count = ints[f.I_N_FINISHED]
+        count = int(ints[f.I_N_FINISHED])
         if count:
             ints[f.I_N_FINISHED] = 0
-            for i in range(count):
-                self._end(int(self.core.finished[i]), FINISHED)
+            if self._ended_block is not None:
+                self._end_block(self.core.finished[:count].copy())
+            else:
+                for i in range(count):
+                    self._end(int(self.core.finished[i]), FINISHED)
         count = ints[f.I_N_FREED]
         if count:
             ints[f.I_N_FREED] = 0
@@ -354,15 +419,43 @@ class Replica:
         self.outstanding -= 1
         self._ended(self, ticket, status, self._counts(slot), self._times(slot))
 
+    def _end_block(self, slots: IntArray) -> None:
+        """Hand over many finished requests as two tables."""
+        assert self._ended_block is not None
+        c = self.core
+        table = c.slot[:, slots]
+        ints = np.empty((len(slots), len(INT_FIELDS)), dtype=np.int64)
+        for column, place in enumerate(_PLACES):
+            if place >= 0:
+                ints[:, column] = table[place]
+        ints[:, _OUTPUT_TOKENS] = table[f.S_OUTPUT] - table[f.S_REMAINING]
+        ints[:, _REPLICA] = self.index
+        ints[:, _STATUS] = status_code(FINISHED)
+        times = c.slot_time[:, slots].T.copy()
+        times[times < 0.0] = math.nan
+        for slot in slots.tolist():
+            self.tickets[slot] = None
+        self.outstanding -= len(slots)
+        self._ended_block(ints, times)
+
     def _counts(self, slot: int) -> Counts:
         c = self.core
-        counts = {name: int(c.slot[place][slot]) for name, place in _COUNTS}
-        counts["output_tokens"] = int(c.slot[f.S_OUTPUT][slot] - c.slot[f.S_REMAINING][slot])
-        return counts
+        values = c.slot[:, slot].tolist() if self.compiled else [col[slot] for col in c.slot]
+        return (
+            values[f.S_CACHED],
+            values[f.S_OUTPUT] - values[f.S_REMAINING],
+            values[f.S_CHUNKS],
+            values[f.S_VERIFY_STEPS],
+            values[f.S_DRAFTED],
+            values[f.S_ACCEPTED],
+            values[f.S_PREEMPTIONS],
+            values[f.S_STALLS],
+        )
 
     def _times(self, slot: int) -> Times:
         times = self.core.slot_time
         return (
+            float(times[f.T_ARRIVAL][slot]),
             float(times[f.T_SCHEDULED][slot]),
             float(times[f.T_FIRST][slot]),
             float(times[f.T_LAST][slot]),
@@ -414,12 +507,25 @@ class Replica:
             c.rows[f.R_DRAW, row] -= DRAWS
 
 
-_COUNTS = (
-    ("cached_tokens", f.S_CACHED),
-    ("chunks", f.S_CHUNKS),
-    ("verify_steps", f.S_VERIFY_STEPS),
-    ("drafted_tokens", f.S_DRAFTED),
-    ("accepted_tokens", f.S_ACCEPTED),
-    ("preemptions", f.S_PREEMPTIONS),
-    ("stalls", f.S_STALLS),
+_OUTPUT_TOKENS = INT_FIELDS.index("output_tokens")
+_REPLICA = INT_FIELDS.index("replica")
+_STATUS = INT_FIELDS.index("status")
+# Slot field of each column of a record; -1: computed.
+_PLACES = tuple(
+    {
+        "request_id": f.S_ID,
+        "session": f.S_SESSION,
+        "turn": f.S_TURN,
+        "prompt_tokens": f.S_PROMPT,
+        "cached_tokens": f.S_CACHED,
+        "requested_tokens": f.S_OUTPUT,
+        "chunks": f.S_CHUNKS,
+        "verify_steps": f.S_VERIFY_STEPS,
+        "drafted_tokens": f.S_DRAFTED,
+        "accepted_tokens": f.S_ACCEPTED,
+        "preemptions": f.S_PREEMPTIONS,
+        "stalls": f.S_STALLS,
+        "attempts": f.S_ATTEMPTS,
+    }.get(name, -1)
+    for name in INT_FIELDS
 )

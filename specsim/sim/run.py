@@ -18,9 +18,9 @@ from specsim.latency.shape import StepCost
 from specsim.sim import export
 from specsim.sim.acceptance import draw_source
 from specsim.sim.clock import Clock
-from specsim.sim.cluster import Cluster
+from specsim.sim.cluster import Cluster, can_supply
 from specsim.sim.config import SimConfig
-from specsim.sim.loads import Load
+from specsim.sim.loads import ClosedLoop, Load
 from specsim.sim.records import Records, Sink
 from specsim.sim.summary import Window, merged_timeline, summarise
 
@@ -111,17 +111,19 @@ def simulate(
     )
     compiled = _compile(config, load)
     watch = _Watch(config, load, progress)
+    inside = isinstance(load, ClosedLoop) and can_supply(config) and sink is None
     cluster = Cluster(
         config,
         cost,
         source,
         clock,
         seed=seed,
-        listening=load.listens,
+        listening=load.listens and not inside,
         compiled=compiled,
         sink=sink,
         keep_trace=keep_trace,
         pulse=watch.look,
+        clients=load.concurrency if inside else 0,
     )
     watch.cluster = cluster
     tokens_before = [0]
@@ -129,7 +131,10 @@ def simulate(
         clock.call_at(config.warmup_s, lambda: tokens_before.__setitem__(0, cluster.tokens))
     if math.isfinite(config.duration_s):
         clock.call_at(config.duration_s, _stop)
-    load.start(cluster, seed)
+    if inside:
+        load.start_inside(cluster)
+    else:
+        load.start(cluster, seed)
     over = interrupted = False
     try:
         while True:

@@ -29,6 +29,8 @@ def schedule(c: Core, now: float) -> int:
     seats = ints[f.I_MAX_SEQS] - running
     if ints[f.I_BACKLOG] > 0 and ints[f.I_W_LEN] < seats:
         return f.NEED_FEED
+    if ints[f.I_S_MORE] and ints[f.I_S_LEN] < running + min(seats, ints[f.I_W_LEN]):
+        return f.NEED_FEED
     entering = min(seats, ints[f.I_W_LEN])
     if ints[f.I_CACHING] and ints[f.I_NODES_FREE] < entering * (ints[f.I_SPAN_MAX] + 1):
         return f.NEED_NODES

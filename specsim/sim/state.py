@@ -37,9 +37,10 @@ def numbers(arrays: bool, *shape: int, value: float = 0.0) -> Any:
     return [[value] * shape[1] for _ in range(shape[0])]
 
 
-def slots_for(rules: EngineRules) -> int:
-    """Requests inside a replica: all seats, and enough waiting ones to fill every seat at once."""
-    return 2 * rules.max_num_seqs + 128
+def slots_for(rules: EngineRules, clients: int = 0) -> int:
+    """Requests inside a replica: all seats, and enough waiting ones to fill every seat at once.
+    clients: of a closed loop that is run inside the engine; each may have one more in standby."""
+    return 2 * rules.max_num_seqs + 2 * clients + 128
 
 
 def make_core(
@@ -51,11 +52,12 @@ def make_core(
     arrays: bool,
     stop_on_finish: bool,
     clock_s: float = 0.0,
+    clients: int = 0,
 ) -> Core:
     """State of an empty replica."""
     rules = config.rules_of(replica)
     spec = config.speculation
-    slots = slots_for(rules)
+    slots = slots_for(rules, clients)
     k = spec.num_speculative_tokens
     widest = max((len(lengths) for _, lengths in spec.adaptive), default=0)
     adapt = whole_numbers(arrays, max(1, len(spec.adaptive)), widest + 1, value=-1)
@@ -74,6 +76,7 @@ def make_core(
         rows=np.zeros((f.R_LENGTH, rules.max_num_seqs), dtype=np.int64),
         prefill=whole_numbers(arrays, rules.max_num_seqs),
         wait=whole_numbers(arrays, slots),
+        standby=whole_numbers(arrays, slots),
         finished=whole_numbers(arrays, slots),
         freed=whole_numbers(arrays, slots),
         accept=np.zeros(slots * DRAWS if source else 1, dtype=np.uint8),
@@ -129,6 +132,8 @@ def make_core(
     ints[f.I_LRU_HEAD] = ints[f.I_LRU_TAIL] = f.NO_NODE
     flts[f.X_CLOCK_S] = flts[f.X_LAST_EMIT_S] = clock_s
     flts[f.X_STALL_S] = config.stall_s
+    flts[f.X_WARM_UP_S] = config.warmup_s
+    ints[f.I_SUPPLIED] = int(clients > 0)
     flts[f.X_RESERVE] = rules.output_reserve
     flts[f.X_RESERVE_MIN] = rules.output_reserve_min
     flts[f.X_RESERVE_DECAY] = (

@@ -152,9 +152,22 @@ def retire_rows(c: Core, end_s: float) -> None:
 
 
 def finish(c: Core, slot: int, end_s: float) -> None:
+    """The request has all its tokens. A closed loop sends its next one at once."""
+    ints = c.ints
     c.slot_time[f.T_END][slot] = end_s
-    c.finished[c.ints[f.I_N_FINISHED]] = slot
-    c.ints[f.I_N_FINISHED] += 1
+    c.finished[ints[f.I_N_FINISHED]] = slot
+    ints[f.I_N_FINISHED] += 1
+    if ints[f.I_SUPPLIED] and ints[f.I_S_LEN] > 0:
+        following = c.standby[ints[f.I_S_HEAD]]
+        head = ints[f.I_S_HEAD] + 1
+        ints[f.I_S_HEAD] = 0 if head == len(c.standby) else head
+        ints[f.I_S_LEN] -= 1
+        c.slot_time[f.T_ARRIVAL][following] = end_s
+        c.slot[f.S_MEASURED][following] = 1 if end_s >= c.flts[f.X_WARM_UP_S] else 0
+        c.slot[f.S_WHERE][following] = f.WHERE_WAITING
+        tail = ints[f.I_W_HEAD] + ints[f.I_W_LEN]
+        c.wait[tail if tail < len(c.wait) else tail - len(c.wait)] = following
+        ints[f.I_W_LEN] += 1
 
 
 def settle_chunks(c: Core, end_s: float) -> None:

@@ -1,10 +1,17 @@
 """A request on its way through the cluster: what the gateway, router and replica share about it."""
 
+import math
 from collections.abc import Callable
 from typing import Optional
 
 from specsim.sim.request import Request
 
+# cached, output, chunks, verify steps, drafted, accepted tokens, preemptions, stalls
+Counts = tuple[int, int, int, int, int, int, int, int]
+NO_COUNTS: Counts = (0, 0, 0, 0, 0, 0, 0, 0)
+# arrival, scheduled, first token, last token, end; negative or NaN where it never came
+Times = tuple[float, float, float, float, float]
+NO_TIMES: Times = (math.nan, math.nan, math.nan, math.nan, math.nan)
 Done = Callable[["Ticket", str, float], None]
 
 
