@@ -22,6 +22,7 @@ def gpus(
     from specsim.report.hardware import profile_row, profile_text
     from specsim.report.tables import table, to_json
 
+    o.profile_folder(profiles)
     if name is not None:
         profile = load_profile(name, profiles)
         text = to_json(profile.to_dict()) if json_out else profile_text(profile)

@@ -195,3 +195,12 @@ def parse_rates(text: str) -> list[float]:
         if value <= 0:
             raise UsageError(f"--rate has {value:g}; it must be above 0 requests per second")
     return sorted(set(values))
+
+
+def profile_folder(text: str | None) -> str | None:
+    """The folder of --profiles; an empty name would silently mean the current folder."""
+    from specsim.errors import UsageError
+
+    if text is not None and not text.strip():
+        raise UsageError("--profiles is empty; name a folder that holds .toml files")
+    return text

@@ -103,6 +103,7 @@ def _mindrouter(given: dict[str, Any], json_out: bool, csv_out: bool) -> None:
         default, gpu=given["gpu"], engine=given["engine"], fidelity=given["fidelity"],
         profiles=given["profiles"],
     )
+    o.profile_folder(options.profiles)
     rows = predict_table(options.gpu, options.engine, options.fidelity, options.profiles)
     if json_out:
         text = to_json({"table": [row.to_dict() for row in rows]})

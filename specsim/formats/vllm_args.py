@@ -97,8 +97,8 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
     if method is None:
         if model is None:
             raise UsageError(
-                "--speculative-config names neither a method nor a model; give one of them, e.g. "
-                """"method": "mtp" """.strip()
+                "--speculative-config names neither a method nor a model; give one of them, "
+                'e.g. "method": "mtp"'
             )
         method = detect_method(model)
     rates = raw.get("synthetic_acceptance_rates")
@@ -121,6 +121,11 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
     if sampler not in _SAMPLERS:
         raise UsageError(
             f"rejection_sample_method is {_show(sampler)}; it must be one of {', '.join(_SAMPLERS)}"
+        )
+    if sampler == "synthetic" and rates is None and length is None:
+        raise UsageError(
+            "rejection_sample_method is 'synthetic', which needs synthetic_acceptance_rates or "
+            "synthetic_acceptance_length"
         )
     parallel = raw.get("parallel_drafting")
     if parallel not in (None, True, False):

@@ -6,6 +6,7 @@ figure. `overheads` are the only fitted numbers of an engine; everything else is
 source code or documentation.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -18,6 +19,7 @@ from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError
 
 MAX_FILE_BYTES = 1_000_000
+MAX_NUMBER = 10_000_000  # of sequences, tokens, blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _read(path: Path) -> EngineProfile:
         raise FormatError(f"{path.name} is larger than 1 MB; an engine profile is a few kB of TOML")
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: syntax, encoding
         raise FormatError(f"{path.name} is not valid TOML: {error}") from None
     return engine_from_dict(raw, path.name)
 
@@ -118,6 +120,36 @@ def _table(raw: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     value = raw.get(key, {})
     if not isinstance(value, dict):
         raise ProfileError(f"{where}: [{key}] must be a table, got {value!r}")
+    return value
+
+
+def _checked(key: str, value: Any, default: Any, where: str) -> Any:
+    """`value` in the form of the field's default; ProfileError naming the rule it breaks."""
+    rule = ""
+    if isinstance(default, bool):
+        rule = "" if isinstance(value, bool) else "true or false"
+    elif isinstance(default, int):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        rule = "" if whole and 0 <= value <= MAX_NUMBER else f"a whole number up to {MAX_NUMBER}"
+    elif isinstance(default, float):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        rule = "" if number and 0 <= value <= MAX_NUMBER else f"a number from 0 to {MAX_NUMBER}"
+    elif isinstance(default, str):
+        rule = "" if isinstance(value, str) else "text"
+    elif isinstance(default, tuple):
+        texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        rule = "" if texts else "a list of texts"
+        value = tuple(value) if texts else value
+    else:
+        table = isinstance(value, dict) and all(
+            isinstance(n, int | float) and not isinstance(n, bool) and 0 < n <= MAX_NUMBER
+            for n in value.values()
+        )
+        rule = "" if table else "a table of numbers above 0"
+    if rule:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        raise ProfileError(f"{where}: {key} is {shown}; it must be {rule}")
     return value
 
 
@@ -133,7 +165,7 @@ def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
     known = {f.name for f in fields(Overheads)}
     for key, value in over.items():
         if key not in known:
-            near = get_close_matches(key, known, n=1)
+            near = get_close_matches(key, sorted(known), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ProfileError(f"{where}: unknown overhead {key!r}{hint}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
@@ -142,29 +174,29 @@ def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
                 "(milliseconds are written 1e-3)"
             )
     body = _table(raw, "engine", where)
-    allowed = {f.name: f.type for f in fields(EngineProfile)} | {"mixed_steps": bool}
+    defaults = EngineProfile("", "")
+    known_keys = [f.name for f in fields(EngineProfile) if f.name not in ("overheads", "sources")]
     clean: dict[str, Any] = {}
     for key, value in body.items():
-        if key not in allowed or key in ("overheads", "sources"):
-            raise ProfileError(f"{where}: unknown key {key!r} in [engine]")
-        clean[key] = tuple(value) if isinstance(value, list) else value
+        if key not in known_keys:
+            near = get_close_matches(key, known_keys, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ProfileError(f"{where}: unknown key {key!r} in [engine]{hint}")
+        clean[key] = _checked(key, value, getattr(defaults, key), where)
     for key in ("name", "version"):
-        if not isinstance(clean.get(key), str) or not clean[key]:
+        if not clean.get(key):
             raise ProfileError(f"{where}: [engine] needs {key} as text")
     for key in ("max_num_seqs", "max_num_batched_tokens", "block_size", "graph_max"):
-        value = clean.get(key, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000_000:
-            raise ProfileError(f"{where}: {key} is {value!r}; it must be a whole number from 1")
+        if clean.get(key, 1) < 1:
+            raise ProfileError(
+                f"{where}: {key} is {clean[key]!r}; it must be a whole number from 1"
+            )
     share = clean.get("gpu_memory_utilization", 0.9)
-    if not isinstance(share, int | float) or not 0.05 <= share <= 1:
+    if not 0.05 <= share <= 1:
         raise ProfileError(f"{where}: gpu_memory_utilization is {share!r}; it must be 0.05 to 1")
-    scales = clean.get("kernel_scale", {})
-    if not isinstance(scales, dict) or not all(
-        isinstance(v, int | float) and not isinstance(v, bool) and 0.2 <= v <= 10
-        for v in scales.values()
-    ):
+    if clean.get("graph_unit", "tokens") not in ("tokens", "requests"):
         raise ProfileError(
-            f"{where}: kernel_scale is {scales!r}; it must map kernel families to 0.2 to 10"
+            f"{where}: graph_unit is {clean['graph_unit']!r}; it must be 'tokens' or 'requests'"
         )
     sources = {str(k): str(v) for k, v in _table(raw, "sources", where).items()}
     return EngineProfile(overheads=Overheads(**over), sources=sources, **clean)
@@ -206,9 +238,16 @@ def find_engine(name: str, version: str | None = None) -> EngineProfile:
         names = sorted({e.name for e in list_engines()})
         near = get_close_matches(key, names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ProfileError(f"engine {name!r} is not known; {hint}known engines: {', '.join(names)}")
+        raise ProfileError(
+            f"engine {name[:60]!r} is not known; {hint}known engines: {', '.join(names)}"
+        )
     if version is None:
         return same[-1]
-    wanted = _version_key(version.lstrip("v"))
+    if not re.fullmatch(r"v?\d{1,6}(\.\d{1,6})*([-.+]?[a-z]\w*)*", version.strip().lower()):
+        raise ProfileError(
+            f"engine version {version[:40]!r} of {same[-1].name} is not a version; write "
+            f"{same[-1].name}=={same[-1].version} or leave it out"
+        )
+    wanted = _version_key(version.strip().lower().lstrip("v"))
     older = [e for e in same if _version_key(e.version) <= wanted]
     return older[-1] if older else same[0]

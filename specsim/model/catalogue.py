@@ -210,8 +210,9 @@ def _unknown(name: str, what: str, keys: dict[str, CatalogueEntry]) -> ModelConf
     near = difflib.get_close_matches(key(shown), list(keys), n=6, cutoff=0.5)
     names = list(dict.fromkeys(keys[match].name for match in near))[:3]
     hint = f"; near: {', '.join(names)}" if names else ""
+    listing = "`specsim models --drafters`" if what == "drafter" else "`specsim models`"
     return ModelConfigError(
-        f"{what} {shown!r} is not in the catalogue{hint}; `specsim models` lists all, and a "
+        f"{what} {shown!r} is not in the catalogue{hint}; {listing} lists all, and a "
         "config.json or its folder is read as well"
     )
 

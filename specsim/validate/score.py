@@ -125,7 +125,8 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     names = set(reader.fieldnames or ())
     if not ({"target_model", "set_id"} <= names or {"model_path", "silicon_tpot_ms"} <= names):
         raise FormatError(
-            f"{path.name} has the columns {', '.join(sorted(names)[:6]) or 'none'} ...; expected "
+            f"{path.name} has the columns {', '.join(n[:20] for n in sorted(names)[:6])} ...; "
+            "expected "
             "those of published_measurements.csv (target_model, set_id, ...) or of "
             "e2e_silicon_h200.csv (model_path, silicon_tpot_ms, ...)"
         )
