@@ -17,9 +17,10 @@ tile alone, whichever is longer, plus the start of every further wave.
 Parameters, decode: floor_s, cold_s (cache not in L2), mem_frac, wide_power (bandwidth falls as
 (head_dim / 128)^-wide_power above 128: FP8 values are transposed on the fly), tile_s and
 tile_power (cost of a wave of blocks, grows as (head_dim / 128)^tile_power), tail (1: waves are
-whole), split_s, sm_share (the smallest share of SMs that draws the whole bandwidth), block_s
-(serial cost of a block), p, peak_frac; for benchmarks of warm caches l2_frac (of the L2 size
-that holds a cache) and l2_traffic (time of a byte from L2 against one from memory).
+whole), split_s, max_splits (of one sequence's cache), sm_frac (bandwidth of one block against an
+equal share of the device's), block_s (serial cost of a block), p, peak_frac; for benchmarks of
+warm caches l2_frac (of the L2 size that holds a cache) and l2_traffic (time of a byte from L2
+against one from memory).
 Prefill: floor_s, mem_frac, peak_frac, wide_frac (the same for head_dim above 128), chain_gain
 (speed of one tile alone against its share of a full device), tile_s, sag and sag_s (clock loss
 per doubling beyond sag_s seconds of arithmetic), p.
@@ -33,7 +34,6 @@ from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth
 from specsim.units import DTYPE_BYTES
 
 ROWS_PER_BLOCK = 128
-MAX_SPLITS = 64  # of one sequence's cache, as measured: one head at 128k tokens uses about 60
 SPLIT_TOKENS = 128  # a split reads at least one block of keys
 
 
@@ -90,14 +90,15 @@ def attn_decode(
     blocks = seqs * kv_heads * ceil(group_rows / ROWS_PER_BLOCK)
     floor_s += cold_s + t["block_s"] * blocks
     waves = blocks / device.sms
+    tokens = ctx + q_len  # one block's, in order
     if waves < 1.0:
-        splits = min(1.0 / waves, ctx / SPLIT_TOKENS, MAX_SPLITS)
-        if splits > 1.0:
-            floor_s += t["split_s"] * min(1.0, splits - 1.0)
-            waves *= splits
-        # Too few blocks to draw the whole bandwidth, even when split.
-        mem_s *= max(1.0, t["sm_share"] / waves)
-    work_s = smooth_max(mem_s, compute_s, 4.0)
+        splits = max(1.0, min(1.0 / waves, tokens / SPLIT_TOKENS, t["max_splits"]))
+        floor_s += t["split_s"] * min(1.0, splits - 1.0)
+        tokens /= splits
+    # A block draws no more than its SM's share of the bandwidth; its first keys are in the floor.
+    sm_bytes_per_s = bandwidth / device.sms * t["sm_frac"]
+    chain_s = max(0.0, tokens - SPLIT_TOKENS) * row_bytes / kv_heads / sm_bytes_per_s
+    work_s = smooth_max(max(mem_s, chain_s), compute_s, 4.0)
     if waves > 1.0:
         extra = waves + t["tail"] * (ceil(waves) - waves) - 1.0
         work_s = smooth_max(work_s, extra * tile_s, t["p"])

@@ -17,7 +17,8 @@ _GEMM_FP8 = {
 }
 _ATTN = {
     "floor_s": 12e-6, "cold_s": 5e-6, "mem_frac": 0.93, "wide_power": 0.0, "tile_s": 3.7e-6,
-    "tile_power": 0.5, "tail": 1.0, "split_s": 1e-6, "p": 1.3, "peak_frac": 0.6, "sm_share": 0.5,
+    "tile_power": 0.5, "tail": 1.0, "split_s": 1e-6, "p": 1.3, "peak_frac": 0.6, "sm_frac": 0.85,
+    "max_splits": 48.0,
     "block_s": 0.0, "l2_frac": 1.0, "l2_traffic": 0.5,
 }
 _PREFILL = {
@@ -25,8 +26,8 @@ _PREFILL = {
     "tile_s": 0.4e-6, "sag": 0.03, "sag_s": 1e-3, "p": 1.5,
 }
 _MOE = {
-    "floor_s": 30e-6, "mem_frac": 0.88, "peak_frac": 0.55, "p": 3.0, "tile_s": 0.5e-6,
-    "tile_rows": 64.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 1.5,
+    "floor_s": 25e-6, "sort_s": 1e-6, "mem_frac": 0.88, "peak_frac": 0.55, "p": 3.0,
+    "tile_s": 0.5e-6, "tile_rows": 64.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 1.5,
     "rank_power": 0.4,
     "unaligned": 1.0, "crowded": 1.0,
 }
@@ -44,7 +45,7 @@ ASSUMED: dict[str, dict[str, float]] = {
     "attn_prefill.hd512": {**_PREFILL, "wide_frac": 0.4},
     "mla_decode": {
         "floor_s": 13e-6, "cold_s": 5e-6, "mem_frac": 0.93, "peak_frac": 0.7, "tile_s": 8e-6,
-        "split_s": 2e-6, "sm_share": 0.5, "p": 4.0, "l2_frac": 1.0,
+        "split_s": 2e-6, "p": 4.0, "l2_frac": 1.0,
     },
     "moe.bf16": _MOE,
     "moe.fp8": {**_MOE, "floor_s": 32e-6},

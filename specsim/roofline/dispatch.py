@@ -84,7 +84,9 @@ def _price(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime:
             device, d["tokens"], d["hidden"], d["inter"], d["top_k"], d["experts"],
             gated=bool(d.get("gated", 1)), fmt=op.fmt,
             local_experts=d.get("local_experts", 0), overlap=d.get("overlap", 0.0),
-            distribution="uniform" if d.get("uniform") else "power_law",
+            distribution=(
+                "balanced" if d.get("balanced") else "uniform" if d.get("uniform") else "power_law"
+            ),
             routing_shape=d.get("routing_shape", 0.0),
             fidelity=fidelity, engine=engine,
         )

@@ -4,7 +4,7 @@ Work is cut into output tiles; every SM computes one tile at a time, so tiles ru
 A tile steps through k; a step takes the time of its multiplications or, for few rows, a fixed
 latency (`k_step_s` per element of k). All tiles of a wave share the memory bandwidth. So
 
-    tile_s = tile start + k * max(2 tile_m tile_n / (peak per SM * peak_frac), k_step_s)
+    tile_s = tile start + k * max(2 rows tile_n / (peak per SM * peak_frac), k_step_s)
     wave_s = smooth maximum of tile_s and the wave's share of the bytes / bandwidth
     time   = launch + cold start + activation quantisation + sum of wave_s
 
@@ -112,10 +112,12 @@ def _tiles(
     latency) fill them. sm_flop_s: seconds per FLOP of one SM at its peak."""
     step_s, start_s = t["k_step_s"], t["tile_s"]
     flop_s = 2.0 * sm_flop_s / t["peak_frac"]
+    # Few rows are multiplied as 16, 32 or 48 of a tile's 64.
+    used = 16 * -(-m // 16)
     if t["tile_by_rows"]:
         rows = 64 if m <= 64 else 128
         columns = 64 if m <= 128 else 128
-        mma_s = rows * columns * flop_s
+        mma_s = min(rows, used) * columns * flop_s
         tile_s = start_s + k * max(mma_s, step_s)
         waves = -(-m // rows) * -(-n // columns) / sms
         return _waves(t, m, rows, waves, tile_s, mem_s), mma_s > step_s
@@ -126,7 +128,7 @@ def _tiles(
         # Tall tiles waste rows on small m; narrow ones only pay while SMs stand idle.
         if rows > 64 >= m or (columns < 64 and not few):
             continue
-        mma_s = rows * columns * flop_s
+        mma_s = min(rows, used) * columns * flop_s
         if speed:
             share = t.get(speed, 0.0)
             if not share:

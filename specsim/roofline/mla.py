@@ -7,7 +7,7 @@ expanded to ordinary heads.
 
 Parameters, decode: floor_s, cold_s, mem_frac, peak_frac (of the 16-bit peak, whatever the cache
 dtype), tile_s (a wave of sequences after the first), split_s (splitting a long cache over idle
-SMs), sm_share, p, l2_frac. Prefill uses the parameters of `attn_prefill`.
+SMs), p, l2_frac. Prefill uses the parameters of `attn_prefill`.
 """
 
 from math import ceil
@@ -64,10 +64,7 @@ def mla_decode(
     waves = blocks / device.sms
     if waves < 1.0:
         splits = min(1.0 / waves, ctx / SPLIT_TOKENS)
-        if splits > 1.0:
-            floor_s += t["split_s"] * min(1.0, splits - 1.0)
-            waves *= splits
-        work_s *= max(1.0, t["sm_share"] / waves)
+        floor_s += t["split_s"] * min(1.0, max(0.0, splits - 1.0))
     else:
         work_s = smooth_max(work_s, (waves - 1.0) * t["tile_s"], t["p"])
     return labelled(floor_s + work_s, mem_s, compute_s, floor_s)

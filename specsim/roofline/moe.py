@@ -10,13 +10,13 @@ activation, weighted sum) stream the activations of every assignment, local or n
 Under expert parallelism all ranks wait for the busiest one, so its experts and rows are priced.
 The router, the shared expert and any all-to-all are other ops.
 
-Parameters: floor_s, mem_frac, peak_frac, p, tile_s (a wave of weight tiles), tile_rows (largest
-row tile), act_frac (bandwidth share of the passes between), routing_shape (see
-`distinct_experts`), rank_skew and rank_power (under unequal popularity the busiest rank has
-1 + rank_skew sqrt(ln ranks) / local_experts^rank_power times the mean rows), crowded (slowdown of
-the weight stream once there are more tokens than experts and an untuned kernel changes its
-tiles), unaligned (slowdown where `inter` is not a multiple of 16: kernels then load element by
-element).
+Parameters: floor_s, sort_s (per doubling of the assignments), mem_frac, peak_frac, p, tile_s (a
+wave of weight tiles), tile_rows (largest row tile), act_frac (bandwidth share of the passes
+between), routing_shape (see `distinct_experts`), rank_skew and rank_power (under unequal
+popularity the busiest rank has 1 + rank_skew sqrt(ln ranks) / local_experts^rank_power times the
+mean rows), crowded (slowdown of the weight stream once there are more tokens than experts and an
+untuned kernel changes its tiles), unaligned (slowdown where `inter` is not a multiple of 16:
+kernels then load element by element).
 """
 
 from math import ceil, log, log2, sqrt
@@ -131,7 +131,8 @@ def moe(
     if inter % 16:
         work_s *= t["unaligned"]
     act_s = act / (bandwidth * t["act_frac"])
-    floor_s = t["floor_s"]
+    # Sorting tokens by expert takes more passes the more there are.
+    floor_s = t["floor_s"] + t["sort_s"] * log2(1.0 + tokens * top_k)
     return labelled(floor_s + work_s + act_s, mem_s + act_s, compute_s, floor_s)
 
 

@@ -44,7 +44,8 @@ def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list
 
 
 FREE = {
-    "floor_s": (30e-6, 5e-6, 100e-6),
+    "floor_s": (25e-6, 5e-6, 100e-6),
+    "sort_s": (1e-6, 0.0, 8e-6),
     "mem_frac": (0.88, 0.3, 0.97),
     "peak_frac": (0.55, 0.1, 0.95),
     "p": (3.0, 1.0, 10.0),

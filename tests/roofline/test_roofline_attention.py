@@ -1,0 +1,151 @@
+"""Attention kernels: bytes and FLOP by hand, bounds, what verify costs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specsim.hardware.profile import HardwareProfile
+from specsim.roofline import attn_decode, attn_prefill, mla_decode, mla_prefill
+
+seqs = st.integers(1, 512)
+contexts = st.integers(1, 65536)
+queries = st.integers(1, 9)
+shapes = st.sampled_from([(32, 8, 128), (64, 8, 128), (24, 4, 256), (8, 1, 128), (16, 2, 512)])
+kv = st.sampled_from(["bf16", "fp8"])
+
+
+def test_decode_by_hand(h200: HardwareProfile) -> None:
+    # 32 sequences of 4,096 cached tokens, 8 KV heads of 128 in bf16: 4,096 bytes per token.
+    # Read 32 * 4,097 tokens, write 32; 32 heads in and out: 16,384 bytes per sequence.
+    time = attn_decode(h200, 32, 1, 32, 8, 128, 4096, fidelity="datasheet")
+    moved = 32 * (4097 + 1) * 4096 + 32 * 32 * 128 * 4
+    assert time.mem_s == pytest.approx(moved / 4.8e12)
+    # One query over its own token too: 4,097 keys, 4 FLOP per key, head and dimension.
+    assert time.compute_s == pytest.approx(4 * 32 * 4097 * 32 * 128 / 989e12)
+
+
+def test_verify_reads_the_cache_once(h200: HardwareProfile) -> None:
+    one = attn_decode(h200, 32, 1, 32, 8, 128, 8192)
+    four = attn_decode(h200, 32, 4, 32, 8, 128, 8192)
+    assert four.seconds < 1.1 * one.seconds
+    reread = attn_decode(h200, 32, 4, 32, 8, 128, 8192, kv_read_amplification=4.0)
+    assert reread.seconds > 3 * one.seconds
+
+
+def test_queries_beyond_one_block_of_rows_cost(h200: HardwareProfile) -> None:
+    # 16 query heads per KV head and 32 queries: 512 rows, four blocks' worth of arithmetic.
+    few = attn_decode(h200, 64, 2, 64, 4, 128, 8192).seconds
+    many = attn_decode(h200, 64, 32, 64, 4, 128, 8192).seconds
+    assert many > 2 * few
+
+
+@settings(max_examples=200, deadline=None)
+@given(seqs, queries, shapes, contexts, kv)
+def test_decode_is_never_below_the_datasheet(
+    h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str
+) -> None:
+    floor = attn_decode(h200, b, q, *shape, ctx, fmt, fidelity="datasheet").seconds
+    assert attn_decode(h200, b, q, *shape, ctx, fmt).seconds >= floor
+
+
+@settings(max_examples=200, deadline=None)
+@given(seqs, queries, shapes, contexts, kv)
+def test_decode_grows_with_every_size(
+    h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str
+) -> None:
+    base = attn_decode(h200, b, q, *shape, ctx, fmt).seconds * (1 - 1e-9)
+    assert attn_decode(h200, b + 1, q, *shape, ctx, fmt).seconds >= base
+    assert attn_decode(h200, b, q + 1, *shape, ctx, fmt).seconds >= base
+    assert attn_decode(h200, b, q, *shape, ctx + 97, fmt).seconds >= base
+
+
+@settings(max_examples=100, deadline=None)
+@given(seqs, queries, shapes, contexts, kv, st.floats(1.0, 4.0))
+def test_decode_gains_from_bandwidth(
+    h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str,
+    gain: float,
+) -> None:  # fmt: skip
+    fast = replace(h200, mem_bytes_per_s=h200.mem_bytes_per_s * gain)
+    slow = attn_decode(h200, b, q, *shape, ctx, fmt).seconds
+    assert attn_decode(fast, b, q, *shape, ctx, fmt).seconds <= slow * (1 + 1e-9)
+
+
+def test_a_window_caps_what_is_read(h200: HardwareProfile) -> None:
+    capped = attn_decode(h200, 32, 1, 32, 8, 128, 60000, window=1024)
+    assert capped == attn_decode(h200, 32, 1, 32, 8, 128, 1024)
+
+
+def test_fp8_cache_pays_at_128_and_not_at_256_wide_heads(h200: HardwareProfile) -> None:
+    def gain(head_dim: int) -> float:
+        bf16 = attn_decode(h200, 128, 1, 16, 4, head_dim, 16384, "bf16").seconds
+        return bf16 / attn_decode(h200, 128, 1, 16, 4, head_dim, 16384, "fp8").seconds
+
+    # Measured shares of 4.8 TB/s beyond 2 GB: 0.90 and 0.66 at 128, 0.89 and 0.33 at 256.
+    assert gain(128) == pytest.approx(2 * 0.66 / 0.90, abs=0.15)
+    assert gain(256) == pytest.approx(2 * 0.33 / 0.89, abs=0.1)
+
+
+def test_prefill_by_hand(h200: HardwareProfile) -> None:
+    # 1,024 new after 3,072 cached: query i sees 3,073 + i keys.
+    pairs = sum(3072 + i + 1 for i in range(1024))
+    time = attn_prefill(h200, 1024, 3072, 32, 8, 128, fidelity="datasheet")
+    assert time.compute_s == pytest.approx(4 * pairs * 32 * 128 / 989e12)
+    assert time.mem_s == pytest.approx(((4096 + 1024) * 4096 + 1024 * 32 * 128 * 4) / 4.8e12)
+
+
+@pytest.mark.parametrize(("new", "cached"), [(10, 0), (10, 3), (10, 5), (3, 1), (40, 7)])
+def test_prefill_pairs_under_a_window(h200: HardwareProfile, new: int, cached: int) -> None:
+    pairs = sum(min(cached + i + 1, 6) for i in range(new))
+    time = attn_prefill(h200, new, cached, 4, 4, 64, window=6, fidelity="datasheet")
+    assert time.compute_s == pytest.approx(4 * pairs * 4 * 64 / 989e12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 16384), st.integers(0, 32768), shapes, st.sampled_from([0, 1024]))
+def test_prefill_bounds_and_growth(
+    h200: HardwareProfile, new: int, cached: int, shape: tuple[int, int, int], window: int
+) -> None:
+    time = attn_prefill(h200, new, cached, *shape, window).seconds
+    assert time >= attn_prefill(h200, new, cached, *shape, window, fidelity="datasheet").seconds
+    assert attn_prefill(h200, new + 128, cached, *shape, window).seconds >= time * (1 - 1e-9)
+    assert attn_prefill(h200, new, cached + 500, *shape, window).seconds >= time * (1 - 1e-9)
+
+
+def test_latent_decode_by_hand(h200: HardwareProfile) -> None:
+    # 576 latent numbers of 2 bytes per token, read once for all 16 heads and 2 queries.
+    time = mla_decode(h200, 8, 2, 16, 512, 64, 1000, fidelity="datasheet")
+    moved = 8 * (1002 * 1152 + 2 * 1152 + 2 * 16 * 1088 * 2)
+    assert time.mem_s == pytest.approx(moved / 4.8e12)
+    assert time.compute_s == pytest.approx(2 * 8 * 2 * 1001.5 * 16 * 1088 / 989e12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seqs, queries, st.sampled_from([1, 8, 16, 64, 128]), contexts, kv)
+def test_latent_decode_bounds_and_growth(
+    h200: HardwareProfile, b: int, q: int, heads: int, ctx: int, fmt: str
+) -> None:
+    time = mla_decode(h200, b, q, heads, 512, 64, ctx, fmt).seconds
+    assert time >= mla_decode(h200, b, q, heads, 512, 64, ctx, fmt, fidelity="datasheet").seconds
+    assert mla_decode(h200, b + 1, q, heads, 512, 64, ctx, fmt).seconds >= time * (1 - 1e-9)
+    assert mla_decode(h200, b, q + 1, heads, 512, 64, ctx, fmt).seconds >= time * (1 - 1e-9)
+    assert mla_decode(h200, b, q, heads, 512, 64, ctx + 99, fmt).seconds >= time * (1 - 1e-9)
+
+
+def test_latent_verify_is_free_up_to_64_rows_and_dear_beyond(h200: HardwareProfile) -> None:
+    # 16 heads x 4 queries fill one tile of 64 rows; 128 heads x 4 are eight.
+    def penalty(heads: int) -> float:
+        four, one = (mla_decode(h200, 64, q, heads, 512, 64, 8192).seconds for q in (4, 1))
+        return four / one
+
+    assert penalty(16) < 1.1
+    assert penalty(128) > 3.0
+
+
+def test_latent_prefill(h200: HardwareProfile) -> None:
+    time = mla_prefill(h200, 100, 50, 16, 192, 128, fidelity="datasheet")
+    pairs = sum(50 + i + 1 for i in range(100))
+    assert time.compute_s == pytest.approx(2 * pairs * 16 * 320 / 989e12)
+    sparse = mla_prefill(h200, 8192, 32768, 16, 192, 128, pairs=8192 * 2048)
+    assert sparse.seconds < 0.3 * mla_prefill(h200, 8192, 32768, 16, 192, 128).seconds
