@@ -67,8 +67,8 @@ class EngineProfile:
     unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
         over thread blocks only when one query per sequence is asked: a verify step walks the
         whole context in one block, at unsplit_verify_s_per_token per cached token and layer.
-    kernel_scale: factor on the time of a kernel family ('moe.fp8_block') that this engine runs
-        without the tuning the measured tables had.
+    whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
+        in every step, whether a token chose it or not.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
     """
 
@@ -95,7 +95,7 @@ class EngineProfile:
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
     unsplit_verify_families: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
-    kernel_scale: Mapping[str, float] = field(default_factory=dict)
+    whole_expert_formats: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
 

@@ -205,7 +205,6 @@ class LatencyModel:
             raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
                              f"{fault}; choose another tp")
         self._graph_limit = engine.graph_limit(profile.arch)
-        self._scales = engine.kernel_scale if fidelity != "datasheet" else {}
         self._unsplit = (
             fidelity != "datasheet" and spec.family in engine.unsplit_verify_families
         )
@@ -394,11 +393,9 @@ class LatencyModel:
                 priced = op_time(op, self.profile, self.fidelity, self.engine.kernel_variant)
                 _keep(self._gemms, key, priced)
             return OpTime(op, priced, phase)
+        if op.kind == "moe" and op.fmt in self.engine.whole_expert_formats:
+            op = _whole_experts(op)
         found = op_time(op, self.profile, self.fidelity, self.engine.kernel_variant)
-        if self._scales:
-            scale = self._scales.get(f"{op.kind}.{op.fmt}", 1.0)
-            if scale != 1.0:
-                found = found._replace(seconds=found.seconds * scale, mem_s=found.mem_s * scale)
         if self._unsplit and op.kind == "attn_decode" and op.dims["q_len"] > 1:
             # One block walks the whole context of a sequence, however few there are.
             walk_s = op.dims["ctx"] * self.engine.unsplit_verify_s_per_token
@@ -511,6 +508,13 @@ def plain_roofline(op: OpCost, profile: HardwareProfile) -> KernelTime:
 def replace_count(group: LayerGroup, count: float) -> LayerGroup:
     """The group with another (possibly fractional) number of layers: for cost sums only."""
     return replace(group, count=count)  # type: ignore[arg-type]
+
+
+def _whole_experts(op: OpCost) -> OpCost:
+    """The same experts by a kernel that streams every expert of the GPU, chosen or not."""
+    d = op.dims
+    dims = {**d, "tokens": max(d["tokens"], d["experts"] / d["top_k"]), "balanced": 1}
+    return replace(op, weight_bytes=op.weight_bytes * d["local_experts"] / d["hit"], dims=dims)
 
 
 def _sample_op(rows: float, vocab: int) -> OpCost:

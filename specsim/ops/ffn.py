@@ -107,6 +107,7 @@ def moe_ops(
                 "experts": f.n_experts,
                 "gated": 1 if f.gated else 0,
                 "local_experts": f.n_experts / par.ep,
+                "hit": hit,
                 "overlap": draws_overlap,
                 "routing_shape": 0.0 if uniform else routing.shape,
                 "uniform": 1 if uniform else 0,
