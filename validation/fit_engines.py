@@ -39,6 +39,9 @@ from specsim.validate.score import read_rows, score_case, score_rows  # noqa: E4
 
 FILES = ("published/published_measurements.csv", "data/e2e_silicon_h200.csv")
 NEVER_FITTED = ("MRBLOG", "MR27", "MR122")
+# A rule of an engine profile (experts streamed whole) was inferred from these rows: they count as
+# fitted, although no number was.
+INFERRED_FROM = ("Qwen3-235B-A22B-FP8|vllm",)
 FIT_SHARE = 0.3
 ROWS_PER_GROUP = 10  # a large group must not outvote the others
 SPREAD = 0.10  # expected relative scatter of one measurement against a right model
@@ -229,6 +232,7 @@ def main() -> None:
     for key, values in results.items():
         write_engine(key, values, len(seen[key]))
     write_routing(routing)
+    chosen |= {name for name in groups if name.startswith(INFERRED_FROM)}
     ledger = {
         "fitted": {g: len(groups[g]) for g in sorted(chosen)},
         "judged": {g: len(groups[g]) for g in sorted(groups) if g not in chosen},
