@@ -27,6 +27,7 @@ from specsim.errors import CapacityError, UsageError
 from specsim.latency.shape import PrefillChunk, StepShape
 
 MAX_CONCURRENCY = 1_000_000
+MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones stand for all
 # 0: arrivals spread evenly, 1: all clients move together. Half and half, assumed: public runs of
 # fixed-length benchmarks on a prefill-first engine lie between the two ends.
 IN_STEP = 0.5
@@ -55,9 +56,11 @@ class SteadyState:
 
 
 def running_limit(system: System, workload: Workload) -> int:
-    """Largest number of sequences that run together: max_num_seqs or memory, whichever is less.
+    """Largest number of sequences that run together: max_num_seqs, memory, or the token budget of
+    a step over the tokens each sequence brings into it, whichever is least.
 
-    CapacityError when not even one request of this length fits."""
+    CapacityError when not even one request of this length fits, UsageError when the budget is
+    smaller than what one sequence brings."""
     tokens = workload.input_len + workload.output_len
     fits = system.memory.max_requests(tokens)
     if fits < 1:
@@ -68,7 +71,15 @@ def running_limit(system: System, workload: Workload) -> int:
             f"{system.spec.name} on {system.profile.name}; use shorter requests, a larger tp or "
             "an fp8 cache"
         )
-    return min(system.seqs_limit, fits)
+    if not system.mixes:
+        return min(system.seqs_limit, fits)
+    each = system.setup.verify_tokens
+    if system.batched_tokens < each:
+        raise UsageError(
+            f"max_num_batched_tokens is {system.batched_tokens}, but one sequence verifies "
+            f"{each} tokens in a step; raise it or draft less"
+        )
+    return min(system.seqs_limit, fits, system.batched_tokens // each)
 
 
 def decode_steps(output_len: int, tokens_per_step: float) -> float:
@@ -132,30 +143,32 @@ def _running_state(
     cached = workload.input_len - prompt
     decode = _decode_shape(system, running, workload.mean_context)
     plain = latency.step(decode)
-    step_s = plain.total_s
+    step_s = _mean_step_s(system, decode, plain.total_s)
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
     budget = system.batched_tokens
-    mixed_engine = system.engine.mixed_steps and system.engine.chunked_prefill
+    mixed_engine = system.mixes
     room = max(1, budget - decode.decode_seqs * decode.decode_q_len) if mixed_engine else budget
     own_steps = math.ceil(prompt / room)
-    alone = tuple(_chunks(prompt, cached, room))
-    prefill_alone = [latency.seconds(StepShape(prefill=(chunk,))) for chunk in alone]
-    if running == 1 or steps == 0:
-        prefill_s = sum(prefill_alone)
+    if steps == 0:
+        return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
+    chunks, weight = _sampled(prompt, cached, room)
+    prefill_s = weight * sum(latency.seconds(StepShape(prefill=(c,))) for c in chunks)
+    if running == 1:
         busy_s = prefill_s + steps * step_s + request_s
         tpot_s = steps * step_s / max(1, workload.output_len - 1)
         share = prefill_s / busy_s
         return tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound
     # Prompt work of all the others falls into the steps of one request.
-    extra = [_extra_s(system, decode, chunk, step_s, mixed_engine) for chunk in alone]
-    prompt_extra_s = sum(extra)
+    prompt_extra_s = prefill_s
+    if mixed_engine:
+        prompt_extra_s = weight * sum(_extra_s(system, decode, c, plain.total_s) for c in chunks)
     # During one cycle (own decode and own prefill) each of the other requests prefills once.
     decode_time = steps * step_s
     others = running - 1
     # Prompts per cycle that hit my decode steps; the rest hits my own prefill steps.
     share_decode = steps / (steps + own_steps)
     decode_wall = decode_time + others * share_decode * prompt_extra_s
-    own_mixed = step_s * own_steps + prompt_extra_s if mixed_engine else sum(prefill_alone)
+    own_mixed = step_s * own_steps + prompt_extra_s if mixed_engine else prefill_s
     prefill_wall = own_mixed + others * (1 - share_decode) * prompt_extra_s
     tpot_s = decode_wall / max(1, workload.output_len - 1)
     mean_step = decode_wall / steps
@@ -189,12 +202,7 @@ def _wave(
 ) -> tuple[float, float, float]:
     """Clients in step: all prompts of a wave, packed into steps of the token budget, then all
     decode together. (tpot_s, ttft_s, seconds a request runs)."""
-    prompt, budget = workload.computed_input, system.batched_tokens
-    packed = max(1, min(running, budget // prompt))
-    cached = workload.input_len - prompt
-    together = [StepShape(prefill=tuple(_chunks(prompt, cached, budget)[:1]) * packed)]
-    together += [StepShape(prefill=(c,)) for c in _chunks(prompt, cached, budget)[1:]]
-    group_s = sum(system.latency.seconds(shape) for shape in together)
+    packed, group_s = _packed(system, workload, running)
     groups = math.ceil(running / packed)
     wave_s = groups * group_s
     wait_s = (wave_s - group_s) / 2
@@ -202,6 +210,54 @@ def _wave(
     ttft_s = request_s + (wave_s + group_s) / 2
     busy_s = wave_s + steps * step_s + request_s
     return tpot_s, ttft_s, busy_s
+
+
+def _packed(system: System, workload: Workload, running: int) -> tuple[int, float]:
+    """(prompts that share the steps of one token budget, seconds of those steps)."""
+    prompt, budget = workload.computed_input, system.batched_tokens
+    packed = max(1, min(running, budget // prompt))
+    chunks, weight = _sampled(prompt, workload.input_len - prompt, budget)
+    shapes = [StepShape(prefill=(chunk,) * packed) for chunk in chunks]
+    return packed, weight * sum(system.latency.seconds(shape) for shape in shapes)
+
+
+def _prompts_only(
+    system: System,
+    workload: Workload,
+    running: int,
+    request_s: float,
+    step_s: float,
+    bound: str,
+) -> tuple[float, float, float, float, float, float, str]:
+    """One output token per request: the prefill gives it, nothing decodes. Clients wait for each
+    other's prompts. Same return values as `_running_state`."""
+    packed, group_s = _packed(system, workload, running)
+    busy_s = max(group_s + request_s, running / packed * group_s)
+    return 0.0, busy_s, busy_s, step_s, 0.0, min(1.0, running / packed * group_s / busy_s), bound
+
+
+def _mean_step_s(system: System, decode: StepShape, verify_s: float) -> float:
+    """Seconds of a decode step where a lookup finds drafts in only some: sequences without one
+    bring a single token, and step time is near linear in the tokens."""
+    share = system.setup.draft_share
+    if share >= 1 or not system.speculative:
+        return verify_s
+    bare = StepShape(decode.decode_seqs, 1, decode.decode_context_tokens)
+    return share * verify_s + (1 - share) * system.latency.seconds(bare)
+
+
+def _sampled(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:
+    """(chunks of a prompt to price, how many each stands for)."""
+    count = math.ceil(prompt / room)
+    if count <= MAX_CHUNKS:
+        return _chunks(prompt, cached, room), 1.0
+    # Whole chunks at evenly spaced depths; step time is smooth in the tokens before them.
+    starts = [round((i + 0.5) * count / MAX_CHUNKS) * room for i in range(MAX_CHUNKS)]
+    chunks = [
+        PrefillChunk(room, cached + min(start, prompt - room), last=i == MAX_CHUNKS - 1)
+        for i, start in enumerate(starts)
+    ]
+    return chunks, prompt / (room * MAX_CHUNKS)
 
 
 def _chunks(prompt: int, cached: int, room: int) -> list[PrefillChunk]:
@@ -214,11 +270,9 @@ def _chunks(prompt: int, cached: int, room: int) -> list[PrefillChunk]:
 
 
 def _extra_s(
-    system: System, decode: StepShape, chunk: PrefillChunk, step_s: float, mixed: bool
+    system: System, decode: StepShape, chunk: PrefillChunk, decode_s: float
 ) -> float:
-    """What one prompt chunk adds to the time of the sequences that decode meanwhile."""
-    if not mixed:
-        return system.latency.seconds(StepShape(prefill=(chunk,)))
+    """What one prompt chunk adds to a step of the sequences that decode meanwhile."""
     both = StepShape(
         decode.decode_seqs,
         decode.decode_q_len,
@@ -226,4 +280,4 @@ def _extra_s(
         (chunk,),
         decode.num_drafts,
     )
-    return max(0.0, system.latency.seconds(both) - step_s)
+    return max(0.0, system.latency.seconds(both) - decode_s)

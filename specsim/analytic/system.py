@@ -75,6 +75,11 @@ class System:
         return self.engine.max_num_seqs
 
     @property
+    def mixes(self) -> bool:
+        """Whether prompt chunks share their steps with decoding sequences."""
+        return self.engine.mixed_steps and self.engine.chunked_prefill
+
+    @property
     def batched_tokens(self) -> int:
         return self.max_num_batched_tokens or self.engine.max_num_batched_tokens
 
