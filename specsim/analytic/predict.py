@@ -2,14 +2,17 @@
 
 Every point compares the deployment with the same deployment without speculation at the same
 load. Definitions:
-    speedup           output tokens per second under speculation / without, same load
+    speedup           output tokens per second under speculation / without, same concurrency; in
+                      the open loop, where both serve the same tokens, TPOT without / with (1 when
+                      nothing is decoded)
     step_cost_ratio   r: a pure decode step under speculation (draft, verify, overhead) / without
     tpot_s            seconds per output token of a stream after its first
     break-even        smallest concurrency at which speculation no longer pays
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
@@ -17,19 +20,24 @@ from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.open import OpenState, open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.errors import CapacityError, UsageError
 from specsim.speculation.methods import MAX_K
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
 CANDIDATE_K = (1, 2, 3, 4, 5, 6, 7, 8)
 NO_INTERVAL = "no interval: too few public measurements of this class of prediction"
+NO_INTERVAL_DATASHEET = "no interval: residuals are known for calibrated predictions only"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One load. concurrency: clients (closed loop) or mean running requests (open loop).
 
-    request_rate, utilisation, queue_s: filled for the open loop. interval_90: per quantity
-    [low, high], None where validation has too few residuals of this class."""
+    running: mean running requests. queue_s: mean wait for admission. request_rate: requests per
+    second (offered in the open loop, completed in the closed one). utilisation: of the capacity,
+    open loop only. best_k: draft length with the highest throughput at this load, 0 when plain
+    decoding wins, None when it was not looked for. interval_90: per quantity [low, high], None
+    where validation has too few residuals of this class."""
 
     concurrency: float
     ttft_s: float
@@ -50,6 +58,7 @@ class Point:
     request_rate: float
     utilisation: float | None
     stable: bool
+    best_k: int | None
     interval_90: dict[str, list[float] | None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,17 +73,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Result of `predict`. best_k: the draft length with the highest speedup, by concurrency when
-    several were asked for; None for methods without a free length. break_even_concurrency: None
-    when speculation pays up to max_concurrency; 1 when it never pays."""
+    """Result of `predict`. break_even_concurrency: smallest number of clients at which speculation
+    does not pay; None when it pays up to max_concurrency (or there is none), 1 when it never
+    does. max_concurrency: most requests of this length that run together."""
 
     system: System
     workload: Workload
     points: tuple[Point, ...]
     break_even_concurrency: int | None
-    best_k: int | dict[str, int] | None
     max_concurrency: int
     warnings: tuple[str, ...] = ()
+
+    @property
+    def best_k(self) -> int | None:
+        """Best draft length at the first load asked for (each point has its own)."""
+        return self.points[0].best_k if self.points else None
 
     @property
     def acceptance_length(self) -> float | None:
@@ -131,10 +144,15 @@ def predict(
         points.append(point)
     limit = running_limit(system, workload)
     if any(point.interval_90["tpot_s"] is None for point in points):
-        notes.append(NO_INTERVAL)
-    best = _best_k(system, workload, concurrencies or []) if search_k else None
+        notes.append(NO_INTERVAL_DATASHEET if system.fidelity == "datasheet" else NO_INTERVAL)
+    candidates = candidate_k(system) if search_k else []
+    if candidates:
+        points = [
+            replace(p, best_k=best_k_at(system, workload, max(1, round(p.concurrency)), candidates))
+            for p in points
+        ]
     even = break_even(system, workload, limit) if system.speculative else None
-    return Prediction(system, workload, tuple(points), even, best, limit, tuple(notes))
+    return Prediction(system, workload, tuple(points), even, limit, tuple(notes))
 
 
 def _intervals(system: System, speedup: float, ratio: float, tpot_s: float, ttft_s: float
@@ -193,6 +211,7 @@ def _point(
         request_rate=state.request_rate,
         utilisation=utilisation,
         stable=stable,
+        best_k=None,
         interval_90=_intervals(system, speedup, ratio, state.tpot_s, state.ttft_s),
     )
 
@@ -200,7 +219,7 @@ def _point(
 def _open_point(system: System, plain: System, workload: Workload, rate: float) -> Point:
     found = open_loop(system, workload, rate)
     base = open_loop(plain, workload, rate) if system.speculative else found
-    speedup = base.tpot_s / found.tpot_s
+    speedup = base.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
     ratio = found.state.step_s / base.state.step_s
     return Point(
         concurrency=found.running,
@@ -222,6 +241,7 @@ def _open_point(system: System, plain: System, workload: Workload, rate: float) 
         request_rate=rate,
         utilisation=found.utilisation,
         stable=found.stable,
+        best_k=None,
         interval_90=_intervals(system, speedup, ratio, found.tpot_s, _ttft(found)),
     )
 
@@ -267,29 +287,29 @@ def break_even(system: System, workload: Workload, limit: int) -> int | None:
     return high
 
 
-def _best_k(
-    system: System, workload: Workload, concurrencies: list[int]
-) -> int | dict[str, int] | None:
-    if not system.speculative or not concurrencies:
-        return None
+def candidate_k(system: System) -> list[int]:
+    """Draft lengths to compare, where the method drafts a chain of free length; else none."""
     setup = system.setup
-    if setup.method in ("medusa", "dflash", "dspark") or setup.tree_topk > 1:
-        return None
+    fixed = setup.method in ("medusa", "dflash", "dspark") or setup.tree_topk > 1
+    if not system.speculative or fixed:
+        return []
     step = 1
     if setup.drafter is not None and setup.method == "mtp" and setup.drafter.n_predict > 1:
         step = setup.drafter.n_predict if system.engine.k_multiple_of_n_predict else 1
-    candidates = sorted({k * step for k in CANDIDATE_K if k * step <= MAX_K} | {setup.k})
-    best = {c: best_k_at(system, workload, c, candidates) for c in concurrencies}
-    if len(best) == 1:
-        return next(iter(best.values()))
-    return {str(c): k for c, k in best.items()}
+    longest = min(MAX_K, system.engine.max_k or MAX_K)
+    return sorted({k * step for k in CANDIDATE_K if k * step <= longest} | {setup.k})
 
 
 def best_k_at(
-    system: System, workload: Workload, concurrency: int, candidates: list[int]
+    system: System, workload: Workload, concurrency: int, candidates: Sequence[int]
 ) -> int:
-    """The candidate with the highest throughput at one concurrency (0: plain decoding wins)."""
+    """The candidate with the highest throughput at one concurrency (0: plain decoding wins).
+
+    Candidates whose cache or token budget does not hold one request are left out."""
     rates = {0: closed_loop(system.plain(), workload, concurrency).output_tok_s}
     for k in candidates:
-        rates[k] = closed_loop(system.with_k(k), workload, concurrency).output_tok_s
+        try:
+            rates[k] = closed_loop(system.with_k(k), workload, concurrency).output_tok_s
+        except (CapacityError, UsageError):
+            continue
     return max(rates, key=lambda k: (rates[k], -k))

@@ -109,9 +109,9 @@ def build_request(options: Options) -> Request:
             f"requests of {tokens} tokens are longer than the {spec.max_position} positions of "
             f"{spec.name}; an engine serves them only with rope scaling set"
         )
-    assumed = [table for table in profile.kernels.values() if table.assumed]
-    if (assumed or not profile.kernels) and options.fidelity != "datasheet":
-        measured = assumed[0].inherited_from if assumed else None
+    tables = list(profile.kernels.values())
+    if all(table.assumed for table in tables) and options.fidelity != "datasheet":
+        measured = tables[0].inherited_from if tables else None
         origin = f"measured on {measured}" if measured else "typical of such kernels"
         warnings.append(
             f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"

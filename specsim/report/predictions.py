@@ -1,6 +1,6 @@
 """The text that `specsim predict` and `specsim explain` print."""
 
-from specsim.analytic.predict import Prediction
+from specsim.analytic.predict import Point, Prediction
 from specsim.latency.step import OpTime, StepLatency
 from specsim.report.tables import bar, interval, seconds, size, table, work
 
@@ -28,7 +28,7 @@ def prediction_text(result: Prediction) -> str:
     )
     rows = []
     for p in result.points:
-        load = f"{p.request_rate:g}/s" if p.utilisation is not None else f"{p.concurrency}"
+        load = _load(p)
         rows.append(
             [
                 load,
@@ -63,11 +63,12 @@ def _answers(result: Prediction) -> list[str]:
         else:
             text = f"stops paying at {result.break_even_concurrency} clients"
         lines.append(f"speculation {text}")
-        if isinstance(result.best_k, dict):
-            pairs = ", ".join(f"{k} at {c}" for c, k in result.best_k.items())
-            lines.append(f"best k: {pairs} clients (0: plain decoding)")
-        elif result.best_k is not None:
-            lines.append(f"best k: {result.best_k} (0: plain decoding)")
+        found = [(p, p.best_k) for p in result.points if p.best_k is not None]
+        if len({k for _, k in found}) == 1:
+            lines.append(f"best k: {found[0][1]}{_plain_wins([k for _, k in found])}")
+        elif found:
+            pairs = ", ".join(f"{k} at {_load(p)}" for p, k in found)
+            lines.append(f"best k: {pairs}{_plain_wins([k for _, k in found])}")
     plan = result.system.memory
     drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
     state = ""
@@ -79,6 +80,15 @@ def _answers(result: Prediction) -> list[str]:
         "such requests run together"
     )
     return lines
+
+
+def _load(p: Point) -> str:
+    """A point's load as the first column shows it."""
+    return f"{p.request_rate:g}/s" if p.utilisation is not None else f"{p.concurrency:g}"
+
+
+def _plain_wins(lengths: list[int]) -> str:
+    return " (0: plain decoding wins)" if 0 in lengths else ""
 
 
 def _notes(result: Prediction) -> list[str]:
