@@ -36,7 +36,7 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
     "attn_decode": {
         "floor_s": (2e-6, 40e-6), "cold_s": (0.0, 20e-6), "mem_frac": (0.2, 0.97),
         "wide_power": (0.0, 2.0), "tile_s": (0.1e-6, 60e-6), "tile_power": (0.0, 3.0),
-        "sm_share": (0.05, 1.0), "l2_frac": (0.1, 1.5), "p": (1.0, 6.0),
+        "sm_frac": (0.05, 1.5), "l2_frac": (0.1, 1.5), "p": (1.0, 6.0),
     },
     "moe": {
         "floor_s": (5e-6, 200e-6), "mem_frac": (0.2, 0.97), "peak_frac": (0.05, 0.97),
@@ -70,6 +70,7 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
         free = {
             param: (min(max(inherited[param], low), high), low, high)
             for param, (low, high) in FREE[kind].items()
+            if param in inherited
         }
         fixed = {p: v for p, v in inherited.items() if p not in free}
         fit = Fit(name, "", "", price, rows, free, fixed, max_rows=800)
