@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.hardware.store import load_profile
+from specsim.hardware.store import list_profiles, load_profile
 from specsim.roofline.defaults import ASSUMED
 from validation.kernels import attention, comm, gemm, mla, moe, recurrent
 from validation.kernels.fitting import Fit, score
@@ -60,10 +60,9 @@ def test_whole_shapes_are_held_out() -> None:
     assert len(by_group) == len(groups)
 
 
-def test_every_table_of_the_profile_has_the_parameters_the_model_reads(
-    h200: HardwareProfile,
-) -> None:
-    for name, table in h200.kernels.items():
+@pytest.mark.parametrize("profile", [entry.name for entry in list_profiles()])
+def test_every_table_has_the_parameters_the_model_reads(profile: str) -> None:
+    for name, table in load_profile(profile).kernels.items():
         base = ASSUMED[name.partition("@")[0]]
         optional = {key for key in base if key.startswith("tile_") and key.endswith("_frac")}
         assert set(base) - optional <= set(table.params), name
