@@ -181,6 +181,9 @@ def _running_state(
         tpot_s += IN_STEP * (wave[0] - tpot_s)
         ttft_s += IN_STEP * (wave[1] - ttft_s)
         busy_s += IN_STEP * (wave[2] - busy_s)
+    if workload.requests_per_client:
+        # At the start all prompts are there at once and wait for half of the others on average.
+        ttft_s += others / 2 * prompt_extra_s / workload.requests_per_client
     return (
         tpot_s,
         ttft_s,

@@ -15,6 +15,8 @@ class Workload:
     fixed_lengths: all requests have exactly these lengths, as in synthetic benchmarks. Clients of
         an engine that runs prompts before decoding then stay in step with each other: all
         prompts of a wave come together, then all decode (see `specsim.analytic.closed`).
+    requests_per_client: requests each client sends in a run that starts with all clients at once;
+        their first prompts queue, which the mean TTFT of a short run keeps. 0: steady state.
     """
 
     input_len: int = 1024
@@ -22,6 +24,7 @@ class Workload:
     cached_share: float = 0.0
     name: str = "custom"
     fixed_lengths: bool = False
+    requests_per_client: int = 0
 
     def __post_init__(self) -> None:
         for field in ("input_len", "output_len"):

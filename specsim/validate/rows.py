@@ -271,6 +271,8 @@ def published_case(row: Mapping[str, str]) -> Case:
     )
 
 
+# Synthetic serving benchmarks send ten prompts per client (InferenceX, vLLM and SGLang recipes).
+REQUESTS_PER_CLIENT = 10
 # Prompts and decoding on separate GPUs: decode steps hold no prompt.
 _DISAGGREGATED = re.compile(r"disaggregated TP\d+ prefill \+ TP(\d+) decode")
 # Every turn re-sends a long shared prefix that the cache holds.
@@ -285,7 +287,12 @@ def _published_workload(row: Mapping[str, str]) -> Workload:
         return Workload(cached + new, output, cached / (cached + new), name="row")
     isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
     default = dataset_lengths(dataset)
-    return Workload(isl or default[0], osl or default[1], name="row")
+    return Workload(
+        isl or default[0],
+        osl or default[1],
+        name="row",
+        requests_per_client=REQUESTS_PER_CLIENT if isl and osl else 0,
+    )
 
 
 def _kv_default(row: Mapping[str, str], spec: ModelSpec) -> str:
@@ -352,6 +359,7 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
     )
     name = f"{row.get('model_path', '').split('/')[-1]}|{row.get('backend')}"
     return Case(
-        row_id, name, "A", system, Workload(isl, osl, name="row", fixed_lengths=True),
+        row_id, name, "A", system,
+        Workload(isl, osl, name="row", fixed_lengths=True, requests_per_client=REQUESTS_PER_CLIENT),
         max(1, concurrency // workers), measured, pure_decode=disagg, assumptions=tuple(notes),
     )
