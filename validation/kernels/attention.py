@@ -77,7 +77,7 @@ BARS = (0.10, 0.25)
 
 def group(row: Row) -> float:
     """Query heads per KV head."""
-    return float(row.kwargs["heads"]) / float(row.kwargs["kv_heads"])  # type: ignore[arg-type]
+    return float(row.kwargs["heads"] / row.kwargs["kv_heads"])
 
 
 def without(free: dict[str, tuple[float, float, float]], *names: str) -> dict[

@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from specsim.hardware.profile import HardwareProfile, KernelTable
@@ -60,7 +61,7 @@ class Score:
     bias: float
 
     @classmethod
-    def of(cls, ratio: np.ndarray, shapes: int) -> "Score":
+    def of(cls, ratio: NDArray[np.float64], shapes: int) -> "Score":
         error = np.abs(ratio)
         return cls(
             len(ratio), shapes, float(np.median(error)), float(np.quantile(error, 0.9)),
@@ -103,15 +104,16 @@ def with_table(profile: HardwareProfile, name: str, params: Mapping[str, float])
 
 def predict(
     profile: HardwareProfile, price: Price, rows: Sequence[Row]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+) -> NDArray[np.float64]:
     return np.array([price(profile, **row.kwargs).seconds for row in rows])
 
 
 def relative(
     profile: HardwareProfile, price: Price, rows: Sequence[Row]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+) -> NDArray[np.float64]:
     """Predicted / measured - 1."""
-    return predict(profile, price, rows) / np.array([row.seconds for row in rows]) - 1.0
+    measured = np.array([row.seconds for row in rows], dtype=np.float64)
+    return predict(profile, price, rows) / measured - 1.0
 
 
 def score(profile: HardwareProfile, price: Price, rows: Sequence[Row]) -> Score:
@@ -181,13 +183,13 @@ def fit_rows(
     high = np.array([fit.free[name][2] for name in names]) / scale
     measured = np.log([row.seconds for row in used])
 
-    def residuals(z: np.ndarray) -> np.ndarray:
+    def residuals(z: NDArray[np.float64]) -> NDArray[np.float64]:
         params = {**fixed, **dict(zip(names, (z * scale).tolist(), strict=True))}
         return np.log(predict(with_table(profile, fit.name, params), fit.price, used)) - measured
 
     found = least_squares(
         residuals, start, bounds=(low, high), loss="soft_l1", f_scale=fit.loss_scale,
-        diff_step=2e-3, max_nfev=60,
+        diff_step=[2e-3] * len(names), max_nfev=60,
     )  # fmt: skip
     values = found.x * scale
     params = {**fixed, **{n: rounded(v) for n, v in zip(names, values, strict=True)}}

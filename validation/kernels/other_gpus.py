@@ -26,6 +26,8 @@ FORMATS = {
     "int4_wo": "int4",
     "w4a16_mxfp4": "mxfp4",
 }
+# 8-bit weights on a device without FP8 units are unpacked, whether they are integers or FP8.
+WEIGHT_ONLY = {"int8_wo": "fp8", "int4_wo": "int4"}
 # Tensor parallelism sends at most a few thousand tokens of a wide model in one call.
 MAX_MESSAGE_BYTES = 32 * 2**20
 
@@ -54,19 +56,21 @@ def cells(line: dict[str, str]) -> Iterator[tuple[int, float]]:
 
 def measured() -> Iterator[Measured]:
     """Every measured kernel call of every device."""
-    yield from _gemm()
+    yield from _gemm("gemm.csv.gz", FORMATS)
+    yield from _gemm("gemm_weight_only.csv.gz", WEIGHT_ONLY)
     yield from _attention()
     yield from _experts()
     yield from _all_reduce()
 
 
-def _gemm() -> Iterator[Measured]:
-    for line in read("gemm.csv.gz"):
-        fmt, n, k = FORMATS[line["gemm_dtype"]], int(line["n"]), int(line["k"])
+def _gemm(file: str, formats: dict[str, str]) -> Iterator[Measured]:
+    for line in read(file):
+        fmt, n, k = formats[line["gemm_dtype"]], int(line["n"]), int(line["k"])
         for m, seconds in cells(line):
             shape = {"m": m, "n": n, "k": k, "fmt": fmt, "rotated_copies": ROTATED_COPIES}
             row = Row(f"{n}x{k}", shape, seconds)
-            yield Measured(line["profile"], f"gemm.{fmt}", line["software"], gemm, row)
+            family = f"gemm.{fmt}" if formats is FORMATS else "gemm.weight_only"
+            yield Measured(line["profile"], family, line["software"], gemm, row)
 
 
 def _attention() -> Iterator[Measured]:

@@ -7,9 +7,10 @@ the name of the shape that is fitted or held out as a whole. Cells are microseco
 import csv
 import gzip
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "h200"
 HELD_OUT_SHARE = 0.3
@@ -20,7 +21,7 @@ class Row:
     """One measured kernel call. kwargs: arguments of the roofline function."""
 
     group: str
-    kwargs: dict[str, object]
+    kwargs: Mapping[str, Any]
     seconds: float
 
 
