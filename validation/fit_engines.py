@@ -39,9 +39,9 @@ from specsim.validate.score import read_rows, score_case, score_rows  # noqa: E4
 
 FILES = ("published/published_measurements.csv", "data/e2e_silicon_h200.csv")
 NEVER_FITTED = ("MRBLOG", "MR27", "MR122")
-# A rule of an engine profile (experts streamed whole) was inferred from these rows: they count as
+# Experts streamed whole, and how far clients move together, were inferred from these: they count as
 # fitted, although no number was.
-INFERRED_FROM = ("Qwen3-235B-A22B-FP8|vllm",)
+INFERRED_FROM = ("Qwen3-235B-A22B-FP8|vllm", "Llama-3.1-8B-Instruct|sglang")
 FIT_SHARE = 0.3
 ROWS_PER_GROUP = 10  # a large group must not outvote the others
 SPREAD = 0.10  # expected relative scatter of one measurement against a right model
@@ -97,7 +97,7 @@ def deal(groups: dict[str, list[Case]]) -> set[str]:
 
 
 def weighted(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
-    """Residuals in units of their spread, every group weighing the same however many rows it has."""
+    """Residuals in units of their spread; every group weighs the same, however many its rows."""
     by_group: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         by_group[group_of(case)].append(case)
