@@ -327,10 +327,11 @@ class LatencyModel:
         par: Parallel,
         state_copies: float,
         ends: Callable[[Work], tuple[list[OpCost], list[OpCost]]],
+        later: bool = False,
     ) -> _Part:
         """One pass through a network, priced. What depends on the rows alone is priced once."""
         share, seqs = attention_share(work, par), sequences(work)
-        key = (name, work.rows, share.rows, share.head_rows, seqs)
+        key = (name, later, work.rows, share.rows, share.head_rows, seqs)
         plan = self._layers.get(key)
         if plan is None:
             first, last = ends(share)
@@ -446,7 +447,7 @@ class LatencyModel:
         if further > 0 and proposing > 0:
             rows = proposing * max(1, setup.tree_topk)
             one = Work(rows, 1, ctx + k / 2, (), self._padded(rows, 1, ()), rows)
-            parts.append(_repeated(self._draft_pass(one, par), further))
+            parts.append(_repeated(self._draft_pass(one, par, later=True), further))
         return _join(parts), 1 + further
 
     def _padded(self, rows: float, q_len: int, chunks: tuple[tuple[int, int], ...]) -> float:
@@ -456,7 +457,7 @@ class LatencyModel:
             return rows
         return padded_tokens(rows, q_len, self._graph_limit)
 
-    def _draft_pass(self, work: Work, par: Parallel) -> _Part:
+    def _draft_pass(self, work: Work, par: Parallel, later: bool = False) -> _Part:
         """One pass through whatever drafts: the first layers of the target, or a drafter."""
         spec, drafter, name = self.spec, self.setup.drafter, "draft."
         if self.setup.method == "early-exit":
@@ -470,7 +471,10 @@ class LatencyModel:
             return NOTHING
         return self._pass(
             name, "draft", drafter.layers, drafter.hidden, work, par, 0.0,
-            lambda share: drafter_ends(drafter, share.rows, share.head_rows, par, name),
+            lambda share: drafter_ends(
+                drafter, share.rows, share.head_rows, par, name, later=later
+            ),
+            later,
         )
 
 

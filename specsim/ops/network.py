@@ -207,10 +207,17 @@ def target_ops(
 
 
 def drafter_ends(
-    drafter: Drafter, own: float, head_rows: float, par: Parallel, prefix: str = "draft."
+    drafter: Drafter,
+    own: float,
+    head_rows: float,
+    par: Parallel,
+    prefix: str = "draft.",
+    *,
+    later: bool = False,
 ) -> tuple[list[OpCost], list[OpCost]]:
     """(ops before, ops after) the layers of a drafter's pass: embedding, join projections, and
-    ITS OUTPUT HEAD.
+    ITS OUTPUT HEAD. later: a pass after the first of a step, which for EAGLE-3 continues from the
+    drafter's own hidden state and joins nothing.
 
     The head is the larger part of a pass for most MTP heads, and it is read in every pass
     whether the weights are shared with the target or not. DSpark's Markov head (its extra
@@ -223,7 +230,8 @@ def drafter_ends(
         )
     ]
     # Block drafters join hidden states only for the tokens they attend to: `context_kv_ops`.
-    if drafter.fc_in and drafter.kind not in ("dflash", "dspark"):
+    once = drafter.kind in ("eagle3", "p-eagle")
+    if drafter.fc_in and drafter.kind not in ("dflash", "dspark") and not (later and once):
         first.append(gemm(f"{prefix}fc", own, drafter.fc_out, drafter.fc_in, fc))
     last: list[OpCost] = []
     if drafter.kind != "dspark":
