@@ -28,8 +28,8 @@ from specsim.latency.shape import PrefillChunk, StepShape
 
 MAX_CONCURRENCY = 1_000_000
 MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones stand for all
-# 0: arrivals spread evenly, 1: all clients move together. From the TTFT of Llama-3.1-8B on SGLang and
-# H200s (46 fixed-length runs of 1 to 8 GPUs, which the ledger lists as fitted).
+# 0: arrivals spread evenly, 1: all clients move together. From the TTFT of Llama-3.1-8B on SGLang
+# and H200s (46 fixed-length runs on 1 to 8 GPUs, which the ledger lists as fitted).
 IN_STEP = 0.2
 
 
