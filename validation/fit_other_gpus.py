@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from specsim.hardware import HardwareProfile, load_profile
+from specsim.hardware import HardwareProfile, KernelTable, load_profile
 from specsim.roofline.device import gemm_table
 from specsim.roofline.moe import moe_table
 from validation.kernels.fitting import Fit, Score, predict, rounded, run, score, with_table
@@ -43,8 +43,16 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "tile_s": (0.0, 30e-6),
     },
 }  # fmt: skip
-# Cards that take their kernels from a sibling with NVLink, and their PCIe all-reduce from another.
-LINK_DONORS = {"h100-pcie": "rtx-pro-6000", "a100-pcie-80gb": "l40s", "a30": "l40s"}
+# Tables taken from another device than the rest: {profile: {table: donor}}. PCIe cards whose
+# sibling has NVLink; weight-only kernels, which are alike on all devices before and beside the
+# data-centre lines of Hopper and Blackwell (one instruction set, mma.sync).
+DONORS = {
+    "h100-pcie": {"all_reduce": "rtx-pro-6000"},
+    "a100-pcie-80gb": {"all_reduce": "l40s"},
+    "a30": {"all_reduce": "l40s"},
+    "l40s": {"gemm.weight_only": "a100-80gb"},
+    "rtx-pro-6000": {"gemm.weight_only": "a100-80gb"},
+}
 MIN_SHAPES = 6
 WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share of the inherited
 
@@ -52,6 +60,8 @@ WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share 
 def table_name(profile: HardwareProfile, family: str) -> str:
     """The table that prices a family on this device (formats may share one)."""
     kind, _, fmt = family.partition(".")
+    if family == "gemm.weight_only":
+        return family
     if kind == "gemm":
         return gemm_table(profile, fmt)
     return moe_table(profile, fmt) if kind == "moe" else family
@@ -86,7 +96,10 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
     if not kept:
         return ""
     software = ", ".join(sorted({point.software for point in points}))
-    file = f"{'comm_' if kind == 'all_reduce' else ''}{kind}.csv.gz"
+    file = {
+        "all_reduce": "comm_all_reduce.csv.gz",
+        "gemm.weight_only": "gemm_weight_only.csv.gz",
+    }.get(family, f"{kind}.csv.gz")
     lines = [f'[kernels."{name}"]', *(f"{p} = {v!r}" for p, v in sorted(found.items()))]
     lines.append(f'source = "fitted on {SOURCE}{file}"')
     lines.append(f'measured_on = "{profile.title}, {software}"')
@@ -135,35 +148,39 @@ def fit_links(profile: HardwareProfile, points: list[Measured]) -> dict[str, flo
     return table(best.x)
 
 
+def donated(table: KernelTable, donor: HardwareProfile) -> str:
+    """A table of another device as TOML."""
+    lines = [f"# Fitted on {donor.title}.", f'[kernels."{table.name}"]']
+    lines += [f"{p} = {v!r}" for p, v in sorted(table.params.items())]
+    lines += [f'source = "as on {donor.name}: {table.source}"', "assumed = true"]
+    lines += [f'measured_on = "{table.measured_on}"', f'inherited_from = "{donor.name}"']
+    return "\n".join(lines)
+
+
+def write(device: str, sections: list[str]) -> None:
+    """Replaces what is below the marker line of a device's file."""
+    path = PROFILES / f"{device}.toml"
+    head = path.read_text().partition(MARKER)[0].rstrip()
+    path.write_text("\n\n".join([head, *([MARKER] if sections else []), *sections]) + "\n")
+
+
 def main() -> None:
     groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     for point in measured():
         groups[point.profile, point.family].append(point)
-    for device in sorted({profile for profile, _ in groups}):
-        path = PROFILES / f"{device}.toml"
-        head = path.read_text().partition(MARKER)[0].rstrip()
-        path.write_text(head + "\n")  # inherited tables alone are the starting point
-        profile = load_profile(device)
-        sections = [
-            fit_one(profile, family, points)
-            for (name, family), points in sorted(groups.items())
-            if name == device and len({p.row.group for p in points}) >= MIN_SHAPES
-        ]
-        path.write_text("\n\n".join([head, MARKER, *filter(None, sections)]).rstrip() + "\n")
-    for device, donor in LINK_DONORS.items():
-        table = load_profile(donor).kernel("all_reduce")
-        path = PROFILES / f"{device}.toml"
-        head = path.read_text().partition(MARKER)[0].rstrip()
-        lines = [
-            "# Fitted on another card with the same kind of link.",
-            '[kernels."all_reduce"]',
-            *(f"{p} = {v!r}" for p, v in sorted(table.params.items())),
-            f'source = "as fitted on {donor}: {SOURCE}comm_all_reduce.csv.gz"',
-            f'measured_on = "{load_profile(donor).title}"',
-            "assumed = true",
-            f'inherited_from = "{donor}"',
-        ]
-        path.write_text("\n".join([head, "", MARKER, "", *lines]) + "\n")
+    devices = sorted({profile for profile, _ in groups} | set(DONORS))
+    fitted: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        write(device, [])  # inherited tables alone are the starting point
+    for (device, family), points in sorted(groups.items()):
+        if len({point.row.group for point in points}) >= MIN_SHAPES:
+            section = fit_one(load_profile(device), family, points)
+            fitted[device] += [section] if section else []
+    for device in devices:
+        write(device, fitted[device])
+    for device, donors in DONORS.items():
+        given = [donated(load_profile(d).kernel(t), load_profile(d)) for t, d in donors.items()]
+        write(device, fitted[device] + given)
 
 
 if __name__ == "__main__":
