@@ -75,6 +75,7 @@ def main() -> None:
         "percent: median / 90th percentile of the size (median with sign; above 0 is predicted",
         "slower than measured), over shapes that no fit saw. *Profile*: as shipped. *H200 tables*:",
         "with every parameter inherited. *Datasheet*: plain roofline without efficiencies.",
+        "Whether a device's own fit was kept at all was decided on these same shapes.",
         "",
         "| kernels | device | n | profile | H200 tables | datasheet |",
         "| --- | --- | --- | --- | --- | --- |",
