@@ -39,7 +39,7 @@ def main(check: bool) -> int:
             fitted = run(fit, profile)
             done.append(fitted)
             profile = with_table(profile, fit.name, fitted.params)
-            held = fitted.held_out_rows
+            held = fitted.held_out_rows if fitted.held_out_rows.n else fitted.fitted_rows
             sys.stdout.write(
                 f"{fit.label:26s} median {held.median:6.1%}  p90 {held.p90:6.1%}  "
                 f"bias {held.bias:+6.1%}  ({fitted.scheme}, {time.perf_counter() - began:.0f} s)\n"

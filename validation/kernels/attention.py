@@ -102,7 +102,8 @@ def fits() -> list[Fit]:
         Fit("attn_decode.bf16.hd512", SOURCE + file, f"{DEVICE}, {VLLM}", attn_decode, huge,
             {**without(DECODE, "wide_power", "tile_s", "tile_power"), "block_s": (2e-6, 0, 9e-6)},
             {**DECODE_FIXED, "tile_s": 0.0, "wide_power": 0.0, "tile_power": 0.0}, None,
-            note="FlashAttention 4 of that version: about 2 us per sequence whatever its length"),
+            note="FlashAttention 4 of that version: about 2 us per sequence whatever its "
+                 "length; rows of at most 512 sequences (another path serves 1,024 and more)"),
     ]  # fmt: skip
     file = "attn_decode_trtllm_1.3.0rc20.csv.gz"
     trtllm = decode_rows(file, "bf16", "trtllm")

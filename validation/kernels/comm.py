@@ -57,7 +57,8 @@ def nccl(
 def fits() -> list[Fit]:
     out = [
         Fit(f"all_reduce{suffix}", SOURCE + CUSTOM, f"{DEVICE}, {version}", all_reduce,
-            custom_rows(impl, suffix[1:]), {**FREE, **ONE_SHOT}, {}, None)
+            custom_rows(impl, suffix[1:]), {**FREE, **ONE_SHOT}, {}, None,
+            note="CUDA-graph rows of at most 256 MiB")
         for suffix, impl, version in (
             ("", "vllm_graph", "vllm 0.24.0"),
             ("@sglang", "sglang_graph", "sglang 0.5.14"),

@@ -58,6 +58,11 @@ FREE = {
     "crowded": (1.1, 1.0, 2.0),
 }
 BARS = (0.12, 0.30)
+NOTES = {
+    "moe.bf16": "Nemotron-3 shapes are priced with two matrices per expert, as their times show",
+    "moe.bf16@sglang": "some shapes have tuned tiles and some not, up to 1.8 x apart, which no "
+    "shape tells",
+}
 
 
 def fits() -> list[Fit]:
@@ -65,7 +70,10 @@ def fits() -> list[Fit]:
         engine = name.partition("@")[2]
         measured = rows(file, dtype, kernel, fmt, engine)
         on = f"{DEVICE}, {version}"
-        return Fit(name, SOURCE + file, on, moe, measured, FREE, {"tile_rows": 64.0}, BARS)
+        note = NOTES.get(name, "")
+        return Fit(
+            name, SOURCE + file, on, moe, measured, FREE, {"tile_rows": 64.0}, BARS, note=note
+        )
 
     return [
         one("moe.bf16", VLLM, "bfloat16", "triton", "bf16", "vllm 0.24.0"),

@@ -123,6 +123,7 @@ def fits() -> list[Fit]:
             Fit(f"gdn_prefill{suffix}", SOURCE + file, measured, gdn_prefill,
                 prefill_rows(file, engine),
                 {**PREFILL, **TRITON} if engine else PREFILL,
-                {} if engine else {"chunk_traffic": 0.0, "ramp_s": 0.0}, BARS)
+                {} if engine else {"chunk_traffic": 0.0, "ramp_s": 0.0}, BARS,
+                note="rows of at most 65,536 tokens in one call")
         )  # fmt: skip
     return out
