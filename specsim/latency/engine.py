@@ -205,8 +205,8 @@ def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
 def _version_key(text: str) -> tuple[int, ...]:
     digits = []
     for part in text.split(".")[:3]:
-        number = "".join(ch for ch in part if ch.isdigit())
-        digits.append(int(number) if number else 0)
+        number = re.match(r"\d*", part)  # '0rc1' is 0
+        digits.append(int(number.group() or 0) if number else 0)
     return tuple(digits)
 
 

@@ -1,0 +1,137 @@
+"""Engine profiles: the shipped ones, versions and names, and what a file may not say."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from specsim.errors import FormatError, ProfileError, SpecSimError
+from specsim.latency.draft import METHODS
+from specsim.latency.engine import engine_from_dict, find_engine, list_engines
+from specsim.latency.graphs import padded_tokens
+
+GOOD = {"engine": {"name": "mine", "version": "1.0"}}
+
+
+def test_shipped_profiles_are_complete() -> None:
+    names = {engine.name for engine in list_engines()}
+    assert names >= {"vllm", "sglang", "trtllm"}
+    for engine in list_engines():
+        assert engine.methods and set(engine.methods) <= set(METHODS)
+        assert engine.sources, f"{engine.name} {engine.version} names no source"
+        assert engine.title
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("vllm", "0.25.1"), ("vLLM", "0.25.1"), ("vllm==0.25.1", "0.25.1"), ("vllm 0.11", "0.10.1"),
+     ("vllm@v0.10.1", "0.10.1"), ("vllm==0.2", "0.10.1"), ("vllm==99", "0.25.1"),
+     ("vllm==0.25.0rc1", "0.10.1"), ("SGLang", "0.5"), ("tensorrt-llm", "1.0")],
+)
+def test_engines_are_found_as_people_type_them(name: str, version: str) -> None:
+    assert find_engine(name).version == version
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("vlm", "did you mean 'vllm'"), ("", "known engines"), ("vllm==abc", "not a version"),
+     ("vllm==", "not a version"), ("vllm==1..2", "not a version"), ("nope.toml", "not a file")],
+)
+def test_unknown_engines_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        find_engine(name)
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[engine]\nname = "mine"\nversion = "2"\nmethods = ["mtp"]\ngraph_max = 64\n'
+        "[overheads]\nstep_s = 1e-3\n[sources]\nrules = \"a guess\"\n"
+    )
+    engine = find_engine(str(path))
+    assert (engine.name, engine.graph_max, engine.overheads.step_s) == ("mine", 64, 1e-3)
+    assert engine.methods == ("mtp",)
+
+
+@pytest.mark.parametrize("text", ["[engine", "\x00", "[engine]\nname = 'a'\nname = 'b'"])
+def test_broken_files(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text(text)
+    with pytest.raises(FormatError, match="not valid TOML"):
+        find_engine(str(path))
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(FormatError):
+        find_engine(str(path))
+    path.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(FormatError, match="1 MB"):
+        find_engine(str(path))
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "message"),
+    [
+        ("overheads", "step_s", 5, "seconds"),
+        ("overheads", "step_s", -1e-3, "seconds"),
+        ("overheads", "step_s", math.nan, "seconds"),
+        ("overheads", "step_s", math.inf, "seconds"),
+        ("overheads", "step_s", "1ms", "seconds"),
+        ("overheads", "stepp_s", 1e-3, "did you mean 'step_s'"),
+        ("engine", "max_num_seq", 4, "did you mean 'max_num_seqs'"),
+        ("engine", "max_num_seqs", 0, "from 1"),
+        ("engine", "max_num_seqs", 2.5, "whole number"),
+        ("engine", "max_num_seqs", True, "whole number"),
+        ("engine", "max_num_seqs", 10**12, "whole number"),
+        ("engine", "gpu_memory_utilization", 2, "0.05 to 1"),
+        ("engine", "gpu_memory_utilization", math.nan, "number"),
+        ("engine", "gpu_memory_utilization", "0.9", "number"),
+        ("engine", "methods", "mtp", "list of texts"),
+        ("engine", "methods", [1], "list of texts"),
+        ("engine", "aliases", 5, "list of texts"),
+        ("engine", "graph_unit", "pages", "'tokens' or 'requests'"),
+        ("engine", "graph_max_by_arch", {"hopper": 0}, "above 0"),
+        ("engine", "graph_max_by_arch", 512, "table"),
+        ("engine", "mixed_steps", "yes", "true or false"),
+        ("engine", "state_copies", -1, "number from 0"),
+        ("engine", "name", 5, "text"),
+        ("engine", "version", "", "as text"),
+        ("engine", "overheads", {}, "unknown key"),
+        ("sources", "rules", 5, None),
+    ],
+)
+def test_wrong_values_are_refused_by_name(
+    table: str, key: str, value: object, message: str | None
+) -> None:
+    raw = {name: dict(body) for name, body in GOOD.items()}
+    raw.setdefault(table, {})[key] = value
+    if message is None:
+        assert engine_from_dict(raw, "x.toml").name == "mine"
+        return
+    with pytest.raises(ProfileError, match=message) as caught:
+        engine_from_dict(raw, "x.toml")
+    assert str(caught.value).startswith("x.toml")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("raw", [{}, {"engine": {}}, {"engine": 5}, {"engines": {}}])
+def test_incomplete_documents_are_refused(raw: dict[str, object]) -> None:
+    with pytest.raises(SpecSimError):
+        engine_from_dict(raw, "x.toml")
+
+
+# vLLM 0.25.1: 1, 2, 4, then steps of 8 to 256 and of 16 to 512; verify batches in multiples of q
+@pytest.mark.parametrize(
+    ("tokens", "q_len", "rows"),
+    [(1, 1, 1), (2, 1, 2), (3, 1, 4), (4, 1, 4), (5, 1, 8), (8, 1, 8), (9, 1, 16), (250, 1, 256),
+     (257, 1, 272), (512, 1, 512), (513, 1, 513), (4, 4, 4), (12, 4, 16), (3, 3, 6), (9, 3, 18),
+     (600, 3, 600)],
+)
+def test_graph_sizes(tokens: int, q_len: int, rows: int) -> None:
+    assert padded_tokens(tokens, q_len, 512) == rows
+
+
+def test_padding_never_loses_rows() -> None:
+    for tokens in range(1, 700):
+        for q_len in (1, 2, 3, 4, 6, 8):
+            rows = padded_tokens(tokens, q_len, 512)
+            assert rows >= tokens
+            assert rows - tokens < 16 + q_len

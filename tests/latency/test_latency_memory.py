@@ -1,0 +1,159 @@
+"""What fits: published memory figures, lookahead, windows, splits, and the smallest tp."""
+
+from dataclasses import replace
+
+import pytest
+
+from specsim.errors import CapacityError
+from specsim.hardware.store import load_profile
+from specsim.latency.draft import SpecSetup
+from specsim.latency.engine import find_engine
+from specsim.latency.memory import MemoryPlan, plan_memory
+from specsim.model.catalogue import find_drafter, find_model, variant
+from specsim.model.spec import ModelSpec
+from specsim.ops.work import Parallel
+from specsim.speculation.methods import resolve_setup
+
+H200 = load_profile("h200-sxm")
+VLLM = find_engine("vllm")
+NONE = SpecSetup()
+
+
+def plan(
+    spec: ModelSpec,
+    setup: SpecSetup = NONE,
+    parallel: Parallel = Parallel(),
+    kv: str = "bf16",
+    check: bool = False,
+) -> MemoryPlan:
+    return plan_memory(spec, H200, VLLM, parallel, kv, setup, check=check)
+
+
+# Model notes, section 4: GB of weights with vision tower and drafter. (FP8 of the 122B model is
+# 127.1 there without its block scales, 4 bytes per 16384 weights.)
+@pytest.mark.parametrize(
+    ("name", "method", "k", "weights", "gigabytes"),
+    [
+        ("qwen3.6-27b", "mtp", 3, "bf16", 55.6), ("qwen3.6-27b", "mtp", 3, "fp8", 30.9),
+        ("qwen3.6-35b-a3b", "mtp", 3, "bf16", 71.9), ("qwen3.6-35b-a3b", "mtp", 3, "fp8", 37.5),
+        ("gemma-4-31b", "draft-model", 4, "bf16", 63.7),
+        ("gemma-4-31b", "draft-model", 4, "fp8", 34.3),
+        ("qwen3.5-122b-a10b", "mtp", 2, "bf16", 250.2),
+        ("qwen3.5-122b-a10b", "mtp", 2, "fp8", 127.2),
+        ("nemotron-3-super", "mtp", 2, "bf16", 247.2), ("nemotron-3-super", "mtp", 2, "fp8", 127.7),
+    ],
+)
+def test_weights_of_the_cluster_models(
+    name: str, method: str, k: int, weights: str, gigabytes: float
+) -> None:
+    spec = variant(find_model(name), weights)
+    found = plan(spec, resolve_setup(spec, VLLM, method, k))
+    assert round((found.weight_bytes + found.drafter_bytes) / 1e9, 1) == gigabytes
+
+
+# Model notes, section 2: KiB of cache per token
+@pytest.mark.parametrize(
+    ("name", "kib"),
+    [("qwen3.6-27b", 64), ("qwen3.6-35b-a3b", 20), ("qwen3.5-122b-a10b", 24),
+     ("nemotron-3-super", 8), ("llama-3.1-8b", 128), ("llama-3.1-70b", 320), ("glm-4.5", 368),
+     ("minimax-m2", 248), ("gpt-oss-120b", 36)],
+)
+def test_cache_per_token(name: str, kib: int) -> None:
+    assert plan(find_model(name)).kv_bytes_per_token == kib * 1024
+
+
+def test_a_request_holds_whole_blocks_with_the_drafts_ahead() -> None:
+    spec = find_model("qwen3-8b")
+    drafter = find_drafter("EAGLE3-Qwen3-8B")
+    setup = SpecSetup("eagle3", 3, drafter)
+    found = plan(spec, setup)
+    # 147,456 B of the target, and one drafter layer of 2 x 8 x 128 x 2 B
+    assert found.kv_bytes_per_token == 147_456 + 4096
+    # ceil((len + 1 + k + k) / block) blocks
+    assert found.lookahead_tokens == 1 + 3 + 3
+    assert found.bytes_per_request(1000) == 1008 * found.kv_bytes_per_token
+    assert found.bytes_per_request(1002) == 1024 * found.kv_bytes_per_token
+    lookup = plan(spec, SpecSetup("ngram", 3))
+    assert lookup.lookahead_tokens == 1 + 3
+    assert plan(spec).lookahead_tokens == 1
+    # How many fit is what the pool holds.
+    assert found.max_requests(1000) == int(found.pool_bytes / found.bytes_per_request(1000))
+
+
+def test_windows_hold_no_more_than_the_request() -> None:
+    # Gemma-4-31B: 80 KiB per token in full layers, 800 KiB in windows of 1024 tokens
+    found = plan(find_model("gemma-4-31b"))
+    assert found.kv_bytes_per_token == 80 * 1024
+    assert found.windows == ((1024, 800 * 1024),)
+    assert found.window_bytes_per_seq == 1024 * 800 * 1024  # 839 MB
+    assert found.bytes_per_request(15) == 16 * 880 * 1024
+    long = found.bytes_per_request(4095)
+    assert long == 4096 * 80 * 1024 + 1024 * 800 * 1024
+
+
+def test_recurrent_models_keep_a_state_per_draft() -> None:
+    spec = find_model("qwen3.6-27b")
+    plain, drafted = plan(spec), plan(spec, SpecSetup("mtp", 3, spec.mtp))
+    assert plain.state_bytes_per_seq == pytest.approx(151.0e6 + 2.9e6, rel=1e-3)
+    assert drafted.state_bytes_per_seq == 4 * plain.state_bytes_per_seq  # 0.62 GB per request
+    assert drafted.max_requests(1000) < plain.max_requests(1000)
+
+
+def test_kv_heads_are_split_layer_by_layer() -> None:
+    # Gemma-4: 16 KV heads in windows, 4 in full layers; on 8 GPUs the latter are copied twice
+    spec = find_model("gemma-4-31b")
+    whole, eight = plan(spec), plan(spec, parallel=Parallel(8))
+    assert eight.kv_bytes_per_token == whole.kv_bytes_per_token / 4
+    assert eight.windows[0][1] == whole.windows[0][1] / 8
+    assert eight.weight_bytes == pytest.approx(whole.weight_bytes / 8)
+
+
+def test_a_latent_cache_is_copied_to_every_gpu() -> None:
+    spec = find_model("deepseek-v3")
+    one, eight = plan(spec), plan(spec, parallel=Parallel(8))
+    assert eight.kv_bytes_per_token == one.kv_bytes_per_token == 61 * 576 * 2  # 68.6 KiB
+    assert eight.weight_bytes == pytest.approx(one.weight_bytes / 8)
+
+
+def test_attention_groups_copy_what_is_not_routed() -> None:
+    spec = find_model("deepseek-v3")
+    groups = plan(spec, parallel=Parallel(1, 8, 8))
+    sliced = plan(spec, parallel=Parallel(8, 8, 1))
+    routed = 58 * 256 * 3 * 7168 * 2048 * (1 + 4 / 16384)
+    shared = sliced.weight_bytes * 8 - routed
+    assert groups.weight_bytes == pytest.approx(shared + routed / 8)
+    # Eight groups hold eight times the sequences.
+    assert groups.kv_bytes_per_token == sliced.kv_bytes_per_token / 8
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "smallest"),
+    [("qwen3.5-122b-a10b", 1, 2), ("deepseek-v3", 1, 8), ("deepseek-v3", 4, 8),
+     ("llama-3.1-405b", 1, 8)],
+)
+def test_what_does_not_fit_names_the_smallest_tp_that_does(
+    name: str, tp: int, smallest: int
+) -> None:
+    spec = find_model(name)
+    with pytest.raises(CapacityError, match=f"smallest tp that fits is {smallest},"):
+        plan(spec, parallel=Parallel(tp), check=True)
+    fits = plan(spec, parallel=Parallel(smallest), check=True)
+    assert fits.max_requests(1000) >= 1
+
+
+def test_without_a_link_no_larger_tp_is_offered() -> None:
+    alone = replace(H200, link_bytes_per_s=0.0)
+    with pytest.raises(CapacityError, match="larger GPU") as caught:
+        plan_memory(find_model("deepseek-v3"), alone, VLLM, Parallel(), "bf16", NONE)
+    assert "smallest tp" not in str(caught.value)
+
+
+def test_the_pool_is_what_weights_and_reserve_leave() -> None:
+    found = plan(find_model("qwen3-8b"))
+    assert found.pool_bytes == found.usable_bytes - found.weight_bytes - found.reserve_bytes
+    assert found.usable_bytes == pytest.approx(0.92 * H200.mem_bytes)
+    assert found.kv_tokens == int(found.pool_bytes / 147_456)
+    small = replace(found, usable_bytes=1.0)
+    assert small.max_requests(10) == 0
+    assert small.kv_tokens == 0
+    assert set(found.to_dict()) >= {"pool_bytes", "kv_bytes_per_token", "state_bytes_per_seq"}
