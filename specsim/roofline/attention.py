@@ -172,7 +172,7 @@ def prefill_time(
     # Blocks on the diagonal are computed whole.
     block = min(new, ROWS_PER_BLOCK)
     compute_s = ideal_s * (1.0 + 0.5 * block * new / pairs) / peak_frac
-    if ideal_s > t["sag_s"]:
+    if ideal_s > t["sag_s"] > 0.0:
         compute_s *= 1.0 + t["sag"] * log2(ideal_s / t["sag_s"])
     chain_s = 4.0 * block * longest * head_dim * device.sms / (peak * peak_frac * t["chain_gain"])
     p = t["p"]

@@ -36,7 +36,8 @@ def all_reduce(
 
 
 def _link_frac(t: Params, gpus: int) -> float:
-    return min(1.0, t["link_frac"] + t["link_gain"] * (log2(gpus) - 1.0))
+    # Clamped: the line was fitted on 2 to 8 GPUs, and a slow link's slope is negative.
+    return max(0.02, min(1.0, t["link_frac"] + t["link_gain"] * (log2(gpus) - 1.0)))
 
 
 def _nccl(

@@ -85,6 +85,9 @@ def gemm(
         floor_s += m * smooth_max(
             t["row_s"] / device.sms, k * 3.0 / (bandwidth * t["quant_frac"]), 2.0
         )
+    if t.get("untiled"):  # a CPU library: no tile of idle rows, no waves
+        compute_s = ideal_s / t["peak_frac"]
+        return labelled(floor_s + smooth_max(mem_s, compute_s, t["p"]), mem_s, compute_s, floor_s)
     tiles_s, busy = _tiles(t, device.sms, m, n, k, mem_s, sag * device.sms / peak)
     seconds = floor_s + tiles_s
     if not rotated_copies:
