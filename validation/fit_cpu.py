@@ -79,7 +79,8 @@ def tables(values: dict[str, float]) -> dict[str, dict[str, float]]:
         "attn_decode.bf16": {
             "floor_s": call_s, "mem_frac": mem, "peak_frac": values["decode_peak_frac"], "p": p,
             "cold_s": 0.0, "wide_power": 0.0, "tile_s": 0.0, "tile_power": 0.0, "tail": 0.0,
-            "split_s": 0.0, "max_splits": 1.0, "sm_frac": 1.5, "block_s": 0.0, "l2_frac": 1.0, "l2_traffic": 1.0,
+            "split_s": 0.0, "max_splits": 1.0, "sm_frac": 1.5, "block_s": 0.0,
+            "l2_frac": 1.0, "l2_traffic": 1.0,
         },
         "attn_prefill": {
             "floor_s": call_s, "mem_frac": mem, "peak_frac": values["prefill_peak_frac"], "p": p,
