@@ -16,13 +16,13 @@ from specsim.speculation.methods import resolve_setup
 
 H200 = load_profile("h200-sxm")
 VLLM = find_engine("vllm")
-NONE = SpecSetup()
+NONE, ONE = SpecSetup(), Parallel()
 
 
 def plan(
     spec: ModelSpec,
     setup: SpecSetup = NONE,
-    parallel: Parallel = Parallel(),
+    parallel: Parallel = ONE,
     kv: str = "bf16",
     check: bool = False,
 ) -> MemoryPlan:

@@ -1,0 +1,204 @@
+"""The closed loop against arithmetic: Little's law, one client by hand, limits, queues."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specsim.analytic.closed import closed_loop, decode_steps, running_limit
+from specsim.analytic.system import System
+from specsim.analytic.workload import WORKLOADS, Workload, find_workload
+from specsim.errors import CapacityError, UsageError
+from specsim.hardware.store import load_profile
+from specsim.latency.draft import SpecSetup
+from specsim.latency.engine import Overheads, find_engine
+from specsim.latency.shape import PrefillChunk, StepShape
+from specsim.latency.step import decode_shape
+from specsim.model.catalogue import find_model
+from specsim.speculation.acceptance import Acceptance
+
+H200 = load_profile("h200-sxm")
+VLLM, SGLANG = find_engine("vllm"), find_engine("sglang")
+QWEN = find_model("qwen3.6-27b")
+LLAMA = find_model("llama-3.1-8b")
+PLAIN = System(LLAMA, H200, VLLM)
+DRAFTED = System(
+    QWEN, H200, VLLM, setup=SpecSetup("mtp", 3, QWEN.mtp), acceptance=Acceptance.from_rate(0.8, 3)
+)
+CHAT = Workload(1000, 201)
+fast = settings(max_examples=30, deadline=None)
+
+
+def test_decode_steps_by_hand() -> None:
+    # The prefill gives the first token; one per step without speculation
+    assert decode_steps(201, 1.0) == 200
+    # Two tokens per step: 100 steps and the half step by which the last one overshoots
+    assert decode_steps(201, 2.0) == 100 + 1 / 4
+    assert decode_steps(1, 3.0) == 0
+
+
+def test_one_client_by_hand() -> None:
+    state = closed_loop(PLAIN, CHAT, 1)
+    latency = PLAIN.latency
+    step_s = latency.seconds(decode_shape(1, 1000 + 201 / 2))
+    prompt_s = latency.seconds(StepShape(prefill=(PrefillChunk(1000),)))
+    request_s = VLLM.overheads.request_s
+    assert state.step_s == state.tpot_s == pytest.approx(step_s)
+    assert state.ttft_s == pytest.approx(prompt_s + request_s)
+    assert state.request_rate == pytest.approx(1 / (prompt_s + request_s + 200 * step_s))
+    assert state.output_tok_s == pytest.approx(201 * state.request_rate)
+    assert (state.queue_s, state.mixed_share, state.running) == (0, 0, 1)
+
+
+def test_one_speculating_client_by_hand() -> None:
+    state = closed_loop(DRAFTED, CHAT, 1)
+    per_step = 1 + 0.8 + 0.64 + 0.512  # (1 - 0.8^4) / (1 - 0.8)
+    verify_s = DRAFTED.latency.seconds(decode_shape(1, 1100.5, DRAFTED.setup))
+    steps = 200 / per_step + (per_step - 1) / (2 * per_step)
+    assert state.tpot_s == pytest.approx(steps * verify_s / 200)
+    assert state.itl_s == pytest.approx(state.tpot_s * per_step)
+    assert state.step_s == pytest.approx(verify_s)
+
+
+@pytest.mark.parametrize("engine", [VLLM, SGLANG, find_engine("trtllm"), find_engine("vllm==0.10")])
+@pytest.mark.parametrize("fixed", [False, True])
+@given(st.integers(1, 2000), st.integers(1, 3000), st.integers(1, 600), st.floats(0.0, 0.9))
+@fast
+def test_littles_law(
+    engine: object, fixed: bool, clients: int, isl: int, osl: int, cached: float
+) -> None:
+    system = replace(PLAIN, engine=engine)  # type: ignore[arg-type]
+    workload = Workload(isl, osl, cached, fixed_lengths=fixed)
+    state = closed_loop(system, workload, clients)
+    # Every client is either waiting for its first token or receiving the others.
+    stay_s = state.ttft_s + state.tpot_s * (osl - 1)
+    assert clients == pytest.approx(state.request_rate * stay_s, rel=1e-9)
+    assert state.output_tok_s == pytest.approx(state.request_rate * osl, rel=1e-12)
+    assert min(state.ttft_s, state.step_s) > 0 and state.tpot_s >= 0
+    assert 0 <= state.mixed_share <= 1 and 0 <= state.prefill_share <= 1
+    assert state.queue_s >= 0
+
+
+@given(st.integers(1, 200), st.integers(1, 20))
+@fast
+def test_more_clients_wait_longer_and_get_more_in_all(clients: int, more: int) -> None:
+    for system in (PLAIN, DRAFTED):
+        datasheet = replace(system, fidelity="datasheet")
+        few = closed_loop(datasheet, CHAT, clients)
+        many = closed_loop(datasheet, CHAT, clients + more)
+        assert many.ttft_s > few.ttft_s
+        assert many.tpot_s >= few.tpot_s * (1 - 1e-12)
+        assert many.output_tok_s >= few.output_tok_s * (1 - 1e-9)
+
+
+def test_clients_beyond_the_limit_wait_outside() -> None:
+    small = replace(PLAIN, max_num_seqs=8)
+    inside, outside = closed_loop(small, CHAT, 8), closed_loop(small, CHAT, 24)
+    assert outside.running == 8
+    assert outside.tpot_s == inside.tpot_s
+    assert outside.request_rate == inside.request_rate
+    # Three cycles for one served: two are spent waiting.
+    assert outside.queue_s == pytest.approx(16 / inside.request_rate)
+    assert outside.ttft_s == pytest.approx(inside.ttft_s + outside.queue_s)
+
+
+def test_one_token_outputs_share_the_server() -> None:
+    short = Workload(4000, 1)
+    alone, crowd = closed_loop(PLAIN, short, 1), closed_loop(PLAIN, short, 64)
+    assert alone.tpot_s == crowd.tpot_s == 0
+    # 64 clients cannot be served 64 times as fast: a step holds two prompts of 4000 tokens.
+    pair = PLAIN.latency.seconds(StepShape(prefill=(PrefillChunk(4000),) * 2))
+    assert crowd.request_rate == pytest.approx(2 / pair)
+    assert crowd.ttft_s == pytest.approx(32 * pair)
+    assert alone.ttft_s == pytest.approx(
+        PLAIN.latency.seconds(StepShape(prefill=(PrefillChunk(4000),))) + VLLM.overheads.request_s
+    )
+
+
+def test_limits_of_a_batch() -> None:
+    assert running_limit(replace(PLAIN, max_num_seqs=8), CHAT) == 8
+    assert running_limit(PLAIN, CHAT) == min(1024, PLAIN.memory.max_requests(1201))
+    # A mixing engine's step budget holds 8192 / (k + 1) sequences.
+    tight = replace(DRAFTED, max_num_batched_tokens=100)
+    assert running_limit(tight, CHAT) == 25
+    with pytest.raises(UsageError, match="verifies 4 tokens in a step"):
+        running_limit(replace(DRAFTED, max_num_batched_tokens=3), CHAT)
+    # SGLang lowers its own limit when it speculates, and its budget is for prompts alone.
+    sglang = replace(DRAFTED, engine=SGLANG, max_num_batched_tokens=100)
+    assert running_limit(sglang, CHAT) == 48
+    with pytest.raises(CapacityError, match="use shorter requests"):
+        running_limit(PLAIN, Workload(2_000_000, 10))
+
+
+@pytest.mark.parametrize("bad", [0, -1, 10_000_000, True])
+def test_impossible_concurrency(bad: int) -> None:
+    with pytest.raises(UsageError, match="concurrency"):
+        closed_loop(PLAIN, CHAT, bad)
+
+
+def test_a_cached_prefix_saves_prompt_work_and_not_context() -> None:
+    half = replace(CHAT, cached_share=0.5)
+    whole, cached = closed_loop(PLAIN, CHAT, 1), closed_loop(PLAIN, half, 1)
+    assert cached.step_s == whole.step_s
+    assert cached.ttft_s < whole.ttft_s
+    assert half.computed_input == 500
+    assert Workload(10, 1, 0.999).computed_input == 1
+
+
+def test_long_prompts_are_priced_by_samples() -> None:
+    # 1,000,000 tokens in chunks of 8192: 123 chunks, of which 64 are priced
+    system = replace(PLAIN, fidelity="datasheet", engine=replace(VLLM, max_num_batched_tokens=8192))
+    workload = Workload(520_000, 10)
+    state = closed_loop(system, workload, 1)
+    done, exact = 0, 0.0
+    while done < 520_000:
+        take = min(8191, 520_000 - done)
+        last = done + take == 520_000
+        exact += system.latency.seconds(StepShape(prefill=(PrefillChunk(take, done, last),)))
+        done += take
+    assert state.ttft_s == pytest.approx(exact, rel=0.01)
+    # A budget that leaves one token per step must not take a step per token to price.
+    starved = replace(system, max_num_batched_tokens=16)
+    assert math.isfinite(closed_loop(starved, Workload(200_000, 10), 4).ttft_s)
+
+
+def test_lookups_that_find_no_draft_cost_a_plain_step() -> None:
+    setup = SpecSetup("ngram", 3, draft_share=0.25)
+    always = replace(setup, draft_share=1.0)
+    acceptance = Acceptance.from_rate(0.8, 3)
+    some = System(LLAMA, H200, VLLM, setup=setup,
+                  acceptance=replace(acceptance, draft_probability=0.25))
+    full = System(LLAMA, H200, VLLM, setup=always, acceptance=acceptance)
+    verify = closed_loop(full, CHAT, 64).step_s
+    bare = some.latency.seconds(StepShape(64, 1, 64 * CHAT.mean_context))
+    assert closed_loop(some, CHAT, 64).step_s == pytest.approx(0.25 * verify + 0.75 * bare)
+
+
+def test_engines_that_prefill_first_stop_decoding_meanwhile() -> None:
+    free = replace(SGLANG, overheads=Overheads())
+    system = replace(PLAIN, engine=free)
+    state = closed_loop(system, CHAT, 16)
+    step_s = state.step_s
+    prompt_s = system.latency.seconds(StepShape(prefill=(PrefillChunk(1000),)))
+    # Of 15 other prompts per cycle, those of 200 in 201 steps fall between my tokens.
+    assert state.tpot_s == pytest.approx((200 * step_s + 15 * 200 / 201 * prompt_s) / 200)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("input_len", 0), ("input_len", -1), ("input_len", 1.5), ("output_len", 0),
+     ("output_len", True), ("input_len", 10**9), ("cached_share", 1.0), ("cached_share", -0.1),
+     ("cached_share", math.nan)],
+)
+def test_impossible_workloads(field: str, value: object) -> None:
+    with pytest.raises(UsageError, match=field):
+        replace(CHAT, **{field: value})  # type: ignore[arg-type]
+
+
+def test_named_workloads() -> None:
+    for name in WORKLOADS:
+        assert find_workload(name.upper()).name == name
+    with pytest.raises(UsageError, match="chat, short"):
+        find_workload("chatt")
