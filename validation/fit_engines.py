@@ -48,9 +48,10 @@ SPREAD = 0.10  # expected relative scatter of one measurement against a right mo
 # Prior median and log-normal scale of each overhead: they hold what the rows cannot see near
 # what the structure of an engine suggests (a scheduler pass, a graph launch, a kernel gap).
 PRIORS: dict[str, tuple[float, float]] = {
-    "step_s": (0.6e-3, 1.0),
+    "step_s": (0.5e-3, 0.6),
     "seq_s": (10e-6, 0.7),
     "layer_s": (3e-6, 0.7),
+    "sync_s": (3e-6, 0.8),
     "spec_step_s": (0.8e-3, 0.6),
     "spec_seq_s": (8e-6, 0.7),
     "draft_pass_s": (0.15e-3, 0.6),

@@ -29,6 +29,7 @@ class Overheads:
     step_s: every step: scheduling, input preparation, output handling not hidden by the device.
     seq_s: the same per decoding sequence.
     layer_s: per layer and step: small kernels and gaps that the op list does not hold.
+    sync_s: per sum over GPUs of a step, beyond its transfer: waiting for the last GPU to arrive.
     spec_step_s: once per step while speculation is on (rejection sampler, drafter metadata).
     spec_seq_s: the same per decoding sequence.
     draft_pass_s: between draft passes that replay a CUDA graph.
@@ -43,6 +44,7 @@ class Overheads:
     step_s: float = 0.0
     seq_s: float = 0.0
     layer_s: float = 0.0
+    sync_s: float = 0.0
     spec_step_s: float = 0.0
     spec_seq_s: float = 0.0
     draft_pass_s: float = 0.0

@@ -205,6 +205,12 @@ class LatencyModel:
             raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
                              f"{fault}; choose another tp")
         self._graph_limit = engine.graph_limit(profile.arch)
+        # Sums over the GPUs of a step: one after a mixer, one after a feed-forward part.
+        after_mixer, after_ffn = self.parallel.tp > 1, self.parallel.gpus > 1
+        self._syncs = sum(
+            g.count * ((g.mixer is not None and after_mixer) + (g.ffn is not None and after_ffn))
+            for g in spec.layers
+        )
         self._unsplit = (
             fidelity != "datasheet" and spec.family in engine.unsplit_verify_families
         )
@@ -253,7 +259,7 @@ class LatencyModel:
         if self.fidelity != "datasheet":
             over = self.engine.overheads
             seqs = shape.decode_seqs
-            target_s += over.layer_s * self.spec.n_layers
+            target_s += over.layer_s * self.spec.n_layers + over.sync_s * self._syncs
             if not kernels.graphed:
                 target_s = max(target_s, over.eager_kernel_s * kernels.target.launches)
             if kernels.passes:
