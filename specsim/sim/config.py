@@ -137,7 +137,7 @@ class SpeculationRules:
                 "at least one draft; leave it out without speculation"
             )
         if self.num_lookahead_tokens is not None:
-            _whole("num_lookahead_tokens", self.num_lookahead_tokens, 0, 65536)
+            _whole("num_lookahead_tokens", self.num_lookahead_tokens, 0)
         previous = 0
         for first, last, drafts in self.per_batch_size:
             if first <= previous or last < first or (previous == 0 and first != 1):
