@@ -1,0 +1,272 @@
+"""From a deployment (`analytic.System`) to a simulation: rules, memory, speculation, step cost.
+
+Cache. The simulator counts memory in blocks of `block_size` tokens; a deployment counts it in
+bytes, of which a request holds
+
+    bytes(T) = full T + sum over windows w of size_w min(T, w) + state
+
+for T tokens. That curve is replaced by its tangent at the tokens that requests of the load
+usually hold, so it is exact there and never below the truth elsewhere:
+
+    slope      = full + sizes of windows above T          one token of a block
+    intercept  = size_w w of windows below T + state      the same for every request
+
+A block is slope x block_size bytes. The intercept becomes slots that every request holds behind
+its tokens (as lookahead slots are), so that an engine of large recurrent states runs out of
+memory by the number of requests, as it does. Where nothing grows for ever (slope 0) the mean
+bytes per token stand instead. The prefix cache keeps blocks alone, without window or state.
+
+Rules are those of `sim.config` for the engine's name, with the limits of the deployment and what
+its `EngineProfile` says about mixed steps and chunks. Times in seconds.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from specsim.analytic.system import System
+from specsim.errors import CapacityError
+from specsim.latency.draft import LOOKUP
+from specsim.latency.engine import EngineProfile
+from specsim.latency.memory import MemoryPlan
+from specsim.latency.shape import StepCost, StepShape
+from specsim.latency.step import LatencyModel
+from specsim.sim.config import SGLANG, VLLM, EngineRules, SimConfig, SpeculationRules
+from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
+
+DEFAULT_CONTEXT = 1024
+MOST_BLOCKS = 1 << 40
+ASYNC_SINCE = (0, 20)  # vLLM schedules one step ahead from this version on
+# TensorRT-LLM 1.x: GUARANTEED_NO_EVICT, its default, admits a request only if all that the
+# running ones may still write fits (recalled from its documentation).
+TRTLLM = EngineRules(
+    name="trtllm",
+    max_num_seqs=2048,
+    block_size=32,
+    reserve_full_isl=True,
+    output_reserve=1.0,
+    output_reserve_min=1.0,
+)
+_BASE = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM}
+# vLLM: these drafters read hidden states of the last cached block, so a hit leaves it out.
+_NEED_LAST_BLOCK = ("eagle", "eagle3", "mtp")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBlocks:
+    """num_kv_blocks blocks of block_bytes; every request holds extra_tokens slots besides its
+    tokens, which stand for its recurrent state and full windows. context_tokens: where this is
+    exact."""
+
+    num_kv_blocks: int
+    block_size: int
+    block_bytes: float
+    extra_tokens: int
+    context_tokens: int
+
+
+def cache_blocks(plan: MemoryPlan, context_tokens: int) -> CacheBlocks:
+    """The pool of a memory plan as blocks, exact for requests that hold `context_tokens` tokens.
+
+    CapacityError if not one block fits."""
+    context = max(1, context_tokens)
+    slope = plan.kv_bytes_per_token
+    intercept = plan.state_bytes_per_seq
+    for window, size in plan.windows:
+        if window < context:
+            intercept += window * size
+        else:
+            slope += size
+    if slope <= 0.0:
+        # Nothing grows (or nothing is held at all): spread what is held over the tokens.
+        slope = max(intercept / context, plan.pool_bytes / (MOST_BLOCKS * plan.block_size))
+        intercept = 0.0
+    block_bytes = slope * plan.block_size
+    blocks = min(MOST_BLOCKS, int(plan.pool_bytes / block_bytes))
+    if blocks < 1:
+        raise CapacityError(
+            f"{plan.pool_bytes / 1e9:.2f} GB are left for the cache, less than one block of "
+            f"{plan.block_size} tokens; use a larger tp, smaller weights or an fp8 cache"
+        )
+    return CacheBlocks(
+        blocks, plan.block_size, block_bytes, math.ceil(intercept / slope), context
+    )
+
+
+def engine_rules(system: System) -> EngineRules:
+    """Scheduling rules of the deployment's engine with the deployment's own limits."""
+    engine = system.engine
+    base = _BASE.get(engine.name)
+    if base is None:
+        # An engine of the user's: what its profile says, scheduled as vLLM where it mixes.
+        base = replace(VLLM, name=engine.name) if system.mixes else replace(
+            VLLM, name=engine.name, prefill_first=True, reserve_full_isl=False
+        )
+    static = engine.name == "transformers"
+    return replace(
+        base,
+        max_num_seqs=system.seqs_limit,
+        max_num_batched_tokens=system.batched_tokens,
+        block_size=engine.block_size,
+        prefix_caching=not static,
+        chunked_prefill=engine.chunked_prefill,
+        prefill_first=not system.mixes,
+        readback_lag_steps=_readback_lag(engine, system.setup.method),
+        spec_max_num_seqs=0,  # seqs_limit knows it already
+    )
+
+
+def _readback_lag(engine: EngineProfile, method: str) -> int:
+    """1 where the next step is planned before this one's tokens are known."""
+    if engine.name == "transformers":
+        return 0
+    if engine.name == "vllm":
+        parts = [int(part) for part in engine.version.split(".")[:2] if part.isdigit()]
+        return int(tuple(parts) >= ASYNC_SINCE and method not in LOOKUP)
+    return 1
+
+
+def speculation_rules(
+    system: System,
+    *,
+    extra_tokens: int = 0,
+    per_batch_size: tuple[tuple[int, int, int], ...] = (),
+    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
+) -> SpeculationRules:
+    """What the deployment's speculation asks of the scheduler; extra_tokens: see `CacheBlocks`."""
+    setup = system.setup
+    if not system.speculative:
+        return SpeculationRules(num_lookahead_tokens=extra_tokens)
+    return SpeculationRules(
+        num_speculative_tokens=setup.k,
+        verify_tokens=setup.verify_tokens if setup.tree_tokens else 0,
+        num_lookahead_tokens=setup.lookahead_tokens + extra_tokens,
+        drop_last_cached_block=setup.method in _NEED_LAST_BLOCK,
+        per_batch_size=per_batch_size,
+        adaptive=adaptive,
+    )
+
+
+@dataclass(frozen=True)
+class LookupCost:
+    """Price of steps in which only a share of the sequences has a draft (n-gram, suffix).
+
+    The simulator plans every sequence at full width; those without a draft bring a single token,
+    and step time is near linear in the tokens, so a verify step costs
+    share x full step + (1 - share) x step without drafts, as in `analytic.closed`."""
+
+    latency: LatencyModel
+    share: float
+
+    def seconds(self, shape: StepShape) -> float:
+        full_s = self.latency.seconds(shape)
+        if shape.decode_q_len == 1 or not shape.decode_seqs:
+            return full_s
+        bare_s = self.latency.seconds(_bare(shape))
+        return self.share * full_s + (1.0 - self.share) * bare_s
+
+    def parts(self, shape: StepShape) -> dict[str, float]:
+        """Seconds by phase, for the shares of time."""
+        full = self.latency.parts(shape)
+        if shape.decode_q_len == 1 or not shape.decode_seqs:
+            return full
+        bare = self.latency.parts(_bare(shape))
+        return {
+            name: self.share * full[name] + (1.0 - self.share) * bare[name] for name in full
+        }
+
+
+def _bare(shape: StepShape) -> StepShape:
+    return replace(shape, decode_q_len=1, num_drafts=0)
+
+
+def step_cost(system: System) -> StepCost:
+    """What prices the steps of a deployment; the same object for the same system, so that prices
+    are kept from run to run."""
+    acceptance = system.acceptance
+    if not system.speculative or acceptance is None or acceptance.draft_probability >= 1.0:
+        return system.latency
+    return LookupCost(system.latency, acceptance.draft_probability)
+
+
+def easiness_of(system: System) -> Easiness:
+    """How acceptance varies between requests and steps: the fitted set for the method."""
+    if not system.speculative or system.acceptance is None:
+        return INDEPENDENT
+    return default_easiness(system.setup.method, system.acceptance.draft_probability)
+
+
+def request_overhead_s(system: System) -> float:
+    """Front end per request before scheduling; the datasheet knows none."""
+    return 0.0 if system.fidelity == "datasheet" else system.engine.overheads.request_s
+
+
+def sim_config(
+    system: System,
+    *,
+    context_tokens: int = DEFAULT_CONTEXT,
+    easiness: Easiness | None = None,
+    per_batch_size: tuple[tuple[int, int, int], ...] = (),
+    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
+    **settings: Any,
+) -> SimConfig:
+    """The simulation of a deployment.
+
+    context_tokens: what a running request of the load holds on average (prompt + half of its
+    output); it matters only where windows or states do. easiness: None: the fitted set of the
+    method. per_batch_size, adaptive: see `SpeculationRules`. settings: further fields of
+    `SimConfig` (n_replicas, router, duration_s, warmup_s, max_model_len, slo, ...), which replace
+    what is built here.
+
+    Run it with `simulate(config, load, step_cost(system), seed)`. UsageError and CapacityError
+    for what cannot be run.
+    """
+    blocks = cache_blocks(system.memory, context_tokens)
+    speculation = speculation_rules(
+        system,
+        extra_tokens=blocks.extra_tokens,
+        per_batch_size=per_batch_size,
+        adaptive=adaptive,
+    )
+    built: dict[str, Any] = {
+        "num_kv_blocks": blocks.num_kv_blocks,
+        "rules": engine_rules(system),
+        "speculation": speculation,
+        "acceptance": system.acceptance if system.speculative else None,
+        "easiness": easiness_of(system) if easiness is None else easiness,
+        "request_overhead_s": request_overhead_s(system),
+    }
+    built.update(settings)
+    return SimConfig(**built)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A system with the settings of its runs: makes the config and cost with and without
+    speculation."""
+
+    system: System
+    context_tokens: int = DEFAULT_CONTEXT
+    easiness: Easiness | None = None
+    per_batch_size: tuple[tuple[int, int, int], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @cached_property
+    def config(self) -> SimConfig:
+        return sim_config(
+            self.system,
+            context_tokens=self.context_tokens,
+            easiness=self.easiness,
+            per_batch_size=self.per_batch_size if self.system.speculative else (),
+            **dict(self.settings),
+        )
+
+    @property
+    def cost(self) -> StepCost:
+        return step_cost(self.system)
+
+    def plain(self) -> "Deployment":
+        """The same without speculation: its memory is without the drafter, and the engine's own
+        limit of running requests under speculation does not hold."""
+        return replace(self, system=self.system.plain(), easiness=None, per_batch_size=())
