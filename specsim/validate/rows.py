@@ -30,7 +30,8 @@ class SkipRow(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A predictable row. measured: quantity -> value in SI units, of
+    """A predictable row. lengths_stated: prompt and output lengths are the row's own, not those
+    of its data set: only then does a throughput of several requests tell a time per token. measured: quantity -> value in SI units, of
     'baseline_tpot_s', 'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
     'ttft_s'. acceptance_length: None when not given. pure_decode: no prompts share the batch
     (disaggregated serving, or a dummy step). warmed: the cell measures a saturated batch."""
@@ -44,6 +45,7 @@ class Case:
     measured: Mapping[str, float] = field(default_factory=dict)
     acceptance_length: float | None = None
     pure_decode: bool = False
+    lengths_stated: bool = True
     assumptions: tuple[str, ...] = ()
 
 
@@ -60,7 +62,13 @@ def _number(text: str | None) -> float | None:
 
 def _whole(text: str | None) -> int | None:
     value = _number(text)
-    return int(value) if value is not None and value >= 1 else None
+    return int(value) if value is not None and 1 <= value < 1e9 else None
+
+
+def _measurement(text: str | None) -> float | None:
+    """A measured time or rate in the file's unit; None for what no server measures."""
+    value = _number(text)
+    return value if value is not None and 1e-6 < value < 1e9 else None
 
 
 _ENGINES = {
@@ -195,7 +203,10 @@ def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> Sp
         if topk == 1:
             tokens = 0
     elif tree.startswith("tree depth"):
-        depth, branching = (int(g) for g in re.findall(r"\d+", tree)[:2])
+        numbers = [int(g) for g in re.findall(r"\d{1,3}", tree)[:2]]
+        if len(numbers) < 2:
+            raise SkipRow(f"tree shape not understood: {tree[:20]}")
+        depth, branching = numbers
         k, topk = depth, branching
         tokens = (_whole(k_text) or 0) + 1
     elif tree and tree not in ("1", "chain") and not tree.startswith("EAGLE"):
@@ -267,7 +278,9 @@ def published_case(row: Mapping[str, str]) -> Case:
     return Case(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
         concurrency, measured, al if setup.method != "none" else None,
-        pure_decode=split is not None, assumptions=tuple(notes),
+        pure_decode=split is not None,
+        lengths_stated=workload.requests_per_client > 0 or workload.cached_share > 0,
+        assumptions=tuple(notes),
     )
 
 
@@ -307,18 +320,18 @@ def _measured(row: Mapping[str, str]) -> tuple[dict[str, float], str]:
     out: dict[str, float] = {}
     meaning = (row.get("tok_s_meaning") or "").lower()
     for side in ("baseline", "spec"):
-        tpot = _number(row.get(f"{side}_tpot_ms"))
-        rate = _number(row.get(f"{side}_tok_s"))
+        tpot = _measurement(row.get(f"{side}_tpot_ms"))
+        rate = _measurement(row.get(f"{side}_tok_s"))
         if tpot:
             out[f"{side}_tpot_s"] = tpot / 1e3
         elif rate and ("per-user" in meaning or "per-stream" in meaning):
             out[f"{side}_tpot_s"] = 1 / rate
         elif rate and meaning.startswith("system output"):
             out[f"{side}_output_tok_s"] = rate
-    speedup = _number(row.get("speedup"))
+    speedup = _measurement(row.get("speedup"))
     if speedup:
         out["speedup"] = speedup
-    ttft = _number(row.get("ttft_ms"))
+    ttft = _measurement(row.get("ttft_ms"))
     if ttft:
         out["ttft_s"] = ttft / 1e3
     return out, "per GPU" if "per gpu" in meaning and "total" not in meaning else ""
@@ -347,7 +360,7 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
         raise SkipRow("concurrency not stated")
     workers = _whole(row.get("decode_num_workers")) or 1
     isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
-    tpot, ttft = _number(row.get("silicon_tpot_ms")), _number(row.get("silicon_ttft_ms"))
+    tpot, ttft = _measurement(row.get("silicon_tpot_ms")), _measurement(row.get("silicon_ttft_ms"))
     if isl is None or osl is None or tpot is None:
         raise SkipRow("isl, osl or TPOT missing")
     measured = {"baseline_tpot_s": tpot / 1e3}

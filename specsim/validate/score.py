@@ -176,6 +176,18 @@ def _tpot(state: SteadyState, case: Case, system_side: str) -> float:
     return state.concurrency / state.output_tok_s
 
 
+def _measured_tpot(case: Case, side: str) -> float | None:
+    """Measured seconds per token of one side, None where the row does not tell it.
+
+    A throughput tells it for one stream, and for several when the lengths are known: batches of
+    unknown unequal requests run partly empty, by how much the row does not say."""
+    value = case.measured.get(f"{side}_tpot_s")
+    rate = case.measured.get(f"{side}_output_tok_s")
+    if value is None and rate and (case.lengths_stated or case.concurrency == 1):
+        value = case.concurrency / rate
+    return value
+
+
 def score_case(case: Case) -> tuple[list[Scored], bool | None]:
     """(scores, sign right or None) of one case."""
     measured = case.measured
@@ -190,9 +202,7 @@ def score_case(case: Case) -> tuple[list[Scored], bool | None]:
             Scored(case.row_id, case.set_id, quantity, side, klass, predicted, value)
         )
 
-    value = measured.get("baseline_tpot_s")
-    if value is None and "baseline_output_tok_s" in measured:
-        value = case.concurrency / measured["baseline_output_tok_s"]
+    value = _measured_tpot(case, "baseline")
     if value is not None:
         add("tpot", "plain", plain, _tpot(base, case, "baseline"), value)
     if not speculative:
@@ -202,9 +212,7 @@ def score_case(case: Case) -> tuple[list[Scored], bool | None]:
     if case.acceptance_length is None:
         return out, None
     spec = _state(case.system, case)
-    value = measured.get("spec_tpot_s")
-    if value is None and "spec_output_tok_s" in measured:
-        value = case.concurrency / measured["spec_output_tok_s"]
+    value = _measured_tpot(case, "spec")
     if value is not None:
         add("tpot", "speculative", case.system, _tpot(spec, case, "spec"), value)
     if "ttft_s" in measured:
