@@ -30,10 +30,11 @@ class SkipRow(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A predictable row. lengths_stated: prompt and output lengths are the row's own, not those
-    of its data set: only then does a throughput of several requests tell a time per token. measured: quantity -> value in SI units, of
-    'baseline_tpot_s', 'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
-    'ttft_s'. acceptance_length: None when not given. pure_decode: no prompts share the batch
+    """A predictable row. measured: quantity -> value in SI units, of 'baseline_tpot_s',
+    'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
+    'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
+    then does a throughput of several requests tell a time per token. acceptance_length: None when
+    not given. pure_decode: no prompts share the batch
     (disaggregated serving, or a dummy step). warmed: the cell measures a saturated batch."""
 
     row_id: str
