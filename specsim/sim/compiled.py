@@ -26,6 +26,7 @@ from specsim.sim.fields import Core
 _MODULES = (fields, kv, rows_loop, streams, adapt, price, schedule, step)
 _HELPERS: tuple[Callable[..., Any], ...] = (
     kv.bucket_of, kv.find_node, kv.new_node, kv.drop_node, kv.queue_append, kv.queue_remove,
+    kv.queue_prepend,
     kv.take_blocks, kv.match_prefix, kv.pin_prefix, kv.publish_prefix, kv.release_blocks,
     kv.release_pieces,
     streams.start_run, streams.close_run, streams.sit_out, streams.note_gap, streams.resume_rows,

@@ -93,7 +93,6 @@ SGLANG = EngineRules(
     max_num_seqs=4096,
     block_size=1,
     prefill_first=True,
-    reserve_full_isl=False,
     victim="fewest_tokens",
     output_reserve=0.7,
     output_reserve_min=0.098,
@@ -343,9 +342,8 @@ class SimConfig:
     def longest_request(self, replica: int) -> int:
         """Most tokens (prompt + output) of a request that the replica can serve alone."""
         rules = self.rules_of(replica)
-        # A hit that leaves out its last block pins that block besides its recomputed copy.
-        blocks = self.blocks_of(replica) - (1 if rules.prefix_caching else 0)
-        return blocks * rules.block_size - self.step_width - self.speculation.lookahead
+        slots = self.blocks_of(replica) * rules.block_size
+        return slots - self.step_width - self.speculation.lookahead
 
     def without_speculation(self) -> "SimConfig":
         """The same system with speculation off: the baseline of every comparison.

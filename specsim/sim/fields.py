@@ -138,12 +138,13 @@ class Core(NamedTuple):
     I_LRU_TAIL,
     I_NODE_FREE,  # head of the list of unused nodes
     I_NODES_FREE,  # how many
+    I_SERIAL,  # serial of the next node
     I_SPAN_MAX,  # pieces of the prompt with the most
     I_MATCH_FREE,  # result of `match`: unpinned blocks that admission would pin
     I_ADAPT_STEPS,
     I_ADAPT_K,
     I_LENGTH,
-) = range(71)
+) = range(72)
 
 # --- flts -----------------------------------------------------------------------------------
 (
@@ -238,7 +239,18 @@ C_SLOT, C_NEW, C_CACHED, C_LENGTH = range(4)
     L_OUT,  # tokens given out at the end of the step
     L_LENGTH,
 ) = range(12)
-N_KEY, N_PARENT, N_BLOCKS, N_USERS, N_BEFORE, N_AFTER, N_CHAIN, N_LENGTH = range(8)
+(
+    N_KEY,
+    N_SERIAL,  # unlike the node's number never used again
+    N_PARENT,  # serial of the piece before
+    N_UP,  # node of the piece before, while in use
+    N_BLOCKS,
+    N_USERS,
+    N_BEFORE,
+    N_AFTER,
+    N_CHAIN,
+    N_LENGTH,
+) = range(10)
 
 # --- why `run` returns ----------------------------------------------------------------------
 (
@@ -255,3 +267,4 @@ N_KEY, N_PARENT, N_BLOCKS, N_USERS, N_BEFORE, N_AFTER, N_CHAIN, N_LENGTH = range
 
 NO_DRAFT = 255
 NO_NODE = -1
+ROOT = 0  # serial before the first piece

@@ -20,11 +20,11 @@ from specsim.sim.fields import Core
 
 def bucket_of(c: Core, parent: int, key: int) -> int:
     """Hash of a piece after its parent. Factors are small enough for 64-bit integers."""
-    return ((key % 2147483647) * 48271 + (parent + 1) * 69621) % len(c.bucket)
+    return ((key % 2147483647) * 48271 + (parent % 2147483647) * 69621) % len(c.bucket)
 
 
 def find_node(c: Core, parent: int, key: int) -> int:
-    """Node of the piece `key` after `parent`, or NO_NODE."""
+    """Node of the piece `key` after the piece with serial `parent`, or NO_NODE."""
     node = c.bucket[bucket_of(c, parent, key)]
     while node != f.NO_NODE:
         if c.node[f.N_KEY][node] == key and c.node[f.N_PARENT][node] == parent:
@@ -38,8 +38,11 @@ def new_node(c: Core, parent: int, key: int) -> int:
     node = c.ints[f.I_NODE_FREE]
     c.ints[f.I_NODE_FREE] = c.node[f.N_AFTER][node]
     c.ints[f.I_NODES_FREE] -= 1
+    c.ints[f.I_SERIAL] += 1
+    c.node[f.N_SERIAL][node] = c.ints[f.I_SERIAL]
     c.node[f.N_KEY][node] = key
     c.node[f.N_PARENT][node] = parent
+    c.node[f.N_UP][node] = f.NO_NODE
     c.node[f.N_BLOCKS][node] = 0
     c.node[f.N_USERS][node] = 0
     c.node[f.N_BEFORE][node] = f.NO_NODE
@@ -92,6 +95,21 @@ def queue_remove(c: Core, node: int) -> None:
         c.node[f.N_BEFORE][after] = before
 
 
+def queue_prepend(c: Core, count: int) -> None:
+    """Blocks without content of use become the first to be taken."""
+    head = c.ints[f.I_LRU_HEAD]
+    if head == f.NO_NODE or c.node[f.N_KEY][head] != f.NO_NODE:
+        node = new_node(c, f.ROOT, f.NO_NODE)
+        c.node[f.N_AFTER][node] = head
+        if head == f.NO_NODE:
+            c.ints[f.I_LRU_TAIL] = node
+        else:
+            c.node[f.N_BEFORE][head] = node
+        c.ints[f.I_LRU_HEAD] = node
+        head = node
+    c.node[f.N_BLOCKS][head] += count
+
+
 def take_blocks(c: Core, count: int) -> None:
     """Take blocks from the front of the queue; what they cached is gone. count <= f.I_FREE."""
     c.ints[f.I_FREE] -= count
@@ -112,55 +130,77 @@ def take_blocks(c: Core, count: int) -> None:
 def match_prefix(c: Core, slot: int) -> int:
     """Leading blocks of the request's tokens that are present. Changes nothing.
 
-    Leaves in f.I_MATCH_FREE how many unused blocks `pin_prefix` would take out of the queue. At
-    least one token is left to compute: its logits are needed.
+    Leaves in I_MATCH_FREE how many of them stand in the queue. At least one token is left to
+    compute: its logits are needed.
     """
-    c.ints[f.I_MATCH_FREE] = 0
-    if not c.ints[f.I_CACHING]:
+    ints = c.ints
+    ints[f.I_MATCH_FREE] = 0
+    if not ints[f.I_CACHING]:
         return 0
-    block = c.ints[f.I_BLOCK]
+    block = ints[f.I_BLOCK]
     limit = (c.slot[f.S_TARGET][slot] - 1) // block
     first = c.slot[f.S_SPAN][slot]
-    parent = f.NO_NODE
+    parent = f.ROOT
     start = 0
     hits = 0
-    whole = True
+    last_unused = False
     for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
         node = find_node(c, parent, c.span_key[j])
         if node == f.NO_NODE:
             break
-        if c.node[f.N_USERS][node] == 0:
-            c.ints[f.I_MATCH_FREE] += c.node[f.N_BLOCKS][node]
         end = c.span_end[j] // block
-        if whole:
-            width = min(end, limit) - start
-            found = min(c.node[f.N_BLOCKS][node], max(width, 0))
-            hits += found
-            whole = found == end - start
+        found = min(c.node[f.N_BLOCKS][node], max(min(end, limit) - start, 0))
+        hits += found
+        if found > 0:
+            last_unused = c.node[f.N_USERS][node] == 0
+            if last_unused:
+                ints[f.I_MATCH_FREE] += found
+        if found < end - start:
+            break
         start = end
-        parent = node
-    if c.ints[f.I_DROP_LAST] and hits > 0:
+        parent = c.node[f.N_SERIAL][node]
+    if ints[f.I_DROP_LAST] and hits > 0:
         hits -= 1
+        if last_unused:
+            ints[f.I_MATCH_FREE] -= 1
     return hits
 
 
-def pin_prefix(c: Core, slot: int) -> None:
-    """Make the request a user of all its pieces, present or still to be computed."""
-    if not c.ints[f.I_CACHING]:
+def pin_prefix(c: Core, slot: int, hits: int) -> None:
+    """Make the request a user of all its pieces, present or still to be computed.
+
+    It holds the `hits` blocks that `match_prefix` found. What else an unused piece holds is given
+    up: the request computes it anew, or goes another way.
+    """
+    ints = c.ints
+    if not ints[f.I_CACHING]:
         return
+    block = ints[f.I_BLOCK]
     first = c.slot[f.S_SPAN][slot]
-    parent = f.NO_NODE
+    parent = f.ROOT
+    above = f.NO_NODE
+    start = 0
     for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
         key = c.span_key[j]
+        end = c.span_end[j] // block
         node = find_node(c, parent, key)
         if node == f.NO_NODE:
             node = new_node(c, parent, key)
         elif c.node[f.N_USERS][node] == 0:
             queue_remove(c, node)
-            c.ints[f.I_FREE] -= c.node[f.N_BLOCKS][node]
+            present = c.node[f.N_BLOCKS][node]
+            used = min(present, end - start, hits)
+            ints[f.I_FREE] -= used
+            c.node[f.N_BLOCKS][node] = used
+            if present > used:
+                queue_prepend(c, present - used)
+        c.node[f.N_UP][node] = above
         c.node[f.N_USERS][node] += 1
-        parent = node
-    c.slot[f.S_SPARE_NODE][slot] = new_node(c, f.NO_NODE, f.NO_NODE)
+        hits -= min(c.node[f.N_BLOCKS][node], end - start, hits)
+        start = end
+        above = node
+        parent = c.node[f.N_SERIAL][node]
+    c.slot[f.S_SPARE_NODE][slot] = new_node(c, f.ROOT, f.NO_NODE)
 
 
 def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
@@ -173,7 +213,7 @@ def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
     block = c.ints[f.I_BLOCK]
     first = c.slot[f.S_SPAN][slot]
     last = first + c.slot[f.S_N_SPANS][slot] - 1
-    parent = f.NO_NODE
+    parent = f.ROOT
     start = 0
     for j in range(first, last + 1):
         node = find_node(c, parent, c.span_key[j])
@@ -190,7 +230,7 @@ def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
         if computed < c.span_end[j]:
             return
         start = c.span_end[j] // block
-        parent = node
+        parent = c.node[f.N_SERIAL][node]
 
 
 def release_blocks(c: Core, slot: int, computed: int) -> None:
@@ -220,14 +260,13 @@ def release_blocks(c: Core, slot: int, computed: int) -> None:
 def release_pieces(c: Core, slot: int) -> None:
     """Stop using the pieces, last one first; those without users enter the queue."""
     first = c.slot[f.S_SPAN][slot]
-    count = c.slot[f.S_N_SPANS][slot]
-    parent = f.NO_NODE
+    parent = f.ROOT
     node = f.NO_NODE
-    for j in range(first, first + count):
+    for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
         node = find_node(c, parent, c.span_key[j])
-        parent = node
-    for _ in range(count):
-        parent = c.node[f.N_PARENT][node]
+        parent = c.node[f.N_SERIAL][node]
+    while node != f.NO_NODE:
+        above = c.node[f.N_UP][node]
         c.node[f.N_USERS][node] -= 1
         if c.node[f.N_USERS][node] == 0:
             if c.node[f.N_BLOCKS][node] > 0:
@@ -235,4 +274,4 @@ def release_pieces(c: Core, slot: int) -> None:
                 queue_append(c, node)
             else:
                 drop_node(c, node)
-        node = parent
+        node = above

@@ -36,6 +36,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 Ended = Callable[["Replica", Ticket, str, Counts, Times], None]
 EndedBlock = Callable[[IntArray, FloatArray], None]
+HANG_PREEMPTIONS = 1000  # in one log without a token
 CHECK_EVERY = 37  # stretches between comparisons of the cost surface with the cost function
 
 
@@ -81,6 +82,7 @@ class Replica:
         self._past = dict.fromkeys(("tokens", "preemptions"), 0)
         self._held_max = self._wait_max = 0
         self._stretches = 0
+        self._seen = (0, 0)
         self._bell: Event | None = None
         self._back: Event | None = None
         self._start_fresh()
@@ -240,11 +242,7 @@ class Replica:
                 yield self._bell
                 flts[f.X_CLOCK_S] = clock.now
             else:
-                raise CapacityError(
-                    f"replica {self.index} makes no progress at {flts[f.X_CLOCK_S]:.3f} s: "
-                    f"{self.core.ints[f.I_W_LEN]} requests wait, none can be admitted or stepped; "
-                    "give it more num_kv_blocks or max_num_batched_tokens"
-                )
+                raise self._no_progress("none can be admitted or stepped")
 
     def _advance(self, horizon_s: float) -> int:
         """Run the step loop, serving its needs, until it says why it stopped."""
@@ -257,10 +255,11 @@ class Replica:
             elif reason == f.NEED_LOG:
                 self._collect()
                 self.stats.flush(self.core)
+                self._check_progress()
                 if self._pulse is not None:
                     self._pulse()
             elif reason == f.NEED_NODES:
-                wanted = self.core.ints[f.I_MAX_SEQS] * (self.core.ints[f.I_SPAN_MAX] + 1)
+                wanted = self.core.ints[f.I_MAX_SEQS] * (self.core.ints[f.I_SPAN_MAX] + 2)
                 self.core = grow_nodes(self.core, int(wanted))
                 self._bind()
             elif reason == f.NEED_FEED:
@@ -268,6 +267,22 @@ class Replica:
                 self._feed()
             else:
                 return reason
+
+    def _check_progress(self) -> None:
+        """A log full of steps in which requests only displace each other is a hang."""
+        tokens, preemptions = self.tokens, self.preemptions
+        if tokens == self._seen[0] and preemptions > self._seen[1] + HANG_PREEMPTIONS:
+            raise self._no_progress(
+                f"{preemptions - self._seen[1]} preemptions brought not one token"
+            )
+        self._seen = (tokens, preemptions)
+
+    def _no_progress(self, how: str) -> CapacityError:
+        ints, now_s = self.core.ints, self.core.flts[f.X_CLOCK_S]
+        return CapacityError(
+            f"replica {self.index} makes no progress at {now_s:.3f} s: {ints[f.I_W_LEN]} requests "
+            f"wait and {how}; give it more num_kv_blocks or max_num_batched_tokens"
+        )
 
     def _price(self) -> None:
         if not self.config.exact_cost:

@@ -20,6 +20,8 @@ from specsim.sim.rows import grow_rows
 from specsim.sim.streams import sit_out
 
 SCHEDULED = -1
+# SGLang counts so much of a new request's own output in full (CLIP_MAX_NEW_TOKENS_ESTIMATION).
+OWN_RESERVE = 4096
 
 
 def schedule(c: Core, now: float) -> int:
@@ -32,7 +34,7 @@ def schedule(c: Core, now: float) -> int:
     if ints[f.I_S_MORE] and ints[f.I_S_LEN] < running + min(seats, ints[f.I_W_LEN]):
         return f.NEED_FEED
     entering = min(seats, ints[f.I_W_LEN])
-    if ints[f.I_CACHING] and ints[f.I_NODES_FREE] < entering * (ints[f.I_SPAN_MAX] + 1):
+    if ints[f.I_CACHING] and ints[f.I_NODES_FREE] < entering * (ints[f.I_SPAN_MAX] + 2):
         return f.NEED_NODES
     ints[f.I_N_CHUNKS] = 0
     ints[f.I_NEW_TOKENS] = 0
@@ -41,7 +43,8 @@ def schedule(c: Core, now: float) -> int:
     ints[f.I_PREEMPTED] = 0
     if ints[f.I_PREFILL_FIRST]:
         budget = continue_prefill(c, ints[f.I_BUDGET])
-        admit(c, now, budget)
+        if ints[f.I_PREEMPTED] == 0:
+            admit(c, now, budget)
         if ints[f.I_N_CHUNKS] == 0:
             schedule_rows(c)
     else:
@@ -332,14 +335,16 @@ def admit(c: Core, now: float, budget: int) -> None:
             whole = (target + reach) // block - hits
         free = ints[f.I_FREE] - ints[f.I_MATCH_FREE] - ints[f.I_WATERMARK]
         if c.flts[f.X_RESERVE] > 0.0:
-            free -= int(c.flts[f.X_RESERVE] * may_still_write(c, slot)) // block + 1
+            may_come = c.flts[f.X_RESERVE] * may_still_write(c)
+            own = min(c.slot[f.S_REMAINING][slot], OWN_RESERVE)
+            free -= (int(may_come) + own) // block + 1
         if whole > free:
             # SGLang admits a lone request whatever its reserve, vLLM whatever its watermark.
             alone = ints[f.I_N_ROWS] + ints[f.I_N_PREFILL] == 0
             if not alone or whole > ints[f.I_FREE] - ints[f.I_MATCH_FREE]:
                 ints[f.I_BLOCKED] = 1
                 return
-        pin_prefix(c, slot)
+        pin_prefix(c, slot, hits)
         take_blocks(c, need)
         c.slot[f.S_HELD][slot] = hits + need
         c.slot[f.S_PRIVATE][slot] = need
@@ -357,9 +362,9 @@ def admit(c: Core, now: float, budget: int) -> None:
         budget -= new
 
 
-def may_still_write(c: Core, slot: int) -> int:
-    """Output tokens that the running requests and this one may still write."""
-    total = c.slot[f.S_REMAINING][slot]
+def may_still_write(c: Core) -> int:
+    """Output tokens that the running requests may still write."""
+    total = 0
     for r in range(c.ints[f.I_N_ROWS]):
         total += int(c.rows[f.R_REMAINING, r])
     for j in range(c.ints[f.I_N_PREFILL]):

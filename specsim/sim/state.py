@@ -143,7 +143,7 @@ def make_core(
         _link_unused(core, 0, nodes)
         from specsim.sim.kv import new_node, queue_append
 
-        everything = new_node(core, f.NO_NODE, f.NO_NODE)
+        everything = new_node(core, f.ROOT, f.NO_NODE)
         core.node[f.N_BLOCKS][everything] = blocks
         queue_append(core, everything)
     return core
