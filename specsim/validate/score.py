@@ -222,7 +222,7 @@ def score_case(case: Case) -> tuple[list[Scored], bool | None]:
         gain = measured["baseline_tpot_s"] / measured["spec_tpot_s"]
     sign = None
     if gain is not None:
-        if {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
+        if {"baseline_tpot_s", "spec_tpot_s"} <= set(measured) and spec.tpot_s > 0:
             predicted = base.tpot_s / spec.tpot_s
         else:
             predicted = spec.output_tok_s / base.output_tok_s
