@@ -1,10 +1,11 @@
 """90 % intervals of predictions, from the residuals of validation and nothing else.
 
 `catalog/residuals.json` holds, per quantity and class of prediction, the 5th and 95th percentile
-of ln(measured / predicted) over public measurements (written by `validation/make_report.py`).
+of ln(measured / predicted) over public measurements that no fit has seen, stretched until they
+hold 90 % of the measurements of a set they were made without (`validation/make_report.py`).
 A class names what residuals were seen to depend on: plain or speculative, dense or routed
-experts, one or several GPUs, the engine. When a class has too few residuals the next coarser one
-is taken; when none has enough there is no interval, and the result says so.
+experts, the engine, and whether the device's kernels were measured. When a class has too few
+residuals the next coarser one is taken; when none has enough there is no interval.
 """
 
 import json
@@ -20,7 +21,7 @@ MIN_RESIDUALS = 12
 
 
 def prediction_class(system: System) -> str:
-    """'speculative|moe|vllm' and so on: method side, model kind, engine."""
+    """'speculative|moe|vllm|measured' and so on: side, model kind, engine, kernels."""
     side = "speculative" if system.speculative else "plain"
     kinds = [
         part
@@ -28,7 +29,9 @@ def prediction_class(system: System) -> str:
         for part in (group.ffn if isinstance(group.ffn, tuple) else (group.ffn,))
     ]
     kind = "moe" if any(isinstance(part, MoE) for part in kinds) else "dense"
-    return f"{side}|{kind}|{system.engine.name}"
+    table = system.profile.kernels.get("gemm.bf16")
+    kernels = "assumed" if table is None or table.assumed else "measured"
+    return f"{side}|{kind}|{system.engine.name}|{kernels}"
 
 
 @lru_cache(maxsize=1)
@@ -41,9 +44,14 @@ def _residuals() -> dict[str, dict[str, Any]]:
 
 
 def coarser(klass: str) -> tuple[str, ...]:
-    """The class and its fallbacks, finest first."""
-    side, kind, engine = klass.split("|")
-    return (klass, f"{side}|{kind}|any", f"{side}|any|{engine}", f"{side}|any|any")
+    """The class and its fallbacks, finest first. Measured and assumed kernels never mix."""
+    side, kind, engine, kernels = klass.split("|")
+    return (
+        klass,
+        f"{side}|{kind}|any|{kernels}",
+        f"{side}|any|{engine}|{kernels}",
+        f"{side}|any|any|{kernels}",
+    )
 
 
 def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, float] | None:
