@@ -1,7 +1,7 @@
 """The text that `specsim predict` and `specsim explain` print."""
 
 from specsim.analytic.predict import Point, Prediction
-from specsim.latency.step import OpTime, StepLatency
+from specsim.latency.breakdown import OpTime, StepLatency
 from specsim.report.tables import bar, interval, seconds, size, table, work
 
 

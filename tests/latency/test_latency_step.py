@@ -14,13 +14,9 @@ from specsim.hardware.store import load_profile
 from specsim.hardware.toml_file import with_overrides
 from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads, find_engine
+from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape
-from specsim.latency.step import (
-    LatencyModel,
-    decode_shape,
-    plain_roofline,
-    prefill_chunks,
-)
+from specsim.latency.step import LatencyModel, decode_shape, prefill_chunks
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost

@@ -1,0 +1,84 @@
+"""What a priced step is made of: its total by phase, by what it waits for, and op by op.
+
+Seconds are wall time; bytes and FLOPs are per GPU.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from specsim.ops.op import OpCost
+from specsim.roofline import KernelTime
+
+
+class OpTime(NamedTuple):
+    """One row of a breakdown: `seconds` covers all `op.count` calls. phase: 'target' | 'sample' |
+    'draft'."""
+
+    op: OpCost
+    time: KernelTime
+    phase: str
+
+    @property
+    def seconds(self) -> float:
+        return self.time.seconds * self.op.count
+
+
+@dataclass(frozen=True, slots=True)
+class StepLatency:
+    """total_s = target_s + sample_s + draft_s + host_s. Bytes and FLOPs are per GPU.
+
+    target_s: kernels (or eager launches) of the target pass with its output head.
+    draft_s: the drafter's passes with the gaps between them. host_s: exposed host time.
+    memory_s, compute_s: parts of the total in which kernels stream memory or multiply.
+    breakdown: makes `ops`; a simulation prices many steps and looks into few.
+    """
+
+    total_s: float
+    target_s: float
+    sample_s: float
+    draft_s: float
+    host_s: float
+    memory_s: float
+    compute_s: float
+    rows: float
+    graphed: bool
+    breakdown: Callable[[], tuple[OpTime, ...]] = field(repr=False, compare=False)
+
+    @property
+    def ops(self) -> tuple[OpTime, ...]:
+        """Every kind of call of the step with its price, in order."""
+        return self.breakdown()
+
+    @property
+    def bytes(self) -> float:
+        return sum(t.op.bytes * t.op.count for t in self.ops)
+
+    @property
+    def flops(self) -> float:
+        return sum(t.op.flops * t.op.count for t in self.ops)
+
+    @property
+    def bound(self) -> str:
+        """What most of the step waits for: 'memory', 'compute' or 'latency' (kernel floors, gaps
+        between kernels, host)."""
+        latency_s = self.total_s - self.memory_s - self.compute_s
+        if latency_s > max(self.memory_s, self.compute_s):
+            return "latency"
+        return "compute" if self.compute_s > self.memory_s else "memory"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "total_s": self.total_s,
+            "target_s": self.target_s,
+            "sample_s": self.sample_s,
+            "draft_s": self.draft_s,
+            "host_s": self.host_s,
+            "memory_s": self.memory_s,
+            "compute_s": self.compute_s,
+            "rows": self.rows,
+            "cuda_graph": self.graphed,
+            "bytes": self.bytes,
+            "flops": self.flops,
+            "bound": self.bound,
+        }

@@ -1,0 +1,222 @@
+"""Prices of forward passes: kernel by kernel, with what recurs priced once.
+
+Most of a pass depends on its number of rows alone (linears, experts, norms, sums over GPUs); only
+attention and recurrent state depend on the sequences. So the former is kept per number of rows,
+and dense products per shape: a target and its drafter share them, as do the points of a sweep.
+Only sums are kept; a breakdown op by op is made anew when somebody asks for it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from specsim.hardware.profile import HardwareProfile
+from specsim.latency.breakdown import OpTime
+from specsim.latency.engine import EngineProfile
+from specsim.model.spec import LayerGroup
+from specsim.ops.network import group_context, group_rows, repeat, sequences
+from specsim.ops.op import OpCost
+from specsim.ops.work import Parallel, Routing, Work, attention_share
+from specsim.roofline import KernelTime, compute_peak, op_time
+from specsim.roofline.result import datasheet_time
+
+MAX_MEMO = 20_000  # sums, products and steps kept in each memory
+
+Ends = Callable[[Work], tuple[list[OpCost], list[OpCost]]]
+
+
+class Sums(NamedTuple):
+    """Seconds of some kernels, of which memory and compute (the rest is latency); launches."""
+
+    seconds: float = 0.0
+    memory_s: float = 0.0
+    compute_s: float = 0.0
+    launches: float = 0.0
+
+
+class Pass(NamedTuple):
+    """One forward pass: layer groups of width `hidden` over `work`, with the ops before and after
+    them that `ends` makes from the work of one attention group. times: identical passes.
+    later: a pass after the first of a step, whose `ends` may differ."""
+
+    phase: str
+    name: str
+    layers: Sequence[LayerGroup]
+    hidden: int
+    work: Work
+    parallel: Parallel
+    ends: Ends
+    state_copies: float = 0.0
+    later: bool = False
+    times: int = 1
+
+
+class Loose(NamedTuple):
+    """Ops outside any pass."""
+
+    phase: str
+    ops: Sequence[OpCost]
+
+
+def keep(memory: dict[Any, Any], key: Any, value: Any) -> None:
+    """Remember a value; a full memory is emptied rather than left to grow."""
+    if len(memory) >= MAX_MEMO:
+        memory.clear()
+    memory[key] = value
+
+
+@lru_cache(maxsize=32)
+def _products(profile: HardwareProfile, variant: str) -> dict[Any, KernelTime]:
+    """Priced dense products of one device and engine."""
+    return {}
+
+
+class Pricer:
+    """Prices passes on one device under one engine, without the engine's overheads.
+
+    datasheet: the plain bound of each op in place of the kernel model. unsplit: attention runs
+    verify steps on a kernel that does not split the cache (see `EngineProfile`).
+    """
+
+    def __init__(
+        self,
+        profile: HardwareProfile,
+        engine: EngineProfile,
+        kv_dtype: str,
+        routing: Routing,
+        *,
+        datasheet: bool,
+        unsplit: bool,
+    ) -> None:
+        self.profile = profile
+        self.engine = engine
+        self.kv_dtype = kv_dtype
+        self.routing = routing
+        self.datasheet = datasheet
+        self.unsplit = unsplit
+        self._rows: dict[Any, Sums] = {}
+        self._gemms = _products(profile, engine.kernel_variant)
+
+    def total(self, parts: Iterable[Pass | Loose]) -> Sums:
+        """Seconds of all parts together."""
+        totals = [0.0, 0.0, 0.0, 0.0]
+        for part in parts:
+            if isinstance(part, Loose):
+                self._add(part.ops, totals, 1)
+                continue
+            share = attention_share(part.work, part.parallel)
+            seqs = sequences(part.work)
+            key = (
+                part.name, part.later, part.parallel, part.work.rows, share.rows, share.head_rows,
+                seqs,
+            )
+            found = self._rows.get(key)
+            if found is None:
+                one = [0.0, 0.0, 0.0, 0.0]
+                for ends in part.ends(share):
+                    self._add(ends, one, 1)
+                for group in part.layers:
+                    for ops in self._group_rows(part, group, share, seqs):
+                        self._add(ops, one, 1)
+                found = Sums(*one)
+                keep(self._rows, key, found)
+            for i, value in enumerate(found):
+                totals[i] += value * part.times
+            for group in part.layers:
+                if group.mixer is not None:
+                    self._add(self._group_context(part, group, share), totals, part.times)
+        return Sums(*totals)
+
+    def breakdown(self, parts: Iterable[Pass | Loose]) -> list[OpTime]:
+        """The same op by op, in the order of execution."""
+        rows: list[OpTime] = []
+        for part in parts:
+            if isinstance(part, Loose):
+                rows += [self._timed(op, part.phase, 1) for op in part.ops]
+                continue
+            share = attention_share(part.work, part.parallel)
+            seqs = sequences(part.work)
+            first, last = part.ends(share)
+            ops = list(first)
+            for group in part.layers:
+                before, after = self._group_rows(part, group, share, seqs)
+                ops += before
+                ops += self._group_context(part, group, share)
+                ops += after
+            ops += last
+            rows += [self._timed(op, part.phase, part.times) for op in ops]
+        return rows
+
+    def _group_rows(
+        self, part: Pass, group: LayerGroup, share: Work, seqs: float
+    ) -> tuple[tuple[OpCost, ...], tuple[OpCost, ...]]:
+        return group_rows(
+            group, part.hidden, part.work.rows, share.rows, seqs, part.parallel, self.routing,
+            part.name,
+        )
+
+    def _group_context(self, part: Pass, group: LayerGroup, share: Work) -> list[OpCost]:
+        return group_context(
+            group, share, part.parallel, self.kv_dtype, part.state_copies, part.name
+        )
+
+    def _add(self, ops: Iterable[OpCost], totals: list[float], times: int) -> None:
+        for op in ops:
+            time = self.time(self._as_run(op))
+            spent, count = time.seconds, op.count * times
+            totals[0] += spent * count
+            floor_s = time.floor_s
+            if floor_s < spent:
+                if time.compute_s > time.mem_s:
+                    totals[2] += (spent - floor_s) * count
+                else:
+                    totals[1] += (spent - floor_s) * count
+            totals[3] += count
+
+    def _timed(self, op: OpCost, phase: str, times: int) -> OpTime:
+        run = self._as_run(op)
+        return OpTime(repeat(run, times) if times > 1 else run, self.time(run), phase)
+
+    def _as_run(self, op: OpCost) -> OpCost:
+        """The op as this engine runs it."""
+        whole = self.engine.whole_expert_formats
+        if op.kind == "moe" and not self.datasheet and op.fmt in whole:
+            return _whole_experts(op)
+        return op
+
+    def time(self, op: OpCost) -> KernelTime:
+        """One call of an op."""
+        if self.datasheet:
+            return plain_roofline(op, self.profile)
+        if op.kind == "gemm":
+            d = op.dims
+            key = (d["m"], d["n"], d["k"], op.fmt, op.weight_bytes)
+            priced = self._gemms.get(key)
+            if priced is None:
+                priced = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
+                keep(self._gemms, key, priced)
+            return priced
+        found = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
+        if self.unsplit and op.kind == "attn_decode" and op.dims["q_len"] > 1:
+            # One block walks the whole context of a sequence, however few there are.
+            walk_s = op.dims["ctx"] * self.engine.unsplit_verify_s_per_token
+            if walk_s > found.seconds:
+                found = found._replace(seconds=walk_s, floor_s=walk_s, bound="latency")
+        return found
+
+
+def plain_roofline(op: OpCost, profile: HardwareProfile) -> KernelTime:
+    """The datasheet's bound of one call: every byte once at full bandwidth, every FLOP at the
+    peak, whichever takes longer."""
+    if op.kind in ("all_reduce", "all_gather", "all_to_all"):
+        return op_time(op, profile, "datasheet")
+    fmt = op.fmt if op.kind in ("gemm", "moe") else "bf16"
+    return datasheet_time(op.bytes / profile.mem_bytes_per_s, op.flops / compute_peak(profile, fmt))
+
+
+def _whole_experts(op: OpCost) -> OpCost:
+    """The same experts by a kernel that streams every expert of the GPU, chosen or not."""
+    d = op.dims
+    dims = {**d, "tokens": max(d["tokens"], d["experts"] / d["top_k"]), "balanced": 1}
+    return replace(op, weight_bytes=op.weight_bytes * d["local_experts"] / d["hit"], dims=dims)
