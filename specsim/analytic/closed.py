@@ -152,7 +152,10 @@ def _running_state(
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
     chunks, weight = _sampled(prompt, cached, room)
-    prefill_s = weight * sum(latency.seconds(StepShape(prefill=(c,))) for c in chunks)
+    if running == 1 or not mixed_engine:
+        prefill_s = weight * sum(latency.seconds(StepShape(prefill=(c,))) for c in chunks)
+    else:
+        prefill_s = 0.0  # prompts share the steps of others
     if running == 1:
         busy_s = prefill_s + steps * step_s + request_s
         tpot_s = steps * step_s / max(1, workload.output_len - 1)

@@ -45,7 +45,7 @@ def test_one_client_by_hand() -> None:
     step_s = latency.seconds(decode_shape(1, 1000 + 201 / 2))
     prompt_s = latency.seconds(StepShape(prefill=(PrefillChunk(1000),)))
     request_s = VLLM.overheads.request_s
-    assert state.step_s == state.tpot_s == pytest.approx(step_s)
+    assert (state.step_s, state.tpot_s) == (pytest.approx(step_s), pytest.approx(step_s))
     assert state.ttft_s == pytest.approx(prompt_s + request_s)
     assert state.request_rate == pytest.approx(1 / (prompt_s + request_s + 200 * step_s))
     assert state.output_tok_s == pytest.approx(201 * state.request_rate)

@@ -189,8 +189,10 @@ def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = {
         "quantities": {
             "speedup": {
-                "speculative|dense|vllm": {"n": 5, "q05": -9.0, "q95": 9.0},  # too few
-                "speculative|dense|any": {"n": 40, "q05": math.log(0.8), "q95": math.log(1.25)},
+                "speculative|dense|vllm|measured": {"n": 5, "q05": -9.0, "q95": 9.0},  # too few
+                "speculative|dense|any|measured": {
+                    "n": 40, "q05": math.log(0.8), "q95": math.log(1.25)
+                },
             }
         }
     }
@@ -203,10 +205,12 @@ def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("residuals")
 def test_an_interval_comes_from_the_finest_class_with_enough_residuals() -> None:
-    low, high = interval_for("speedup", "speculative|dense|vllm", 2.0) or (0, 0)
+    low, high = interval_for("speedup", "speculative|dense|vllm|measured", 2.0) or (0, 0)
     assert (low, high) == (pytest.approx(1.6), pytest.approx(2.5))
-    assert interval_for("speedup", "speculative|moe|vllm", 2.0) is None
-    assert interval_for("tpot", "speculative|dense|vllm", 2.0) is None
+    assert interval_for("speedup", "speculative|moe|vllm|measured", 2.0) is None
+    # Devices whose kernels were not measured never borrow the residuals of those that were.
+    assert interval_for("speedup", "speculative|dense|vllm|assumed", 2.0) is None
+    assert interval_for("tpot", "speculative|dense|vllm|measured", 2.0) is None
     (point,) = predict(drafted(), CHAT, [1]).points
     assert point.interval_90["speedup"] == [
         pytest.approx(0.8 * point.speedup), pytest.approx(1.25 * point.speedup)
@@ -215,11 +219,13 @@ def test_an_interval_comes_from_the_finest_class_with_enough_residuals() -> None
 
 
 def test_classes_of_predictions() -> None:
-    assert prediction_class(drafted()) == "speculative|dense|vllm"
-    assert prediction_class(drafted().plain()) == "plain|dense|vllm"
+    assert prediction_class(drafted()) == "speculative|dense|vllm|measured"
+    assert prediction_class(drafted().plain()) == "plain|dense|vllm|measured"
     moe = replace(drafted(), spec=find_model("qwen3.6-35b-a3b"))
-    assert prediction_class(moe) == "speculative|moe|vllm"
-    assert coarser("plain|dense|vllm")[-1] == "plain|any|any"
+    assert prediction_class(moe) == "speculative|moe|vllm|measured"
+    other = replace(drafted(), profile=load_profile("b200"))
+    assert prediction_class(other) == "speculative|dense|vllm|assumed"
+    assert coarser("plain|dense|vllm|measured")[-1] == "plain|any|any|measured"
 
 
 def test_a_datasheet_bound_has_no_interval_and_says_why() -> None:

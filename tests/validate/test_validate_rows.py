@@ -1,0 +1,137 @@
+"""From a row of measurements to what is predicted: units, engines, trees, and skipped rows."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from specsim.validate.rows import Case, SkipRow, published_case, silicon_case
+
+PUBLISHED = (
+    Path(__file__).resolve().parents[2] / "validation/published/published_measurements.csv"
+)
+
+ROW = {
+    "id": "X-1", "set_id": "X", "grade": "A", "gpu": "H100 SXM", "tp": "1", "engine": "vLLM",
+    "engine_version": "0.25.1", "target_model": "meta-llama/Llama-3.1-8B-Instruct",
+    "weight_dtype": "bf16", "method": "eagle3", "k": "3", "dataset": "GSM8K", "isl": "1000",
+    "osl": "201", "batch_or_concurrency": "4", "mean_accepted_length": "2.5",
+    "baseline_tpot_ms": "7.0", "spec_tpot_ms": "4.0", "ttft_ms": "50", "speedup": "1.75",
+}
+SILICON = {
+    "model_path": "Qwen/Qwen3-32B", "backend": "vllm", "backend_version": "0.24.0",
+    "precision": "fp8", "tp_size": "2", "pp_size": "1", "isl": "1024", "osl": "128",
+    "concurrency": "16", "silicon_tpot_ms": "12.5", "silicon_ttft_ms": "180", "mode": "agg",
+}
+
+
+def row(**changes: str) -> Case:
+    return published_case({**ROW, **changes})
+
+
+def test_a_row_becomes_a_system_and_its_measurements_in_seconds() -> None:
+    case = row()
+    system = case.system
+    assert (system.spec.name, system.spec.weights) == ("Llama-3.1-8B", "bf16")
+    assert system.profile.name == "h100-sxm"
+    assert (system.engine.name, system.engine.version) == ("vllm", "0.25.1")
+    assert (system.setup.method, system.setup.k) == ("eagle3", 3)
+    assert system.acceptance is not None
+    assert system.acceptance.expected_tokens(3) == pytest.approx(2.5)
+    assert case.measured == pytest.approx(
+        {"baseline_tpot_s": 7e-3, "spec_tpot_s": 4e-3, "ttft_s": 50e-3, "speedup": 1.75}
+    )
+    assert (case.workload.input_len, case.workload.output_len) == (1000, 201)
+    assert (case.concurrency, case.acceptance_length, case.grade) == (4, 2.5, "A")
+
+
+def test_throughputs_are_read_by_their_meaning() -> None:
+    rates = {"baseline_tpot_ms": "", "spec_tpot_ms": "", "speedup": "", "ttft_ms": "",
+             "baseline_tok_s": "100", "spec_tok_s": "250"}
+    stream = row(**rates, tok_s_meaning="per-user decode rate")
+    assert stream.measured == pytest.approx({"baseline_tpot_s": 0.01, "spec_tpot_s": 0.004})
+    system = row(**rates, tok_s_meaning="system output tokens per second")
+    assert system.measured == {"baseline_output_tok_s": 100.0, "spec_output_tok_s": 250.0}
+    with pytest.raises(SkipRow, match="nothing measured"):
+        row(**rates, tok_s_meaning="")
+
+
+def test_lengths_come_from_the_data_set_where_the_row_has_none() -> None:
+    case = row(isl="", osl="", dataset="MT-Bench")
+    assert (case.workload.input_len, case.workload.output_len) == (110, 400)
+
+
+@pytest.mark.parametrize(
+    ("text", "k", "shape"),
+    [
+        ("steps 5 topk 8 draft_tokens 64", "5", (5, 8, 64)),
+        ("3-1-4", "3", (3, 1, 0)),
+        ("5-4-16", "5", (5, 4, 16)),
+        ("chain", "3", (3, 1, 0)),
+        ("", "3", (3, 1, 0)),
+    ],
+)
+def test_tree_shapes(text: str, k: str, shape: tuple[int, int, int]) -> None:
+    setup = row(tree_topk=text, k=k, mean_accepted_length="2.5", engine="SGLang",
+                engine_version="0.5").system.setup
+    assert (setup.k, setup.tree_topk, setup.tree_tokens) == shape
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"grade": "C"}, "grade C"),
+        ({"engine": ""}, "engine not stated"),
+        ({"engine": "llama.cpp"}, "engine not modelled: llama.cpp"),
+        ({"gpu": ""}, "GPU not stated"),
+        ({"gpu": "TPU v9"}, "GPU not modelled"),
+        ({"target_model": "Nobody-1T"}, "model not in the catalogue: Nobody-1T"),
+        ({"weight_dtype": "int3"}, "weight format not modelled: int3"),
+        ({"method": "REST"}, "method not modelled: REST"),
+        ({"k": ""}, "draft length not stated"),
+        ({"k": "3?"}, "not stated exactly"),
+        ({"k": "adaptive<=7"}, "not stated exactly"),
+        ({"tree_topk": "bushy"}, "tree shape not understood"),
+        ({"tree_topk": "tree depth 5"}, "tree shape not understood"),
+        ({"batch_or_concurrency": ""}, "concurrency not stated"),
+        ({"mean_accepted_length": "9"}, "outside 1..k"),
+        ({"mean_accepted_length": "0.5"}, "outside 1..k"),
+        ({"baseline_tpot_ms": "0", "spec_tpot_ms": "-1", "ttft_ms": "nan", "speedup": "1e308"},
+         "nothing measured"),
+        ({"target_model": "deepseek-ai/DeepSeek-V3", "tp": "", "method": "mtp"},
+         "number of GPUs not stated"),
+    ],
+)
+def test_rows_that_are_skipped_say_why(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(SkipRow, match=reason):
+        row(**changes)
+
+
+def test_silicon_rows() -> None:
+    case = silicon_case(SILICON, "row-7")
+    assert case.system.parallel.tp == 2
+    assert case.system.spec.name.startswith("Qwen3-32B")
+    assert case.system.spec.weights in ("fp8", "fp8_block")
+    assert case.measured == pytest.approx({"baseline_tpot_s": 12.5e-3, "ttft_s": 180e-3})
+    assert (case.concurrency, case.row_id) == (16, "row-7")
+    assert case.acceptance_length is None and not case.system.speculative
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"pp_size": "2"}, "pipeline"), ({"suspect": "misparsed"}, "suspect: misparsed"),
+     ({"concurrency": ""}, "concurrency"), ({"isl": ""}, "isl"),
+     ({"silicon_tpot_ms": ""}, "TPOT missing"), ({"backend": "exotic"}, "not modelled")],
+)
+def test_silicon_rows_that_are_skipped(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(SkipRow, match=reason):
+        silicon_case({**SILICON, **changes}, "row-1")
+
+
+def test_the_clusters_rows_are_read_as_it_serves_them() -> None:
+    with PUBLISHED.open(encoding="utf-8") as stream:
+        rows = {r["id"]: r for r in csv.DictReader(stream)}
+    case = published_case(rows["MRBLOG-1"])
+    assert (case.system.spec.name, case.system.setup.method) == ("Qwen3.6-27B-FP8", "mtp")
+    assert any("assumed" in note for note in case.assumptions)
+    assert case.concurrency == 1  # "low (1-few)"

@@ -1,0 +1,153 @@
+"""Scores: percentiles, errors, signs, coverage, and files that are not what they should be."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specsim.errors import FormatError
+from specsim.validate.rows import published_case
+from specsim.validate.score import (
+    Report,
+    Scored,
+    percentile,
+    read_rows,
+    score_case,
+    score_file,
+    score_rows,
+)
+from test_validate_rows import ROW, SILICON
+
+NAMES = ",".join(ROW)
+
+
+def test_percentiles_between_order_statistics() -> None:
+    # numpy's default: position 0.9 x (n - 1)
+    assert percentile([1.0, 2.0, 3.0, 4.0, 5.0], 0.9) == pytest.approx(4.6)
+    assert percentile([1.0], 0.9) == 1.0
+    assert percentile([1.0, 3.0], 0.5) == 2.0
+
+
+def test_errors_of_a_row_are_predicted_over_measured() -> None:
+    case = published_case(ROW)
+    scores, sign = score_case(case)
+    by = {(s.quantity, s.side): s for s in scores}
+    assert set(by) == {("tpot", "plain"), ("tpot", "speculative"), ("ttft", "speculative"),
+                       ("speedup", "speculative"), ("step_cost_ratio", "speculative")}
+    plain = by["tpot", "plain"]
+    assert plain.measured == pytest.approx(7e-3)
+    assert plain.error == pytest.approx(plain.predicted / 7e-3 - 1)
+    # r = AL / speedup, so that acceptance cannot hide an error of the roofline
+    assert by["step_cost_ratio", "speculative"].measured == pytest.approx(2.5 / 1.75)
+    gain = by["speedup", "speculative"]
+    assert gain.predicted == pytest.approx(
+        plain.predicted / by["tpot", "speculative"].predicted
+    )
+    assert sign is (gain.predicted > 1)
+
+
+def test_gains_near_one_are_not_judged() -> None:
+    near = published_case({**ROW, "speedup": "1.02", "baseline_tpot_ms": "", "spec_tpot_ms": ""})
+    assert score_case(near)[1] is None
+    lost = published_case({**ROW, "speedup": "0.6", "baseline_tpot_ms": "", "spec_tpot_ms": ""})
+    scores, sign = score_case(lost)
+    predicted = next(s.predicted for s in scores if s.quantity == "speedup")
+    assert sign is (predicted < 1)
+
+
+def test_without_an_acceptance_length_only_the_plain_side_is_judged() -> None:
+    case = published_case({**ROW, "mean_accepted_length": ""})
+    scores, sign = score_case(case)
+    assert {s.side for s in scores} == {"plain"} and sign is None
+
+
+def test_a_report_has_every_promised_key() -> None:
+    report = score_rows([ROW, {**ROW, "set_id": "Y", "engine": "llama.cpp"}, SILICON])
+    shown = report.to_dict()
+    assert shown["rows"] == 3
+    assert shown["skipped"] == {"engine not modelled: llama.cpp": 1}
+    assert set(shown["sets"]) == {"X", "Qwen3-32B|vllm"}
+    for scores in (shown["overall"], *shown["sets"].values()):
+        assert set(scores) >= {"n", "step_cost_ratio", "speedup", "tpot", "ttft", "sign_right",
+                               "interval_coverage"}
+        for quantity in ("step_cost_ratio", "speedup", "tpot", "ttft"):
+            assert set(scores[quantity]) == {"median_abs_error", "p90_abs_error", "bias", "n"}
+    assert shown["overall"]["n"] == 2
+    assert shown["overall"]["tpot"]["n"] == 3
+    assert shown["sets"]["Qwen3-32B|vllm"]["speedup"] == {
+        "median_abs_error": None, "p90_abs_error": None, "bias": None, "n": 0,
+    }
+
+
+def test_summary_by_hand() -> None:
+    def scored(predicted: float, set_id: str = "A") -> Scored:
+        return Scored("r", set_id, "tpot", "plain", "plain|dense|vllm", predicted, 1.0)
+
+    report = Report(scores=[scored(1.1), scored(0.8), scored(1.4)],
+                    signs=[("A", True, "r"), ("A", False, "q"), ("A", True, "p")])
+    tpot = report.to_dict(coverage=False)["overall"]["tpot"]
+    assert tpot["median_abs_error"] == pytest.approx(0.2)
+    assert tpot["bias"] == pytest.approx(0.1)
+    assert tpot["p90_abs_error"] == pytest.approx(0.2 + 0.8 * 0.2)
+    assert report.to_dict(coverage=False)["overall"]["sign_right"] == pytest.approx(2 / 3)
+
+
+def test_predictions_do_not_depend_on_the_order_of_rows() -> None:
+    other = {**ROW, "id": "X-2", "batch_or_concurrency": "16"}
+    forth, back = score_rows([ROW, other]).scores, score_rows([other, ROW]).scores
+    key = {(s.row_id, s.quantity, s.side): s.predicted for s in forth}
+    assert key == {(s.row_id, s.quantity, s.side): s.predicted for s in back}
+
+
+def test_a_file_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{NAMES}\n" + ",".join(f'"{v}"' for v in ROW.values()) + "\n")
+    report = score_file(path)
+    assert report.predicted == 1
+    assert report.scores == score_rows([ROW]).scores
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a spreadsheet's byte-order mark
+    assert score_file(path).predicted == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "expected those of"), (b"a,b\n1,2\n", "columns a, b"), (b"\xff\xfe", "UTF-8"),
+     (b"x" * 20_000_001, "larger than 20 MB"),
+     (f"{NAMES}\n\"".encode() + b"x" * 200_000, "not CSV")],
+)
+def test_files_that_are_not_measurements(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        read_rows(path)
+
+
+def test_folders_and_missing_files(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.csv", Path("/dev/null")):
+        with pytest.raises(FormatError, match="not a file"):
+            read_rows(path)
+
+
+def test_ragged_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{NAMES}\nX-1,X\nX-2,X,A,extra,,,,,,,,,,,,,,,,,,,,,,,,,\n\n")
+    rows = read_rows(path)
+    assert [r["id"] for r in rows] == ["X-1", "X-2"]
+    assert sum(score_rows(rows).skipped.values()) == 2
+
+
+def test_every_shipped_measurement_is_judged_or_counted() -> None:
+    from test_validate_rows import PUBLISHED
+
+    rows = [r for number, r in enumerate(read_rows(PUBLISHED)) if number % 7 == 0]
+    report = score_rows(rows)
+    assert report.predicted + sum(report.skipped.values()) == report.rows == len(rows)
+    assert report.predicted > 0.25 * len(rows)
+    assert all(math.isfinite(s.predicted) and s.predicted > 0 for s in report.scores)
+
+
+def test_one_output_token_gives_no_time_per_token() -> None:
+    case = published_case({**ROW, "osl": "1"})
+    scores, _ = score_case(replace(case, measured={"baseline_tpot_s": 1.0, "spec_tpot_s": 1.0}))
+    assert all(math.isfinite(s.predicted) for s in scores)
