@@ -53,7 +53,7 @@ class Humans:
     """`users` people behaving alike. thinking False: they answer at once (saturation)."""
 
     listens = True
-    total = None
+    total: int | None = None
 
     def __init__(self, behaviour: ChatBehaviour, users: int, *, thinking: bool = True) -> None:
         if isinstance(users, bool) or users < 1:
