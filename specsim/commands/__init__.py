@@ -98,7 +98,7 @@ def _given(error: Any) -> str:
     return ""
 
 
-from specsim.commands import explain, gpus, models, predict, validate  # noqa: E402
+from specsim.commands import explain, gpus, models, predict, simulate, validate  # noqa: E402
 
-for module in (predict, explain, models, gpus, validate):
+for module in (predict, simulate, explain, models, gpus, validate):
     module.register(app)

@@ -8,8 +8,8 @@ bytes, of which a request holds
 for T tokens. That curve is replaced by its tangent at the tokens that requests of the load
 usually hold, so it is exact there and never below the truth elsewhere:
 
-    slope      = full + sizes of windows above T          one token of a block
-    intercept  = size_w w of windows below T + state      the same for every request
+    slope      = full + sizes of windows above T            one token of a block
+    intercept  = size_w w of windows up to T + state        the same for every request
 
 A block is slope x block_size bytes. The intercept becomes slots that every request holds behind
 its tokens (as lookahead slots are), so that an engine of large recurrent states runs out of
@@ -74,7 +74,7 @@ def cache_blocks(plan: MemoryPlan, context_tokens: int) -> CacheBlocks:
     slope = plan.kv_bytes_per_token
     intercept = plan.state_bytes_per_seq
     for window, size in plan.windows:
-        if window < context:
+        if window <= context:
             intercept += window * size
         else:
             slope += size
@@ -94,8 +94,10 @@ def cache_blocks(plan: MemoryPlan, context_tokens: int) -> CacheBlocks:
     )
 
 
-def engine_rules(system: System) -> EngineRules:
-    """Scheduling rules of the deployment's engine with the deployment's own limits."""
+def engine_rules(system: System, *, prefix_caching: bool | None = None) -> EngineRules:
+    """Scheduling rules of the deployment's engine with the deployment's own limits.
+
+    prefix_caching: None: as the engine does by default."""
     engine = system.engine
     base = _BASE.get(engine.name)
     if base is None:
@@ -103,18 +105,26 @@ def engine_rules(system: System) -> EngineRules:
         base = replace(VLLM, name=engine.name) if system.mixes else replace(
             VLLM, name=engine.name, prefill_first=True, reserve_full_isl=False
         )
-    static = engine.name == "transformers"
     return replace(
         base,
         max_num_seqs=system.seqs_limit,
         max_num_batched_tokens=system.batched_tokens,
         block_size=engine.block_size,
-        prefix_caching=not static,
+        prefix_caching=_caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
         readback_lag_steps=_readback_lag(engine, system.setup.method),
         spec_max_num_seqs=0,  # seqs_limit knows it already
     )
+
+
+def _caches_prefixes(system: System) -> bool:
+    """Whether the engine keeps prefixes when nobody asks: not static batches, and not vLLM with
+    recurrent states, whose snapshots it would have to keep too (recalled from its source: hybrid
+    models are left out unless --enable-prefix-caching is given)."""
+    if system.engine.name == "transformers":
+        return False
+    return not (system.engine.name == "vllm" and system.memory.state_bytes_per_seq > 0)
 
 
 def _readback_lag(engine: EngineProfile, method: str) -> int:
@@ -207,6 +217,7 @@ def sim_config(
     *,
     context_tokens: int = DEFAULT_CONTEXT,
     easiness: Easiness | None = None,
+    prefix_caching: bool | None = None,
     per_batch_size: tuple[tuple[int, int, int], ...] = (),
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
     **settings: Any,
@@ -215,9 +226,9 @@ def sim_config(
 
     context_tokens: what a running request of the load holds on average (prompt + half of its
     output); it matters only where windows or states do. easiness: None: the fitted set of the
-    method. per_batch_size, adaptive: see `SpeculationRules`. settings: further fields of
-    `SimConfig` (n_replicas, router, duration_s, warmup_s, max_model_len, slo, ...), which replace
-    what is built here.
+    method. prefix_caching: None: as the engine. per_batch_size, adaptive: see `SpeculationRules`.
+    settings: further fields of `SimConfig` (n_replicas, router, duration_s, warmup_s, slo, ...),
+    which replace what is built here.
 
     Run it with `simulate(config, load, step_cost(system), seed)`. UsageError and CapacityError
     for what cannot be run.
@@ -231,25 +242,32 @@ def sim_config(
     )
     built: dict[str, Any] = {
         "num_kv_blocks": blocks.num_kv_blocks,
-        "rules": engine_rules(system),
+        "rules": engine_rules(system, prefix_caching=prefix_caching),
         "speculation": speculation,
         "acceptance": system.acceptance if system.speculative else None,
         "easiness": easiness_of(system) if easiness is None else easiness,
         "request_overhead_s": request_overhead_s(system),
     }
     built.update(settings)
+    longest = built.get("max_model_len")
+    if longest is not None and system.memory.max_requests(longest) >= 1:
+        # The tangent overstates what requests far longer than the load's hold.
+        room = SimConfig(**{**built, "max_model_len": None}).longest_request(0)
+        built["max_model_len"] = min(longest, max(1, room))
     return SimConfig(**built)
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A system with the settings of its runs: makes the config and cost with and without
-    speculation."""
+    """A system with the settings of its runs (see `sim_config`): gives config and step cost, with
+    and without speculation."""
 
     system: System
     context_tokens: int = DEFAULT_CONTEXT
     easiness: Easiness | None = None
+    prefix_caching: bool | None = None
     per_batch_size: tuple[tuple[int, int, int], ...] = ()
+    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
 
     @cached_property
@@ -258,7 +276,9 @@ class Deployment:
             self.system,
             context_tokens=self.context_tokens,
             easiness=self.easiness,
-            per_batch_size=self.per_batch_size if self.system.speculative else (),
+            prefix_caching=self.prefix_caching,
+            per_batch_size=self.per_batch_size,
+            adaptive=self.adaptive,
             **dict(self.settings),
         )
 
@@ -269,4 +289,4 @@ class Deployment:
     def plain(self) -> "Deployment":
         """The same without speculation: its memory is without the drafter, and the engine's own
         limit of running requests under speculation does not hold."""
-        return replace(self, system=self.system.plain(), easiness=None, per_batch_size=())
+        return replace(self, system=self.system.plain(), per_batch_size=(), adaptive=())

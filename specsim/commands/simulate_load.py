@@ -1,0 +1,303 @@
+"""From the load options of `specsim simulate` to a checked `LoadPlan`.
+
+One load at a time: an open loop (--rate), a closed loop (--concurrency), simulated people
+(--users, --scenario) or a trace (--trace), which --rate or --concurrency may send at another pace.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from specsim.analytic.workload import Workload
+from specsim.commands.options import shown
+from specsim.errors import UsageError
+from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.sim.arrivals import bench_serve_times, gamma_times
+from specsim.sim.compare import LoadPlan
+from specsim.sim.loads import ClosedLoop, OpenLoop, bench_random_lengths
+from specsim.sim.request import Request
+
+RATE_REQUESTS = 1000  # as `vllm bench serve --num-prompts`
+CLOSED_REQUESTS = 200
+CLOSED_REQUESTS_PER_CLIENT = 10
+MAX_REQUESTS = 10_000_000
+MAX_CLIENTS = 100_000
+SHARED_PREFIX = 0  # key of the piece that all prompts begin with (--cached-share)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Raw values of the load options; None: not given."""
+
+    rate: float | None = None
+    concurrency: int | None = None
+    users: int | None = None
+    trace: str | None = None
+    sort_trace: bool = False
+    burstiness: float | None = None
+    range_ratio: float | None = None
+    requests: int | None = None
+    duration: float | None = None
+    lengths_given: bool = False  # --workload, --input-len, --output-len or --cached-share
+
+
+def check_numbers(options: LoadOptions) -> None:
+    """Ranges of the single options."""
+    rate = options.rate
+    if rate is not None and (math.isnan(rate) or rate <= 0):
+        raise UsageError(
+            f"--rate is {rate:g}; it must be above 0 requests per second, or inf for all at once"
+        )
+    for name, count in (("concurrency", options.concurrency), ("users", options.users)):
+        if count is not None and not 1 <= count <= MAX_CLIENTS:
+            raise UsageError(f"--{name} is {count}; it must be from 1 to {MAX_CLIENTS}")
+    if options.requests is not None and not 1 <= options.requests <= MAX_REQUESTS:
+        raise UsageError(f"--requests is {options.requests}; it must be from 1 to {MAX_REQUESTS}")
+    duration = options.duration
+    if duration is not None and not (math.isfinite(duration) and duration > 0):
+        raise UsageError(f"--duration is {duration:g}; it must be seconds, above 0 and finite")
+    shape = options.burstiness
+    if shape is not None and not shape > 0:
+        raise UsageError(
+            f"--burstiness is {shape:g}; it must be above 0 (1: Poisson, below: bursts, inf: even)"
+        )
+    ratio = options.range_ratio
+    if ratio is not None and not 0 <= ratio < 1:
+        raise UsageError(f"--range-ratio is {ratio:g}; it must be from 0 to below 1")
+
+
+def check_together(options: LoadOptions, scenario: str | None) -> None:
+    """What contradicts each other. scenario: its name, if one was given."""
+    o = options
+    given = {
+        "--rate": o.rate is not None,
+        "--concurrency": o.concurrency is not None,
+        "--users": o.users is not None,
+        "--trace": o.trace is not None,
+        "--scenario": scenario is not None,
+    }
+    named = [name for name, there in given.items() if there]
+    if not named:
+        raise UsageError(
+            "no load is given; name one of --rate, --concurrency, --users, --trace or --scenario, "
+            "for example --concurrency 16"
+        )
+    fine = {
+        ("--rate", "--trace"),
+        ("--concurrency", "--trace"),
+        ("--users", "--scenario"),
+        ("--concurrency", "--scenario"),
+    }
+    if len(named) > 1 and tuple(named) not in fine:
+        raise UsageError(f"{' and '.join(named)} are different loads; give one of them")
+    people = o.users is not None or scenario is not None
+    if o.burstiness is not None and o.rate is None:
+        raise UsageError("--burstiness belongs to --rate; give a rate or leave it out")
+    source = "simulated people" if people else "the trace" if o.trace is not None else ""
+    if source and o.lengths_given:
+        raise UsageError(
+            f"the lengths of the requests come from {source}; leave out --workload, --input-len, "
+            "--output-len and --cached-share"
+        )
+    if source and o.range_ratio is not None:
+        raise UsageError(f"--range-ratio varies fixed lengths, but they come from {source}")
+    if o.sort_trace and o.trace is None:
+        raise UsageError("--sort-trace belongs to --trace; name a file or leave it out")
+    if people and o.requests is not None:
+        raise UsageError("--requests does not limit simulated people; give --duration")
+    endless = o.duration is not None and o.requests is None and o.trace is None
+    if o.rate is not None and math.isinf(o.rate) and endless:
+        raise UsageError("--rate inf sends all requests at once; say how many with --requests")
+
+
+def fixed_plan(options: LoadOptions, workload: Workload) -> LoadPlan:
+    """An open or closed loop of requests with the workload's lengths."""
+    check_fixed(workload, options.range_ratio)
+    total = options.requests
+    if options.rate is not None:
+        if total is None and options.duration is None:
+            total = RATE_REQUESTS
+        kind: dict[str, Any] = {
+            "kind": "open",
+            "rate": _json_number(options.rate),
+            "burstiness": _json_number(options.burstiness or 1.0),
+        }
+    else:
+        assert options.concurrency is not None
+        if total is None and options.duration is None:
+            total = max(CLOSED_REQUESTS, CLOSED_REQUESTS_PER_CLIENT * options.concurrency)
+        kind = {"kind": "closed", "concurrency": options.concurrency}
+    description: dict[str, Any] = {
+        **kind,
+        "workload": workload.name,
+        "input_len": workload.input_len,
+        "output_len": workload.output_len,
+        "range_ratio": options.range_ratio or 0.0,
+        "cached_share": workload.cached_share,
+        "requests": total,
+    }
+
+    def make(seed: int) -> OpenLoop | ClosedLoop:
+        lengths = _lengths(workload, options.range_ratio or 0.0, total, seed)
+        if options.rate is None:
+            assert options.concurrency is not None
+            times: Iterable[float] = itertools.repeat(0.0)
+            supply = _requests(times, lengths, workload)
+            return ClosedLoop(supply, options.concurrency, total=total)
+        times = _times(options.rate, options.burstiness or 1.0, total, seed)
+        return OpenLoop(_requests(times, lengths, workload), total=total)
+
+    return LoadPlan(make, description, round(workload.mean_context), total)
+
+
+def check_fixed(workload: Workload, range_ratio: float | None) -> None:
+    if range_ratio and workload.cached_share:
+        raise UsageError(
+            "--cached-share needs prompts of one length; leave out --range-ratio or --cached-share"
+        )
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"
+
+
+def _times(rate: float, burstiness: float, total: int | None, seed: int) -> Iterable[float]:
+    """Send times: those of `vllm bench serve` for a given number of requests, else endless."""
+    if total is None:
+        return gamma_times(rate, seed, burstiness=burstiness)
+    times: list[float] = bench_serve_times(total, rate, burstiness=burstiness, seed=seed).tolist()
+    return times
+
+
+def _lengths(
+    workload: Workload, ratio: float, total: int | None, seed: int
+) -> Iterator[tuple[int, int]]:
+    """(prompt, output) tokens: fixed, or those of `vllm bench serve --random-range-ratio`."""
+    if not ratio:
+        return itertools.repeat((workload.input_len, workload.output_len), total or 1 << 60)
+    if total is not None:
+        return iter(
+            bench_random_lengths(
+                total, workload.input_len, workload.output_len, range_ratio=ratio, seed=seed
+            )
+        )
+    return _endless_lengths(workload, ratio, seed)
+
+
+def _endless_lengths(workload: Workload, ratio: float, seed: int) -> Iterator[tuple[int, int]]:
+    import numpy as np
+
+    generator = np.random.default_rng([seed, 5])
+    bounds = [
+        (math.floor(length * (1 - ratio)), math.ceil(length * (1 + ratio)) + 1)
+        for length in (workload.input_len, workload.output_len)
+    ]
+    while True:
+        drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
+        for prompt, output in zip(*drawn, strict=True):
+            yield max(1, prompt), max(1, output)
+
+
+def _requests(
+    times: Iterable[float], lengths: Iterator[tuple[int, int]], workload: Workload
+) -> Iterator[Request]:
+    """Requests; with a cached share all prompts begin with the same tokens, so that the prefix
+    cache finds them."""
+    cached = round(workload.input_len * workload.cached_share)
+    spans = ((SHARED_PREFIX, cached),) if cached else ()
+    for time_s, (prompt, output) in zip(times, lengths, strict=False):
+        yield Request(time_s, prompt, output, spans)
+
+
+def trace_plan(options: LoadOptions) -> LoadPlan:
+    """The requests of a trace at their own times, at another mean rate, at times drawn anew
+    (--burstiness, or a trace without times), or in a closed loop.
+
+    The file is read once beforehand, so that a broken line is found before the run and not in it.
+    """
+    assert options.trace is not None
+    path = Path(options.trace)
+    if not path.is_file():
+        raise UsageError(f"--trace {shown(options.trace)} is not a file")
+    try:
+        kind = detect_format(path)
+        reading = TraceOptions(limit=options.requests, sort_times=options.sort_trace)
+        count, tokens, last_s = 0, 0.0, 0.0
+        for request in read_trace(path, kind, reading):
+            count += 1
+            tokens += request.prompt_tokens + request.output_tokens / 2
+            last_s = request.arrival_s
+    except OSError as error:
+        raise UsageError(f"--trace {shown(options.trace)} cannot be read: {error}") from None
+    timed = kind != "lengths"
+    drawn = options.rate is not None and (options.burstiness is not None or not timed)
+    if not timed and options.rate is None and options.concurrency is None:
+        raise UsageError(f"{path.name} holds no times; give --rate or --concurrency")
+    if options.rate is not None and not drawn:
+        if math.isinf(options.rate):
+            drawn = True  # all at once
+        elif last_s <= 0.0:
+            raise UsageError(
+                f"{path.name} spans no time, so it has no rate to change; add --burstiness to "
+                "draw new times"
+            )
+        else:
+            reading = replace(reading, request_rate=options.rate)
+    burstiness = options.burstiness or 1.0
+    if options.concurrency is not None:
+        pace = f"{options.concurrency} clients in a closed loop"
+    elif drawn:
+        pace = f"new times at {options.rate:g}/s, burstiness {burstiness:g}"
+    elif options.rate is not None:
+        pace = f"its times stretched to {options.rate:g}/s"
+    else:
+        pace = "at its own times"
+    description = {
+        "kind": "trace",
+        "file": path.name,
+        "format": kind,
+        "pace": pace,
+        "rate": None if options.rate is None else _json_number(options.rate),
+        "burstiness": _json_number(burstiness) if drawn else None,
+        "concurrency": options.concurrency,
+        "requests": count,
+    }
+
+    def make(seed: int) -> OpenLoop | ClosedLoop:
+        requests = read_trace(path, kind, reading)
+        if options.concurrency is not None:
+            return ClosedLoop(requests, options.concurrency, total=count)
+        if drawn:
+            assert options.rate is not None
+            requests = _at_times(_times(options.rate, burstiness, count, seed), requests)
+        return OpenLoop(requests, total=count)
+
+    return LoadPlan(make, description, max(1, round(tokens / count)), count)
+
+
+def _at_times(times: Iterable[float], requests: Iterator[Request]) -> Iterator[Request]:
+    for time_s, request in zip(times, requests, strict=False):
+        yield request._replace(arrival_s=time_s)
+
+
+def check_writable(path: str | None, option: str) -> None:
+    """Refuse an output file that cannot be written before the run, not after it."""
+    if path is None:
+        return
+    if not path.strip():
+        raise UsageError(f"{option} is empty; name a file")
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError(f"{option} {shown(path)} is a folder; name a file in it")
+    try:
+        exists = target.exists()
+        with target.open("a", encoding="utf-8"):
+            pass
+        if not exists:
+            target.unlink()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{option} {shown(path)} cannot be written: {reason}") from None

@@ -1,0 +1,264 @@
+"""One load on a deployment with and without speculation, run several times.
+
+Run i of both has the seed `seed + i`: the same requests with the same luck, so that the ratio of
+the two is the effect of speculation alone (common random numbers). Figures are means over the
+runs, `*_max` the largest; confidence intervals are Student's t at 95 % over the runs (of the
+ratios: over the runs' own ratios, paired by seed). SLO gates are judged on the means.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specsim.sim import slo as gates
+from specsim.sim.build import Deployment
+from specsim.sim.loads import Load
+from specsim.sim.replicate import estimate
+from specsim.sim.run import Progress, SimResult, simulate
+
+Report = Callable[[str, int, Progress | None], None]
+# Ratios with / without speculation; above 1 is better in all of them (times are inverted).
+GAINS = {
+    "output_tok_s": ("output_tok_s", False),
+    "tpot_mean": ("tpot_s.mean", True),
+    "stream_tok_s_p10": ("stream_tok_s.p10", False),
+    "e2el_mean": ("e2el_s.mean", True),
+    "ttft_p95": ("ttft_s.p95", True),
+}
+# What a stop by precision looks at.
+PRECISE = ("tpot_s.mean", "ttft_s.mean", "output_tok_s")
+FEWEST_FOR_PRECISION = 3
+MOST_REPLICATIONS = 64
+NO_INTERVAL = ("window_s", "cost_surface", "slo", "partial")
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """make(seed): a fresh load. description: what it is, for people and JSON. context_tokens: what
+    a running request holds on average. total: requests, None if the time limits them."""
+
+    make: Callable[[int], Load]
+    description: dict[str, Any]
+    context_tokens: int
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Figures of one side: mean over the runs, and an interval where there are several."""
+
+    figures: dict[str, Any]
+    runs: tuple[dict[str, Any], ...]
+    confidence_95: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def partial(self) -> bool:
+        return bool(self.figures["partial"])
+
+    def to_dict(self) -> dict[str, Any]:
+        out = dict(self.figures)
+        if self.confidence_95:
+            out["confidence_95"] = {name: list(pair) for name, pair in self.confidence_95.items()}
+        return out
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `compare`. first: the first run with speculation (records, trace).
+
+    gain: how many times better speculation is; each a ratio, with its interval in gain_95."""
+
+    main: Arm
+    baseline: Arm | None
+    first: SimResult
+    gain: dict[str, float | None]
+    gain_95: dict[str, tuple[float, float]]
+    partial: bool
+    seeds: tuple[int, ...]
+
+
+def compare(
+    deployment: Deployment,
+    plan: LoadPlan,
+    seed: int,
+    *,
+    replications: int = 1,
+    precision: float | None = None,
+    baseline: bool = True,
+    keep_trace: bool = False,
+    report: Report | None = None,
+) -> Comparison:
+    """Run the load on the deployment and, if asked for, on the same one without speculation.
+
+    precision: go on after `replications` runs until the half-width of the intervals of `PRECISE`
+    is at most this share of the mean, or MOST_REPLICATIONS runs are done. report(side,
+    replication, progress) hears of the progress; side is 'with' or 'without', progress None at
+    the start of a run. A run that Ctrl-C cuts short is the last; it counts only if none was
+    finished before it.
+    """
+    plain = deployment.plain() if baseline and deployment.system.speculative else None
+    sides = [("with", deployment)] + ([("without", plain)] if plain else [])
+    done: dict[str, list[dict[str, Any]]] = {name: [] for name, _ in sides}
+    cut: dict[str, dict[str, Any]] = {}
+    first: SimResult | None = None
+    last = replications if precision is None else max(replications, MOST_REPLICATIONS)
+    for i in range(last):
+        found: dict[str, dict[str, Any]] = {}
+        for name, side in sides:
+            result = _run(side, plan, seed + i, keep_trace and first is None, name, i, report)
+            first = first or result
+            found[name] = result.summary()
+            if result.partial:
+                break
+        interrupted = any(summary["partial"] for summary in found.values())
+        if interrupted:
+            cut = found
+            break
+        for name, summary in found.items():
+            done[name].append(summary)
+        enough = i + 1 >= max(replications, FEWEST_FOR_PRECISION)
+        if precision is not None and enough and _precise_enough(done.values(), precision):
+            break
+    assert first is not None
+    if not done["with"]:
+        done = {name: [cut[name]] if name in cut else [] for name, _ in sides}
+    arms = {name: _arm(runs, deployment.config.slo) for name, runs in done.items() if runs}
+    main = arms["with"]
+    # Without speculation the same load without speculation is the run itself.
+    same = baseline and not deployment.system.speculative
+    other = main if same else arms.get("without")
+    gain, gain_95 = _gains(main, other)
+    count = len(main.runs)
+    return Comparison(
+        main, other, first, gain, gain_95, bool(cut), tuple(range(seed, seed + count))
+    )
+
+
+def _run(
+    side: Deployment,
+    plan: LoadPlan,
+    seed: int,
+    keep_trace: bool,
+    name: str,
+    number: int,
+    report: Report | None,
+) -> SimResult:
+    if report is None:
+        heard = None
+    else:
+        report(name, number, None)
+        talk = report
+
+        def heard(progress: Progress) -> None:
+            talk(name, number, progress)
+
+    load = plan.make(seed)
+    return simulate(side.config, load, side.cost, seed, progress=heard, keep_trace=keep_trace)
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Dotted names and values of all numbers in nested figures."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float):
+        yield path, float(value)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if path or key not in NO_INTERVAL:
+                yield from leaves(inner, f"{path}.{key}" if path else key)
+
+
+def interval_95(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's t interval of the mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    found = estimate(values)
+    return found.mean - found.half_width, found.mean + found.half_width
+
+
+def _arm(runs: list[dict[str, Any]], slo: dict[str, float]) -> Arm:
+    if len(runs) == 1:
+        return Arm(runs[0], tuple(runs))
+    figures = _mean(runs, "")
+    if slo:
+        figures["slo"] = gates.judge(slo, figures)
+        passed = sum(bool(run["slo"]["pass"]) for run in runs)
+        figures["slo"]["pass_share"] = passed / len(runs)
+    columns: dict[str, list[float]] = {}
+    for run in runs:
+        for name, value in leaves(run):
+            columns.setdefault(name, []).append(value)
+    confidence = {}
+    for name, values in columns.items():
+        pair = interval_95(values) if len(values) == len(runs) else None
+        if pair is not None:
+            confidence[name] = pair
+    return Arm(figures, tuple(runs), confidence)
+
+
+def _mean(values: list[Any], name: str) -> Any:
+    """Mean of equal structures: numbers averaged, '*_max' the largest, None where any is."""
+    sample = values[0]
+    if isinstance(sample, bool) or any(isinstance(x, bool) for x in values):
+        return any(values)
+    if isinstance(sample, dict):
+        keys = [key for value in values for key in value]
+        out = {}
+        for key in dict.fromkeys(keys):
+            # Only counts (censored, time parts) may be missing in a run: there were none.
+            found = [value.get(key, 0) if key not in value else value[key] for value in values]
+            out[key] = _mean(found, key)
+        return out
+    if isinstance(sample, list):
+        return [_mean(list(items), name) for items in zip(*values, strict=True)]
+    numbers = [x for x in values if isinstance(x, int | float)]
+    if len(numbers) < len(values):
+        return next((x for x in values if isinstance(x, str)), None)
+    if name.endswith("_max"):
+        return max(numbers)
+    return math.fsum(numbers) / len(numbers)
+
+
+def _at(figures: dict[str, Any], path: str) -> float | None:
+    value: Any = figures
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _ratio(
+    with_it: dict[str, Any], without: dict[str, Any], path: str, inverted: bool
+) -> float | None:
+    a, b = _at(with_it, path), _at(without, path)
+    if inverted:
+        a, b = b, a
+    return a / b if a is not None and b else None
+
+
+def _gains(
+    main: Arm, other: Arm | None
+) -> tuple[dict[str, float | None], dict[str, tuple[float, float]]]:
+    gain: dict[str, float | None] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    if other is None:
+        return gain, intervals
+    for name, (path, inverted) in GAINS.items():
+        gain[name] = _ratio(main.figures, other.figures, path, inverted)
+        pairs = zip(main.runs, other.runs, strict=True)
+        ratios = [_ratio(a, b, path, inverted) for a, b in pairs]
+        known = [x for x in ratios if x is not None]
+        pair = interval_95(known) if len(known) == len(ratios) else None
+        if pair is not None:
+            intervals[name] = pair
+    return gain, intervals
+
+
+def _precise_enough(sides: Iterable[list[dict[str, Any]]], precision: float) -> bool:
+    for runs in sides:
+        for path in PRECISE:
+            values = [_at(run, path) for run in runs]
+            known = [x for x in values if x is not None]
+            if len(known) < len(values) or estimate(known).relative > precision:
+                return False
+    return True

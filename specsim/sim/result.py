@@ -1,0 +1,91 @@
+"""What `specsim simulate` gives: the figures of both sides with all that they rest on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.sim.build import Deployment, cache_blocks, easiness_of
+from specsim.sim.compare import Arm, Comparison
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A comparison with its inputs. load: the description of the load plan."""
+
+    deployment: Deployment
+    comparison: Comparison
+    load: dict[str, Any]
+    seed: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        return self.comparison.partial
+
+    def inputs(self) -> dict[str, Any]:
+        """Everything that decides the figures, besides the seed."""
+        system, config = self.deployment.system, self.deployment.config
+        setup, acceptance = system.setup, system.acceptance
+        easiness = self.deployment.easiness or easiness_of(system)
+        blocks = cache_blocks(system.memory, self.deployment.context_tokens)
+        return {
+            "model": system.spec.name,
+            "gpu": system.profile.name,
+            "tp": system.parallel.tp,
+            "ep": system.parallel.ep,
+            "attention_dp": system.parallel.attention_dp,
+            "weights": system.spec.weights,
+            "kv_dtype": system.kv_dtype,
+            "engine": system.engine.name,
+            "engine_version": system.engine.version,
+            "method": setup.method,
+            "draft": setup.drafter.name if setup.drafter else None,
+            "k": setup.k,
+            "acceptance_length": acceptance.expected_tokens(setup.k) if acceptance else None,
+            "acceptance": acceptance.to_dict() if acceptance else None,
+            "easiness": easiness.source if system.speculative else None,
+            "num_speculative_tokens_per_batch_size": [
+                list(row) for row in self.deployment.per_batch_size
+            ],
+            "fidelity": system.fidelity,
+            "load": self.load,
+            "config": config.to_dict(),
+            "kv_block_bytes": blocks.block_bytes,
+            "kv_extra_tokens_per_request": blocks.extra_tokens,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: the figures with speculation at the top, the others under `baseline`."""
+        found = self.comparison
+        return {
+            **found.main.to_dict(),
+            "partial": found.partial,
+            "baseline": found.baseline.to_dict() if found.baseline else None,
+            "gain": found.gain or None,
+            "gain_confidence_95": {name: list(pair) for name, pair in found.gain_95.items()},
+            "seed": self.seed,
+            "replications": len(found.main.runs),
+            "inputs": self.inputs(),
+            "warnings": list(self.warnings),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per side, for CSV."""
+        sides: list[tuple[str, Arm]] = [("with", self.comparison.main)]
+        if self.comparison.baseline is not None:
+            sides.append(("without", self.comparison.baseline))
+        rows = [
+            {"speculation": name, "seed": self.seed, **_flat(arm.figures)} for name, arm in sides
+        ]
+        columns = dict.fromkeys(key for row in rows for key in row)
+        return [{key: row.get(key) for key in columns} for row in rows]
+
+
+def _flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(inner, dict):
+            out.update(_flat(inner, name))
+        else:
+            out[name] = inner
+    return out
