@@ -32,6 +32,7 @@ from specsim.hardware.store import load_profile  # noqa: E402
 from specsim.latency.engine import find_engine  # noqa: E402
 from specsim.latency.shape import PrefillChunk, StepShape  # noqa: E402
 from specsim.model.catalogue import find_model  # noqa: E402
+from specsim.report.mindrouter import mindrouter_text  # noqa: E402
 from specsim.report.scores import NAMES, error_cell  # noqa: E402
 from specsim.validate.score import (  # noqa: E402
     Report,
@@ -309,7 +310,7 @@ Assumptions are in `catalog/mindrouter.toml`. Steps of qwen3.6-27b by draft leng
 
 
 def write_readme(bars: list[list[str]], coverage: float, covered: int) -> None:
-    """Puts the bars between the README's markers."""
+    """Puts the bars, and the output of `specsim predict`, between the README's markers."""
     path = ROOT / "README.md"
     body = md_table(["predicted against measured", "error", "aim", ""], bars)
     body += (
@@ -317,12 +318,14 @@ def write_readme(bars: list[list[str]], coverage: float, covered: int) -> None:
         "public measurements."
     )
     text = path.read_text(encoding="utf-8")
-    text = re.sub(
-        r"(<!-- accuracy:begin -->\n).*?(\n<!-- accuracy:end -->)",
-        lambda m: m.group(1) + body + m.group(2),
-        text,
-        flags=re.DOTALL,
-    )
+    shown = "```\n" + mindrouter_text(predict_table()) + "\n```"
+    for name, block in (("accuracy", body), ("output", shown)):
+        text = re.sub(
+            rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)",
+            lambda m, block=block: m.group(1) + block + "\n" + m.group(2),
+            text,
+            flags=re.DOTALL,
+        )
     path.write_text(text, encoding="utf-8")
 
 
