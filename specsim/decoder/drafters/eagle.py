@@ -43,10 +43,14 @@ _SHAPES = {
 
 @dataclass(slots=True)
 class EagleWeights:
-    """Weights of a head by their names in the file; `vocab` int64 [rows] or None for all."""
+    """Weights of a head by their names in the file; `vocab` int64 [rows] or None for all.
+
+    max_token: largest id in vocab, -1 without one.
+    """
 
     tensors: dict[str, Tensor]
     vocab: Tensor | None = None
+    max_token: int = -1
 
     @classmethod
     def load(cls, path: Path) -> "EagleWeights":
@@ -64,8 +68,8 @@ class EagleWeights:
                 "optionally vocab"
             )
         vocab = tensors.pop("vocab", None)
-        return cls({name: tensors[name] for name in _SHAPES},
-                   None if vocab is None else vocab.long())
+        kept = {name: tensors[name] for name in _SHAPES}
+        return cls(kept) if vocab is None else cls(kept, vocab.long(), int(vocab.max()))
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save_file
@@ -88,7 +92,7 @@ class EagleWeights:
             else:
                 tensors[name] = torch.empty(dims).normal_(0.0, 0.02, generator=generator)
         vocab = torch.arange(vocab_size) if vocab_size else None
-        return cls(tensors, vocab)
+        return cls(tensors, vocab, vocab_size - 1)
 
 
 def _sizes(target: Transformer) -> dict[str, int]:
@@ -140,9 +144,9 @@ class EagleHead:
         if self._vocab is None:
             self._head = plain(target.head_weight)
         else:
-            if self._vocab.numel() and int(self._vocab.max()) >= config.vocab_size:
+            if weights.max_token >= config.vocab_size:
                 raise UsageError(
-                    f"the head's vocabulary names token {int(self._vocab.max())}, the target has "
+                    f"the head's vocabulary names token {weights.max_token}, the target has "
                     f"{config.vocab_size}; the head was trained for another model"
                 )
             self._head = plain(target.head_weight[self._vocab].contiguous())

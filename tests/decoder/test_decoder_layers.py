@@ -1,0 +1,164 @@
+"""Linear kinds, norms, rotary embedding and experts against plain references."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from decoder_helpers import LLAMA, make_model
+
+from specsim.decoder.layers import (
+    Fp8Linear,
+    GateUp,
+    PackedLinear,
+    PlainLinear,
+    RMSNorm,
+    linear_factory,
+    packing_works,
+    quantise_fp8,
+    rope_table,
+    rotate,
+)
+from specsim.decoder.moe import MoE
+from specsim.decoder.weights import pair_rows
+from specsim.errors import UsageError
+
+CPU = torch.device("cpu")
+needs_packing = pytest.mark.skipif(
+    not packing_works(torch.float32), reason="this torch has no packed linears"
+)
+
+
+def randn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@needs_packing
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_packed_linears_equal_plain_ones_with_every_post_op(dtype, rows):
+    weight, bias = randn(96, 64, seed=1, dtype=dtype) * 0.1, randn(96, seed=2, dtype=dtype)
+    x, other = randn(rows, 64, seed=3, dtype=dtype), randn(rows, 96, seed=4, dtype=dtype)
+    packed, plain = PackedLinear(weight, bias), PlainLinear(weight.float(), bias.float())
+    want = plain(x.float())
+    tolerance = 1e-5 if dtype == torch.float32 else 0.03
+    torch.testing.assert_close(packed(x).float(), want, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(packed.add(x, other.clone()).float(), want + other.float(),
+                               rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(packed.silu(x).float(), F.silu(want), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(packed.mul(x, other).float(), want * other.float(),
+                               rtol=tolerance, atol=tolerance)
+
+
+def test_gated_halves_equal_the_joint_product():
+    weight, x = randn(64, 32, seed=1), randn(5, 32, seed=2)
+    gate, up = (x @ weight.T).chunk(2, -1)
+    want = F.silu(gate) * up
+
+    def silu_mul(t):
+        a, b = t.chunk(2, -1)
+        return F.silu(a) * b
+
+    kinds = [PlainLinear, *([PackedLinear] if packing_works(torch.float32) else [])]
+    for kind in kinds:
+        torch.testing.assert_close(GateUp(weight, kind, silu_mul)(x), want, rtol=1e-5, atol=1e-5)
+
+
+def test_without_the_private_ops_plain_linears_are_used(monkeypatch):
+    class Missing:
+        def __getattr__(self, name):
+            raise AttributeError(name)
+
+    packing_works.cache_clear()
+    monkeypatch.setattr(torch.ops, "mkldnn", Missing())
+    try:
+        assert linear_factory("auto", CPU, torch.float32) is PlainLinear
+        with pytest.raises(UsageError, match="linear='auto'"):
+            linear_factory("packed", CPU, torch.float32)
+        model = make_model(LLAMA)
+        assert isinstance(model.layers[0].qkv, PlainLinear)
+    finally:
+        packing_works.cache_clear()
+
+
+def test_plain_and_packed_models_agree():
+    from decoder_helpers import SlotHarness
+
+    ids = list(range(40))
+    plain = SlotHarness(make_model(LLAMA, linear="plain")).prompt(0, ids, 0)
+    auto = SlotHarness(make_model(LLAMA)).prompt(0, ids, 0)
+    assert (plain - auto).abs().max() < 2e-5
+
+
+def test_fp8_products_are_exact_for_the_quantised_values():
+    weight, x = randn(48, 32, seed=1) * 0.1, randn(6, 32, seed=2)
+    qw, sw = quantise_fp8(weight)
+    qx, sx = quantise_fp8(x)
+    assert (qw.float() * sw[:, None] - weight).abs().max() < 0.07 * weight.abs().max()
+    exact = (qx.double() * sx[:, None]) @ (qw.double() * sw[:, None]).T
+    got = Fp8Linear(weight)(x)
+    assert (got - exact).abs().max() < 0.005 * exact.abs().max()  # bf16 output
+    assert Fp8Linear(weight).weight_bytes == 48 * 32 + 4 * 48
+
+
+def test_fp8_model_runs_close_to_its_bf16_self():
+    from dataclasses import replace
+
+    from decoder_helpers import SlotHarness
+
+    config = replace(LLAMA, hidden_size=64, intermediate_size=96, num_heads=8, num_kv_heads=2)
+    ids = list(range(30))
+    plain = SlotHarness(make_model(config, std=0.05)).prompt(0, ids, 0)
+    fp8 = SlotHarness(make_model(config, std=0.05, linear="fp8")).prompt(0, ids, 0)
+    spread = plain.std()
+    assert 1e-4 < (fp8 - plain).abs().mean() / spread < 0.1
+    with pytest.raises(UsageError, match="multiples of 16"):
+        make_model(replace(config, intermediate_size=100), linear="fp8")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rms_norm_equals_torch(dtype):
+    x, weight = randn(7, 48, seed=1, dtype=dtype) * 3, randn(48, seed=2, dtype=dtype)
+    x[0] *= 1e-4  # eps matters here
+    want = F.rms_norm(x.float(), (48,), weight.float(), 1e-5)
+    got = RMSNorm(weight, 1e-5)(x).float()
+    tolerance = 2e-6 if dtype == torch.float32 else 2**-7
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def test_rotating_adjacent_pairs_equals_rotating_halves():
+    """q.k after our order of rows and rotation is that of the half-split order."""
+    q, k = randn(5, 2, 8, seed=1), randn(5, 2, 8, seed=2)
+    table = rope_table(LLAMA, 5, CPU)
+
+    def ours(x):
+        paired = pair_rows(x.transpose(0, 1).reshape(2, 5, 8).transpose(1, 2).reshape(16, 5), 8)
+        return rotate(paired.reshape(2, 8, 5).permute(2, 0, 1).contiguous(), table.unsqueeze(1))
+
+    def halves(x):
+        angle = torch.arange(5)[:, None] * LLAMA.rope_theta ** (-torch.arange(4) / 4)
+        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+        a, b = x[..., :4], x[..., 4:]
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+    mine = torch.einsum("thd,shd->hts", ours(q), ours(k))
+    theirs = torch.einsum("thd,shd->hts", halves(q), halves(k))
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_both_forms_of_the_experts_equal_a_loop(normalise):
+    experts, hidden, inner, top_k = 8, 32, 16, 3
+    router = randn(experts, hidden, seed=1)
+    gate_up = randn(experts, 2 * inner, hidden, seed=2) * 0.3
+    down = randn(experts, hidden, inner, seed=3) * 0.3
+    x = randn(20, hidden, seed=4)
+    want = torch.zeros_like(x)
+    for t in range(20):
+        probs = (router @ x[t]).softmax(-1)
+        best = probs.topk(top_k)
+        weights = best.values / best.values.sum() if normalise else best.values
+        for weight, e in zip(weights, best.indices, strict=True):
+            gate, up = (gate_up[e] @ x[t]).chunk(2)
+            want[t] += weight * (down[e] @ (F.silu(gate) * up))
+    for grouped in (True, False):
+        got = MoE(router, gate_up, down, top_k, normalise, grouped)(x)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,74 @@
+"""Options and sampling parameters refuse what cannot work, naming value, rule and way out."""
+
+import pytest
+
+from specsim.decoder.acceptance import ForcedAcceptance
+from specsim.decoder.options import DecoderOptions, SamplingParams
+from specsim.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens 0"),
+        ({"temperature": -1.0}, "temperature -1.0"),
+        ({"temperature": 0.001}, "use 0 for greedy"),
+        ({"temperature": float("nan")}, "temperature nan"),
+        ({"top_k": -1}, "top_k -1"),
+        ({"top_p": 0.0}, "top_p 0.0"),
+        ({"top_p": 1.5}, "top_p 1.5"),
+        ({"stop_token_ids": tuple(range(9))}, "9 stop tokens"),
+    ],
+)
+def test_sampling_rules(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        SamplingParams(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"method": "ngrm", "num_speculative_tokens": 1}, "did you mean 'ngram'"),
+        ({"method": "ngram"}, "needs num_speculative_tokens"),
+        ({"num_speculative_tokens": 3}, "needs a method"),
+        ({"max_num_seqs": 0}, "max_num_seqs 0"),
+        ({"max_model_len": 1}, "max_model_len 1"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens 0"),
+        ({"prompt_lookup_min": 4, "prompt_lookup_max": 3}, "prompt_lookup_min 4"),
+    ],
+)
+def test_engine_rules(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        DecoderOptions(**wrong)
+
+
+def test_batches_are_padded_to_the_next_bucket():
+    options = DecoderOptions()
+    assert [options.bucket(n) for n in (1, 2, 3, 17, 256, 300)] == [1, 2, 4, 24, 256, 300]
+
+
+def test_forced_rates_become_conditional():
+    forced = ForcedAcceptance((0.8, 0.4, 0.4, 0.0, 0.0))
+    assert forced.conditional() == pytest.approx((0.8, 0.5, 1.0, 0.0, 0.0))
+    assert forced.acceptance_length == pytest.approx(2.6)
+    assert forced.for_k(2).rates == (0.8, 0.4)
+
+
+def test_forced_length_is_the_schedule_of_least_variance():
+    assert ForcedAcceptance.from_length(3.25, 4).rates == (1.0, 1.0, 0.25, 0.0)
+    assert ForcedAcceptance.from_alpha(0.5, 3).rates == (0.5, 0.25, 0.125)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ForcedAcceptance((0.5, 0.6)), "non-increasing"),
+        (lambda: ForcedAcceptance((1.2,)), "1.2"),
+        (lambda: ForcedAcceptance.from_length(5.5, 4), r"1\.\.5"),
+        (lambda: ForcedAcceptance.from_alpha(-0.1, 4), "-0.1"),
+        (lambda: ForcedAcceptance((0.5,)).for_k(2), "one per position"),
+    ],
+)
+def test_impossible_forced_rates(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
