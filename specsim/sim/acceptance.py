@@ -65,7 +65,8 @@ class EasinessDraws:
 
     def block(self, request_id: int, number: int) -> Bytes:
         group, place = divmod(request_id, GROUP)
-        return self._group_block(group, number)[0][place]
+        draws: Bytes = self._group_block(group, number)[0][place]
+        return draws
 
     def _group_block(self, group: int, number: int) -> tuple[Bytes, NDArray[np.int64]]:
         """Draws [GROUP, DRAWS] of a block, and the latent states after it."""

@@ -41,7 +41,7 @@ def can_supply(config: SimConfig) -> bool:
         and not config.max_concurrent
         and not config.faults
         and math.isinf(config.request_timeout_s)
-        and config.request_overhead_s + config.request_overhead_per_token_s == 0.0
+        and config.request_overhead_per_token_s == 0.0
     )
 
 

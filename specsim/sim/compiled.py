@@ -39,7 +39,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     schedule.drop_chunk, schedule.save_blocks, schedule.save_row, schedule.remove_row,
     schedule.add_chunk, schedule.continue_prefill, schedule.admit, schedule.may_still_write,
     schedule.settle_reserve, schedule.draws_left,
-    step.run, step.begin_step, step.settle_step, step.retire_rows, step.finish,
+    step.run, step.receive, step.begin_step, step.settle_step, step.retire_rows, step.finish,
     step.settle_chunks, step.join_rows,
     rows_loop.grow_rows_loop, rows_loop.emit_rows_loop, rows_loop.keep_rows_loop,
 )  # fmt: skip
@@ -90,7 +90,9 @@ def _entry() -> Callable[..., int]:
             "the compiled step loop needs numba, which is not installed; "
             "pip install 'specsim-llm[fast]' or leave compiled out"
         )
-    import numba
+    import importlib
+
+    numba: Any = importlib.import_module("numba")
     from numba.extending import overload, register_jitable
 
     for helper in _HELPERS:
@@ -102,7 +104,8 @@ def _entry() -> Callable[..., int]:
     try:
         from specsim.sim.compiled_entry import run_at
 
-        return numba.njit(cache=True)(run_at)  # type: ignore[no-any-return]
+        entry: Callable[..., int] = numba.njit(cache=True)(run_at)
+        return entry
     finally:
         numba.config.CACHE_DIR = place
 

@@ -18,6 +18,7 @@ class Core(NamedTuple):
     prefill         slots in prefill, in the order they were admitted
     wait            ring buffer of waiting slots
     standby         ring buffer of slots that enter the queue one by one as others finish
+    coming          ring buffer of slots on their way through the front end, in order
     finished        slots whose last token came (or that were dropped), for the driver to collect
     freed           slots that nothing refers to any more
     accept          uint8 [slot * draws + draw]: accepted drafts of the coming verify steps
@@ -46,6 +47,7 @@ class Core(NamedTuple):
     prefill: Any
     wait: Any
     standby: Any
+    coming: Any
     finished: Any
     freed: Any
     accept: Any
@@ -109,6 +111,8 @@ class Core(NamedTuple):
     I_SUPPLIED,  # a closed loop sends a request for each that finishes (`standby`)
     I_S_HEAD,
     I_S_LEN,
+    I_C_HEAD,
+    I_C_LEN,
     I_S_MORE,  # the supply is not exhausted
     I_BACKLOG,  # requests that wait outside for a slot
     I_N_FINISHED,
@@ -144,7 +148,7 @@ class Core(NamedTuple):
     I_ADAPT_STEPS,
     I_ADAPT_K,
     I_LENGTH,
-) = range(72)
+) = range(74)
 
 # --- flts -----------------------------------------------------------------------------------
 (
@@ -152,6 +156,7 @@ class Core(NamedTuple):
     X_STEP_S,  # duration of the step being run
     X_END_S,  # when it ends
     X_LAST_EMIT_S,  # when the last step ended that gave every decoding request its tokens
+    X_FRONT_END_S,  # from the client to the scheduler, for a closed loop inside the engine
     X_WARM_UP_S,  # requests sent from here on are measured
     X_STALL_S,  # a gap longer than this is a stall
     X_RESERVE,  # share of the remaining outputs that admission keeps free (SGLang)
@@ -159,7 +164,7 @@ class Core(NamedTuple):
     X_RESERVE_DECAY,  # per decode step
     X_EMA,  # accepted drafts per request and step, smoothed
     X_LENGTH,
-) = range(11)
+) = range(12)
 
 # I_EXACT: interpolate, ask the cost function at each step, it has been asked for this step
 EXACT_OFF, EXACT_ASK, EXACT_GIVEN = range(3)
@@ -205,7 +210,7 @@ STAGE_BOUNDARY, STAGE_UNPRICED, STAGE_IN_FLIGHT = range(3)
 WHERE_NOWHERE, WHERE_WAITING, WHERE_PREFILL, WHERE_DECODE = range(4)
 
 # --- slot times -----------------------------------------------------------------------------
-T_ARRIVAL, T_SCHEDULED, T_FIRST, T_LAST, T_END, T_LENGTH = range(6)
+T_ARRIVAL, T_SCHEDULED, T_FIRST, T_LAST, T_END, T_READY, T_LENGTH = range(7)
 
 # --- row fields -----------------------------------------------------------------------------
 (
@@ -257,13 +262,14 @@ C_SLOT, C_NEW, C_CACHED, C_LENGTH = range(4)
     RAN_TO_FLIGHT,  # a step is in flight and ends after the horizon
     RAN_TO_FINISH,  # a request finished and somebody waits for it
     RAN_IDLE,  # nothing to do
+    RAN_TO_ARRIVAL,  # nothing to do before a request leaves the front end
     RAN_STUCK,  # requests wait, none runs, none can be admitted
     NEED_PRICE,
     NEED_DRAWS,
     NEED_LOG,
     NEED_NODES,
     NEED_FEED,
-) = range(9)
+) = range(10)
 
 NO_DRAFT = 255
 NO_NODE = -1

@@ -14,6 +14,9 @@ Blocks are compared by content, which includes everything before them: a block b
 piece that it ends in. Functions here run as Python or compiled.
 """
 
+# State is arrays or lists of numbers; what is read from it has no static type.
+# mypy: disable-error-code="no-any-return"
+
 from specsim.sim import fields as f
 from specsim.sim.fields import Core
 
@@ -111,7 +114,7 @@ def queue_prepend(c: Core, count: int) -> None:
 
 
 def take_blocks(c: Core, count: int) -> None:
-    """Take blocks from the front of the queue; what they cached is gone. count <= f.I_FREE."""
+    """Take blocks from the front of the queue; what they cached is gone. count <= I_FREE."""
     c.ints[f.I_FREE] -= count
     if not c.ints[f.I_CACHING]:
         return

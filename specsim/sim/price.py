@@ -11,12 +11,15 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 Functions here run as Python or compiled, in the same order of operations.
 """
 
+# State is arrays or lists of numbers; what is read from it has no static type.
+# mypy: disable-error-code="no-any-return"
+
 from specsim.sim import fields as f
 from specsim.sim.fields import Core
 
 
 def price_step(c: Core) -> bool:
-    """Set f.X_STEP_S. False if a table entry is missing (or all are, when pricing exactly)."""
+    """Set X_STEP_S. False if a table entry is missing (or all are, when pricing exactly)."""
     ints = c.ints
     if ints[f.I_EXACT] != f.EXACT_OFF:
         given = ints[f.I_EXACT] == f.EXACT_GIVEN

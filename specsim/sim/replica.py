@@ -21,6 +21,7 @@ from specsim.sim import fields as f
 from specsim.sim.acceptance import DRAWS, DrawSource
 from specsim.sim.clock import Clock
 from specsim.sim.config import SimConfig
+from specsim.sim.fields import Core
 from specsim.sim.records import INT_FIELDS, status_code
 from specsim.sim.request import FINISHED, UNFINISHED
 from specsim.sim.schedule import save_row
@@ -67,6 +68,8 @@ class Replica:
         self.coupled = coupled
         self.compiled = compiled
         self.up = True
+        self.core: Core
+        self._run: Callable[[float], int]
         self.outstanding = 0
         self.weight = config.replicas[index].weight if config.replicas else 1.0
         self.longest = config.longest_request(index)
@@ -157,9 +160,12 @@ class Replica:
 
     def close(self) -> None:
         """The run ends: account for what is still here."""
-        standby = self._standby_slots()
+        standby = self._ring_slots("standby", f.I_S_HEAD, f.I_S_LEN)
+        coming = self._ring_slots("coming", f.I_C_HEAD, f.I_C_LEN)
         for slot, ticket in enumerate(self.tickets):
             if ticket is not None and slot not in standby:
+                if slot in coming:
+                    ticket.replica = -1  # still in the front end
                 self._settle_row(slot)
                 self._end(slot, UNFINISHED)
         for ticket in self.backlog:
@@ -168,11 +174,11 @@ class Replica:
         self.backlog.clear()
         self.stats.flush(self.core)
 
-    def _standby_slots(self) -> set[int]:
-        """Slots of requests that a closed loop would have sent next."""
-        ints = self.core.ints
-        head, count = int(ints[f.I_S_HEAD]), int(ints[f.I_S_LEN])
-        return {int(self.core.standby[(head + i) % self._slots]) for i in range(count)}
+    def _ring_slots(self, ring: str, head: int, length: int) -> set[int]:
+        """Slots in one of the rings of a closed loop inside the engine."""
+        first, count = int(self.core.ints[head]), int(self.core.ints[length])
+        places = getattr(self.core, ring)
+        return {int(places[(first + i) % self._slots]) for i in range(count)}
 
     @property
     def unsent(self) -> int:
@@ -236,6 +242,11 @@ class Replica:
                 if flts[f.X_CLOCK_S] > clock.now:
                     yield clock.engine_wakes_at(float(flts[f.X_CLOCK_S]))
                 self._collect()
+            elif reason == f.RAN_TO_ARRIVAL:
+                self._collect()
+                slot = self.core.coming[self.core.ints[f.I_C_HEAD]]
+                yield clock.engine_wakes_at(float(self.core.slot_time[f.T_READY][slot]))
+                flts[f.X_CLOCK_S] = clock.now
             elif reason == f.RAN_IDLE:
                 self._collect()
                 self._bell = clock.event()
@@ -337,9 +348,26 @@ class Replica:
             if ticket is None:
                 break
             ticket.measured = self.clock.now >= self.config.warmup_s
-            self.submit(ticket)
+            ready_s = self.clock.now + self.config.request_overhead_s
+            self._append("coming", f.I_C_HEAD, f.I_C_LEN, ticket, ready_s)
         self.core.ints[f.I_S_MORE] = 1
         self._feed()
+        if self._bell is not None:
+            bell, self._bell = self._bell, None
+            self.clock.ring(bell)
+
+    def _append(
+        self, ring: str, head: int, length: int, ticket: Ticket, ready_s: float = -1.0
+    ) -> None:
+        """Put a request of the closed loop into one of the rings that precede the queue."""
+        slot = self._fill_slot(ticket, f.WHERE_NOWHERE)
+        c = self.core
+        tail = c.ints[head] + c.ints[length]
+        getattr(c, ring)[tail if tail < self._slots else tail - self._slots] = slot
+        c.ints[length] += 1
+        c.slot_time[f.T_READY][slot] = ready_s
+        ticket.replica = self.index
+        self.outstanding += 1
 
     def _feed(self) -> None:
         while self.backlog and self._free:
@@ -352,13 +380,7 @@ class Replica:
                 c.ints[f.I_S_MORE] = 0
                 self._supply = None
                 break
-            slot = self._fill_slot(ticket, f.WHERE_NOWHERE)
-            c = self.core
-            tail = c.ints[f.I_S_HEAD] + c.ints[f.I_S_LEN]
-            c.standby[tail if tail < self._slots else tail - self._slots] = slot
-            c.ints[f.I_S_LEN] += 1
-            ticket.replica = self.index
-            self.outstanding += 1
+            self._append("standby", f.I_S_HEAD, f.I_S_LEN, ticket)
 
     def _enter(self, ticket: Ticket) -> None:
         """Give a request a slot and put it into the engine's queue."""
@@ -446,7 +468,7 @@ class Replica:
         ints[:, _OUTPUT_TOKENS] = table[f.S_OUTPUT] - table[f.S_REMAINING]
         ints[:, _REPLICA] = self.index
         ints[:, _STATUS] = status_code(FINISHED)
-        times = c.slot_time[:, slots].T.copy()
+        times = c.slot_time[: f.T_READY, slots].T.copy()
         times[times < 0.0] = math.nan
         for slot in slots.tolist():
             self.tickets[slot] = None

@@ -111,19 +111,19 @@ def simulate(
     )
     compiled = _compile(config, load)
     watch = _Watch(config, load, progress)
-    inside = isinstance(load, ClosedLoop) and can_supply(config) and sink is None
+    inside = load if isinstance(load, ClosedLoop) and can_supply(config) and sink is None else None
     cluster = Cluster(
         config,
         cost,
         source,
         clock,
         seed=seed,
-        listening=load.listens and not inside,
+        listening=load.listens and inside is None,
         compiled=compiled,
         sink=sink,
         keep_trace=keep_trace,
         pulse=watch.look,
-        clients=load.concurrency if inside else 0,
+        clients=inside.concurrency if inside else 0,
     )
     watch.cluster = cluster
     tokens_before = [0]
@@ -131,8 +131,8 @@ def simulate(
         clock.call_at(config.warmup_s, lambda: tokens_before.__setitem__(0, cluster.tokens))
     if math.isfinite(config.duration_s):
         clock.call_at(config.duration_s, _stop)
-    if inside:
-        load.start_inside(cluster)
+    if inside is not None:
+        inside.start_inside(cluster)
     else:
         load.start(cluster, seed)
     over = interrupted = False

@@ -12,6 +12,9 @@ what the running requests may still write; the victim is the request with the fe
 Functions here run as Python or compiled.
 """
 
+# State is arrays or lists of numbers; what is read from it has no static type.
+# mypy: disable-error-code="no-any-return"
+
 from specsim.sim import fields as f
 from specsim.sim.adapt import adaptive_drafts
 from specsim.sim.fields import Core

@@ -77,6 +77,7 @@ def make_core(
         prefill=whole_numbers(arrays, rules.max_num_seqs),
         wait=whole_numbers(arrays, slots),
         standby=whole_numbers(arrays, slots),
+        coming=whole_numbers(arrays, slots),
         finished=whole_numbers(arrays, slots),
         freed=whole_numbers(arrays, slots),
         accept=np.zeros(slots * DRAWS if source else 1, dtype=np.uint8),
@@ -133,6 +134,7 @@ def make_core(
     flts[f.X_CLOCK_S] = flts[f.X_LAST_EMIT_S] = clock_s
     flts[f.X_STALL_S] = config.stall_s
     flts[f.X_WARM_UP_S] = config.warmup_s
+    flts[f.X_FRONT_END_S] = config.request_overhead_s
     ints[f.I_SUPPLIED] = int(clients > 0)
     flts[f.X_RESERVE] = rules.output_reserve
     flts[f.X_RESERVE_MIN] = rules.output_reserve_min

@@ -37,8 +37,19 @@ def run(c: Core, horizon_s: float) -> int:
         if ints[f.I_STAGE] == f.STAGE_BOUNDARY:
             if ints[f.I_LOG_N] >= ints[f.I_LOG_CAP] or ints[f.I_N_GAPS] >= ints[f.I_GAP_CAP]:
                 return f.NEED_LOG
-            stretch(c, horizon_s)
+            if ints[f.I_C_LEN] > 0:
+                next_s = receive(c)
+                stretch(c, min(horizon_s, next_s))
+                receive(c)
+            else:
+                stretch(c, horizon_s)
             code = schedule(c, c.flts[f.X_CLOCK_S])
+            if code == f.RAN_IDLE and ints[f.I_C_LEN] > 0:
+                next_s = c.slot_time[f.T_READY][c.coming[ints[f.I_C_HEAD]]]
+                if next_s >= horizon_s:
+                    return f.RAN_TO_ARRIVAL
+                c.flts[f.X_CLOCK_S] = next_s
+                continue
             if code != SCHEDULED:
                 return code
             ints[f.I_STAGE] = f.STAGE_UNPRICED
@@ -52,6 +63,24 @@ def run(c: Core, horizon_s: float) -> int:
             return f.NEED_DRAWS
         if ints[f.I_STOP_ON_FINISH] and ints[f.I_N_FINISHED] > 0:
             return f.RAN_TO_FINISH
+
+
+def receive(c: Core) -> float:
+    """Requests that have left the front end by now join the queue. Returns when the next one
+    will; infinite if none is on its way."""
+    ints = c.ints
+    while ints[f.I_C_LEN] > 0:
+        slot = c.coming[ints[f.I_C_HEAD]]
+        if c.slot_time[f.T_READY][slot] > c.flts[f.X_CLOCK_S]:
+            return float(c.slot_time[f.T_READY][slot])
+        head = ints[f.I_C_HEAD] + 1
+        ints[f.I_C_HEAD] = 0 if head == len(c.coming) else head
+        ints[f.I_C_LEN] -= 1
+        c.slot[f.S_WHERE][slot] = f.WHERE_WAITING
+        tail = ints[f.I_W_HEAD] + ints[f.I_W_LEN]
+        c.wait[tail if tail < len(c.wait) else tail - len(c.wait)] = slot
+        ints[f.I_W_LEN] += 1
+    return np.inf
 
 
 def begin_step(c: Core) -> None:
@@ -163,11 +192,11 @@ def finish(c: Core, slot: int, end_s: float) -> None:
         ints[f.I_S_HEAD] = 0 if head == len(c.standby) else head
         ints[f.I_S_LEN] -= 1
         c.slot_time[f.T_ARRIVAL][following] = end_s
+        c.slot_time[f.T_READY][following] = end_s + c.flts[f.X_FRONT_END_S]
         c.slot[f.S_MEASURED][following] = 1 if end_s >= c.flts[f.X_WARM_UP_S] else 0
-        c.slot[f.S_WHERE][following] = f.WHERE_WAITING
-        tail = ints[f.I_W_HEAD] + ints[f.I_W_LEN]
-        c.wait[tail if tail < len(c.wait) else tail - len(c.wait)] = following
-        ints[f.I_W_LEN] += 1
+        tail = ints[f.I_C_HEAD] + ints[f.I_C_LEN]
+        c.coming[tail if tail < len(c.coming) else tail - len(c.coming)] = following
+        ints[f.I_C_LEN] += 1
 
 
 def settle_chunks(c: Core, end_s: float) -> None:

@@ -19,7 +19,8 @@ def survival_curve(observed: Floats, censored: Floats) -> tuple[Floats, Floats]:
     waiting = np.sort(censored)
     # At risk at t: all that were not over, observed or censored, before t.
     risk = total - np.searchsorted(ordered, times, "left") - np.searchsorted(waiting, times, "left")
-    return times, np.cumprod(1.0 - counts / risk)
+    lasting: Floats = np.cumprod(1.0 - counts / risk, dtype=np.float64)
+    return times, lasting
 
 
 def percentile(observed: Floats, censored: Floats, percent: float) -> float | None:
