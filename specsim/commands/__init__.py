@@ -54,7 +54,7 @@ def main() -> None:
             # A name that the terminal cannot show must not end in a traceback.
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="specsim")
         sys.stdout.flush()
     except SpecSimError as error:
         _stop(one_line(error), 2)
