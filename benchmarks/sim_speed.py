@@ -1,0 +1,184 @@
+"""Speed of the simulator: engine steps and requests per CPU second, peak memory, cost per step.
+
+    python benchmarks/sim_speed.py [--quick] [--json]
+
+Every measurement runs in a fresh process and counts its CPU time after imports (and after the
+machine code is loaded, where it is compiled). The step cost is a straight line, so this measures
+the simulator and not a latency model; acceptance is sampled with spread and memory (k = 3).
+
+    batch 64    closed loop of 64 streams, 512 + 512 tokens: steps per CPU second
+    long        the same with 2,048 output tokens (fewer arrivals and departures per step)
+    open        Poisson arrivals of 512/512 at 20/s: requests per CPU second
+    memory      10,000 requests of 512/512, records kept: peak resident MiB of the process
+    flat        steps per CPU second in the first and the last tenth of a long run
+
+Compare with figures of the same machine only: other tools' commands are in their own documentation.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+CASES = {
+    # name: (mode, compiled, requests, quick requests, output tokens, k)
+    "batch 64, plain": ("closed", False, 6_000, 2_000, 512, 3),
+    "batch 64, compiled": ("closed", True, 60_000, 10_000, 512, 3),
+    "long, plain": ("closed", False, 2_000, 500, 2048, 3),
+    "long, compiled": ("closed", True, 20_000, 4_000, 2048, 3),
+    "no speculation, plain": ("closed", False, 10_000, 2_000, 512, 0),
+    "no speculation, compiled": ("closed", True, 60_000, 10_000, 512, 0),
+    "open, plain": ("open", False, 6_000, 2_000, 512, 3),
+    "open, compiled": ("open", True, 60_000, 10_000, 512, 3),
+    "memory, plain": ("open", False, 10_000, 10_000, 512, 3),
+    "memory, compiled": ("open", True, 10_000, 10_000, 512, 3),
+}
+
+
+class Line:
+    """5 ms, 0.1 ms per sequence, 10 us per prompt token, 1 ns per cached token."""
+
+    def seconds(self, shape):  # type: ignore[no-untyped-def]
+        return (
+            0.005
+            + 1e-4 * shape.decode_seqs
+            + 1e-9 * shape.decode_context_tokens
+            + 1e-5 * shape.prefill_tokens
+        )
+
+
+def configuration(compiled: bool, k: int):  # type: ignore[no-untyped-def]
+    from specsim.sim.config import VLLM, SimConfig, SpeculationRules
+    from specsim.speculation.acceptance import Acceptance
+    from specsim.speculation.easiness import Easiness
+
+    return SimConfig(
+        num_kv_blocks=20_000,
+        rules=replace(VLLM, max_num_seqs=64),
+        speculation=SpeculationRules(k),
+        acceptance=Acceptance.from_rate(0.75, k) if k else None,
+        easiness=Easiness(0.5, 0.5, 0.9),
+        compiled=compiled,
+    )
+
+
+def run_case(name: str, quick: bool) -> dict[str, float]:
+    """One case in this process."""
+    from specsim.sim.arrivals import gamma_times
+    from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
+    from specsim.sim.run import simulate
+
+    mode, compiled, many, few, output, k = CASES[name]
+    count = few if quick else many
+
+    def load(requests: int):  # type: ignore[no-untyped-def]
+        supply = requests_of(gamma_times(20.0, 0), 512, output, 0, limit=requests)
+        if mode == "open":
+            return OpenLoop(supply, total=requests)
+        return ClosedLoop(supply, 64, total=requests)
+
+    config = configuration(compiled, k)
+    simulate(config, load(64), Line())  # imports, tables, machine code
+    marks = []
+    before = time.process_time()
+    result = simulate(config, load(count), Line(), progress=lambda p: marks.append(p.ended))
+    spent = time.process_time() - before
+    summary = result.summary()
+    return {
+        "requests": count,
+        "steps": summary["steps"],
+        "mean_batch": summary["mean_batch"],
+        "acceptance_length": summary["acceptance_length"] or 1.0,
+        "cpu_s": spent,
+        "steps_per_cpu_s": summary["steps"] / spent,
+        "requests_per_cpu_s": count / spent,
+        "output_tokens_per_cpu_s": count * output / spent,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def flat(quick: bool) -> dict[str, float]:
+    """Cost of a step early and late in one run: it must not depend on requests already finished.
+
+    Records stream away, as for long runs; memory is looked at early and late too.
+    """
+    from specsim.sim.arrivals import gamma_times
+    from specsim.sim.loads import OpenLoop, requests_of
+    from specsim.sim.run import simulate
+
+    count = 20_000 if quick else 100_000
+    looks: list[tuple[int, float, float]] = []
+
+    def look(record: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % (count // 20) == 0:
+            rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+            looks.append((seen, time.process_time(), rss))
+
+    seen = 0
+    supply = requests_of(gamma_times(20.0, 0), 64, 64, 0, limit=count)
+    simulate(configuration(False, 3), OpenLoop(supply, total=count), Line(), sink=look)
+    tenth = 2
+    early = looks[tenth][1] - looks[0][1]
+    late = looks[-1][1] - looks[-1 - tenth][1]
+    return {
+        "requests": count,
+        "late_over_early_cpu": late / early,
+        "resident_mib_early": looks[tenth][2],
+        "resident_mib_late": looks[-1][2],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few seconds instead of a minute")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        part = flat(options.quick) if options.case == "flat" else run_case(
+            options.case, options.quick
+        )
+        print(json.dumps(part))
+        return
+    results = {}
+    for name in [*CASES, "flat"]:
+        command = [sys.executable, __file__, "--case", name] + ["--quick"] * options.quick
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            results[name] = {"error": done.stderr.strip().splitlines()[-1]}
+        else:
+            results[name] = json.loads(done.stdout)
+        if not options.json:
+            show(name, results[name])
+    if options.json:
+        print(json.dumps(results, indent=1))
+
+
+def show(name: str, result: dict) -> None:  # type: ignore[type-arg]
+    if "error" in result:
+        print(f"{name:26s} {result['error']}")
+    elif "late_over_early_cpu" in result:
+        print(
+            f"{name:26s} a step costs {result['late_over_early_cpu']:.2f} x as much late as early; "
+            f"resident {result['resident_mib_early']:.0f} -> {result['resident_mib_late']:.0f} MiB "
+            f"over {result['requests']:,} requests"
+        )
+    else:
+        print(
+            f"{name:26s} {result['steps_per_cpu_s']:10,.0f} steps/CPU s "
+            f"{result['requests_per_cpu_s']:9,.0f} requests/CPU s "
+            f"batch {result['mean_batch']:5.1f}  peak {result['peak_mib']:4.0f} MiB"
+        )
+
+
+if __name__ == "__main__":
+    main()
