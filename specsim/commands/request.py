@@ -109,9 +109,9 @@ def build_request(options: Options) -> Request:
             f"requests of {tokens} tokens are longer than the {spec.max_position} positions of "
             f"{spec.name}; an engine serves them only with rope scaling set"
         )
-    tables = list(profile.kernels.values())
-    if all(table.assumed for table in tables) and options.fidelity != "datasheet":
-        measured = tables[0].inherited_from if tables else None
+    products = profile.kernels.get("gemm.bf16")  # measured products stand for the whole device
+    if (products is None or products.assumed) and options.fidelity != "datasheet":
+        measured = products.inherited_from if products is not None else None
         origin = f"measured on {measured}" if measured else "typical of such kernels"
         warnings.append(
             f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"

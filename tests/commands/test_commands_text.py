@@ -1,0 +1,115 @@
+"""What people read: the tables of predict and explain, and the helpers that lay them out."""
+
+import csv
+import io
+
+import pytest
+from typer.testing import CliRunner
+
+from specsim.commands import app
+from specsim.report.tables import bar, interval, seconds, size, table, to_csv, to_json, work
+
+QWEN = ("qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_predict_states_its_assumptions_and_answers() -> None:
+    text = run("predict", *QWEN, "--concurrency", "1,16")
+    assert "fp8 weights" in text or "fp8_block weights" in text
+    assert "mtp, k = 3" in text and "acceptance length 3.18" in text
+    assert "fidelity: calibrated" in text
+    assert "speculation pays" in text or "stops paying" in text
+    assert "best k:" in text and "memory per GPU: weights" in text
+    lines = [line for line in text.splitlines() if line.startswith(("1 ", "16 "))]
+    assert len(lines) == 2 and all("x " in line for line in lines)
+
+
+def test_predict_by_rate_shows_what_has_no_end() -> None:
+    text = run("predict", *QWEN, "--rate", "0.5,500")
+    assert "0.5/s" in text and "500/s" in text
+    assert "the queue grows without end" in text
+
+
+def test_plain_decoding_is_said() -> None:
+    text = run("predict", "llama-3.1-8b", "--method", "none", "--concurrency", "1")
+    assert "no speculation" in text
+    assert "best k" not in text and "pays" not in text
+
+
+def test_csv_has_the_points_as_rows() -> None:
+    rows = list(csv.DictReader(io.StringIO(run("predict", *QWEN, "--concurrency", "1,4", "--csv"))))
+    assert [r["concurrency"] for r in rows] == ["1", "4"]
+    assert float(rows[0]["speedup"]) > 1
+    table_rows = list(csv.DictReader(io.StringIO(run("predict", "--csv"))))
+    assert len(table_rows) == 6
+
+
+def test_the_clusters_table_shows_both_numbers_and_every_assumption() -> None:
+    text = run("predict")
+    for name in ("qwen3.6-27b", "gemma-4-31b", "nemotron-3-super"):
+        assert text.count(name) >= 2  # in the table and in the notes
+    assert "reported" in text and "2.3x" in text
+    assert "* acceptance assumed" in text
+
+
+def test_explain_adds_up() -> None:
+    text = run("explain", *QWEN, "--concurrency", "4")
+    assert text.count("lm_head") >= 2
+    assert "plain decode step" in text and "verify step, k = 3" in text
+    shares = [
+        float(word[:-1])
+        for block in text.split("verify step")[1:]
+        for line in block.splitlines()
+        for word in line.split()
+        if word.endswith("%")
+    ]
+    assert sum(shares) == pytest.approx(100, abs=3)  # rounded to 0.1 % each
+
+
+def test_listings() -> None:
+    assert "h200-sxm" in run("gpus")
+    shown = run("gpus", "h200-sxm")
+    assert "4.8 TB/s" in shown and "measured" in shown
+    assert "Qwen3.6-27B" in run("models", "--search", "qwen3.6")
+    assert "EAGLE3-Llama-3.1-8B" in run("models", "--drafters")
+    assert "MTP head" in run("models", "qwen3.6-27b")
+    assert "up to 1024 tokens" in run("models", "gemma-4-31b")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (float("inf"), "-"), (float("nan"), "-"), (1.5e-6, "2 us"), (999e-6, "999 us"),
+     (1.234e-3, "1.23 ms"), (0.1234, "123 ms"), (12.345, "12.3 s")],
+)
+def test_times_for_people(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_other_units_for_people() -> None:
+    assert [size(v) for v in (12, 1500, 2.5e6, 3.21e9, 4e12)] == [
+        "12 B", "1.5 kB", "2.5 MB", "3.21 GB", "4 TB"
+    ]
+    assert [work(v) for v in (10, 2e6, 3e9, 4e12, 5e15)] == [
+        "10 FLOP", "2 MFLOP", "3 GFLOP", "4 TFLOP", "5 PFLOP"
+    ]
+    assert interval(None) == "-" and interval([1.234, 2.0]) == "1.23-2.00"
+    assert bar(0.5, 10) == "#####" and bar(7.0, 10) == "#" * 10 and bar(-1.0) == ""
+
+
+def test_tables_align() -> None:
+    text = table(["name", "n"], [["a", "1"], ["long name", "100"]])
+    assert text.splitlines() == [
+        "name         n", "---------  ---", "a            1", "long name  100",
+    ]
+
+
+def test_json_refuses_what_json_has_not() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        to_json({"x": float("inf")})
+    assert to_csv([]) == ""
+    assert to_csv([{"a": 1, "b": {"c": 2}}]) == 'a,b\n1,"{""c"": 2}"\n'
