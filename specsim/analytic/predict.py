@@ -3,8 +3,8 @@
 Every point compares the deployment with the same deployment without speculation at the same
 load. Definitions:
     speedup           output tokens per second under speculation / without, same concurrency; in
-                      the open loop, where both serve the same tokens, TPOT without / with (1 when
-                      nothing is decoded)
+                      an open loop that both sustain, where both serve the same tokens, TPOT
+                      without / with (1 when nothing is decoded)
     step_cost_ratio   r: a pure decode step under speculation (draft, verify, overhead) / without
     tpot_s            seconds per output token of a stream after its first
     break-even        smallest concurrency at which speculation no longer pays
@@ -219,7 +219,10 @@ def _point(
 def _open_point(system: System, plain: System, workload: Workload, rate: float) -> Point:
     found = open_loop(system, workload, rate)
     base = open_loop(plain, workload, rate) if system.speculative else found
-    speedup = base.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
+    if not (found.stable and base.stable):
+        speedup = found.output_tok_s / base.output_tok_s
+    else:
+        speedup = base.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
     ratio = found.state.step_s / base.state.step_s
     return Point(
         concurrency=found.running,

@@ -147,6 +147,10 @@ def test_an_unstable_rate_is_null_in_json_and_said_in_words() -> None:
     result = predict(drafted(), CHAT, rates=[0.1, 1e6])
     low, high = result.points
     assert low.stable and not high.stable
+    # Both serve what arrives: the gain is in the time per token. Beyond it: in what is served.
+    assert low.output_tok_s == low.baseline_output_tok_s
+    assert low.speedup == low.baseline_tpot_s / low.tpot_s
+    assert high.speedup == high.output_tok_s / high.baseline_output_tok_s
     assert math.isinf(high.ttft_s)
     shown = result.to_dict()["points"][1]
     assert shown["ttft_s"] is None and shown["queue_s"] is None

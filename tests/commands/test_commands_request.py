@@ -71,8 +71,9 @@ def test_a_model_of_the_catalogue_can_draft() -> None:
 
 def test_drafters_from_files(tmp_path: Path) -> None:
     eagle3 = {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096,
-              "vocab_size": 128256, "draft_vocab_size": 32000, "num_hidden_layers": 1, "num_attention_heads": 32,
-              "num_key_value_heads": 8, "intermediate_size": 14336, "model_type": "llama"}
+              "vocab_size": 128256, "draft_vocab_size": 32000, "num_hidden_layers": 1,
+              "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+              "model_type": "llama"}
     (tmp_path / "config.json").write_text(json.dumps(eagle3))
     for name in (str(tmp_path), str(tmp_path / "config.json")):
         setup = build(LLAMA, draft=name, acceptance_length=2.0).system.setup

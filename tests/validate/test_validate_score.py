@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from validate_samples import PUBLISHED, ROW, SILICON
 
 from specsim.errors import FormatError
 from specsim.validate.rows import published_case
@@ -17,7 +18,6 @@ from specsim.validate.score import (
     score_file,
     score_rows,
 )
-from test_validate_rows import ROW, SILICON
 
 NAMES = ",".join(ROW)
 
@@ -138,8 +138,6 @@ def test_ragged_rows_are_read(tmp_path: Path) -> None:
 
 
 def test_every_shipped_measurement_is_judged_or_counted() -> None:
-    from test_validate_rows import PUBLISHED
-
     rows = [r for number, r in enumerate(read_rows(PUBLISHED)) if number % 7 == 0]
     report = score_rows(rows)
     assert report.predicted + sum(report.skipped.values()) == report.rows == len(rows)

@@ -1,0 +1,20 @@
+"""Rows of measurements for the tests of validation."""
+
+from pathlib import Path
+
+PUBLISHED = (
+    Path(__file__).resolve().parents[2] / "validation/published/published_measurements.csv"
+)
+
+ROW = {
+    "id": "X-1", "set_id": "X", "grade": "A", "gpu": "H100 SXM", "tp": "1", "engine": "vLLM",
+    "engine_version": "0.25.1", "target_model": "meta-llama/Llama-3.1-8B-Instruct",
+    "weight_dtype": "bf16", "method": "eagle3", "k": "3", "dataset": "GSM8K", "isl": "1000",
+    "osl": "201", "batch_or_concurrency": "4", "mean_accepted_length": "2.5",
+    "baseline_tpot_ms": "7.0", "spec_tpot_ms": "4.0", "ttft_ms": "50", "speedup": "1.75",
+}
+SILICON = {
+    "model_path": "Qwen/Qwen3-32B", "backend": "vllm", "backend_version": "0.24.0",
+    "precision": "fp8", "tp_size": "2", "pp_size": "1", "isl": "1024", "osl": "128",
+    "concurrency": "16", "silicon_tpot_ms": "12.5", "silicon_ttft_ms": "180", "mode": "agg",
+}
