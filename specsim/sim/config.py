@@ -40,6 +40,9 @@ class EngineRules:
     long_prefill_token_threshold: longest chunk of one prompt in one step; 0: no limit.
     readback_lag_steps: 1 with asynchronous scheduling: a finished request takes part in one more
         step, because that step is planned before its end is known.
+    plan_ahead: the next step is planned when the one before it starts (asynchronous scheduling
+        with two batches in flight), so a request that arrives during a step waits for the whole
+        next one too. An engine with nothing else to do takes it at once.
     prefill_first: prompts run alone and before decoding (SGLang); else mixed with it.
     victim: 'last' (admitted last, vLLM) or 'fewest_tokens' (SGLang).
     output_reserve: share of the tokens that running requests may still write for which admission
@@ -58,6 +61,7 @@ class EngineRules:
     reserve_full_isl: bool = True
     long_prefill_token_threshold: int = 0
     readback_lag_steps: int = 1
+    plan_ahead: bool = False
     victim: str = "last"
     output_reserve: float = 0.0
     output_reserve_min: float = 0.0

@@ -82,6 +82,7 @@ class Core(NamedTuple):
     I_K_MAX,
     I_WIDTH,  # tokens verified per request; 0: 1 + drafts
     I_LAG,  # steps a finished request still occupies (asynchronous scheduling)
+    I_AHEAD,  # a step is planned when the one before it starts
     I_CACHING,
     I_DROP_LAST,  # EAGLE-like drafters recompute the last cached block
     I_PREFILL_FIRST,  # prompts run in steps of their own, before decoding
@@ -148,7 +149,7 @@ class Core(NamedTuple):
     I_ADAPT_STEPS,
     I_ADAPT_K,
     I_LENGTH,
-) = range(74)
+) = range(75)
 
 # --- flts -----------------------------------------------------------------------------------
 (
@@ -163,8 +164,9 @@ class Core(NamedTuple):
     X_RESERVE_MIN,
     X_RESERVE_DECAY,  # per decode step
     X_EMA,  # accepted drafts per request and step, smoothed
+    X_PLANNED_S,  # requests ready by then take part in the coming step (I_AHEAD)
     X_LENGTH,
-) = range(12)
+) = range(13)
 
 # I_EXACT: interpolate, ask the cost function at each step, it has been asked for this step
 EXACT_OFF, EXACT_ASK, EXACT_GIVEN = range(3)

@@ -98,7 +98,7 @@ class Replica:
         ticket.replica = self.index
         self.outstanding += 1
         if self._free and not self.backlog:
-            self._enter(ticket)
+            self._enter(ticket, self.clock.now)
         else:
             self.backlog.append(ticket)
             self.core.ints[f.I_BACKLOG] = len(self.backlog)
@@ -382,10 +382,11 @@ class Replica:
                 break
             self._append("standby", f.I_S_HEAD, f.I_S_LEN, ticket)
 
-    def _enter(self, ticket: Ticket) -> None:
-        """Give a request a slot and put it into the engine's queue."""
+    def _enter(self, ticket: Ticket, ready_s: float = -1.0) -> None:
+        """Give a request a slot and put it into the engine's queue, where it is since ready_s."""
         slot = self._fill_slot(ticket, f.WHERE_WAITING)
         c = self.core
+        c.slot_time[f.T_READY][slot] = ready_s
         tail = c.ints[f.I_W_HEAD] + c.ints[f.I_W_LEN]
         c.wait[tail if tail < self._slots else tail - self._slots] = slot
         c.ints[f.I_W_LEN] += 1

@@ -15,6 +15,8 @@ Functions here run as Python or compiled.
 # State is arrays or lists of numbers; what is read from it has no static type.
 # mypy: disable-error-code="no-any-return"
 
+import numpy as np
+
 from specsim.sim import fields as f
 from specsim.sim.adapt import adaptive_drafts
 from specsim.sim.fields import Core
@@ -58,6 +60,11 @@ def schedule(c: Core, now: float) -> int:
     asked = ints[f.I_SCHEDULED] + ints[f.I_N_CHUNKS]
     if asked == 0 and ints[f.I_PREEMPTED] > 0:
         # The engine comes round again at once, and finds the blocks of those it preempted.
+        admit(c, now, ints[f.I_BUDGET])
+        asked = ints[f.I_N_CHUNKS]
+    if asked == 0 and ints[f.I_AHEAD] and ints[f.I_W_LEN] > 0:
+        # Nothing was planned for this step: who arrived meanwhile can run in it.
+        c.flts[f.X_PLANNED_S] = np.inf
         admit(c, now, ints[f.I_BUDGET])
         asked = ints[f.I_N_CHUNKS]
     if asked == 0:
@@ -321,6 +328,8 @@ def admit(c: Core, now: float, budget: int) -> None:
         and ints[f.I_N_ROWS] + ints[f.I_N_PREFILL] < ints[f.I_MAX_SEQS]
     ):
         slot = c.wait[ints[f.I_W_HEAD]]
+        if ints[f.I_AHEAD] and c.slot_time[f.T_READY][slot] > c.flts[f.X_PLANNED_S]:
+            return
         target = c.slot[f.S_TARGET][slot]
         hits = match_prefix(c, slot)
         cached = hits * block

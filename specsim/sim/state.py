@@ -111,6 +111,7 @@ def make_core(
     ints[f.I_K_MAX] = k
     ints[f.I_WIDTH] = spec.verify_tokens
     ints[f.I_LAG] = rules.readback_lag_steps
+    ints[f.I_AHEAD] = int(rules.plan_ahead)
     ints[f.I_CACHING] = int(rules.prefix_caching)
     ints[f.I_DROP_LAST] = int(k > 0 and spec.drop_last_cached_block)
     ints[f.I_PREFILL_FIRST] = int(rules.prefill_first)
@@ -132,6 +133,7 @@ def make_core(
     ints[f.I_STOP_ON_FINISH] = int(stop_on_finish)
     ints[f.I_LRU_HEAD] = ints[f.I_LRU_TAIL] = f.NO_NODE
     flts[f.X_CLOCK_S] = flts[f.X_LAST_EMIT_S] = clock_s
+    flts[f.X_PLANNED_S] = np.inf
     flts[f.X_STALL_S] = config.stall_s
     flts[f.X_WARM_UP_S] = config.warmup_s
     flts[f.X_FRONT_END_S] = config.request_overhead_s

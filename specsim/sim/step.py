@@ -86,6 +86,7 @@ def receive(c: Core) -> float:
 def begin_step(c: Core) -> None:
     """The planned and priced step starts."""
     ints, flts = c.ints, c.flts
+    flts[f.X_PLANNED_S] = flts[f.X_CLOCK_S]
     flts[f.X_END_S] = flts[f.X_CLOCK_S] + flts[f.X_STEP_S]
     ints[f.I_STAGE] = f.STAGE_IN_FLIGHT
     held = ints[f.I_BLOCKS] - ints[f.I_FREE]

@@ -157,6 +157,7 @@ def _apply(
     ints[f.I_K_NEXT] = drafts
     ints[f.I_SCHEDULED] = count
     end_s = float(ends_s[-1])
+    flts[f.X_PLANNED_S] = float(ends_s[-2]) if steps > 1 else flts[f.X_CLOCK_S]
     flts[f.X_CLOCK_S] = flts[f.X_LAST_EMIT_S] = end_s
     if flts[f.X_RESERVE] > 0.0:
         for _ in range(steps):
