@@ -7,6 +7,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+from specsim.analytic.workload import Workload
 from specsim.commands.options import Options, shown
 from specsim.commands.request import Request, build_request, build_workload
 from specsim.commands.simulate_load import (
@@ -18,7 +19,7 @@ from specsim.commands.simulate_load import (
     trace_plan,
 )
 from specsim.commands.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
-from specsim.errors import SpecSimError, UsageError
+from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.formats.vllm_args import parse_speculative_config
 from specsim.sim.build import Deployment
 from specsim.sim.compare import Comparison, LoadPlan, Report, compare
@@ -65,6 +66,8 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
         plan = fixed_plan(load, build_workload(options))
     warnings = list(request.warnings)
     deployment = _deployment(values, request, plan, warnings)
+    if load.trace is None and scenario is None:
+        _check_servable(deployment, request.workload)
     seed, replications = _runs(values)
     _warn_of_overload(load, request, deployment, warnings)
     with _progress(bar, plan, deployment, values["baseline"], replications) as report:
@@ -79,6 +82,7 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
             report=report,
         )
     _write(values, found)
+    warnings += _what_went_wrong(found)
     if found.partial:
         warnings.append(_partial_words(found, values["baseline"], deployment))
     return Simulation(deployment, found, plan.description, seed, tuple(warnings))
@@ -91,7 +95,8 @@ def _of_scenario(values: Values, given: frozenset[str], scenario: Scenario) -> V
         out["duration"] = scenario.duration_s
     if out["warmup"] is None:
         out["warmup"] = min(scenario.warmup_s, out["duration"] / 2)
-    out["gates"] = dict(scenario.slo)
+    if values["scenario"] is not None:
+        out["gates"] = dict(scenario.slo)
     return out
 
 
@@ -269,6 +274,41 @@ def _warn_of_overload(
                 f"{state.capacity_rate * deployment.config.replica_count:.3g}/s): the queue grows "
                 "as long as requests come, and the figures depend on how long that is"
             )
+
+
+def _check_servable(deployment: Deployment, workload: Workload) -> None:
+    """Requests of one length that no replica can ever hold would all be refused."""
+    config = deployment.config
+    prompt, total = workload.input_len, workload.input_len + workload.output_len
+    limit, longest = config.max_model_len, config.longest_request(0)
+    if limit is not None and prompt >= limit:
+        raise UsageError(
+            f"prompts have {prompt} tokens, but max_model_len is {limit}: all would be refused; "
+            "shorten them or raise --max-model-len"
+        )
+    if limit is None and total > longest:
+        raise CapacityError(
+            f"a request of {total} tokens does not fit: the cache holds one of at most {longest}; "
+            "shorten the requests, or use a larger tp or an fp8 cache"
+        )
+
+
+def _what_went_wrong(found: Comparison) -> list[str]:
+    """Requests that were not served, in words."""
+    counts = found.main.figures["requests"]
+    words = {
+        "rejected": "refused: too long for max_model_len or the cache",
+        "timeout": "given up by their clients",
+        "failed": "lost with a failed replica",
+        "unfinished": "unfinished at the end; they count in TTFT and E2EL as far as they waited",
+    }
+    out = []
+    if not counts["measured"]:
+        out.append("no request was measured; make the run longer or the warm-up shorter")
+    for status, text in words.items():
+        if counts[status]:
+            out.append(f"{counts[status]:g} of {counts['measured']:g} requests were {text}")
+    return out
 
 
 def _partial_words(found: Comparison, baseline: bool, deployment: Deployment) -> str:

@@ -60,7 +60,7 @@ def _head(result: Simulation) -> str:
     lines.append(load_line(result.load))
     start, end = result.comparison.main.figures["window_s"]
     runs = len(result.comparison.main.runs)
-    text = f"measured from {start:.0f} s to {end:.0f} s of simulated time, seed {result.seed}"
+    text = f"measured from {start:.4g} s to {end:.4g} s of simulated time, seed {result.seed}"
     lines.append(text + (f" to {result.seed + runs - 1}: means of {runs} runs" if runs > 1 else ""))
     return "\n".join(lines)
 
