@@ -53,7 +53,7 @@ class Plan:
     angles: Tensor  # complex [T, heads + 2 * kv_heads, D/2]
     store: Tensor  # [T, 2 * kv_heads] flat cache rows
     kv_len: int  # positions that are read: 0 .. kv_len-1
-    mask: Tensor | None = None
+    mask: Tensor | None = None  # additive; on CUDA a prompt's is a lower-right causal bias
     lengths: Tensor | None = None  # [B] int32: start + q_len
     pages: Tensor | None = None  # [B, max_pages] rows of the block table
     prompt: bool = False  # one row's prompt chunk, of any length
@@ -84,6 +84,17 @@ def causal_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
     hidden = keys.view(1, 1, -1) > position.unsqueeze(-1)
     zeros = torch.zeros(hidden.shape, dtype=dtype, device=device)
     return zeros.masked_fill_(hidden, float("-inf"))
+
+
+def prompt_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
+    """Mask of one row's prompt chunk. On CUDA torch's lower-right causal bias, which keeps the
+    flash kernels in reach; a mask tensor would rule them out."""
+    if plan.start.device.type != "cuda":
+        return causal_mask(plan, dtype).unsqueeze(1)
+    from torch.nn.attention.bias import causal_lower_right
+
+    bias: Tensor = causal_lower_right(plan.q_len, plan.kv_len)
+    return bias
 
 
 class SlotAttention:
@@ -156,7 +167,7 @@ class PagedAttention:
             used = -(-plan.kv_len // self._table.page_size)
             plan.pages = pages[:, :used]
             if not plan.causal:
-                plan.mask = causal_mask(plan, cache.data.dtype).unsqueeze(1)
+                plan.mask = prompt_mask(plan, cache.data.dtype)
             return
         plan.pages = pages
         plan.lengths = (plan.start + plan.q_len).to(torch.int32)

@@ -24,7 +24,7 @@ from specsim.decoder.attention import Rows
 from specsim.decoder.drafters.base import Proposal
 from specsim.decoder.drafters.suffix import Suffix
 from specsim.decoder.sampling import SamplingMode
-from specsim.decoder.step import PROPOSED, Step
+from specsim.decoder.step import HEADER, PROPOSED, Step
 from specsim.decoder.timing import PhaseClock
 
 _WARMUPS = 3
@@ -120,6 +120,8 @@ class GraphRunner:
             torch.cuda.Event() for _ in self._staging  # type: ignore[no-untyped-call]
         ]
         self._turn = 0
+        self._buffers = PhaseBuffers(max_bucket, step.drafter.num_speculative_tokens,
+                                     step.target.config.vocab_size, device)
         self._graphs: dict[tuple[int, SamplingMode], _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self.last_q_len = step.drafter.num_speculative_tokens + 1
@@ -136,7 +138,7 @@ class GraphRunner:
         self._stage(slots, size)
         if isinstance(self._step.drafter, Suffix):
             rows = Rows(self._index[:size], self._bound)
-            graphs.load(propose(self._step, slots, rows, mode))
+            graphs.buffers.load(propose(self._step, slots, rows, mode))
         else:
             graphs.draft.replay()
         clock.mark("draft")
@@ -144,7 +146,7 @@ class GraphRunner:
         clock.mark("verify")
         graphs.sample.replay()
         clock.mark("sample")
-        return graphs.record
+        return graphs.buffers.record
 
     def _stage(self, slots: Sequence[int], size: int) -> None:
         """Copy the slot ids to the device through a pinned buffer no copy is reading."""
@@ -162,53 +164,86 @@ class GraphRunner:
         if key not in self._graphs:
             self._index.fill_(self._step.state.scratch)
             rows = Rows(self._index[:size], self._bound)
-            self._graphs[key] = _Captured(self._step, rows, mode, self._pool)
+            self._graphs[key] = _Captured(self._step, rows, mode, self._buffers.rows(size),
+                                          self._pool)
         return self._graphs[key]
 
 
-class _Captured:
-    """The three graphs of one bucket and mode, and the buffers between them."""
+class PhaseBuffers:
+    """What one phase hands to the next, outside any graph's memory; graphs use the first rows.
 
-    def __init__(self, step: Step, rows: Rows, mode: SamplingMode, pool: Any) -> None:
-        def draft() -> Proposal:
-            return step.draft(rows, mode)
+    One set serves every bucket and mode, since steps run one after another on one stream.
+    tokens [B, k], lengths [B], probs [B, k, V], logits [B, k+1, V], record as in `step`.
+    """
 
-        host_side = step.drafter.host_side
-        k = step.drafter.num_speculative_tokens
-        if host_side:
-            device = rows.index.device
-            made = Proposal(torch.zeros((rows.size, k), dtype=torch.int64, device=device), None,
-                            torch.zeros(rows.size, dtype=torch.int64, device=device))
-        else:
-            made = self._warm(draft)
-        self.proposal = Proposal(*(None if t is None else t.clone() for t in (
-            made.tokens, made.probs, made.lengths)))  # type: ignore[arg-type]
-        logits = self._warm(lambda: step.verify(rows, self.proposal.tokens))
-        self.logits = logits.clone()
-        record = self._warm(lambda: step.sample(rows, self.proposal, self.logits, mode))
-        self.record: Tensor = record.clone()
+    __slots__ = ("lengths", "logits", "probs", "record", "tokens")
 
-        self.draft, self.verify, self.sample = (torch.cuda.CUDAGraph() for _ in range(3))
-        if not host_side:
-            with torch.cuda.graph(self.draft, pool=pool):
-                self.load(draft())
-        with torch.cuda.graph(self.verify, pool=pool):
-            self.logits.copy_(step.verify(rows, self.proposal.tokens))
-        with torch.cuda.graph(self.sample, pool=pool):
-            self.record.copy_(step.sample(rows, self.proposal, self.logits, mode))
+    def __init__(self, capacity: int, k: int, vocab: int, device: torch.device) -> None:
+        self.tokens = torch.zeros((capacity, k), dtype=torch.int64, device=device)
+        self.lengths = torch.zeros(capacity, dtype=torch.int64, device=device)
+        self.record = torch.zeros((capacity, HEADER + 2 * k + 1), dtype=torch.int64,
+                                  device=device)
+        self.probs = torch.empty((capacity, k, vocab), device=device)
+        self.logits = torch.empty((capacity, k + 1, vocab), device=device)
+
+    def rows(self, size: int) -> "PhaseBuffers":
+        """The first `size` rows of the same memory."""
+        part = object.__new__(PhaseBuffers)
+        part.tokens, part.lengths = self.tokens[:size], self.lengths[:size]
+        part.record, part.logits = self.record[:size], self.logits[:size]
+        part.probs = self.probs[:size]
+        return part
 
     def load(self, made: Proposal) -> None:
-        """Copy a proposal into the buffers that verify and sample read."""
-        for buffer, value in ((self.proposal.tokens, made.tokens),
-                              (self.proposal.probs, made.probs),
-                              (self.proposal.lengths, made.lengths)):
-            if buffer is not None and value is not None:
-                buffer.copy_(value, non_blocking=True)
+        """Copy a proposal in."""
+        self.tokens.copy_(made.tokens, non_blocking=True)
+        if made.lengths is not None:
+            self.lengths.copy_(made.lengths, non_blocking=True)
+        if made.probs is not None:
+            self.probs.copy_(made.probs, non_blocking=True)
+
+    def proposal(self, like: Proposal) -> Proposal:
+        """The buffered proposal, with the optional parts that `like` has."""
+        return Proposal(self.tokens, None if like.probs is None else self.probs,
+                        None if like.lengths is None else self.lengths)
+
+
+class _Captured:
+    """The three graphs of one bucket and mode, reading and writing `buffers`."""
+
+    def __init__(
+        self, step: Step, rows: Rows, mode: SamplingMode, buffers: PhaseBuffers, pool: Any
+    ) -> None:
+        self.buffers = buffers
+        host_side = step.drafter.host_side
+        if host_side:
+            made = Proposal(buffers.tokens, None, buffers.lengths)
+        else:
+            made = self._warm(lambda: step.draft(rows, mode))
+        proposal = buffers.proposal(made)
+
+        def draft() -> None:
+            buffers.load(step.draft(rows, mode))
+
+        def verify() -> None:
+            buffers.logits.copy_(step.verify(rows, proposal.tokens))
+
+        def sample() -> None:
+            buffers.record.copy_(step.sample(rows, proposal, buffers.logits, mode))
+
+        self.draft, self.verify, self.sample = (torch.cuda.CUDAGraph() for _ in range(3))
+        phases = [(self.draft, draft), (self.verify, verify), (self.sample, sample)]
+        for graph, phase in phases[1:] if host_side else phases:
+            self._warm(phase)
+            with torch.cuda.graph(graph, pool=pool):
+                phase()
 
     @staticmethod
     def _warm(run: Callable[[], Any]) -> Any:
+        """Run a phase a few times on a side stream; what it returned last."""
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
+        out = None
         with torch.cuda.stream(side):
             for _ in range(_WARMUPS):
                 out = run()

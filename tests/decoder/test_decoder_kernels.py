@@ -65,6 +65,21 @@ def test_the_twin_equals_loops_with_unused_positions_poisoned(shape):
     assert (got - by_loops(q, kv, pages, lengths)).abs().max() < 2e-6
 
 
+def test_the_cuda_prompt_mask_equals_ours():
+    """torch's lower-right causal bias, which prompts use on CUDA, against our mask."""
+    from torch.nn.attention.bias import causal_lower_right
+
+    from specsim.decoder.attention import Plan, Rows, causal_mask
+
+    q, k, v = randn(1, 4, 3, 8), randn(1, 2, 9, 8), randn(1, 2, 9, 9)[..., :8]
+    rows = Rows(torch.tensor([0]), 9)
+    plan = Plan(rows, 3, torch.tensor([6]), q, q, kv_len=9)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    want = attend(q, k, v, attn_mask=causal_mask(plan, q.dtype).unsqueeze(1), enable_gqa=True)
+    got = attend(q, k, v, attn_mask=causal_lower_right(3, 9), enable_gqa=True)
+    assert (got - want).abs().max() < 1e-6
+
+
 def test_splits_fill_the_gpu_and_stay_in_range():
     assert kernels.auto_splits(1, 8) == 32
     assert kernels.auto_splits(64, 8) == 1
