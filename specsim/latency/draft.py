@@ -8,7 +8,9 @@ mtp, eagle, eagle3   one pass over all B(k+1) verified rows (rejected ones are p
                      the accepted path, padded to k + 1 rows, passes through again.
 draft-model          the same with one more row per sequence in the first pass (the draft has not
                      seen the bonus token: vLLM's expanded buffer)
-gemma-assistant      reads the target's cache and fills none: k passes of B rows
+gemma-assistant      reads the target's cache and fills none, but its first pass too runs over the
+                     whole batch of the target, prompts included (vLLM 0.25.1, spec_decode/
+                     autoregressive/speculator.py); then k - 1 passes of B rows
 dflash, dspark       ONE pass of a block per sequence (k + 1 or k rows), and keys and values of
                      the B(k+1) verified rows; dspark adds a small sequential head
 medusa               one pass of B rows through all heads
@@ -83,6 +85,12 @@ class SpecSetup:
             return False
         return any(getattr(g.mixer, "owns_kv", g.mixer is not None) for g in self.drafter.layers)
 
+    @property
+    def takes_batch(self) -> bool:
+        """Whether the first pass runs over every token of the target's batch."""
+        drafter = self.drafter
+        return self.fills_cache or (drafter is not None and drafter.kind == "gemma-assistant")
+
     def passes(self) -> tuple[int, int]:
         """(first passes over wide rows, further passes over one row per branch)."""
         if self.k < 1:
@@ -97,7 +105,8 @@ class SpecSetup:
             return self.k + 1
         if self.method == "dspark":
             return self.k
-        if not self.fills_cache:
+        if not self.takes_batch:
             return 1
-        rows = self.k + 1 + (self.method == "draft-model")
+        # A draft model with a cache of its own has not seen the bonus token.
+        rows = self.k + 1 + (self.method == "draft-model" and self.fills_cache)
         return rows + (self.k - 1 if self.parallel_drafting else 0)

@@ -67,8 +67,9 @@ class EngineProfile:
     state_copies: extra passes over a recurrent state to commit an accepted snapshot.
     draft_first_pass_full: the first draft pass runs over all verified tokens (EAGLE, MTP).
     unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
-        over thread blocks only when one query per sequence is asked: a verify step walks the
-        whole context in one block, at unsplit_verify_s_per_token per cached token and layer.
+        over thread blocks only when few sequences ask one query each (see `latency.unsplit`): a
+        verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
+        token and layer; unsplit_blocks_per_sm blocks of heads 256 wide share an SM.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
         in every step, whether a token chose it or not.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
@@ -97,6 +98,7 @@ class EngineProfile:
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
     unsplit_verify_families: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
+    unsplit_blocks_per_sm: float = 2.0
     whole_expert_formats: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
 from specsim.latency.engine import EngineProfile
+from specsim.latency.unsplit import unsplit_attention_s
 from specsim.model.spec import LayerGroup
 from specsim.ops.network import group_context, group_rows, repeat, sequences
 from specsim.ops.op import OpCost
@@ -76,7 +77,7 @@ class Pricer:
     """Prices passes on one device under one engine, without the engine's overheads.
 
     datasheet: the plain bound of each op in place of the kernel model. unsplit: attention runs
-    verify steps on a kernel that does not split the cache (see `EngineProfile`).
+    on a kernel that does not split the cache (see `latency.unsplit`).
     """
 
     def __init__(
@@ -198,9 +199,12 @@ class Pricer:
                 keep(self._gemms, key, priced)
             return priced
         found = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
-        if self.unsplit and op.kind == "attn_decode" and op.dims["q_len"] > 1:
-            # One block walks the whole context of a sequence, however few there are.
-            walk_s = op.dims["ctx"] * self.engine.unsplit_verify_s_per_token
+        if self.unsplit:
+            engine = self.engine
+            walk_s = unsplit_attention_s(
+                op, self.profile.sms, engine.unsplit_verify_s_per_token,
+                engine.unsplit_blocks_per_sm,
+            )
             if walk_s > found.seconds:
                 found = found._replace(seconds=walk_s, floor_s=walk_s, bound="latency")
         return found

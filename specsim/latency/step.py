@@ -266,7 +266,7 @@ class LatencyModel:
             return parts, len(parts)
         q, (_, further) = setup.first_rows(), setup.passes()
         heads = proposing * (k if block or setup.parallel_drafting else 1)
-        if setup.fills_cache and not block:
+        if setup.takes_batch and not block:
             extra = finishing * (q - 1) if setup.parallel_drafting else 0
             rows = seqs * q + target.prefill_tokens + extra
             work = Work(seqs, q, target.ctx, chunks, self._padded(rows, q, chunks), heads)

@@ -1,0 +1,56 @@
+"""Attention on a kernel that gives one block of threads a whole context: vLLM's Triton attention.
+
+vLLM runs models on it whose head widths its FlashAttention does not take (Gemma-4: 256 and 512).
+Read from the wheel of vLLM 0.25.1 (Apache-2.0; v1/attention/ops/triton_unified_attention.py and
+v1/attention/backends/triton_attn.py):
+
+* a block takes 16 query rows of one KV head, that is 16 // (query heads per KV head) queries of
+  one sequence, and walks the keys that they see, tile after tile;
+* the keys are split over further blocks only where every sequence has a single query and there
+  are at most 128 / KV heads of them: never in a verify step and never for a prompt.
+
+Blocks that fit on the device walk at the same time, the others follow in waves:
+
+    decode   cached tokens * waves * s_per_token,  waves = ceil(blocks / seats)
+    prompts  max(longest walk, walked tokens of all blocks / seats) * s_per_token
+    seats    SMs * floor(blocks_per_sm * 256 / head width)
+
+The tiles and accumulators of a block grow with the head width and fill an SM, hence the last line.
+The prompt chunks of a step run in the same call as its decoding sequences (`shared_launch`), whose
+longest walk they do not pay again. Single queries beside a prompt are priced as if alone.
+"""
+
+from math import ceil, floor
+
+from specsim.ops.op import OpCost
+
+BLOCK_ROWS = 16  # query rows of a block
+SMALLEST_GRID = 128  # blocks from which single queries are no longer split
+WIDTH = 256  # head width that blocks_per_sm is stated for
+
+
+def unsplit_attention_s(
+    op: OpCost, sms: float, s_per_token: float, blocks_per_sm: float
+) -> float:
+    """Seconds of one attention call; 0.0 where the kernel splits the cache, and for other ops.
+
+    s_per_token: what one block takes per cached token. blocks_per_sm: how many blocks of heads
+    256 wide an SM runs at the same time."""
+    d = op.dims
+    if op.kind not in ("attn_decode", "attn_prefill") or d.get("mla"):
+        return 0.0
+    queries = max(1, int(BLOCK_ROWS * d["kv_heads"] // d["heads"]))  # of one block
+    seats = sms * max(1, floor(blocks_per_sm * WIDTH / d["head_dim"]))
+    if op.kind == "attn_decode":
+        q_len, seqs = d["q_len"], d["seqs"]
+        if q_len == 1 and seqs * d["kv_heads"] <= SMALLEST_GRID:
+            return 0.0
+        blocks = seqs * d["kv_heads"] * ceil(q_len / queries)
+        return d["ctx"] * ceil(blocks / seats) * s_per_token
+    new, window = d["new"], d["window"]
+    longest = 0.0 if d.get("shared_launch") else d["cached"] + new
+    keys = d["cached"] + 0.5 * (new + 1)
+    if window:
+        longest, keys = min(longest, window), min(keys, window)
+    blocks = d["kv_heads"] * ceil(new / queries)
+    return max(longest, blocks * keys / seats) * s_per_token

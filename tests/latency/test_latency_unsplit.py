@@ -1,0 +1,59 @@
+"""Attention in walks of whole contexts, by hand."""
+
+import pytest
+
+from specsim.latency.unsplit import unsplit_attention_s
+from specsim.ops.op import OpCost
+
+T = 84e-9
+SMS = 132
+
+
+def decode(seqs: int, q_len: int, ctx: float, heads: int, kv_heads: int, head_dim: int) -> OpCost:
+    dims = {"seqs": seqs, "q_len": q_len, "ctx": ctx, "heads": heads, "kv_heads": kv_heads,
+            "head_dim": head_dim, "window": 0}
+    return OpCost("attn.decode", "attn_decode", dims=dims)
+
+
+def prompt(new: int, cached: float, window: int = 0, shared: int = 0) -> OpCost:
+    dims = {"new": new, "cached": cached, "heads": 32, "kv_heads": 16, "head_dim": 256,
+            "window": window, "shared_launch": shared}
+    return OpCost("attn.prefill", "attn_prefill", dims=dims)
+
+
+def seconds(op: OpCost, blocks_per_sm: float = 2.0) -> float:
+    return unsplit_attention_s(op, SMS, T, blocks_per_sm)
+
+
+def test_a_verify_step_is_one_walk_until_the_device_is_full() -> None:
+    # 2 query heads per KV head: 8 queries fit a block, so 16 blocks per sequence, 264 at a time.
+    for seqs, waves in ((1, 1), (16, 1), (17, 2), (33, 2), (34, 3), (48, 3)):
+        assert seconds(decode(seqs, 5, 1024, 32, 16, 256)) == pytest.approx(1024 * T * waves)
+
+
+def test_wide_heads_fill_an_sm_alone_and_take_three_blocks_for_five_queries() -> None:
+    # 8 query heads per KV head: 2 queries per block, 12 blocks per sequence, 132 at a time.
+    for seqs, waves in ((1, 1), (11, 1), (12, 2), (48, 5)):
+        assert seconds(decode(seqs, 5, 2000, 32, 4, 512)) == pytest.approx(2000 * T * waves)
+
+
+def test_few_single_queries_are_split() -> None:
+    assert seconds(decode(8, 1, 4000, 32, 16, 256)) == 0.0
+    assert seconds(decode(9, 1, 4000, 32, 16, 256)) == pytest.approx(4000 * T)
+    assert seconds(decode(1, 2, 4000, 32, 16, 256)) == pytest.approx(4000 * T)
+
+
+def test_a_prompt_is_all_its_walks() -> None:
+    # 1000 queries in blocks of 8 over 16 KV heads, each walking 500.5 keys on average.
+    assert seconds(prompt(1000, 0)) == pytest.approx(125 * 16 * 500.5 / 264 * T)
+    # A short one lasts as long as its longest walk, unless another call has paid for that.
+    assert seconds(prompt(8, 3000)) == pytest.approx(3008 * T)
+    assert seconds(prompt(8, 3000, shared=1)) == pytest.approx(16 * 3004.5 / 264 * T)
+    # A window bounds what a query sees.
+    assert seconds(prompt(1000, 5000, window=1024)) == pytest.approx(125 * 16 * 1024 / 264 * T)
+
+
+def test_other_ops_are_not_its_business() -> None:
+    assert seconds(OpCost("mlp", "gemm", dims={"m": 1, "n": 1, "k": 1})) == 0.0
+    latent = {"seqs": 1, "q_len": 2, "ctx": 10, "heads": 8, "kv_heads": 1, "head_dim": 576, "mla": 1}
+    assert seconds(OpCost("mla", "attn_decode", dims=latent)) == 0.0
