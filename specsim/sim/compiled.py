@@ -32,21 +32,23 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     streams.start_run, streams.close_run, streams.sit_out, streams.note_gap, streams.resume_rows,
     streams.prompt_token,
     adapt.observe_step, adapt.adaptive_drafts, adapt.tier_of_batch, adapt.place_in_tier,
-    price.price_step, price.mean_context, price.node_below, price.decode_seconds,
-    price.mixed_seconds,
+    price.price_step, price.mean_context, price.decode_seconds, price.mixed_seconds,
     schedule.schedule, schedule.width_of, schedule.next_drafts, schedule.schedule_rows,
     schedule.grow_or_preempt, schedule.choose_victim, schedule.preempt, schedule.discard,
     schedule.drop_chunk, schedule.save_blocks, schedule.save_row, schedule.remove_row,
     schedule.add_chunk, schedule.continue_prefill, schedule.admit, schedule.may_still_write,
-    schedule.settle_reserve, schedule.draws_left,
+    schedule.settle_reserve, schedule.draws_left, schedule.steps_of_draws,
     step.run, step.receive, step.begin_step, step.settle_step, step.retire_rows, step.finish,
     step.settle_chunks, step.join_rows,
-    rows_loop.grow_rows_loop, rows_loop.emit_rows_loop, rows_loop.keep_rows_loop,
+    rows_loop.node_below_loop, rows_loop.grow_rows_loop, rows_loop.emit_rows_loop,
+    rows_loop.keep_rows_loop, rows_loop.between_corners_loop,
 )  # fmt: skip
 _INSTEAD = (
     (rows.grow_rows, rows_loop.grow_rows_loop),
     (rows.emit_rows, rows_loop.emit_rows_loop),
     (rows.keep_rows, rows_loop.keep_rows_loop),
+    (rows.node_below, rows_loop.node_below_loop),
+    (rows.between_corners, rows_loop.between_corners_loop),
     (stretch.stretch, rows_loop.no_stretch),
 )
 

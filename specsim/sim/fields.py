@@ -21,7 +21,7 @@ class Core(NamedTuple):
     coming          ring buffer of slots on their way through the front end, in order
     finished        slots whose last token came (or that were dropped), for the driver to collect
     freed           slots that nothing refers to any more
-    accept          uint8 [slot * draws + draw]: accepted drafts of the coming verify steps
+    accept          uint8 or int64 [slot * draws + draw]: accepted drafts of the coming verify steps
     span_key, span_end   content pieces of prompts: key, and tokens up to the piece's end
     node            [node field][node] of the prefix cache
     bucket          heads of the cache's hash chains
@@ -130,7 +130,7 @@ class Core(NamedTuple):
     I_SPAN_WORK,  # sum over them of the tokens each attends to
     I_SAFE_DRAWS,  # verify steps before a row could run out of draws
     I_STEP_ACCEPTED,
-    I_ENDED,  # some row has no tokens left to write
+    I_LEAST_LEFT,  # tokens left to write of the row with the fewest, or less
     I_LOG_N,
     I_EMIT_BASE,  # emit step of cover[0]
     I_N_GAPS,
@@ -142,7 +142,7 @@ class Core(NamedTuple):
     I_LRU_HEAD,
     I_LRU_TAIL,
     I_NODE_FREE,  # head of the list of unused nodes
-    I_NODES_FREE,  # how many
+    I_NODES_FREE,  # how many, without those kept back
     I_SERIAL,  # serial of the next node
     I_SPAN_MAX,  # pieces of the prompt with the most
     I_MATCH_FREE,  # result of `match`: unpinned blocks that admission would pin
@@ -199,7 +199,6 @@ STAGE_BOUNDARY, STAGE_UNPRICED, STAGE_IN_FLIGHT = range(3)
     S_SPAN,
     S_N_SPANS,
     S_GROWS,
-    S_SPARE_NODE,
     S_MEASURED,
     S_DROPPED,  # by the client or a failure; its place is given up at the next chance
     S_WHERE,
@@ -207,7 +206,7 @@ STAGE_BOUNDARY, STAGE_UNPRICED, STAGE_IN_FLIGHT = range(3)
     S_TURN,
     S_ATTEMPTS,
     S_LENGTH,
-) = range(31)
+) = range(30)
 
 WHERE_NOWHERE, WHERE_WAITING, WHERE_PREFILL, WHERE_DECODE = range(4)
 
@@ -220,8 +219,8 @@ T_ARRIVAL, T_SCHEDULED, T_FIRST, T_LAST, T_END, T_READY, T_LENGTH = range(7)
     R_REMAINING,
     R_COMPUTED,
     R_HELD,
-    R_DRAW,
     R_ACCEPTED,
+    R_DRAW,  # this and the next two advance together (`rows.emit_rows`)
     R_VERIFY_STEPS,
     R_DRAFTED,
     R_ZOMBIE,

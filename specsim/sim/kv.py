@@ -203,7 +203,8 @@ def pin_prefix(c: Core, slot: int, hits: int) -> None:
         start = end
         above = node
         parent = c.node[f.N_SERIAL][node]
-    c.slot[f.S_SPARE_NODE][slot] = new_node(c, f.ROOT, f.NO_NODE)
+    # One node is kept back for the request's own blocks when they come free (`release_blocks`).
+    ints[f.I_NODES_FREE] -= 1
 
 
 def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
@@ -245,16 +246,14 @@ def release_blocks(c: Core, slot: int, computed: int) -> None:
         return
     publish_prefix(c, slot, computed, True)
     own = c.slot[f.S_PRIVATE][slot]
-    spare = c.slot[f.S_SPARE_NODE][slot]
-    tail = c.ints[f.I_LRU_TAIL]
-    c.ints[f.I_FREE] += own
-    if own > 0 and (tail == f.NO_NODE or c.node[f.N_KEY][tail] != f.NO_NODE):
-        c.node[f.N_BLOCKS][spare] = own
-        queue_append(c, spare)
-    else:
-        if own > 0:
-            c.node[f.N_BLOCKS][tail] += own
-        drop_node(c, spare)
+    c.ints[f.I_NODES_FREE] += 1
+    if own > 0:
+        c.ints[f.I_FREE] += own
+        tail = c.ints[f.I_LRU_TAIL]
+        if tail == f.NO_NODE or c.node[f.N_KEY][tail] != f.NO_NODE:
+            tail = new_node(c, f.ROOT, f.NO_NODE)
+            queue_append(c, tail)
+        c.node[f.N_BLOCKS][tail] += own
     release_pieces(c, slot)
     c.slot[f.S_PRIVATE][slot] = 0
     c.slot[f.S_HELD][slot] = 0

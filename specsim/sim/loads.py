@@ -41,6 +41,11 @@ def requests_of(
     of prompt."""
     prompt_law = Constant(prompt) if isinstance(prompt, int) else prompt
     output_law = Constant(output) if isinstance(output, int) else output
+    if isinstance(prompt_law, Constant) and isinstance(output_law, Constant):
+        fixed = (max(1, round(prompt_law.value)), round(output_law.value))
+        for time_s in itertools.islice(times, limit):
+            yield Request(time_s, *fixed)
+        return
     generator = np.random.default_rng([seed, 3])
     for time_s in itertools.islice(times, limit):
         yield Request(

@@ -16,6 +16,7 @@ Functions here run as Python or compiled, in the same order of operations.
 
 from specsim.sim import fields as f
 from specsim.sim.fields import Core
+from specsim.sim.rows import between_corners, node_below
 
 
 def price_step(c: Core) -> bool:
@@ -54,19 +55,6 @@ def mean_context(c: Core) -> float:
     return total / seqs
 
 
-def node_below(grid, x: float) -> int:  # type: ignore[no-untyped-def]
-    """Largest i < len(grid) - 1 with grid[i] <= x (0 if there is none)."""
-    low = 0
-    high = len(grid) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if grid[middle] <= x:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
 def decode_seconds(c: Core, tier: int, seqs: int, context: float) -> float:
     j = node_below(c.grid_ctx, context)
     share = (context - c.grid_ctx[j]) / (c.grid_ctx[j + 1] - c.grid_ctx[j])
@@ -86,21 +74,10 @@ def mixed_seconds(
     share_b = (context - c.grid_ctx[b]) / (c.grid_ctx[b + 1] - c.grid_ctx[b])
     share_d = (new - c.grid_new[d]) / (c.grid_new[d + 1] - c.grid_new[d])
     share_e = (span - c.grid_span[e]) / (c.grid_span[e + 1] - c.grid_span[e])
-    total = 0.0
-    for i in range(2):
-        weight_a = share_a if i > 0 else 1.0 - share_a
-        if weight_a == 0.0:
-            continue
-        for j in range(2):
-            weight_b = weight_a * (share_b if j > 0 else 1.0 - share_b)
-            if weight_b == 0.0:
-                continue
-            for m in range(2):
-                weight_d = weight_b * (share_d if m > 0 else 1.0 - share_d)
-                if weight_d == 0.0:
-                    continue
-                for n in range(2):
-                    weight = weight_d * (share_e if n > 0 else 1.0 - share_e)
-                    if weight != 0.0:
-                        total += weight * c.mixed_s[tier, a + i, b + j, d + m, e + n]
-    return total
+    return between_corners(
+        c.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2, e : e + 2],
+        share_a,
+        share_b,
+        share_d,
+        share_e,
+    )

@@ -6,6 +6,7 @@ things can happen at any time (somebody waits for finished requests) or only at 
 events decides how far a stretch may go.
 """
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -374,13 +375,49 @@ class Replica:
             self._enter(self.backlog.popleft())
         c = self.core
         c.ints[f.I_BACKLOG] = len(self.backlog)
-        while self._supply is not None and len(self._free) > 1:
-            ticket = next(self._supply, None)
-            if ticket is None:
+        if self._supply is not None:
+            tickets = list(itertools.islice(self._supply, len(self._free) - 1))
+            if len(tickets) < len(self._free) - 1:
                 c.ints[f.I_S_MORE] = 0
                 self._supply = None
-                break
-            self._append("standby", f.I_S_HEAD, f.I_S_LEN, ticket)
+            self._append_standby(tickets)
+
+    def _append_standby(self, tickets: list[Ticket]) -> None:
+        """Put the next requests of the closed loop where the engine finds them."""
+        if not self.compiled or any(ticket.request.spans for ticket in tickets):
+            for ticket in tickets:
+                self._append("standby", f.I_S_HEAD, f.I_S_LEN, ticket)
+            return
+        if not tickets:
+            return
+        # All at once: a row of numbers each, spread over the columns of the state.
+        c = self.core
+        slots = np.array([self._free.pop() for _ in tickets])
+        table = np.zeros((f.S_LENGTH, len(tickets)), dtype=np.int64)
+        places = (f.S_ID, f.S_PROMPT, f.S_OUTPUT, f.S_SESSION, f.S_TURN)
+        table[places, :] = np.array(
+            [
+                (t.request_id, t.request.prompt_tokens, t.output_tokens, t.request.session,
+                 t.request.turn)
+                for t in tickets
+            ]
+        ).T  # fmt: skip
+        table[f.S_TARGET] = table[f.S_PROMPT]
+        table[f.S_REMAINING] = table[f.S_OUTPUT]
+        table[f.S_ATTEMPTS] = 1
+        c.slot[:, slots] = table
+        c.slot_time[:, slots] = -1.0
+        for ticket, slot in zip(tickets, slots.tolist(), strict=True):
+            if self.source is not None:
+                draws = self.source.block(ticket.request_id, 0)
+                c.accept[slot * DRAWS : (slot + 1) * DRAWS] = draws
+            self.tickets[slot] = ticket
+            ticket.slot = slot
+            ticket.replica = self.index
+        tail = int(c.ints[f.I_S_HEAD] + c.ints[f.I_S_LEN])
+        c.standby[(tail + np.arange(len(tickets))) % self._slots] = slots
+        c.ints[f.I_S_LEN] += len(tickets)
+        self.outstanding += len(tickets)
 
     def _enter(self, ticket: Ticket, ready_s: float = -1.0) -> None:
         """Give a request a slot and put it into the engine's queue, where it is since ready_s."""

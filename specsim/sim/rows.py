@@ -5,11 +5,41 @@ and compare every byte. Everything here is integer arithmetic, so the order of o
 matter. A row is one decoding request; rows are columns of `Core.rows`.
 """
 
+from bisect import bisect_right
+
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.sim import fields as f
 from specsim.sim.fields import Core
 from specsim.sim.kv import take_blocks
+
+# What R_DRAW, R_VERIFY_STEPS and R_DRAFTED gain in a step that verifies so many drafts.
+_ADVANCE = [np.array([[1], [1], [drafts]], dtype=np.int64) for drafts in range(65)]
+
+
+def node_below(grid: list[float], x: float) -> int:
+    """Largest i < len(grid) - 1 with grid[i] <= x (0 if there is none). grid rises."""
+    return min(max(bisect_right(grid, x) - 1, 0), len(grid) - 2)
+
+
+def between_corners(
+    corners: NDArray[np.float64], share_a: float, share_b: float, share_d: float, share_e: float
+) -> float:
+    """Multilinear interpolation between 2 x 2 x 2 x 2 corners. share: of the upper corner."""
+    total = 0.0
+    values = iter(corners.ravel().tolist())
+    upper_e = (1.0 - share_e, share_e)
+    for weight_a in (1.0 - share_a, share_a):
+        for weight_b in (weight_a * (1.0 - share_b), weight_a * share_b):
+            for weight_d in (weight_b * (1.0 - share_d), weight_b * share_d):
+                for weight_e in upper_e:
+                    value = next(values)
+                    weight = weight_d * weight_e
+                    # Corners without weight may have no price yet.
+                    if weight != 0.0:
+                        total += weight * value
+    return total
 
 
 def grow_rows(c: Core, count: int, width: int) -> bool:
@@ -21,10 +51,10 @@ def grow_rows(c: Core, count: int, width: int) -> bool:
     block = c.ints[f.I_BLOCK]
     reach = width + c.ints[f.I_LOOKAHEAD] + block - 1
     need = (rows[f.R_COMPUTED, :count] + reach) // block - rows[f.R_HELD, :count]
-    if np.maximum.reduce(need) <= 0:
-        return True
     np.maximum(need, 0, out=need)
     total = int(np.add.reduce(need))
+    if total == 0:
+        return True
     if total > c.ints[f.I_FREE]:
         return False
     rows[f.R_HELD, :count] += need
@@ -39,32 +69,29 @@ def emit_rows(c: Core, count: int) -> int:
     left = rows[f.R_REMAINING, :count]
     if drafts:
         draw = rows[f.R_DRAW, :count]
-        drawn = c.accept.take(draw)
-        accepted = drawn.astype(np.int64)
-        if drafts < ints[f.I_K_MAX] or ints[f.I_SKIPS]:
-            np.minimum(accepted, drafts, out=accepted)
+        # [accepted, draws, verify steps, drafted] of every row in this step
+        gain = np.empty((4, count), dtype=np.int64)
+        gain[1:] = _ADVANCE[drafts]
+        accepted = gain[0]
+        c.accept.take(draw, out=accepted, mode="clip")
         if ints[f.I_SKIPS]:
-            drafted = drawn != f.NO_DRAFT
+            drafted = accepted != f.NO_DRAFT
             accepted *= drafted
-            rows[f.R_VERIFY_STEPS, :count] += drafted
-            rows[f.R_DRAFTED, :count] += drafted * drafts
-        else:
-            rows[f.R_VERIFY_STEPS, :count] += 1
-            rows[f.R_DRAFTED, :count] += drafts
-        rows[f.R_ACCEPTED, :count] += accepted
+            gain[2:] *= drafted
+        if drafts < ints[f.I_K_MAX]:
+            np.minimum(accepted, drafts, out=accepted)
         if ints[f.I_ADAPTIVE]:
             ints[f.I_STEP_ACCEPTED] = int(np.add.reduce(accepted))
-        accepted += 1
         if ints[f.I_BY_POSITION]:
-            draw += accepted
-        else:
-            draw += 1
+            gain[1] += accepted
+        rows[f.R_ACCEPTED : f.R_DRAFTED + 1, :count] += gain
+        accepted += 1
         got = np.minimum(accepted, left, out=accepted)
     else:
         got = np.minimum(left, 1)
     left -= got
     rows[f.R_COMPUTED, :count] += got
-    ints[f.I_ENDED] = int(np.minimum.reduce(left) == 0)
+    ints[f.I_LEAST_LEFT] = int(np.minimum.reduce(left))
     tokens = int(np.add.reduce(got))
     ints[f.I_CONTEXT] += tokens
     ints[f.I_TOKENS] += tokens

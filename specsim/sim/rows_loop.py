@@ -1,10 +1,41 @@
 """The functions of `rows` as plain loops, for the compiled engine. Same results to the byte."""
 
+from typing import Any
+
 import numpy as np
 
 from specsim.sim import fields as f
 from specsim.sim.fields import Core
 from specsim.sim.kv import take_blocks
+
+
+def node_below_loop(grid: Any, x: float) -> int:
+    low = 0
+    high = len(grid) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if grid[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def between_corners_loop(
+    corners: Any, share_a: float, share_b: float, share_d: float, share_e: float
+) -> float:
+    total = 0.0
+    for i in range(2):
+        weight_a = share_a if i > 0 else 1.0 - share_a
+        for j in range(2):
+            weight_b = weight_a * (share_b if j > 0 else 1.0 - share_b)
+            for m in range(2):
+                weight_d = weight_b * (share_d if m > 0 else 1.0 - share_d)
+                for n in range(2):
+                    weight = weight_d * (share_e if n > 0 else 1.0 - share_e)
+                    if weight != 0.0:
+                        total += weight * corners[i, j, m, n]
+    return total
 
 
 def grow_rows_loop(c: Core, count: int, width: int) -> bool:
@@ -41,7 +72,7 @@ def emit_rows_loop(c: Core, count: int) -> int:
     drafted = c.rows[f.R_DRAFTED]
     tokens = 0
     all_accepted = 0
-    ended = 0
+    least = left[0]
     for r in range(count):
         got = 1
         if drafts > 0:
@@ -60,11 +91,10 @@ def emit_rows_loop(c: Core, count: int) -> int:
         left[r] -= got
         computed[r] += got
         tokens += got
-        if left[r] == 0:
-            ended = 1
+        least = min(least, left[r])
     if ints[f.I_ADAPTIVE] > 0:
         ints[f.I_STEP_ACCEPTED] = all_accepted
-    ints[f.I_ENDED] = ended
+    ints[f.I_LEAST_LEFT] = least
     ints[f.I_CONTEXT] += tokens
     ints[f.I_TOKENS] += tokens
     return tokens

@@ -397,3 +397,10 @@ def draws_left(c: Core) -> int:
     draws = c.ints[f.I_DRAWS]
     places = c.rows[f.R_DRAW, :count] - c.rows[f.R_SLOT, :count] * draws
     return int(draws - places.max())
+
+
+def steps_of_draws(c: Core, draws: int) -> int:
+    """Verify steps that `draws` surely last for."""
+    if c.ints[f.I_BY_POSITION]:
+        return (draws + c.ints[f.I_K_MAX]) // (c.ints[f.I_K_MAX] + 1)
+    return draws

@@ -23,6 +23,7 @@ from specsim.sim.schedule import (
     save_row,
     schedule,
     settle_reserve,
+    steps_of_draws,
     width_of,
 )
 from specsim.sim.streams import close_run, prompt_token, resume_rows
@@ -115,8 +116,7 @@ def settle_step(c: Core) -> bool:
     seqs = ints[f.I_SCHEDULED]
     if seqs > 0 and ints[f.I_K_NOW] > 0:
         if ints[f.I_SAFE_DRAWS] <= 0:
-            stride = ints[f.I_K_MAX] + 1 if ints[f.I_BY_POSITION] else 1
-            ints[f.I_SAFE_DRAWS] = (draws_left(c) + stride - 1) // stride
+            ints[f.I_SAFE_DRAWS] = steps_of_draws(c, draws_left(c))
             if ints[f.I_SAFE_DRAWS] <= 0:
                 return False
         ints[f.I_SAFE_DRAWS] -= 1
@@ -153,11 +153,10 @@ def retire_rows(c: Core, end_s: float) -> None:
     """Finish requests that got their last token; let go of those that finished a step before."""
     ints = c.ints
     count = ints[f.I_N_ROWS]
-    if ints[f.I_ENDED] == 0 and ints[f.I_N_ZOMBIES] == 0:
+    if ints[f.I_LEAST_LEFT] > 0 and ints[f.I_N_ZOMBIES] == 0:
         return
-    ints[f.I_ENDED] = 0
     gone = False
-    for place in np.flatnonzero(c.rows[f.R_REMAINING, :count] == 0):
+    for place in (c.rows[f.R_REMAINING, :count] == 0).nonzero()[0]:
         r = int(place)
         slot = int(c.rows[f.R_SLOT, r])
         if c.rows[f.R_ZOMBIE, r] == f.ROW_LIVE:
@@ -179,6 +178,9 @@ def retire_rows(c: Core, end_s: float) -> None:
         gone = True
     if gone:
         keep_rows(c, c.rows[f.R_ZOMBIE, :count] != f.ROW_GONE)
+    count = ints[f.I_N_ROWS]
+    if count > 0 and ints[f.I_N_ZOMBIES] == 0:
+        ints[f.I_LEAST_LEFT] = int(c.rows[f.R_REMAINING, :count].min())
 
 
 def finish(c: Core, slot: int, end_s: float) -> None:
@@ -248,5 +250,9 @@ def join_rows(c: Core, slot: int) -> None:
     ints[f.I_N_STALLED] += c.slot[f.S_STALLED][slot]
     ints[f.I_N_ROWS] = r + 1
     ints[f.I_CONTEXT] += c.slot[f.S_COMPUTED][slot]
-    ints[f.I_SAFE_DRAWS] = 0
+    if ints[f.I_K_MAX] > 0:
+        steps = steps_of_draws(c, ints[f.I_DRAWS] - c.slot[f.S_DRAW][slot])
+        ints[f.I_SAFE_DRAWS] = min(ints[f.I_SAFE_DRAWS], steps) if r > 0 else steps
+    left = c.slot[f.S_REMAINING][slot]
+    ints[f.I_LEAST_LEFT] = min(ints[f.I_LEAST_LEFT], left) if r > 0 else left
     c.slot[f.S_WHERE][slot] = f.WHERE_DECODE

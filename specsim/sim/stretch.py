@@ -37,12 +37,14 @@ def stretch(c: Core, horizon_s: float) -> None:
         return
     rows = c.rows
     left = rows[f.R_REMAINING, :count]
-    certain = (int(left.min()) - 1) // (drafts + 1)  # steps that surely finish nobody
+    certain = (ints[f.I_LEAST_LEFT] - 1) // (drafts + 1)  # steps that surely finish nobody
     steps = min(2 * certain if drafts else certain, MOST_STEPS, ints[f.I_LOG_CAP] - ints[f.I_LOG_N])
     if flts[f.X_STEP_S] > 0.0 and horizon_s < np.inf:
         steps = min(steps, int((horizon_s - flts[f.X_CLOCK_S]) / flts[f.X_STEP_S]) + 1)
-    if drafts:
-        steps = min(steps, draws_left(c))
+    if drafts and steps >= FEWEST_STEPS:
+        if ints[f.I_SAFE_DRAWS] < steps:
+            ints[f.I_SAFE_DRAWS] = draws_left(c)
+        steps = min(steps, ints[f.I_SAFE_DRAWS])
     if steps < FEWEST_STEPS:
         return
     if drafts:
@@ -50,7 +52,7 @@ def stretch(c: Core, horizon_s: float) -> None:
         drawn = c.accept.take(places)
         if drafts < ints[f.I_K_MAX]:
             np.minimum(drawn, drafts, out=drawn)
-        written = np.cumsum(drawn, axis=1, dtype=np.int64)
+        written = np.cumsum(drawn, axis=1)
         written += np.arange(1, steps + 1)  # [rows, steps] tokens of each row after each step
         if steps > certain:
             ends = (written >= left[:, None]).any(axis=0)
@@ -86,7 +88,7 @@ def _within_blocks(
 def _step_ends(c: Core, count: int, context: np.ndarray) -> np.ndarray:
     """End times of consecutive steps, up to the first whose price is missing."""
     tier = c.tier[c.ints[f.I_K_NOW]][c.ints[f.I_K_NOW]]
-    grid = c.grid_ctx
+    grid = np.array(c.grid_ctx)
     mean = context / count
     j = np.searchsorted(grid, mean, side="right") - 1
     np.clip(j, 0, len(grid) - 2, out=j)
@@ -140,13 +142,14 @@ def _apply(
     rows[f.R_HELD, :count] += need[:, steps - 1]
     take_blocks(c, int(blocks[-1]))
     rows[f.R_REMAINING, :count] -= tokens
+    ints[f.I_LEAST_LEFT] = int(np.minimum.reduce(rows[f.R_REMAINING, :count]))
     rows[f.R_COMPUTED, :count] += tokens
     if drafts:
         rows[f.R_ACCEPTED, :count] += tokens - steps
         rows[f.R_VERIFY_STEPS, :count] += steps
         rows[f.R_DRAFTED, :count] += steps * drafts
         rows[f.R_DRAW, :count] += steps
-        ints[f.I_SAFE_DRAWS] = max(0, ints[f.I_SAFE_DRAWS] - steps)
+        ints[f.I_SAFE_DRAWS] -= steps
     ints[f.I_CONTEXT] += int(out[-1])
     ints[f.I_TOKENS] += int(out[-1])
     starts_s = np.concatenate(([flts[f.X_LAST_EMIT_S]], ends_s[:-1]))

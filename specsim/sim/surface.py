@@ -16,7 +16,8 @@ from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim import fields as f
 from specsim.sim.config import SpeculationRules
 from specsim.sim.fields import Core
-from specsim.sim.price import mean_context, node_below
+from specsim.sim.price import mean_context
+from specsim.sim.rows import node_below
 
 CHECKED_STEPS = 64
 
@@ -114,7 +115,7 @@ class Surface:
         now, following = int(ints[f.I_K_NOW]), int(ints[f.I_K_NEXT])
         tier = int(self.tier[now, following])
         seqs, context = int(ints[f.I_SCHEDULED]), float(mean_context(c))
-        at = node_below(self.grid_ctx, context)
+        at = node_below(self.grid_ctx.tolist(), context)
         new = int(ints[f.I_NEW_TOKENS])
         if new == 0:
             for j in (at, at + 1):
@@ -141,7 +142,7 @@ class Surface:
 
     @staticmethod
     def _around(grid: NDArray[np.float64], x: float) -> tuple[int, ...]:
-        i = node_below(grid, x)
+        i = node_below(grid.tolist(), x)
         if x == grid[i]:
             return (i,)
         return (i + 1,) if x == grid[i + 1] else (i, i + 1)
