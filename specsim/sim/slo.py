@@ -58,9 +58,9 @@ def canonical(name: str) -> str:
     if metric not in METRICS or statistic not in STATISTICS:
         names = [f"{m}_{s}" for m in METRICS for s in STATISTICS] + [*RATES, *TOTALS]
         near = get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UsageError(
-            f"SLO gate {name!r} is not known{hint}. Gates are METRIC_STATISTIC of "
+            f"SLO gate {name!r} is not known{hint} Gates are METRIC_STATISTIC of "
             f"{', '.join(METRICS)} and {', '.join(STATISTICS)}, or {', '.join(RATES + TOTALS)}"
         )
     return f"{metric}_{statistic}"
