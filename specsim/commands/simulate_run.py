@@ -46,7 +46,8 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
     check_numbers(load)
     check_together(load, values["scenario"])
     people = values["users"] is not None or values["scenario"] is not None
-    scenario = find_scenario(values["scenario"] or DEFAULT_SCENARIO) if people else None
+    name = DEFAULT_SCENARIO if values["scenario"] is None else values["scenario"]
+    scenario = find_scenario(name) if people else None
     if scenario is not None:
         values = _of_scenario(values, given, scenario)
     for name, option in (("trace_out", "--trace-out"), ("records", "--records")):
