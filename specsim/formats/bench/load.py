@@ -1,0 +1,114 @@
+"""From a path to runs: recognise the format by content, read it; files and folders alike."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from specsim.errors import FormatError
+from specsim.formats.bench import (
+    aiperf,
+    aiperf_server,
+    genai_perf,
+    guidellm,
+    inference_perf,
+    llmperf,
+    log_lines,
+    openai_response,
+    server_metrics,
+    sglang,
+    vllm_serve,
+)
+from specsim.formats.bench.document import Document, parse_document, read_document
+from specsim.formats.bench.fields import describe
+from specsim.formats.bench.record import BenchRun
+
+
+@dataclass(frozen=True)
+class Format:
+    """One foreign format: `matches` looks at the shape only, `read` checks everything."""
+
+    name: str
+    matches: Callable[[Document], bool]
+    read: Callable[[Document], list[BenchRun]]
+
+
+# The first that matches reads the file; none of these shapes contains another one's keys.
+FORMATS = (
+    Format("/metrics text of vLLM, SGLang or TensorRT-LLM", server_metrics.matches,
+           server_metrics.read),
+    Format("server log lines", log_lines.matches, log_lines.read),
+    Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
+    Format("guidellm JSON", guidellm.matches, guidellm.read),
+    Format("aiperf JSON", aiperf.matches, aiperf.read),
+    Format("aiperf records JSONL", aiperf.matches_records, aiperf.read_records),
+    Format("aiperf server metrics JSON", aiperf_server.matches, aiperf_server.read),
+    Format("genai-perf JSON", genai_perf.matches, genai_perf.read),
+    Format("genai-perf raw JSON", genai_perf.matches_raw, genai_perf.read_raw),
+    Format("inference-perf JSON", inference_perf.matches, inference_perf.read),
+    Format("inference-perf requests JSON", inference_perf.matches_requests,
+           inference_perf.read_requests),
+    Format("llmperf summary JSON", llmperf.matches, llmperf.read),
+    Format("llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses),
+    Format("sglang bench_serving JSONL", sglang.matches, sglang.read),
+    Format("vllm bench serve and sweep JSON", vllm_serve.matches, vllm_serve.read),
+    Format("vLLM response with speculative metrics", openai_response.matches,
+           openai_response.read),
+)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Runs of a file or folder, and the files of a folder that were left out with the reason."""
+
+    runs: tuple[BenchRun, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+def read_bench(path: str | Path, before: str | Path | None = None) -> list[BenchRun]:
+    """All runs of a result file or folder in the normal form.
+
+    before: an earlier /metrics dump of the same server; `path` is then the later one and the
+    result is what happened between them. Raises FormatError, and nothing else, for whatever is
+    wrong with a file.
+    """
+    return list(scan(path, before).runs)
+
+
+def scan(path: str | Path, before: str | Path | None = None) -> Scan:
+    """Like `read_bench`, and says which files of a folder were not read and why."""
+    place = Path(path)
+    if before is not None:
+        return Scan((server_metrics.read_pair(Path(before), place),))
+    try:
+        folder = place.is_dir()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{place!r}: not a path that can be read ({error})") from None
+    if folder:
+        from specsim.formats.bench.folder import scan_folder
+
+        return scan_folder(place)
+    return Scan(tuple(read_one(read_document(place))))
+
+
+def read_text_as_bench(text: str, origin: str = "pasted text") -> list[BenchRun]:
+    """The same for text that is not in a file, e.g. pasted log lines."""
+    return read_one(parse_document(text, origin))
+
+
+def read_one(document: Document) -> list[BenchRun]:
+    """Recognise and read one document; FormatError saying what was found when it is unknown."""
+    for form in FORMATS:
+        if form.matches(document):
+            runs = form.read(document)
+            if not runs:
+                raise FormatError(f"{document.origin}: {form.name} without any run in it")
+            return runs
+    if document.is_json:
+        found = describe(document.records[0])
+        found = f"a list whose first element is {found}" if document.array else found
+    else:
+        found = f"text that begins with {describe(document.text.strip()[:50])}"
+    raise FormatError(
+        f"{document.origin}: {found} is no result that specsim reads; expected one of: "
+        + ", ".join(form.name for form in FORMATS)
+    )

@@ -1,0 +1,216 @@
+"""Statistics of per-request data, in the definitions of `record`.
+
+Percentiles interpolate linearly between order statistics, as numpy does by default and as the
+benchmark tools therefore do; standard deviations are of the population, for the same reason.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from specsim.errors import FormatError
+from specsim.formats.bench.record import Acceptance, BenchRun, RequestRow, Stat
+
+PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+AGREEMENT = 0.01  # relative; a mean recomputed from details that differs more is reported
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Linear interpolation at `percent` (0 to 100) of values in ascending order."""
+    place = (len(ordered) - 1) * percent / 100
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def stat_of(values: Iterable[float], basis: str = "requests") -> Stat | None:
+    """Mean, median, deviation and percentiles of `values`; None when there are none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    mean = math.fsum(ordered) / len(ordered)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / len(ordered))
+    return Stat(
+        mean=mean,
+        median=percentile(ordered, 50),
+        std=spread,
+        percentiles={f"p{p}": percentile(ordered, p) for p in PERCENTILES},
+        count=len(ordered),
+        basis=basis,
+    )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the per-request rows of a run add up to; failed requests only count as failed."""
+
+    completed: int
+    failed: int
+    input_tokens: int | None
+    output_tokens: int | None
+    span_s: float | None  # first request sent -> last token of the last request
+    concurrency_mean: float | None  # sum of request times / span
+    tokens_per_step: float | None
+    chunks: int
+    ttft_s: Stat | None
+    tpot_s: Stat | None
+    itl_s: Stat | None
+    e2el_s: Stat | None
+
+
+def total(
+    rows: Sequence[RequestRow], where: str, duration_s: float | None = None
+) -> Totals:
+    """Sums and statistics of rows. `duration_s` is the run's own length where it is known.
+
+    FormatError (beginning with `where`) when a request ends before its first token.
+    """
+    for number, row in enumerate(rows):
+        if row.ttft_s is not None and row.e2el_s is not None and row.e2el_s < row.ttft_s - 1e-6:
+            raise FormatError(
+                f"{where}request {number} took {row.e2el_s:.6g} s in all but {row.ttft_s:.6g} s to "
+                "its first token; the first token comes before the end"
+            )
+    good = [row for row in rows if row.success]
+    chunked = [row for row in good if row.itls_s and (row.output_tokens or 0) > 1]
+    chunks = sum(len(row.itls_s) for row in chunked)
+    decoded = sum((row.output_tokens or 1) - 1 for row in chunked)
+    ends = [
+        row.arrival_s + row.e2el_s
+        for row in good
+        if row.arrival_s is not None and row.e2el_s is not None
+    ]
+    span = max(ends) if ends and len(ends) == len(good) else None
+    length = duration_s or span
+    times = [row.e2el_s for row in good if row.e2el_s is not None]
+    busy = math.fsum(times) / length if length and len(times) == len(good) and times else None
+    return Totals(
+        completed=len(good),
+        failed=len(rows) - len(good),
+        input_tokens=_sum(row.input_tokens for row in good),
+        output_tokens=_sum(row.output_tokens for row in good),
+        span_s=span,
+        concurrency_mean=busy,
+        tokens_per_step=decoded / chunks if chunks else None,
+        chunks=chunks,
+        ttft_s=stat_of(row.ttft_s for row in good if row.ttft_s is not None),
+        tpot_s=stat_of(row.tpot_s for row in good if row.tpot_s is not None),
+        itl_s=stat_of(gap for row in good for gap in row.itls_s),
+        e2el_s=stat_of(times),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    out = 0
+    for value in values:
+        if value is None:
+            return None
+        out += value
+    return out
+
+
+def per_request(tokens: int | None, requests: int | None) -> float | None:
+    """Mean tokens per request, where both are known."""
+    return tokens / requests if tokens is not None and requests else None
+
+
+def disagreement(name: str, reported: Stat | None, computed: Stat | None) -> list[str]:
+    """A warning when the tool's mean and the mean of its own per-request data differ."""
+    if reported is None or computed is None or not reported.mean or computed.mean is None:
+        return []
+    gap = computed.mean / reported.mean - 1
+    if abs(gap) <= AGREEMENT:
+        return []
+    return [
+        f"{name}: the reported mean {reported.mean:.4g} s and the mean of the per-request data "
+        f"{computed.mean:.4g} s differ by {gap:+.1%}; the per-request data was used"
+    ]
+
+
+def acceptance_from_counts(
+    num_drafts: int | None,
+    draft_tokens: int | None,
+    accepted_tokens: int | None,
+    per_position: Sequence[float] = (),
+    scope: str = "run",
+) -> Acceptance | None:
+    """Acceptance from counters: length 1 + accepted / drafts, rate accepted / drafted."""
+    if not num_drafts or accepted_tokens is None:
+        return None
+    rate = accepted_tokens / draft_tokens if draft_tokens else None
+    return Acceptance(
+        acceptance_length=1 + accepted_tokens / num_drafts,
+        acceptance_rate=rate,
+        per_position=tuple(per_position),
+        num_drafts=num_drafts,
+        draft_tokens=draft_tokens,
+        accepted_tokens=accepted_tokens,
+        scope=scope,
+    )
+
+
+def survival(histogram: Sequence[int]) -> tuple[float, ...]:
+    """Unconditional per-position rates of a histogram of accepted tokens per draft.
+
+    histogram[j] counts drafts of which exactly j tokens were accepted, so position i was
+    accepted in all drafts with j > i.
+    """
+    drafts = sum(histogram)
+    if not drafts:
+        return ()
+    return tuple(sum(histogram[i + 1 :]) / drafts for i in range(len(histogram) - 1))
+
+
+def tokens_per_step_from_counts(
+    output_tokens: int | None, completed: int | None, accepted_tokens: int | None, num_drafts: int
+) -> float | None:
+    """Tokens per decode step when only counters are known.
+
+    Each request's first token comes from its prefill; every accepted draft token saves one step,
+    so n decode tokens took n - accepted steps. Drafts accepted past the end of a request are
+    counted by the engine although they were cut, which makes that number of steps a little low;
+    it cannot be below the number of drafts, each of which was a step.
+    """
+    if output_tokens is None or completed is None or accepted_tokens is None:
+        return None
+    decoded = output_tokens - completed
+    steps = max(decoded - accepted_tokens, num_drafts)
+    return decoded / steps if steps > 0 and decoded > 0 else None
+
+
+def with_step_yield(run: BenchRun) -> BenchRun:
+    """Fill `tokens_per_step` by the best means the run allows, and `draft_share` from it."""
+    value, basis = run.tokens_per_step, run.tokens_per_step_basis
+    acceptance, warnings = run.acceptance, list(run.warnings)
+    counted = acceptance if acceptance is not None and acceptance.scope == "run" else None
+    if value is None and counted is not None and counted.num_drafts and not run.failed:
+        value = tokens_per_step_from_counts(
+            run.output_tokens, run.completed, counted.accepted_tokens, counted.num_drafts
+        )
+        basis = "counters" if value is not None else None
+    if value is None and run.itl_s is not None and run.tpot_s is not None:
+        gap, tpot = run.itl_s.mean, run.tpot_s.mean
+        if gap and tpot:
+            value, basis = gap / tpot, "ratio of means"
+            warnings.append(
+                "tokens per step is mean ITL / mean TPOT, which weighs steps and requests "
+                "differently; per-request details would make it exact"
+            )
+    share = run.draft_share
+    if share is None and counted is not None and value and run.output_tokens and run.completed:
+        steps = (run.output_tokens - run.completed) / value
+        if counted.num_drafts is not None and steps > 0 and basis != "ratio of means":
+            share = min(1.0, counted.num_drafts / steps)
+    length = acceptance.acceptance_length if acceptance is not None else None
+    if share is not None and length and share < 0.95 and length > 1.05:
+        warnings.append(
+            f"only {share:.0%} of the decode steps carried a draft: {value:.3g} tokens per step, "
+            f"although the acceptance length is {length:.3g}"
+        )
+    return replace(
+        run,
+        tokens_per_step=value,
+        tokens_per_step_basis=basis if value is not None else None,
+        draft_share=share,
+        warnings=tuple(warnings),
+    )

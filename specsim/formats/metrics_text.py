@@ -1,0 +1,272 @@
+"""A server's /metrics in Prometheus text, as counters, gauges and histograms by family name.
+
+Counter families are named without their `_total`, as the exposition format defines them.
+A counter only means something between two moments: `difference` subtracts an earlier snapshot
+of the same server. Parsing is prometheus-client's (the extra `metrics`); text that was pasted
+without its TYPE lines is sorted by the suffixes of the names.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from specsim.errors import FormatError
+
+Labels = Mapping[str, str]
+T = TypeVar("T")
+INSTALL_HINT = "pip install 'specsim-llm[metrics]'"
+# Ranks of one engine that repeat each other's figures; only the first of them is counted.
+_RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A cumulative histogram: `buckets` are (upper bound, observations up to it), ascending."""
+
+    count: float
+    sum: float
+    buckets: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.count if self.count > 0 else None
+
+    def quantile(self, percent: float) -> float | None:
+        """Estimate by linear interpolation inside a bucket, as Prometheus does; None when empty.
+
+        Observations beyond the last finite bound are only known to be larger: that bound is
+        returned for them.
+        """
+        if self.count <= 0 or not self.buckets:
+            return None
+        rank = self.count * percent / 100
+        below, lower = 0.0, 0.0
+        for bound, seen in self.buckets:
+            if seen >= rank:
+                if not math.isfinite(bound):
+                    return lower
+                inside = seen - below
+                return bound if inside <= 0 else lower + (bound - lower) * (rank - below) / inside
+            below, lower = seen, bound if math.isfinite(bound) else lower
+        return lower
+
+    def plus(self, other: "Histogram") -> "Histogram":
+        """The sum of two engines' histograms; buckets are kept when their bounds agree."""
+        return Histogram(self.count + other.count, self.sum + other.sum, _join(self, other, 1.0))
+
+    def minus(self, other: "Histogram") -> "Histogram":
+        return Histogram(self.count - other.count, self.sum - other.sum, _join(self, other, -1.0))
+
+
+def _join(one: Histogram, two: Histogram, sign: float) -> tuple[tuple[float, float], ...]:
+    if [bound for bound, _ in one.buckets] != [bound for bound, _ in two.buckets]:
+        return ()
+    return tuple(
+        (bound, seen + sign * more)
+        for (bound, seen), (_, more) in zip(one.buckets, two.buckets, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One scrape, or the difference of two (`delta`). Gauges of a difference are the later ones;
+    `gauges` is "mean" where a tool scraped all through a run and averaged them.
+    """
+
+    origin: str
+    counters: Mapping[str, list[tuple[Labels, float]]]
+    gauge_values: Mapping[str, list[tuple[Labels, float]]]
+    histograms: Mapping[str, list[tuple[Labels, Histogram]]]
+    delta: bool = False
+    gauges: str = "instant"
+    duration_s: float | None = None
+
+    def names(self) -> list[str]:
+        return sorted({*self.counters, *self.gauge_values, *self.histograms})
+
+    def counter(self, *names: str) -> float | None:
+        """Sum over all label sets of the first family that exists."""
+        for name in names:
+            found = _first_ranks(self.counters.get(name, ()))
+            if found:
+                return math.fsum(value for _, value in found)
+        return None
+
+    def counter_by(self, name: str, label: str) -> dict[str, float]:
+        """A counter's sums by the values of one label."""
+        out: dict[str, float] = {}
+        for labels, value in _first_ranks(self.counters.get(name, ())):
+            out[labels.get(label, "")] = out.get(labels.get(label, ""), 0.0) + value
+        return out
+
+    def gauge(self, *names: str, mean: bool = False) -> float | None:
+        """Sum (or mean) over all label sets of the first family that exists."""
+        for name in names:
+            found = _first_ranks(self.gauge_values.get(name, ()))
+            if found:
+                total = math.fsum(value for _, value in found)
+                return total / len(found) if mean else total
+        return None
+
+    def histogram(self, *names: str) -> Histogram | None:
+        """All label sets of the first family that exists, added up."""
+        for name in names:
+            found = _first_ranks(self.histograms.get(name, ()))
+            if found:
+                total = found[0][1]
+                for _, other in found[1:]:
+                    total = total.plus(other)
+                return total
+        return None
+
+    def label(self, name: str) -> list[str]:
+        """The values that a label has anywhere, sorted."""
+        seen: set[str] = set()
+        for family in (self.counters, self.gauge_values, self.histograms):
+            for items in family.values():
+                seen.update(labels[name] for labels, _ in items if name in labels)
+        return sorted(seen)
+
+
+def _first_ranks(items: Iterable[tuple[Labels, T]]) -> list[tuple[Labels, T]]:
+    kept: dict[tuple[tuple[str, str], ...], tuple[Labels, T]] = {}
+    for labels, value in items:
+        key = tuple(sorted((k, v) for k, v in labels.items() if k not in _RANKS))
+        kept.setdefault(key, (labels, value))
+    return list(kept.values())
+
+
+def parse_metrics(text: str, origin: str) -> Snapshot:
+    """Parse Prometheus text; FormatError when it is none or prometheus-client is missing."""
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError:
+        raise FormatError(
+            f"{origin}: reading /metrics text needs prometheus-client; {INSTALL_HINT}"
+        ) from None
+    counters: dict[str, list[tuple[Labels, float]]] = {}
+    gauges: dict[str, list[tuple[Labels, float]]] = {}
+    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _Parts] = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                value = float(sample.value)
+                name, kind = _family(family.name, family.type, sample.name)
+                labels = dict(sample.labels)
+                if kind == "skip" or not abs(value) < 1e300:
+                    continue
+                if kind == "counter":
+                    counters.setdefault(name, []).append((labels, value))
+                elif kind == "gauge":
+                    gauges.setdefault(name, []).append((labels, value))
+                else:
+                    _collect(parts, name, labels, kind, value)
+    except Exception as error:
+        # The parser is a third party's and the text anybody's: whatever it trips over is a fault
+        # of the text.
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise FormatError(
+            f"{origin}: not Prometheus text ({ascii(reason)[1:-1]}); the body of GET /metrics is "
+            "expected"
+        ) from None
+    histograms: dict[str, list[tuple[Labels, Histogram]]] = {}
+    for (name, labels_key), item in parts.items():
+        histograms.setdefault(name, []).append((dict(labels_key), item.histogram()))
+    return Snapshot(origin, counters, gauges, histograms)
+
+
+def difference(before: Snapshot, after: Snapshot) -> Snapshot:
+    """What happened between two scrapes of one server; FormatError if time ran backwards.
+
+    A label set that appears only in the later scrape counts from zero, as a server creates
+    counters when it first uses them.
+    """
+    counters: dict[str, list[tuple[Labels, float]]] = {}
+    for name, items in after.counters.items():
+        earlier = {_key(labels): value for labels, value in before.counters.get(name, ())}
+        rows = []
+        for labels, value in items:
+            gap = value - earlier.get(_key(labels), 0.0)
+            if gap < 0:
+                raise _backwards(before, after, name, earlier[_key(labels)], value)
+            rows.append((labels, gap))
+        counters[name] = rows
+    histograms: dict[str, list[tuple[Labels, Histogram]]] = {}
+    for name, pairs in after.histograms.items():
+        past = {_key(labels): item for labels, item in before.histograms.get(name, ())}
+        out = []
+        for labels, item in pairs:
+            old = past.get(_key(labels))
+            if old is not None and item.count < old.count:
+                raise _backwards(before, after, name, old.count, item.count)
+            out.append((labels, item.minus(old) if old is not None else item))
+        histograms[name] = out
+    return Snapshot(
+        f"{before.origin} -> {after.origin}", counters, after.gauge_values, histograms,
+        delta=True, gauges=after.gauges,
+    )
+
+
+def _backwards(
+    before: Snapshot, after: Snapshot, name: str, first: float, second: float
+) -> FormatError:
+    return FormatError(
+        f"{name} falls from {first:g} in {before.origin} to {second:g} in {after.origin}; counters "
+        "only grow, so the two are swapped, from different servers, or the server was restarted "
+        "between them"
+    )
+
+
+def _key(labels: Labels) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def _family(family: str, kind: str, sample: str) -> tuple[str, str]:
+    """Name and kind of a sample; text without TYPE lines is told apart by its suffixes."""
+    if sample.endswith("_created"):
+        return family, "skip"
+    if kind == "counter":
+        return family.removesuffix("_total"), "counter"
+    if kind == "gauge":
+        return family, "gauge"
+    for suffix in ("_bucket", "_sum", "_count"):
+        if sample.endswith(suffix):
+            return sample.removesuffix(suffix), suffix
+    if kind == "histogram":
+        return family, "skip"
+    if sample.endswith("_total"):
+        return sample.removesuffix("_total"), "counter"
+    return sample, "gauge"
+
+
+class _Parts:
+    """Pieces of one histogram until all its samples were seen."""
+
+    __slots__ = ("buckets", "count", "sum")
+
+    def __init__(self) -> None:
+        self.buckets: list[tuple[float, float]] = []
+        self.count = 0.0
+        self.sum = 0.0
+
+    def histogram(self) -> Histogram:
+        return Histogram(self.count, self.sum, tuple(sorted(self.buckets)))
+
+
+def _collect(
+    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _Parts],
+    name: str,
+    labels: dict[str, str],
+    suffix: str,
+    value: float,
+) -> None:
+    bound = labels.pop("le", None)
+    item = parts.setdefault((name, _key(labels)), _Parts())
+    if suffix == "_bucket":
+        if bound is not None:
+            item.buckets.append((float(bound), value))
+    elif suffix == "_sum":
+        item.sum = value
+    else:
+        item.count = value

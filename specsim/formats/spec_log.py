@@ -1,0 +1,224 @@
+"""Server log lines about speculative decoding, as people paste them.
+
+vLLM, every ten seconds (two lines of one interval):
+    Engine 000: Avg prompt throughput: .. tokens/s, Avg generation throughput: .. tokens/s,
+        Running: 4 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.2%, Prefix cache hit rate: 0.0%
+    SpecDecoding metrics: Mean acceptance length: 3.19, Accepted throughput: .. tokens/s, Drafted
+        throughput: .. tokens/s, Accepted: 573 tokens, Drafted: 786 tokens, Per-position
+        acceptance rate: 0.8, 0.7, 0.6, Avg Draft acceptance rate: 72.9%
+SGLang, every few decode batches:
+    Decode batch, #running-req: 4, .., accept len: 2.41, accept rate: 0.47, ..,
+        gen throughput (token/s): 450.1, #queue-req: 0
+Older vLLM versions leave some of the parts out or order them differently; each part is found by
+its words. Lengths count the bonus token; per-position rates are unconditional.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specsim.errors import FormatError
+
+MAX_LINES = 1_000_000
+_SPEC = "SpecDecoding metrics:"
+_NUMBER = r"(\d{1,15}(?:\.\d{1,12})?)"
+_RATES = re.compile(r"Per-position acceptance rate: ((?:\d?\.\d+|\d)(?:,\s*(?:\d?\.\d+|\d))*)")
+
+
+def _find(words: str) -> re.Pattern[str]:
+    return re.compile(words + r"\s*" + _NUMBER)
+
+
+_VLLM = {
+    "acceptance_length": _find(r"Mean acceptance length:"),
+    "accepted_tokens": _find(r"Accepted:"),
+    "draft_tokens": _find(r"Drafted:"),
+    "acceptance_percent": _find(r"Draft acceptance rate:"),
+    "accepted_tok_s": _find(r"Accepted throughput:"),
+    "drafted_tok_s": _find(r"Drafted throughput:"),
+}
+_ENGINE = {
+    "generation_tok_s": _find(r"Avg generation throughput:"),
+    "running": _find(r"Running:"),
+    "waiting": _find(r"Waiting:"),
+    "kv_percent": _find(r"KV cache usage:"),
+    "hit_percent": _find(r"Prefix cache hit rate:"),
+}
+_SGLANG = {
+    "acceptance_length": _find(r"accept len:"),
+    "acceptance_rate": _find(r"accept rate:"),
+    "running": _find(r"#running-req:"),
+    "waiting": _find(r"#queue-req:"),
+    "kv_usage": _find(r"token usage:"),
+    "generation_tok_s": _find(r"gen throughput \(token/s\):"),
+}
+
+
+@dataclass(frozen=True)
+class SpecInterval:
+    """What one logging interval says; None where its lines do not say it."""
+
+    engine: str  # "vllm" or "sglang"
+    acceptance_length: float | None = None
+    acceptance_rate: float | None = None
+    per_position: tuple[float, ...] = ()
+    accepted_tokens: int | None = None
+    draft_tokens: int | None = None
+    num_drafts: float | None = None  # derived: see `_drafts`
+    accepted_tok_s: float | None = None
+    generation_tok_s: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    kv_cache_usage: float | None = None
+    prefix_cache_hit_rate: float | None = None
+
+
+def looks_like_spec_log(text: str) -> bool:
+    """Whether text holds at least one line that `parse_spec_log` reads."""
+    return _SPEC in text or ("Decode batch" in text and "#running-req:" in text) or (
+        "Avg generation throughput:" in text
+    )
+
+
+def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
+    """All intervals of a pasted log; FormatError when a line is cut or none is found."""
+    out: list[SpecInterval] = []
+    engine: dict[str, float] = {}
+    for number, line in enumerate(text.splitlines()[:MAX_LINES], 1):
+        where = f"{origin}: line {number}: "
+        if _SPEC in line:
+            out.append(_vllm(line[line.index(_SPEC):], engine, where))
+            engine = {}
+        elif "Avg generation throughput:" in line:
+            if engine:
+                out.append(_plain(engine))
+            engine = _values(_ENGINE, line)
+        elif "Decode batch" in line and "#running-req:" in line:
+            out.append(_sglang(line))
+    if engine:
+        out.append(_plain(engine))
+    if not out:
+        raise FormatError(
+            f"{origin}: no line with '{_SPEC}', 'Avg generation throughput:' or 'Decode batch'; "
+            "paste the server's log lines whole"
+        )
+    return tuple(out)
+
+
+def pooled_counts(intervals: Sequence[SpecInterval]) -> tuple[float, int, int] | None:
+    """Drafts, drafted and accepted tokens over all vLLM intervals; None when they are unknown."""
+    drafts, drafted, accepted = 0.0, 0, 0
+    for item in intervals:
+        if item.num_drafts is None or item.draft_tokens is None or item.accepted_tokens is None:
+            continue
+        drafts += item.num_drafts
+        drafted += item.draft_tokens
+        accepted += item.accepted_tokens
+    return (drafts, drafted, accepted) if drafts > 0 else None
+
+
+def pooled_positions(intervals: Sequence[SpecInterval]) -> tuple[float, ...]:
+    """Unconditional per-position rates, each interval weighed by its drafts."""
+    usable = [item for item in intervals if item.per_position and item.num_drafts]
+    if not usable:
+        return ()
+    k = max(len(item.per_position) for item in usable)
+    drafts = sum(item.num_drafts or 0.0 for item in usable)
+    return tuple(
+        sum((item.num_drafts or 0.0) * item.per_position[i]
+            for item in usable if i < len(item.per_position)) / drafts
+        for i in range(k)
+    )
+
+
+def _values(patterns: dict[str, re.Pattern[str]], line: str) -> dict[str, float]:
+    found = {}
+    for name, pattern in patterns.items():
+        match = pattern.search(line)
+        if match:
+            found[name] = float(match[1])
+    return found
+
+
+def _vllm(line: str, engine: dict[str, float], where: str) -> SpecInterval:
+    values = _values(_VLLM, line)
+    if "accepted_tokens" not in values or "draft_tokens" not in values:
+        raise FormatError(
+            f"{where}'{_SPEC}' without 'Accepted: N tokens' and 'Drafted: N tokens'; paste the "
+            "whole line"
+        )
+    accepted, drafted = int(values["accepted_tokens"]), int(values["draft_tokens"])
+    if accepted > drafted:
+        raise FormatError(f"{where}{accepted} accepted tokens of {drafted} drafted ones")
+    match = _RATES.search(line)
+    rates = tuple(float(part) for part in match[1].split(",")) if match else ()
+    if any(rate > 1 for rate in rates):
+        raise FormatError(f"{where}a per-position acceptance rate above 1")
+    length = values.get("acceptance_length")
+    drafts = _drafts(accepted, drafted, length, rates)
+    if length is None and drafts:
+        length = 1 + accepted / drafts
+    return SpecInterval(
+        engine="vllm",
+        acceptance_length=length,
+        acceptance_rate=accepted / drafted if drafted else None,
+        per_position=rates,
+        accepted_tokens=accepted,
+        draft_tokens=drafted,
+        num_drafts=drafts,
+        accepted_tok_s=values.get("accepted_tok_s"),
+        **_engine_fields(engine),
+    )
+
+
+def _drafts(
+    accepted: int, drafted: int, length: float | None, rates: tuple[float, ...]
+) -> float | None:
+    """Number of drafts, which the line does not state.
+
+    A proposer that always drafts k tokens made drafted / k of them; taken when that reproduces
+    the printed acceptance length to its two decimals. Otherwise drafts were of varying length
+    (n-gram, suffix) and their number follows from accepted / (length - 1), as far as rounding
+    allows.
+    """
+    if rates:
+        full = drafted / len(rates)
+        if full and full == int(full) and (
+            length is None or abs(1 + accepted / full - length) <= 0.0051
+        ):
+            return full
+    if length is not None and length > 1 and accepted:
+        return accepted / (length - 1)
+    if rates and sum(rates) > 0:
+        return accepted / sum(rates)
+    return None
+
+
+def _engine_fields(engine: dict[str, float]) -> dict[str, float | None]:
+    kv, hit = engine.get("kv_percent"), engine.get("hit_percent")
+    return {
+        "generation_tok_s": engine.get("generation_tok_s"),
+        "running": engine.get("running"),
+        "waiting": engine.get("waiting"),
+        "kv_cache_usage": kv / 100 if kv is not None else None,
+        "prefix_cache_hit_rate": hit / 100 if hit is not None else None,
+    }
+
+
+def _plain(engine: dict[str, float]) -> SpecInterval:
+    """An interval without a draft, as a server without speculation logs it."""
+    return SpecInterval(engine="vllm", **_engine_fields(engine))  # type: ignore[arg-type]
+
+
+def _sglang(line: str) -> SpecInterval:
+    values = _values(_SGLANG, line)
+    length = values.get("acceptance_length")
+    return SpecInterval(
+        engine="sglang",
+        acceptance_length=length if length is not None and length >= 1 else None,
+        acceptance_rate=values.get("acceptance_rate"),
+        generation_tok_s=values.get("generation_tok_s"),
+        running=values.get("running"),
+        waiting=values.get("waiting"),
+        kv_cache_usage=values.get("kv_usage"),
+    )
