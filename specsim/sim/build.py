@@ -14,7 +14,13 @@ usually hold, so it is exact there and never below the truth elsewhere:
 A block is slope x block_size bytes. The intercept becomes slots that every request holds behind
 its tokens (as lookahead slots are), so that an engine of large recurrent states runs out of
 memory by the number of requests, as it does. Where nothing grows for ever (slope 0) the mean
-bytes per token stand instead. The prefix cache keeps blocks alone, without window or state.
+bytes per token stand instead.
+
+With a prefix cache the blocks of sliding layers matter beyond their window: vLLM frees them as the
+window passes, but like every freed block they stay in the pool, and in the way of others, until
+they are taken again. So a cached token costs full + all windows, which is the block then, and what
+the running requests no longer need of it is added to the pool: (T - bytes(T) / block bytes) tokens
+each, for as many as have seats and fit. Snapshots of a recurrent state are not cached.
 
 Rules are those of `sim.config` for the engine's name, with the limits of the deployment and what
 its `EngineProfile` says about mixed steps and chunks. Times in seconds.
@@ -32,6 +38,7 @@ from specsim.latency.engine import EngineProfile
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
+from specsim.model.spec import Attention
 from specsim.sim.config import SGLANG, VLLM, EngineRules, SimConfig, SpeculationRules
 from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
 
@@ -50,7 +57,7 @@ TRTLLM = EngineRules(
 )
 _BASE = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM}
 # vLLM: these drafters read hidden states of the last cached block, so a hit leaves it out.
-_NEED_LAST_BLOCK = ("eagle", "eagle3", "mtp")
+_NEED_LAST_BLOCK = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +73,29 @@ class CacheBlocks:
     context_tokens: int
 
 
-def cache_blocks(plan: MemoryPlan, context_tokens: int) -> CacheBlocks:
+def cache_blocks(plan: MemoryPlan, context_tokens: int, seats: int = 0) -> CacheBlocks:
     """The pool of a memory plan as blocks, exact for requests that hold `context_tokens` tokens.
 
+    seats: running requests at most, of an engine that caches prefixes; 0: it caches none.
     CapacityError if not one block fits."""
     context = max(1, context_tokens)
     slope = plan.kv_bytes_per_token
     intercept = plan.state_bytes_per_seq
+    passed_bytes = 0.0  # of sliding layers that requests at `context` have left behind
     for window, size in plan.windows:
-        if window <= context:
-            intercept += window * size
-        else:
+        if window > context or seats:
             slope += size
+            passed_bytes += max(0, context - window) * size
+        else:
+            intercept += window * size
     if slope <= 0.0:
         # Nothing grows (or nothing is held at all): spread what is held over the tokens.
         slope = max(intercept / context, plan.pool_bytes / (MOST_BLOCKS * plan.block_size))
         intercept = 0.0
     block_bytes = slope * plan.block_size
-    blocks = min(MOST_BLOCKS, int(plan.pool_bytes / block_bytes))
+    running = min(seats, plan.max_requests(context))
+    pool_bytes = plan.pool_bytes + running * passed_bytes
+    blocks = min(MOST_BLOCKS, int(pool_bytes / block_bytes))
     if blocks < 1:
         raise CapacityError(
             f"{plan.pool_bytes / 1e9:.2f} GB are left for the cache, less than one block of "
@@ -92,6 +104,19 @@ def cache_blocks(plan: MemoryPlan, context_tokens: int) -> CacheBlocks:
     return CacheBlocks(
         blocks, plan.block_size, block_bytes, math.ceil(intercept / slope), context
     )
+
+
+def memory_of(system: System) -> MemoryPlan:
+    """The memory plan with the blocks that the engine's cache really uses: vLLM gives layers of
+    unlike size per token pages of one size, so narrower layers have longer blocks, and prefixes
+    are found in multiples of the longest (0.25.1, v1/core/kv_cache_utils.py)."""
+    plan = system.memory
+    if system.engine.name != "vllm" or not plan.windows:
+        return plan
+    mixers = [group.mixer for group in system.spec.layers]
+    widths = [m.n_kv_heads * m.head_dim for m in mixers if isinstance(m, Attention) and m.owns_kv]
+    ratio, rest = divmod(max(widths), min(widths))
+    return plan if rest else replace(plan, block_size=plan.block_size * ratio)
 
 
 def engine_rules(system: System, *, prefix_caching: bool | None = None) -> EngineRules:
@@ -109,11 +134,12 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
         base,
         max_num_seqs=system.seqs_limit,
         max_num_batched_tokens=system.batched_tokens,
-        block_size=engine.block_size,
+        block_size=memory_of(system).block_size,
         prefix_caching=_caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
         readback_lag_steps=_readback_lag(engine, system.setup.method),
+        plan_ahead=_readback_lag(engine, system.setup.method) > 0,
         spec_max_num_seqs=0,  # seqs_limit knows it already
     )
 
@@ -152,7 +178,8 @@ def speculation_rules(
         num_speculative_tokens=setup.k,
         verify_tokens=setup.verify_tokens if setup.tree_tokens else 0,
         num_lookahead_tokens=setup.lookahead_tokens + extra_tokens,
-        drop_last_cached_block=setup.method in _NEED_LAST_BLOCK,
+        drop_last_cached_block=setup.method in _NEED_LAST_BLOCK
+        or (setup.takes_batch and not setup.fills_cache),  # vLLM counts Gemma's assistant as MTP
         per_batch_size=per_batch_size,
         adaptive=adaptive,
     )
@@ -212,6 +239,12 @@ def request_overhead_s(system: System) -> float:
     return 0.0 if system.fidelity == "datasheet" else system.engine.overheads.request_s
 
 
+def blocks_of(system: System, context_tokens: int, rules: EngineRules) -> CacheBlocks:
+    """Cache blocks of a deployment under these rules."""
+    seats = rules.max_num_seqs if rules.prefix_caching else 0
+    return cache_blocks(memory_of(system), context_tokens, seats)
+
+
 def sim_config(
     system: System,
     *,
@@ -233,7 +266,8 @@ def sim_config(
     Run it with `simulate(config, load, step_cost(system), seed)`. UsageError and CapacityError
     for what cannot be run.
     """
-    blocks = cache_blocks(system.memory, context_tokens)
+    rules = engine_rules(system, prefix_caching=prefix_caching)
+    blocks = blocks_of(system, context_tokens, rules)
     speculation = speculation_rules(
         system,
         extra_tokens=blocks.extra_tokens,
@@ -242,7 +276,7 @@ def sim_config(
     )
     built: dict[str, Any] = {
         "num_kv_blocks": blocks.num_kv_blocks,
-        "rules": engine_rules(system, prefix_caching=prefix_caching),
+        "rules": rules,
         "speculation": speculation,
         "acceptance": system.acceptance if system.speculative else None,
         "easiness": easiness_of(system) if easiness is None else easiness,

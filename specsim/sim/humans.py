@@ -28,7 +28,8 @@ class ChatBehaviour:
     another_turn: probability of a further turn after each; at most max_turns in all.
     read_tok_s: reading speed of an answer, at most read_max_s. compose_s: law of writing time.
     start_s: law of when a user first writes. abandon_s: a user whose turn fails starts anew after
-    composing.
+    composing. answers_cached: whether an engine's prefix cache finds its own answers in the prompts
+    that follow; it does not where the chat template writes them differently there.
     """
 
     opener_tokens: Law
@@ -41,6 +42,7 @@ class ChatBehaviour:
     read_tok_s: float = 15.0
     read_max_s: float = 45.0
     start_s: Law = field(default_factory=lambda: Constant(0.0))
+    answers_cached: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.another_turn < 1:
@@ -105,7 +107,7 @@ class _User:
             self._context,
             output,
             ((key, self._context),),
-            True,
+            habits.answers_cached,
             key,
             self._turn,
         )
@@ -138,4 +140,5 @@ def behaviour_to_dict(behaviour: ChatBehaviour) -> dict[str, Any]:
         "another_turn": behaviour.another_turn,
         "max_turns": behaviour.max_turns,
         "system_tokens": behaviour.system_tokens,
+        "answers_cached": behaviour.answers_cached,
     }

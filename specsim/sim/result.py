@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from specsim.sim.build import Deployment, cache_blocks, easiness_of
+from specsim.sim.build import Deployment, blocks_of, easiness_of
 from specsim.sim.compare import Arm, Comparison
 
 
@@ -26,7 +26,7 @@ class Simulation:
         system, config = self.deployment.system, self.deployment.config
         setup, acceptance = system.setup, system.acceptance
         easiness = self.deployment.easiness or easiness_of(system)
-        blocks = cache_blocks(system.memory, self.deployment.context_tokens)
+        blocks = blocks_of(system, self.deployment.context_tokens, config.rules)
         return {
             "model": system.spec.name,
             "gpu": system.profile.name,

@@ -30,6 +30,7 @@ STAGE_KEYS = {"duration_s", "warmup_s"}
 USER_KEYS = {
     "count", "thinking", "system_tokens", "another_turn", "max_turns", "read_tok_s", "read_max_s",
     "compose_s", "start_s", "output_tokens", "opener_tokens", "followup_tokens",
+    "answers_cached",
 }  # fmt: skip
 TABLES = {"name", "source", "system", "users", "stage", "slo", "assumed"}
 
@@ -118,12 +119,11 @@ def scenario_from(raw: Mapping[str, Any], where: str) -> Scenario:
         max_turns=_whole(users, "max_turns", 1, where, 1),
         read_tok_s=_number(users, "read_tok_s", 15.0, where),
         read_max_s=_number(users, "read_max_s", 45.0, where),
+        answers_cached=_switch(users, "answers_cached", where),
     )
     gates = {canonical(name): limit for name, limit in slo.items()}
     check_slo(gates)
-    thinking = users.get("thinking", True)
-    if not isinstance(thinking, bool):
-        raise UsageError(f"{where}: [users] thinking is {thinking!r}; it must be true or false")
+    thinking = _switch(users, "thinking", where)
     return Scenario(
         name=str(raw.get("name", where)),
         source=str(raw.get("source", "")),
@@ -152,6 +152,13 @@ def _known(table: Mapping[str, Any], known: set[str], what: str) -> None:
             others = f"; it has {', '.join(sorted(known))}"
             hint = f"; did you mean {near[0]!r}?" if near else others
             raise UsageError(f"{what} has no key {key!r}{hint}")
+
+
+def _switch(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table.get(key, True)
+    if not isinstance(value, bool):
+        raise UsageError(f"{where}: [users] {key} is {value!r}; it must be true or false")
+    return value
 
 
 def _number(table: Mapping[str, Any], key: str, default: float, where: str) -> float:

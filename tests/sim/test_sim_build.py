@@ -20,6 +20,7 @@ from specsim.sim.build import (
     cache_blocks,
     easiness_of,
     engine_rules,
+    memory_of,
     request_overhead_s,
     sim_config,
     speculation_rules,
@@ -91,6 +92,22 @@ def test_where_nothing_grows_the_state_alone_limits_the_requests() -> None:
     assert found.num_kv_blocks * 16 // 800 == 125
     nothing = cache_blocks(plan(kv_bytes_per_token=0.0), 800)
     assert nothing.num_kv_blocks == 1 << 40
+
+
+def test_a_prefix_cache_keeps_what_windows_have_passed() -> None:
+    memory = plan(windows=((100, 30.0),))
+    found = cache_blocks(memory, 1000, seats=3)
+    # A cached token holds all 40 bytes, a running request of 1000 tokens 13,000 of its 40,000.
+    assert found.block_bytes == 640.0 and found.extra_tokens == 0
+    assert found.num_kv_blocks == int((1e6 + 3 * 27_000) / 640)
+    # Many seats: as many requests as the memory plan holds, and no more.
+    full = cache_blocks(memory, 1000, seats=10_000)
+    assert full.num_kv_blocks * 16 // 1000 == memory.max_requests(1000) == 76
+
+
+def test_pages_of_one_size_make_longer_blocks() -> None:
+    assert memory_of(system(**GEMMA)).block_size == 32  # 16 x 256 against 4 x 512 per token
+    assert memory_of(system(**LLAMA)).block_size == 16
 
 
 def test_a_pool_below_one_block_is_refused() -> None:
@@ -175,7 +192,7 @@ def test_static_batches_share_no_prefixes_and_recurrent_models_only_on_request()
     [
         (QWEN, 3, 3, True),
         (LLAMA, 3, 3, True),
-        (GEMMA, 4, 4, False),
+        (GEMMA, 4, 4, True),  # vLLM counts the assistant as MTP
         ({"model": "llama-3.1-8b", "method": "ngram", "k": 5, "acceptance_length": 2.0}, 5, 0,
          False),
     ],
