@@ -55,5 +55,5 @@ def test_a_prompt_is_all_its_walks() -> None:
 
 def test_other_ops_are_not_its_business() -> None:
     assert seconds(OpCost("mlp", "gemm", dims={"m": 1, "n": 1, "k": 1})) == 0.0
-    latent = {"seqs": 1, "q_len": 2, "ctx": 10, "heads": 8, "kv_heads": 1, "head_dim": 576, "mla": 1}
+    latent = {**decode(1, 2, 10, 8, 1, 576).dims, "mla": 1}
     assert seconds(OpCost("mla", "attn_decode", dims=latent)) == 0.0
