@@ -25,7 +25,7 @@ CHAT = Workload(1000, 200)
 @pytest.mark.parametrize(
     ("servers", "load", "waits"),
     [(1, 0.5, 0.5), (1, 0.9, 0.9), (2, 1.0, 1 / 3), (3, 2.0, 4 / 9), (5, 4.0, 0.5541),
-     (10, 8.0, 0.4092), (4, 0.0, 0.0), (4, 4.0, 1.0), (4, 9.0, 1.0)],
+     (10, 8.0, 0.4092), (4, 0.0, 0.0), (4, 4.0, 1.0), (4, 4.5, 1.0), (4, 9.0, 1.0)],
 )
 def test_erlang_c(servers: int, load: float, waits: float) -> None:
     assert erlang_c(servers, load) == pytest.approx(waits, abs=5e-5)

@@ -101,10 +101,11 @@ def test_a_drafter_that_is_never_right_only_costs() -> None:
     assert result.best_k == 0
 
 
-def test_break_even_is_the_first_batch_that_does_not_pay() -> None:
+@pytest.mark.parametrize("alpha", [0.25, 0.35, 0.4, 0.45, 0.5])
+def test_break_even_is_the_first_batch_that_does_not_pay(alpha: float) -> None:
     # A dense model on a free engine: every further row costs arithmetic, sooner or later too much
     engine = replace(VLLM, overheads=Overheads())
-    system = replace(lookup(3, 0.4, engine, "calibrated"), max_num_seqs=500)
+    system = replace(lookup(3, alpha, engine, "calibrated"), max_num_seqs=500)
     workload = Workload(100, 101)
     first = break_even(system, workload, 500)
     assert first is not None and first > 1
