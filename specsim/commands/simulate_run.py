@@ -313,15 +313,15 @@ def _what_went_wrong(found: Comparison) -> list[str]:
 
 
 def _partial_words(found: Comparison, baseline: bool, deployment: Deployment) -> str:
+    missing = found.baseline is None and baseline and deployment.system.speculative
     if found.main.partial:
         text = "interrupted: the figures cover what was simulated until then"
-    elif found.baseline is not None and found.baseline.partial:
-        text = "interrupted: the baseline covers what was simulated until then"
-    else:
-        return f"interrupted: means of the {len(found.main.runs)} runs that were finished"
-    if found.baseline is None and baseline and deployment.system.speculative:
-        text += "; the baseline was not reached"
-    return text
+        return text + ("; the baseline was not reached" if missing else "")
+    if missing:
+        return "interrupted before the baseline was simulated"
+    if found.baseline is not None and found.baseline.partial:
+        return "interrupted: the baseline covers what was simulated until then"
+    return f"interrupted: means of the {len(found.main.runs)} runs that were finished"
 
 
 def _write(values: Values, found: Comparison) -> None:

@@ -101,19 +101,23 @@ def compare(
     sides = [("with", deployment)] + ([("without", plain)] if plain else [])
     done: dict[str, list[dict[str, Any]]] = {name: [] for name, _ in sides}
     cut: dict[str, dict[str, Any]] = {}
+    interrupted = False
     first: SimResult | None = None
     last = replications if precision is None else max(replications, MOST_REPLICATIONS)
     for i in range(last):
         found: dict[str, dict[str, Any]] = {}
-        for name, side in sides:
-            result = _run(side, plan, seed + i, keep_trace and first is None, name, i, report)
-            first = first or result
-            found[name] = result.summary()
-            if result.partial:
-                break
-        interrupted = any(summary["partial"] for summary in found.values())
-        if interrupted:
-            cut = found
+        try:
+            for name, side in sides:
+                result = _run(side, plan, seed + i, keep_trace and first is None, name, i, report)
+                first = first or result
+                found[name] = result.summary()
+                if result.partial:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            # Also between the runs: while a load is made, a table set up, or figures added up.
+            if not found and not done["with"]:
+                raise
+            cut, interrupted = found, True
             break
         for name, summary in found.items():
             done[name].append(summary)
@@ -131,7 +135,7 @@ def compare(
     gain, gain_95 = _gains(main, other)
     count = len(main.runs)
     return Comparison(
-        main, other, first, gain, gain_95, bool(cut), tuple(range(seed, seed + count))
+        main, other, first, gain, gain_95, interrupted, tuple(range(seed, seed + count))
     )
 
 

@@ -454,6 +454,51 @@ def test_ctrl_c_between_replications_keeps_those_that_were_finished() -> None:
     assert "runs that were finished" in " ".join(found["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("at", "main_partial", "baseline", "words"),
+    [
+        (1, None, None, ""),
+        (2, False, None, "before the baseline"),
+        (3, False, True, "2 runs|1 runs"),
+    ],
+)
+def test_an_interruption_between_runs_loses_nothing_that_was_finished(
+    at: int,
+    main_partial: bool | None,
+    baseline: bool | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """SIGINT while the load of run `at` is made: nothing, one side, or a whole pair is there."""
+    from specsim.sim import compare
+
+    calls = 0
+    real = compare.simulate
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(compare, "simulate", counted)
+    monkeypatch.setattr(sys, "argv", ["specsim", "simulate", *LLAMA, *SHORT, *FEW, "--rate", "9",
+                                      "--replications", "3", "--json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    out = capsys.readouterr().out
+    if main_partial is None:
+        assert out == ""
+        return
+    found = json.loads(out)
+    assert found["partial"] is True and found["replications"] == 1
+    assert (found["baseline"] is not None) is bool(baseline)
+    assert any(word in found["warnings"][-1] for word in words.split("|"))
+
+
 def test_simulating_needs_no_torch_and_no_typer_in_the_core() -> None:
     code = (
         "import sys\n"
