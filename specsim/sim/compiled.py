@@ -70,6 +70,11 @@ def cache_dir() -> Path:
     return Path(base) / "specsim" / f"steps-{digest.hexdigest()[:16]}"
 
 
+def is_cached() -> bool:
+    """Whether the machine code of this source is at hand."""
+    return any(cache_dir().rglob("*.nbc"))
+
+
 def bind(core: Core) -> Runner:
     """`step.run` of this state, compiled: horizon in, reason out.
 

@@ -12,8 +12,8 @@ class Core(NamedTuple):
     """All state of one replica. int: list or int64 array, float: list or float64 array.
 
     ints, flts      scalars, see the I_ and X_ names
-    slot            [slot field][slot] of every request inside the replica
-    slot_time       [time field][slot]
+    slot            [slot][slot field] of every request inside the replica
+    slot_time       [slot][time field]
     rows            int64 [row field, row]: decoding requests in the order they were admitted
     prefill         slots in prefill, in the order they were admitted
     wait            ring buffer of waiting slots

@@ -141,13 +141,13 @@ def match_prefix(c: Core, slot: int) -> int:
     if not ints[f.I_CACHING]:
         return 0
     block = ints[f.I_BLOCK]
-    limit = (c.slot[f.S_TARGET][slot] - 1) // block
-    first = c.slot[f.S_SPAN][slot]
+    limit = (c.slot[slot][f.S_TARGET] - 1) // block
+    first = c.slot[slot][f.S_SPAN]
     parent = f.ROOT
     start = 0
     hits = 0
     last_unused = False
-    for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
+    for j in range(first, first + c.slot[slot][f.S_N_SPANS]):
         node = find_node(c, parent, c.span_key[j])
         if node == f.NO_NODE:
             break
@@ -179,11 +179,11 @@ def pin_prefix(c: Core, slot: int, hits: int) -> None:
     if not ints[f.I_CACHING]:
         return
     block = ints[f.I_BLOCK]
-    first = c.slot[f.S_SPAN][slot]
+    first = c.slot[slot][f.S_SPAN]
     parent = f.ROOT
     above = f.NO_NODE
     start = 0
-    for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
+    for j in range(first, first + c.slot[slot][f.S_N_SPANS]):
         key = c.span_key[j]
         end = c.span_end[j] // block
         node = find_node(c, parent, key)
@@ -215,21 +215,21 @@ def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
     if not c.ints[f.I_CACHING]:
         return
     block = c.ints[f.I_BLOCK]
-    first = c.slot[f.S_SPAN][slot]
-    last = first + c.slot[f.S_N_SPANS][slot] - 1
+    first = c.slot[slot][f.S_SPAN]
+    last = first + c.slot[slot][f.S_N_SPANS] - 1
     parent = f.ROOT
     start = 0
     for j in range(first, last + 1):
         node = find_node(c, parent, c.span_key[j])
         end = min(c.span_end[j], computed) // block
-        if to_the_end and j == last and c.slot[f.S_GROWS][slot]:
+        if to_the_end and j == last and c.slot[slot][f.S_GROWS]:
             end = computed // block
         grown = end - start - c.node[f.N_BLOCKS][node]
         if grown > 0:
             # Another request may have brought the same blocks meanwhile; then ours stay our own.
-            grown = min(grown, c.slot[f.S_PRIVATE][slot])
+            grown = min(grown, c.slot[slot][f.S_PRIVATE])
             c.node[f.N_BLOCKS][node] += grown
-            c.slot[f.S_PRIVATE][slot] -= grown
+            c.slot[slot][f.S_PRIVATE] -= grown
             c.ints[f.I_BLOCKED] = 0
         if computed < c.span_end[j]:
             return
@@ -241,11 +241,11 @@ def release_blocks(c: Core, slot: int, computed: int) -> None:
     """Give back all blocks of a request that has `computed` tokens in them."""
     c.ints[f.I_BLOCKED] = 0
     if not c.ints[f.I_CACHING]:
-        c.ints[f.I_FREE] += c.slot[f.S_HELD][slot]
-        c.slot[f.S_HELD][slot] = 0
+        c.ints[f.I_FREE] += c.slot[slot][f.S_HELD]
+        c.slot[slot][f.S_HELD] = 0
         return
     publish_prefix(c, slot, computed, True)
-    own = c.slot[f.S_PRIVATE][slot]
+    own = c.slot[slot][f.S_PRIVATE]
     c.ints[f.I_NODES_FREE] += 1
     if own > 0:
         c.ints[f.I_FREE] += own
@@ -255,16 +255,16 @@ def release_blocks(c: Core, slot: int, computed: int) -> None:
             queue_append(c, tail)
         c.node[f.N_BLOCKS][tail] += own
     release_pieces(c, slot)
-    c.slot[f.S_PRIVATE][slot] = 0
-    c.slot[f.S_HELD][slot] = 0
+    c.slot[slot][f.S_PRIVATE] = 0
+    c.slot[slot][f.S_HELD] = 0
 
 
 def release_pieces(c: Core, slot: int) -> None:
     """Stop using the pieces, last one first; those without users enter the queue."""
-    first = c.slot[f.S_SPAN][slot]
+    first = c.slot[slot][f.S_SPAN]
     parent = f.ROOT
     node = f.NO_NODE
-    for j in range(first, first + c.slot[f.S_N_SPANS][slot]):
+    for j in range(first, first + c.slot[slot][f.S_N_SPANS]):
         node = find_node(c, parent, c.span_key[j])
         parent = c.node[f.N_SERIAL][node]
     while node != f.NO_NODE:

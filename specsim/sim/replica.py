@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -116,13 +117,13 @@ class Replica:
             self._ended(self, ticket, status, NO_COUNTS, NO_TIMES)
             return
         c, slot = self.core, ticket.slot
-        where = c.slot[f.S_WHERE][slot]
+        where = c.slot[slot][f.S_WHERE]
         self._settle_row(slot)
         self._end(slot, status)
         if where == f.WHERE_WAITING:
             self._leave_queue(slot)
         elif where == f.WHERE_PREFILL:
-            c.slot[f.S_DROPPED][slot] = 1
+            c.slot[slot][f.S_DROPPED] = 1
         else:
             row = self._row_of(slot)
             if c.rows[f.R_STALLED, row]:
@@ -211,7 +212,7 @@ class Replica:
 
     def check(self) -> None:
         """AssertionError if blocks or counters do not add up (used after every run)."""
-        used = [s for s in range(self._slots) if self.core.slot[f.S_WHERE][s] != f.WHERE_NOWHERE]
+        used = [s for s in range(self._slots) if self.core.slot[s][f.S_WHERE] != f.WHERE_NOWHERE]
         check_integrity(self.core, used)
 
     # --- the process --------------------------------------------------------------------------
@@ -246,7 +247,7 @@ class Replica:
             elif reason == f.RAN_TO_ARRIVAL:
                 self._collect()
                 slot = self.core.coming[self.core.ints[f.I_C_HEAD]]
-                yield clock.engine_wakes_at(float(self.core.slot_time[f.T_READY][slot]))
+                yield clock.engine_wakes_at(float(self.core.slot_time[slot][f.T_READY]))
                 flts[f.X_CLOCK_S] = clock.now
             elif reason == f.RAN_IDLE:
                 self._collect()
@@ -318,7 +319,6 @@ class Replica:
             clock_s=self.clock.now,
             clients=self._clients,
         )
-        self._fresh = np.zeros(f.S_LENGTH, dtype=np.int64) if self.compiled else [0] * f.S_LENGTH
         self.stats.last_emit_s = self.clock.now
         self.spans = SpanPool(self.config.rules_of(self.index).block_size)
         self.tickets: list[Ticket | None] = [None] * self._slots
@@ -366,7 +366,7 @@ class Replica:
         tail = c.ints[head] + c.ints[length]
         getattr(c, ring)[tail if tail < self._slots else tail - self._slots] = slot
         c.ints[length] += 1
-        c.slot_time[f.T_READY][slot] = ready_s
+        c.slot_time[slot][f.T_READY] = ready_s
         ticket.replica = self.index
         self.outstanding += 1
 
@@ -393,20 +393,17 @@ class Replica:
         # All at once: a row of numbers each, spread over the columns of the state.
         c = self.core
         slots = np.array([self._free.pop() for _ in tickets])
-        table = np.zeros((f.S_LENGTH, len(tickets)), dtype=np.int64)
-        places = (f.S_ID, f.S_PROMPT, f.S_OUTPUT, f.S_SESSION, f.S_TURN)
-        table[places, :] = np.array(
-            [
-                (t.request_id, t.request.prompt_tokens, t.output_tokens, t.request.session,
-                 t.request.turn)
-                for t in tickets
-            ]
-        ).T  # fmt: skip
-        table[f.S_TARGET] = table[f.S_PROMPT]
-        table[f.S_REMAINING] = table[f.S_OUTPUT]
-        table[f.S_ATTEMPTS] = 1
-        c.slot[:, slots] = table
-        c.slot_time[:, slots] = -1.0
+        table = np.zeros((len(tickets), f.S_LENGTH), dtype=np.int64)
+        table[:, (f.S_ID, f.S_PROMPT, f.S_OUTPUT, f.S_SESSION, f.S_TURN)] = [
+            (t.request_id, t.request.prompt_tokens, t.output_tokens, t.request.session,
+             t.request.turn)
+            for t in tickets
+        ]  # fmt: skip
+        table[:, f.S_TARGET] = table[:, f.S_PROMPT]
+        table[:, f.S_REMAINING] = table[:, f.S_OUTPUT]
+        table[:, f.S_ATTEMPTS] = 1
+        c.slot[slots] = table
+        c.slot_time[slots] = -1.0
         for ticket, slot in zip(tickets, slots.tolist(), strict=True):
             if self.source is not None:
                 draws = self.source.block(ticket.request_id, 0)
@@ -423,7 +420,7 @@ class Replica:
         """Give a request a slot and put it into the engine's queue, where it is since ready_s."""
         slot = self._fill_slot(ticket, f.WHERE_WAITING)
         c = self.core
-        c.slot_time[f.T_READY][slot] = ready_s
+        c.slot_time[slot][f.T_READY] = ready_s
         tail = c.ints[f.I_W_HEAD] + c.ints[f.I_W_LEN]
         c.wait[tail if tail < self._slots else tail - self._slots] = slot
         c.ints[f.I_W_LEN] += 1
@@ -433,7 +430,9 @@ class Replica:
         c = self.core
         slot = self._free.pop()
         request = ticket.request
-        fresh = self._fresh
+        fresh = c.slot[slot] if self.compiled else _FRESH.copy()
+        if self.compiled:
+            fresh[:] = 0
         fresh[f.S_ID] = ticket.request_id
         fresh[f.S_PROMPT] = fresh[f.S_TARGET] = request.prompt_tokens
         fresh[f.S_OUTPUT] = fresh[f.S_REMAINING] = ticket.output_tokens
@@ -443,14 +442,11 @@ class Replica:
         fresh[f.S_TURN] = request.turn
         fresh[f.S_ATTEMPTS] = ticket.attempts
         if self.compiled:
-            c.slot[:, slot] = fresh
-            c.slot_time[:, slot] = -1.0
+            c.slot_time[slot] = -1.0
         else:
-            for column, value in zip(c.slot, fresh, strict=True):
-                column[slot] = value
-            for column in c.slot_time:
-                column[slot] = -1.0
-        c.slot_time[f.T_ARRIVAL][slot] = ticket.arrival_s
+            c.slot[slot] = fresh
+            c.slot_time[slot] = _FRESH_TIMES.copy()
+        c.slot_time[slot][f.T_ARRIVAL] = ticket.arrival_s
         if request.spans and c.ints[f.I_CACHING]:
             c = self._place_spans(slot, ticket)
         if self.source is not None:
@@ -498,7 +494,7 @@ class Replica:
         """Hand over many finished requests as two tables."""
         assert self._ended_block is not None
         c = self.core
-        table = c.slot[:, slots]
+        table = c.slot[slots].T
         ints = np.empty((len(slots), len(INT_FIELDS)), dtype=np.int64)
         for column, place in enumerate(_PLACES):
             if place >= 0:
@@ -506,7 +502,7 @@ class Replica:
         ints[:, _OUTPUT_TOKENS] = table[f.S_OUTPUT] - table[f.S_REMAINING]
         ints[:, _REPLICA] = self.index
         ints[:, _STATUS] = status_code(FINISHED)
-        times = c.slot_time[: f.T_READY, slots].T.copy()
+        times = c.slot_time[slots, : f.T_READY]
         times[times < 0.0] = math.nan
         for slot in slots.tolist():
             self.tickets[slot] = None
@@ -514,40 +510,27 @@ class Replica:
         self._ended_block(ints, times)
 
     def _counts(self, slot: int) -> Counts:
-        c = self.core
-        values = c.slot[:, slot].tolist() if self.compiled else [col[slot] for col in c.slot]
-        return (
-            values[f.S_CACHED],
-            values[f.S_OUTPUT] - values[f.S_REMAINING],
-            values[f.S_CHUNKS],
-            values[f.S_VERIFY_STEPS],
-            values[f.S_DRAFTED],
-            values[f.S_ACCEPTED],
-            values[f.S_PREEMPTIONS],
-            values[f.S_STALLS],
-        )
+        values = self.core.slot[slot]
+        if self.compiled:
+            values = values.tolist()
+        cached, remaining, *others = _COUNTED(values)
+        return (cached, values[f.S_OUTPUT] - remaining, *others)
 
     def _times(self, slot: int) -> Times:
-        times = self.core.slot_time
-        return (
-            float(times[f.T_ARRIVAL][slot]),
-            float(times[f.T_SCHEDULED][slot]),
-            float(times[f.T_FIRST][slot]),
-            float(times[f.T_LAST][slot]),
-            float(times[f.T_END][slot]),
-        )
+        times: Times = tuple(map(float, self.core.slot_time[slot][: f.T_READY]))
+        return times
 
     def _settle_row(self, slot: int) -> None:
         """Bring a decoding request's counters up to the last step, as if it ended there."""
         c = self.core
-        if c.slot[f.S_WHERE][slot] != f.WHERE_DECODE:
+        if c.slot[slot][f.S_WHERE] != f.WHERE_DECODE:
             return
         row = self._row_of(slot)
         save_row(c, row)
         if not c.rows[f.R_STALLED, row]:
             close_run(c, slot, int(c.ints[f.I_EMIT_STEP]) - 1)
-            c.slot[f.S_RUN_START][slot] = int(c.ints[f.I_EMIT_STEP]) - 1
-            c.slot_time[f.T_LAST][slot] = float(c.flts[f.X_LAST_EMIT_S])
+            c.slot[slot][f.S_RUN_START] = int(c.ints[f.I_EMIT_STEP]) - 1
+            c.slot_time[slot][f.T_LAST] = float(c.flts[f.X_LAST_EMIT_S])
 
     def _row_of(self, slot: int) -> int:
         count = self.core.ints[f.I_N_ROWS]
@@ -562,7 +545,7 @@ class Replica:
             c.wait[place] = other
         c.ints[f.I_W_LEN] = len(queue)
         c.ints[f.I_BLOCKED] = 0
-        c.slot[f.S_WHERE][slot] = f.WHERE_NOWHERE
+        c.slot[slot][f.S_WHERE] = f.WHERE_NOWHERE
         c.freed[c.ints[f.I_N_FREED]] = slot
         c.ints[f.I_N_FREED] += 1
 
@@ -575,13 +558,19 @@ class Replica:
         used = c.rows[f.R_DRAW, :count] - slots * DRAWS
         for row in (used >= DRAWS).nonzero()[0]:
             slot = int(slots[row])
-            number = int(c.slot[f.S_DRAW_BLOCK][slot]) + 1
-            c.slot[f.S_DRAW_BLOCK][slot] = number
-            block = self.source.block(int(c.slot[f.S_ID][slot]), number)
+            number = int(c.slot[slot][f.S_DRAW_BLOCK]) + 1
+            c.slot[slot][f.S_DRAW_BLOCK] = number
+            block = self.source.block(int(c.slot[slot][f.S_ID]), number)
             c.accept[slot * DRAWS : (slot + 1) * DRAWS] = block
             c.rows[f.R_DRAW, row] -= DRAWS
 
 
+_FRESH = [0] * f.S_LENGTH
+_FRESH_TIMES = [-1.0] * f.T_LENGTH
+_COUNTED = itemgetter(
+    f.S_CACHED, f.S_REMAINING, f.S_CHUNKS, f.S_VERIFY_STEPS, f.S_DRAFTED, f.S_ACCEPTED,
+    f.S_PREEMPTIONS, f.S_STALLS,
+)  # fmt: skip
 _OUTPUT_TOKENS = INT_FIELDS.index("output_tokens")
 _REPLICA = INT_FIELDS.index("replica")
 _STATUS = INT_FIELDS.index("status")

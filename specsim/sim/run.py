@@ -26,7 +26,9 @@ from specsim.sim.summary import Window, merged_timeline, summarise
 
 PROGRESS_EVERY_S = 0.2  # wall time
 EVENTS_BETWEEN_LOOKS = 64
-COMPILE_FROM_REQUESTS = 50_000
+# Compiling takes half a minute once; loading what was compiled before, half a second.
+COMPILE_FROM_REQUESTS = 200_000
+LOAD_FROM_REQUESTS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +167,12 @@ def _compile(config: SimConfig, load: Load) -> bool:
     """Whether to run compiled: as asked, or if it can be and the run is long enough to gain."""
     if config.compiled is not None:
         return config.compiled
-    if (load.total or 0) < COMPILE_FROM_REQUESTS:
+    requests = load.total or 0
+    if requests < LOAD_FROM_REQUESTS:
         return False
-    from specsim.sim.compiled import available
+    from specsim.sim.compiled import available, is_cached
 
-    return available()
+    return available() and (requests >= COMPILE_FROM_REQUESTS or is_cached())
 
 
 def _last_end_s(cluster: Cluster) -> float:

@@ -54,8 +54,9 @@ def schedule(c: Core, now: float) -> int:
             schedule_rows(c)
     else:
         budget = schedule_rows(c)
-        budget = continue_prefill(c, budget)
-        if ints[f.I_PREEMPTED] == 0:
+        if ints[f.I_N_PREFILL] > 0:
+            budget = continue_prefill(c, budget)
+        if ints[f.I_PREEMPTED] == 0 and ints[f.I_W_LEN] > 0:
             admit(c, now, budget)
     asked = ints[f.I_SCHEDULED] + ints[f.I_N_CHUNKS]
     if asked == 0 and ints[f.I_PREEMPTED] > 0:
@@ -94,7 +95,7 @@ def next_drafts(c: Core, asked: int) -> int:
         for j in range(ints[f.I_N_CHUNKS]):
             slot = c.chunk[f.C_SLOT][j]
             end = c.chunk[f.C_CACHED][j] + c.chunk[f.C_NEW][j]
-            if end >= c.slot[f.S_TARGET][slot] and c.slot[f.S_REMAINING][slot] > 1:
+            if end >= c.slot[slot][f.S_TARGET] and c.slot[slot][f.S_REMAINING] > 1:
                 usable = True
         # Requests that wait for this prompt step keep the drafts they have.
         if not usable:
@@ -162,10 +163,10 @@ def choose_victim(c: Core) -> int:
     for r in range(last + 1):
         slot = c.rows[f.R_SLOT, r]
         chosen = c.rows[f.R_SLOT, best]
-        done = c.slot[f.S_OUTPUT][slot] - c.rows[f.R_REMAINING, r]
-        fewest = c.slot[f.S_OUTPUT][chosen] - c.rows[f.R_REMAINING, best]
+        done = c.slot[slot][f.S_OUTPUT] - c.rows[f.R_REMAINING, r]
+        fewest = c.slot[chosen][f.S_OUTPUT] - c.rows[f.R_REMAINING, best]
         if done < fewest or (
-            done == fewest and c.slot[f.S_PROMPT][slot] > c.slot[f.S_PROMPT][chosen]
+            done == fewest and c.slot[slot][f.S_PROMPT] > c.slot[chosen][f.S_PROMPT]
         ):
             best = r
     return best
@@ -191,16 +192,16 @@ def preempt(c: Core, row: int) -> None:
             ints[f.I_N_ZOMBIES] -= 1
             discard(c, slot)
             return
-    if c.slot[f.S_DROPPED][slot]:
+    if c.slot[slot][f.S_DROPPED]:
         discard(c, slot)
         return
-    release_blocks(c, slot, c.slot[f.S_COMPUTED][slot])
+    release_blocks(c, slot, c.slot[slot][f.S_COMPUTED])
     ints[f.I_N_PREEMPTIONS] += 1
-    c.slot[f.S_PREEMPTIONS][slot] += 1
-    done = c.slot[f.S_OUTPUT][slot] - c.slot[f.S_REMAINING][slot]
-    c.slot[f.S_TARGET][slot] = c.slot[f.S_PROMPT][slot] + done
-    c.slot[f.S_COMPUTED][slot] = 0
-    c.slot[f.S_WHERE][slot] = f.WHERE_WAITING
+    c.slot[slot][f.S_PREEMPTIONS] += 1
+    done = c.slot[slot][f.S_OUTPUT] - c.slot[slot][f.S_REMAINING]
+    c.slot[slot][f.S_TARGET] = c.slot[slot][f.S_PROMPT] + done
+    c.slot[slot][f.S_COMPUTED] = 0
+    c.slot[slot][f.S_WHERE] = f.WHERE_WAITING
     head = ints[f.I_W_HEAD] - 1
     if head < 0:
         head = len(c.wait) - 1
@@ -211,8 +212,8 @@ def preempt(c: Core, row: int) -> None:
 
 def discard(c: Core, slot: int) -> None:
     """Give up a request's place for good."""
-    release_blocks(c, slot, c.slot[f.S_COMPUTED][slot])
-    c.slot[f.S_WHERE][slot] = f.WHERE_NOWHERE
+    release_blocks(c, slot, c.slot[slot][f.S_COMPUTED])
+    c.slot[slot][f.S_WHERE] = f.WHERE_NOWHERE
     c.freed[c.ints[f.I_N_FREED]] = slot
     c.ints[f.I_N_FREED] += 1
 
@@ -230,9 +231,9 @@ def save_blocks(c: Core, row: int) -> None:
     """Copy the blocks that a row holds back to its request."""
     slot = c.rows[f.R_SLOT, row]
     held = int(c.rows[f.R_HELD, row])
-    c.slot[f.S_PRIVATE][slot] += held - c.slot[f.S_HELD][slot]
-    c.slot[f.S_HELD][slot] = held
-    c.slot[f.S_COMPUTED][slot] = int(c.rows[f.R_COMPUTED, row])
+    c.slot[slot][f.S_PRIVATE] += held - c.slot[slot][f.S_HELD]
+    c.slot[slot][f.S_HELD] = held
+    c.slot[slot][f.S_COMPUTED] = int(c.rows[f.R_COMPUTED, row])
 
 
 def save_row(c: Core, row: int) -> None:
@@ -240,12 +241,12 @@ def save_row(c: Core, row: int) -> None:
     rows = c.rows
     slot = rows[f.R_SLOT, row]
     save_blocks(c, row)
-    c.slot[f.S_REMAINING][slot] = int(rows[f.R_REMAINING, row])
-    c.slot[f.S_DRAW][slot] = int(rows[f.R_DRAW, row] - slot * c.ints[f.I_DRAWS])
-    c.slot[f.S_ACCEPTED][slot] = int(rows[f.R_ACCEPTED, row])
-    c.slot[f.S_VERIFY_STEPS][slot] = int(rows[f.R_VERIFY_STEPS, row])
-    c.slot[f.S_DRAFTED][slot] = int(rows[f.R_DRAFTED, row])
-    c.slot[f.S_STALLED][slot] = int(rows[f.R_STALLED, row])
+    c.slot[slot][f.S_REMAINING] = int(rows[f.R_REMAINING, row])
+    c.slot[slot][f.S_DRAW] = int(rows[f.R_DRAW, row] - slot * c.ints[f.I_DRAWS])
+    c.slot[slot][f.S_ACCEPTED] = int(rows[f.R_ACCEPTED, row])
+    c.slot[slot][f.S_VERIFY_STEPS] = int(rows[f.R_VERIFY_STEPS, row])
+    c.slot[slot][f.S_DRAFTED] = int(rows[f.R_DRAFTED, row])
+    c.slot[slot][f.S_STALLED] = int(rows[f.R_STALLED, row])
 
 
 def remove_row(c: Core, row: int) -> None:
@@ -269,7 +270,7 @@ def remove_row(c: Core, row: int) -> None:
 def add_chunk(c: Core, slot: int, new: int) -> None:
     ints = c.ints
     j = ints[f.I_N_CHUNKS]
-    cached = c.slot[f.S_COMPUTED][slot]
+    cached = c.slot[slot][f.S_COMPUTED]
     c.chunk[f.C_SLOT][j] = slot
     c.chunk[f.C_NEW][j] = new
     c.chunk[f.C_CACHED][j] = cached
@@ -286,7 +287,7 @@ def continue_prefill(c: Core, budget: int) -> int:
     j = 0
     while j < ints[f.I_N_PREFILL]:
         slot = c.prefill[j]
-        if c.slot[f.S_DROPPED][slot]:
+        if c.slot[slot][f.S_DROPPED]:
             for m in range(j, ints[f.I_N_PREFILL] - 1):
                 c.prefill[m] = c.prefill[m + 1]
             ints[f.I_N_PREFILL] -= 1
@@ -294,11 +295,11 @@ def continue_prefill(c: Core, budget: int) -> int:
             continue
         if budget <= 0:
             break
-        new = min(c.slot[f.S_TARGET][slot] - c.slot[f.S_COMPUTED][slot], budget)
+        new = min(c.slot[slot][f.S_TARGET] - c.slot[slot][f.S_COMPUTED], budget)
         if ints[f.I_CHUNK_MAX] > 0:
             new = min(new, ints[f.I_CHUNK_MAX])
-        reach = c.slot[f.S_COMPUTED][slot] + new + ints[f.I_LOOKAHEAD] + block - 1
-        need = reach // block - c.slot[f.S_HELD][slot]
+        reach = c.slot[slot][f.S_COMPUTED] + new + ints[f.I_LOOKAHEAD] + block - 1
+        need = reach // block - c.slot[slot][f.S_HELD]
         lost = False
         while need > ints[f.I_FREE]:
             lost = c.prefill[ints[f.I_N_PREFILL] - 1] == slot
@@ -309,8 +310,8 @@ def continue_prefill(c: Core, budget: int) -> int:
             break
         if need > 0:
             take_blocks(c, need)
-            c.slot[f.S_HELD][slot] += need
-            c.slot[f.S_PRIVATE][slot] += need
+            c.slot[slot][f.S_HELD] += need
+            c.slot[slot][f.S_PRIVATE] += need
         add_chunk(c, slot, new)
         budget -= new
         j += 1
@@ -328,9 +329,9 @@ def admit(c: Core, now: float, budget: int) -> None:
         and ints[f.I_N_ROWS] + ints[f.I_N_PREFILL] < ints[f.I_MAX_SEQS]
     ):
         slot = c.wait[ints[f.I_W_HEAD]]
-        if ints[f.I_AHEAD] and c.slot_time[f.T_READY][slot] > c.flts[f.X_PLANNED_S]:
+        if ints[f.I_AHEAD] and c.slot_time[slot][f.T_READY] > c.flts[f.X_PLANNED_S]:
             return
-        target = c.slot[f.S_TARGET][slot]
+        target = c.slot[slot][f.S_TARGET]
         hits = match_prefix(c, slot)
         cached = hits * block
         new = target - cached
@@ -348,7 +349,7 @@ def admit(c: Core, now: float, budget: int) -> None:
         free = ints[f.I_FREE] - ints[f.I_MATCH_FREE] - ints[f.I_WATERMARK]
         if c.flts[f.X_RESERVE] > 0.0:
             may_come = c.flts[f.X_RESERVE] * may_still_write(c)
-            own = min(c.slot[f.S_REMAINING][slot], OWN_RESERVE)
+            own = min(c.slot[slot][f.S_REMAINING], OWN_RESERVE)
             free -= (int(may_come) + own) // block + 1
         if whole > free:
             # SGLang admits a lone request whatever its reserve, vLLM whatever its watermark.
@@ -358,18 +359,18 @@ def admit(c: Core, now: float, budget: int) -> None:
                 return
         pin_prefix(c, slot, hits)
         take_blocks(c, need)
-        c.slot[f.S_HELD][slot] = hits + need
-        c.slot[f.S_PRIVATE][slot] = need
-        c.slot[f.S_COMPUTED][slot] = cached
-        if c.slot_time[f.T_SCHEDULED][slot] < 0.0:
-            c.slot_time[f.T_SCHEDULED][slot] = now
-            c.slot[f.S_CACHED][slot] = cached
+        c.slot[slot][f.S_HELD] = hits + need
+        c.slot[slot][f.S_PRIVATE] = need
+        c.slot[slot][f.S_COMPUTED] = cached
+        if c.slot_time[slot][f.T_SCHEDULED] < 0.0:
+            c.slot_time[slot][f.T_SCHEDULED] = now
+            c.slot[slot][f.S_CACHED] = cached
         head = ints[f.I_W_HEAD] + 1
         ints[f.I_W_HEAD] = 0 if head == len(c.wait) else head
         ints[f.I_W_LEN] -= 1
         c.prefill[ints[f.I_N_PREFILL]] = slot
         ints[f.I_N_PREFILL] += 1
-        c.slot[f.S_WHERE][slot] = f.WHERE_PREFILL
+        c.slot[slot][f.S_WHERE] = f.WHERE_PREFILL
         add_chunk(c, slot, new)
         budget -= new
 
@@ -380,7 +381,7 @@ def may_still_write(c: Core) -> int:
     for r in range(c.ints[f.I_N_ROWS]):
         total += int(c.rows[f.R_REMAINING, r])
     for j in range(c.ints[f.I_N_PREFILL]):
-        total += c.slot[f.S_REMAINING][c.prefill[j]]
+        total += c.slot[c.prefill[j]][f.S_REMAINING]
     return total
 
 

@@ -59,9 +59,9 @@ class SpanPool:
         for i, (key, end) in enumerate(pieces):
             core.span_key[self._next + i] = key
             core.span_end[self._next + i] = end
-        core.slot[f.S_SPAN][slot] = self._next
-        core.slot[f.S_N_SPANS][slot] = len(pieces)
-        core.slot[f.S_GROWS][slot] = int(request.grows)
+        core.slot[slot][f.S_SPAN] = self._next
+        core.slot[slot][f.S_N_SPANS] = len(pieces)
+        core.slot[slot][f.S_GROWS] = int(request.grows)
         core.ints[f.I_SPAN_MAX] = max(core.ints[f.I_SPAN_MAX], len(pieces))
         self._of_slot[slot] = len(pieces)
         self._next += len(pieces)
@@ -81,9 +81,9 @@ class SpanPool:
         ends = np.zeros(size, dtype=np.int64) if arrays else [0] * size
         self._next = 0
         for slot, count in self._of_slot.items():
-            first = int(core.slot[f.S_SPAN][slot])
+            first = int(core.slot[slot][f.S_SPAN])
             keys[self._next : self._next + count] = core.span_key[first : first + count]
             ends[self._next : self._next + count] = core.span_end[first : first + count]
-            core.slot[f.S_SPAN][slot] = self._next
+            core.slot[slot][f.S_SPAN] = self._next
             self._next += count
         return core._replace(span_key=keys, span_end=ends)

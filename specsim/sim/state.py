@@ -71,8 +71,8 @@ def make_core(
     core = Core(
         ints=whole_numbers(arrays, f.I_LENGTH),
         flts=numbers(arrays, f.X_LENGTH),
-        slot=whole_numbers(arrays, f.S_LENGTH, slots),
-        slot_time=numbers(arrays, f.T_LENGTH, slots, value=-1.0),
+        slot=whole_numbers(arrays, slots, f.S_LENGTH),
+        slot_time=numbers(arrays, slots, f.T_LENGTH, value=-1.0),
         rows=np.zeros((f.R_LENGTH, rules.max_num_seqs), dtype=np.int64),
         prefill=whole_numbers(arrays, rules.max_num_seqs),
         wait=whole_numbers(arrays, slots),
@@ -194,13 +194,13 @@ def check_integrity(core: Core, live_slots: list[int]) -> None:
     ints = core.ints
     held = 0
     for slot in live_slots:
-        own = core.slot[f.S_PRIVATE if ints[f.I_CACHING] else f.S_HELD][slot]
-        if core.slot[f.S_WHERE][slot] != f.WHERE_DECODE:
+        own = core.slot[slot][f.S_PRIVATE if ints[f.I_CACHING] else f.S_HELD]
+        if core.slot[slot][f.S_WHERE] != f.WHERE_DECODE:
             held += own
     for r in range(ints[f.I_N_ROWS]):
         slot = int(core.rows[f.R_SLOT, r])
-        own = core.slot[f.S_PRIVATE if ints[f.I_CACHING] else f.S_HELD][slot]
-        held += own + int(core.rows[f.R_HELD, r]) - core.slot[f.S_HELD][slot]
+        own = core.slot[slot][f.S_PRIVATE if ints[f.I_CACHING] else f.S_HELD]
+        held += own + int(core.rows[f.R_HELD, r]) - core.slot[slot][f.S_HELD]
     free = ints[f.I_FREE]
     if ints[f.I_CACHING]:
         queued, at, before = 0, ints[f.I_LRU_HEAD], f.NO_NODE

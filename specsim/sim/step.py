@@ -46,7 +46,7 @@ def run(c: Core, horizon_s: float) -> int:
                 stretch(c, horizon_s)
             code = schedule(c, c.flts[f.X_CLOCK_S])
             if code == f.RAN_IDLE and ints[f.I_C_LEN] > 0:
-                next_s = c.slot_time[f.T_READY][c.coming[ints[f.I_C_HEAD]]]
+                next_s = c.slot_time[c.coming[ints[f.I_C_HEAD]]][f.T_READY]
                 if next_s >= horizon_s:
                     return f.RAN_TO_ARRIVAL
                 c.flts[f.X_CLOCK_S] = next_s
@@ -72,12 +72,12 @@ def receive(c: Core) -> float:
     ints = c.ints
     while ints[f.I_C_LEN] > 0:
         slot = c.coming[ints[f.I_C_HEAD]]
-        if c.slot_time[f.T_READY][slot] > c.flts[f.X_CLOCK_S]:
-            return float(c.slot_time[f.T_READY][slot])
+        if c.slot_time[slot][f.T_READY] > c.flts[f.X_CLOCK_S]:
+            return float(c.slot_time[slot][f.T_READY])
         head = ints[f.I_C_HEAD] + 1
         ints[f.I_C_HEAD] = 0 if head == len(c.coming) else head
         ints[f.I_C_LEN] -= 1
-        c.slot[f.S_WHERE][slot] = f.WHERE_WAITING
+        c.slot[slot][f.S_WHERE] = f.WHERE_WAITING
         tail = ints[f.I_W_HEAD] + ints[f.I_W_LEN]
         c.wait[tail if tail < len(c.wait) else tail - len(c.wait)] = slot
         ints[f.I_W_LEN] += 1
@@ -163,7 +163,7 @@ def retire_rows(c: Core, end_s: float) -> None:
             save_row(c, r)
             if c.rows[f.R_STALLED, r] == 0:
                 close_run(c, slot, ints[f.I_EMIT_STEP])
-            c.slot_time[f.T_LAST][slot] = end_s
+            c.slot_time[slot][f.T_LAST] = end_s
             finish(c, slot, end_s)
             if ints[f.I_LAG] > 0:
                 c.rows[f.R_ZOMBIE, r] = f.ROW_ZOMBIE
@@ -186,7 +186,7 @@ def retire_rows(c: Core, end_s: float) -> None:
 def finish(c: Core, slot: int, end_s: float) -> None:
     """The request has all its tokens. A closed loop sends its next one at once."""
     ints = c.ints
-    c.slot_time[f.T_END][slot] = end_s
+    c.slot_time[slot][f.T_END] = end_s
     c.finished[ints[f.I_N_FINISHED]] = slot
     ints[f.I_N_FINISHED] += 1
     if ints[f.I_SUPPLIED] and ints[f.I_S_LEN] > 0:
@@ -194,9 +194,9 @@ def finish(c: Core, slot: int, end_s: float) -> None:
         head = ints[f.I_S_HEAD] + 1
         ints[f.I_S_HEAD] = 0 if head == len(c.standby) else head
         ints[f.I_S_LEN] -= 1
-        c.slot_time[f.T_ARRIVAL][following] = end_s
-        c.slot_time[f.T_READY][following] = end_s + c.flts[f.X_FRONT_END_S]
-        c.slot[f.S_MEASURED][following] = 1 if end_s >= c.flts[f.X_WARM_UP_S] else 0
+        c.slot_time[following][f.T_ARRIVAL] = end_s
+        c.slot_time[following][f.T_READY] = end_s + c.flts[f.X_FRONT_END_S]
+        c.slot[following][f.S_MEASURED] = 1 if end_s >= c.flts[f.X_WARM_UP_S] else 0
         tail = ints[f.I_C_HEAD] + ints[f.I_C_LEN]
         c.coming[tail if tail < len(c.coming) else tail - len(c.coming)] = following
         ints[f.I_C_LEN] += 1
@@ -207,18 +207,18 @@ def settle_chunks(c: Core, end_s: float) -> None:
     ints = c.ints
     for j in range(ints[f.I_N_CHUNKS]):
         slot = c.chunk[f.C_SLOT][j]
-        computed = c.slot[f.S_COMPUTED][slot] + c.chunk[f.C_NEW][j]
-        c.slot[f.S_COMPUTED][slot] = computed
+        computed = c.slot[slot][f.S_COMPUTED] + c.chunk[f.C_NEW][j]
+        c.slot[slot][f.S_COMPUTED] = computed
         publish_prefix(c, slot, computed, False)
-        if c.slot[f.S_DROPPED][slot] or computed < c.slot[f.S_TARGET][slot]:
+        if c.slot[slot][f.S_DROPPED] or computed < c.slot[slot][f.S_TARGET]:
             continue
-        if c.slot[f.S_REMAINING][slot] > 0:
-            c.slot[f.S_REMAINING][slot] -= 1
+        if c.slot[slot][f.S_REMAINING] > 0:
+            c.slot[slot][f.S_REMAINING] -= 1
             ints[f.I_TOKENS] += 1
-            if c.slot_time[f.T_FIRST][slot] < 0.0:
-                c.slot_time[f.T_FIRST][slot] = end_s
+            if c.slot_time[slot][f.T_FIRST] < 0.0:
+                c.slot_time[slot][f.T_FIRST] = end_s
             prompt_token(c, slot, end_s)
-        if c.slot[f.S_REMAINING][slot] > 0:
+        if c.slot[slot][f.S_REMAINING] > 0:
             join_rows(c, slot)
         else:
             # The length was known before the step: nothing runs on.
@@ -227,7 +227,7 @@ def settle_chunks(c: Core, end_s: float) -> None:
     kept = 0
     for j in range(ints[f.I_N_PREFILL]):
         slot = c.prefill[j]
-        if c.slot[f.S_DROPPED][slot] or c.slot[f.S_COMPUTED][slot] < c.slot[f.S_TARGET][slot]:
+        if c.slot[slot][f.S_DROPPED] or c.slot[slot][f.S_COMPUTED] < c.slot[slot][f.S_TARGET]:
             c.prefill[kept] = slot
             kept += 1
     ints[f.I_N_PREFILL] = kept
@@ -238,21 +238,21 @@ def join_rows(c: Core, slot: int) -> None:
     ints, rows = c.ints, c.rows
     r = ints[f.I_N_ROWS]
     rows[f.R_SLOT, r] = slot
-    rows[f.R_REMAINING, r] = c.slot[f.S_REMAINING][slot]
-    rows[f.R_COMPUTED, r] = c.slot[f.S_COMPUTED][slot]
-    rows[f.R_HELD, r] = c.slot[f.S_HELD][slot]
-    rows[f.R_DRAW, r] = slot * ints[f.I_DRAWS] + c.slot[f.S_DRAW][slot]
-    rows[f.R_ACCEPTED, r] = c.slot[f.S_ACCEPTED][slot]
-    rows[f.R_VERIFY_STEPS, r] = c.slot[f.S_VERIFY_STEPS][slot]
-    rows[f.R_DRAFTED, r] = c.slot[f.S_DRAFTED][slot]
+    rows[f.R_REMAINING, r] = c.slot[slot][f.S_REMAINING]
+    rows[f.R_COMPUTED, r] = c.slot[slot][f.S_COMPUTED]
+    rows[f.R_HELD, r] = c.slot[slot][f.S_HELD]
+    rows[f.R_DRAW, r] = slot * ints[f.I_DRAWS] + c.slot[slot][f.S_DRAW]
+    rows[f.R_ACCEPTED, r] = c.slot[slot][f.S_ACCEPTED]
+    rows[f.R_VERIFY_STEPS, r] = c.slot[slot][f.S_VERIFY_STEPS]
+    rows[f.R_DRAFTED, r] = c.slot[slot][f.S_DRAFTED]
     rows[f.R_ZOMBIE, r] = f.ROW_LIVE
-    rows[f.R_STALLED, r] = c.slot[f.S_STALLED][slot]
-    ints[f.I_N_STALLED] += c.slot[f.S_STALLED][slot]
+    rows[f.R_STALLED, r] = c.slot[slot][f.S_STALLED]
+    ints[f.I_N_STALLED] += c.slot[slot][f.S_STALLED]
     ints[f.I_N_ROWS] = r + 1
-    ints[f.I_CONTEXT] += c.slot[f.S_COMPUTED][slot]
+    ints[f.I_CONTEXT] += c.slot[slot][f.S_COMPUTED]
     if ints[f.I_K_MAX] > 0:
-        steps = steps_of_draws(c, ints[f.I_DRAWS] - c.slot[f.S_DRAW][slot])
+        steps = steps_of_draws(c, ints[f.I_DRAWS] - c.slot[slot][f.S_DRAW])
         ints[f.I_SAFE_DRAWS] = min(ints[f.I_SAFE_DRAWS], steps) if r > 0 else steps
-    left = c.slot[f.S_REMAINING][slot]
+    left = c.slot[slot][f.S_REMAINING]
     ints[f.I_LEAST_LEFT] = min(ints[f.I_LEAST_LEFT], left) if r > 0 else left
-    c.slot[f.S_WHERE][slot] = f.WHERE_DECODE
+    c.slot[slot][f.S_WHERE] = f.WHERE_DECODE

@@ -21,15 +21,17 @@ FEWEST_STEPS = 3
 def stretch(c: Core, horizon_s: float) -> None:
     """Advance through decode steps that end before the horizon and finish no request."""
     ints, flts = c.ints, c.flts
+    drafts = ints[f.I_K_NOW]
+    certain = (ints[f.I_LEAST_LEFT] - 1) // (drafts + 1)  # steps that surely finish nobody
+    if certain < 1 or not ints[f.I_STRETCHES]:
+        return
     count = ints[f.I_N_ROWS]
     if (
-        not ints[f.I_STRETCHES]
-        or count == 0
+        count == 0
         or ints[f.I_N_PREFILL] + ints[f.I_N_ZOMBIES] + ints[f.I_N_STALLED] > 0
         or (ints[f.I_W_LEN] > 0 and ints[f.I_BLOCKED] == 0 and count < ints[f.I_MAX_SEQS])
     ):
         return
-    drafts = ints[f.I_K_NOW]
     width = ints[f.I_WIDTH] if drafts > 0 and ints[f.I_WIDTH] > 0 else drafts + 1
     if count * width > ints[f.I_BUDGET]:
         return
@@ -37,7 +39,6 @@ def stretch(c: Core, horizon_s: float) -> None:
         return
     rows = c.rows
     left = rows[f.R_REMAINING, :count]
-    certain = (ints[f.I_LEAST_LEFT] - 1) // (drafts + 1)  # steps that surely finish nobody
     steps = min(2 * certain if drafts else certain, MOST_STEPS, ints[f.I_LOG_CAP] - ints[f.I_LOG_N])
     if flts[f.X_STEP_S] > 0.0 and horizon_s < np.inf:
         steps = min(steps, int((horizon_s - flts[f.X_CLOCK_S]) / flts[f.X_STEP_S]) + 1)

@@ -158,7 +158,7 @@ class Surface:
         for j in range(ints[f.I_N_CHUNKS]):
             slot = c.chunk[f.C_SLOT][j]
             new, cached = int(c.chunk[f.C_NEW][j]), int(c.chunk[f.C_CACHED][j])
-            last = cached + new >= c.slot[f.S_TARGET][slot]
+            last = cached + new >= c.slot[slot][f.S_TARGET]
             chunks.append(PrefillChunk(new, cached, bool(last)))
         seqs = int(ints[f.I_SCHEDULED])
         return StepShape(
