@@ -203,8 +203,12 @@ def difference(before: Snapshot, after: Snapshot) -> Snapshot:
             out.append((labels, item.minus(old) if old is not None else item))
         histograms[name] = out
     return Snapshot(
-        f"{before.origin} -> {after.origin}", counters, after.gauge_values, histograms,
-        delta=True, gauges=after.gauges,
+        f"{before.origin} -> {after.origin}",
+        counters,
+        after.gauge_values,
+        histograms,
+        delta=True,
+        gauges=after.gauges,
     )
 
 

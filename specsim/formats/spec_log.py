@@ -75,8 +75,10 @@ class SpecInterval:
 
 def looks_like_spec_log(text: str) -> bool:
     """Whether text holds at least one line that `parse_spec_log` reads."""
-    return _SPEC in text or ("Decode batch" in text and "#running-req:" in text) or (
-        "Avg generation throughput:" in text
+    return (
+        _SPEC in text
+        or ("Decode batch" in text and "#running-req:" in text)
+        or ("Avg generation throughput:" in text)
     )
 
 
@@ -87,7 +89,7 @@ def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
     for number, line in enumerate(text.splitlines()[:MAX_LINES], 1):
         where = f"{origin}: line {number}: "
         if _SPEC in line:
-            out.append(_vllm(line[line.index(_SPEC):], engine, where))
+            out.append(_vllm(line[line.index(_SPEC) :], engine, where))
             engine = {}
         elif "Avg generation throughput:" in line:
             if engine:
@@ -125,8 +127,12 @@ def pooled_positions(intervals: Sequence[SpecInterval]) -> tuple[float, ...]:
     k = max(len(item.per_position) for item in usable)
     drafts = sum(item.num_drafts or 0.0 for item in usable)
     return tuple(
-        sum((item.num_drafts or 0.0) * item.per_position[i]
-            for item in usable if i < len(item.per_position)) / drafts
+        sum(
+            (item.num_drafts or 0.0) * item.per_position[i]
+            for item in usable
+            if i < len(item.per_position)
+        )
+        / drafts
         for i in range(k)
     )
 
@@ -183,8 +189,10 @@ def _drafts(
     """
     if rates:
         full = drafted / len(rates)
-        if full and full == int(full) and (
-            length is None or abs(1 + accepted / full - length) <= 0.0051
+        if (
+            full
+            and full == int(full)
+            and (length is None or abs(1 + accepted / full - length) <= 0.0051)
         ):
             return full
     if length is not None and length > 1 and accepted:

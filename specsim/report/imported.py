@@ -213,7 +213,11 @@ def _server(run: dict[str, Any]) -> str:
 
 def _configured(args: dict[str, Any]) -> str:
     names = (
-        ("method", "method"), ("num_speculative_tokens", "k"), ("draft_model", "drafter"),
-        ("tp", "tp"), ("dp", "dp"), ("max_num_seqs", "max_num_seqs"),
+        ("method", "method"),
+        ("num_speculative_tokens", "k"),
+        ("draft_model", "drafter"),
+        ("tp", "tp"),
+        ("dp", "dp"),
+        ("max_num_seqs", "max_num_seqs"),
     )
     return ", ".join(f"{word} {args[name]}" for name, word in names if args[name] is not None)

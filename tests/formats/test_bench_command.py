@@ -31,8 +31,14 @@ def call(*words: str) -> str:
 def test_one_file_is_named_and_shown() -> None:
     text = call(str(DATA / "vllm_ngram3_codeedit_c4.json"))
     assert "vllm_ngram3_codeedit_c4.json: vllm bench serve\n" in text
-    for words in ("closed loop, 4 clients", "acceptance length 3.147", "TPOT", "51.8 ms",
-                  "2.172 tokens per step (from chunks)", "note: max_output_tokens_per_s"):
+    for words in (
+        "closed loop, 4 clients",
+        "acceptance length 3.147",
+        "TPOT",
+        "51.8 ms",
+        "2.172 tokens per step (from chunks)",
+        "note: max_output_tokens_per_s",
+    ):
         assert words in text
 
 

@@ -29,6 +29,17 @@ def test_truncated_json_says_where_and_that_it_is_cut() -> None:
     fails('{"completed": 8', "cut off")
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(p for p in DATA.rglob("*") if p.suffix in (".json", ".jsonl")),
+    ids=lambda p: str(p.relative_to(DATA)),
+)
+def test_a_cut_copy_of_every_sample_says_where_it_breaks(path: Path) -> None:
+    text = path.read_text().rstrip()
+    fails(text[: len(text) * 2 // 3], "not valid JSON at line")
+    fails(text[:-1], "not valid JSON at line", "cut off")
+
+
 def test_truncated_json_lines_name_the_line() -> None:
     text = json.dumps(SERVE)
     fails(f"{text}\n{text[:300]}", "line 2: not valid JSON")
@@ -83,7 +94,8 @@ def test_nested_places_are_named() -> None:
     raw["experiments"][0]["requests"][0]["response_timestamps"][1] = 5
     fails(raw, "experiments[0].requests[0].response_timestamps", "not before the one preceding")
     csv = (DATA / "aiperf/profile_export_aiperf.csv").read_text()
-    fails(csv.replace("First Token (ms),2595.73", "First Token (ms),soon"), "avg is 'soon'; a number")
+    spoiled = csv.replace("First Token (ms),2595.73", "First Token (ms),soon")
+    fails(spoiled, "avg is 'soon'; a number")
     fails("\n".join(csv.splitlines()[:3]), "no row 'Request Latency'")
 
 
@@ -114,6 +126,12 @@ def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "bom.json"
     path.write_text(json.dumps(SERVE), encoding="utf-8-sig")
     assert read_bench(path)[0].completed == 6
+
+
+def test_line_separators_inside_texts_do_not_split_json_lines() -> None:
+    line = json.dumps({**SERVE, "label": "a\u2028b\x85c"}, ensure_ascii=False)
+    runs = read_text_as_bench(f"{line}\r\n{line}\r\n")
+    assert [run.label for run in runs] == ["a\u2028b\x85c"] * 2
 
 
 def test_every_sample_matches_exactly_one_format() -> None:

@@ -14,9 +14,7 @@ from specsim.formats.bench.load import read_text_as_bench
 
 DATA = Path(__file__).parent / "data"
 SAMPLES = sorted(
-    path
-    for path in DATA.rglob("*")
-    if path.suffix in (".json", ".jsonl", ".csv", ".prom", ".txt")
+    path for path in DATA.rglob("*") if path.suffix in (".json", ".jsonl", ".csv", ".prom", ".txt")
 )
 SMALL = [path for path in SAMPLES if path.stat().st_size < 23_000]
 LIMITS = settings(
@@ -24,10 +22,23 @@ LIMITS = settings(
 )
 
 ODD = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 5), st.just(10**30), st.just(-1e308), st.just(1e308),
-    st.just(float("nan")), st.just(float("inf")), st.just(1e-320), st.just(1.5),
-    st.sampled_from(["", "inf", "x", "\ud800", "9" * 400]), st.just([]), st.just({}),
-    st.just([[]]), st.just([{}]), st.just({"unit": "ms", "avg": 1}), st.just([1, "a"]),
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.just(10**30),
+    st.just(-1e308),
+    st.just(1e308),
+    st.just(float("nan")),
+    st.just(float("inf")),
+    st.just(1e-320),
+    st.just(1.5),
+    st.sampled_from(["", "inf", "x", "\ud800", "9" * 400]),
+    st.just([]),
+    st.just({}),
+    st.just([[]]),
+    st.just([{}]),
+    st.just({"unit": "ms", "avg": 1}),
+    st.just([1, "a"]),
 )
 
 
@@ -48,8 +59,15 @@ def test_truncated_or_spliced_text(path: Path, data: st.DataObject) -> None:
     text = path.read_text()
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
-    middle = data.draw(st.one_of(st.just(""), st.text(max_size=6), st.sampled_from(
-        ["NaN", "-1", "1e400", '"', "{", "}", "[]", "null", "\x00", "{}", ",", "\n"])))
+    middle = data.draw(
+        st.one_of(
+            st.just(""),
+            st.text(max_size=6),
+            st.sampled_from(
+                ["NaN", "-1", "1e400", '"', "{", "}", "[]", "null", "\x00", "{}", ",", "\n"]
+            ),
+        )
+    )
     survives(data.draw(st.sampled_from([text[:start], text[:start] + middle + text[end:]])))
 
 
@@ -65,7 +83,8 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in SMALL if p.suffix in (".json", ".jsonl")],
+    "path",
+    [p for p in SMALL if p.suffix in (".json", ".jsonl")],
     ids=lambda p: str(p.relative_to(DATA)),
 )
 @LIMITS
@@ -99,14 +118,33 @@ def test_any_text(text: str) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["vllm:spec_decode_num_drafts_total", "vllm:generation_tokens_total",
-                             "vllm:inter_token_latency_seconds_count", "sglang:num_requests_total",
-                             "vllm:inter_token_latency_seconds_bucket", "trtllm_avg_decoded",
-                             "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-                             "sglang:spec_verify_calls_total", "sglang:generation_tokens_total",
-                             "vllm:spec_decode_num_accepted_tokens_total"]),
-            st.sampled_from(["", '{le="0.1"}', '{le="x"}', '{position="1"}', '{position="q"}',
-                             '{model_name="a\\"b"}', '{le="+Inf"}', "{", '{a="b"']),
+            st.sampled_from(
+                [
+                    "vllm:spec_decode_num_drafts_total",
+                    "vllm:generation_tokens_total",
+                    "vllm:inter_token_latency_seconds_count",
+                    "sglang:num_requests_total",
+                    "vllm:inter_token_latency_seconds_bucket",
+                    "trtllm_avg_decoded",
+                    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                    "sglang:spec_verify_calls_total",
+                    "sglang:generation_tokens_total",
+                    "vllm:spec_decode_num_accepted_tokens_total",
+                ]
+            ),
+            st.sampled_from(
+                [
+                    "",
+                    '{le="0.1"}',
+                    '{le="x"}',
+                    '{position="1"}',
+                    '{position="q"}',
+                    '{model_name="a\\"b"}',
+                    '{le="+Inf"}',
+                    "{",
+                    '{a="b"',
+                ]
+            ),
             st.sampled_from(["1", "0", "-3", "NaN", "+Inf", "1e308", "1e-300", "abc", "", "12345"]),
         ),
         max_size=12,

@@ -20,8 +20,11 @@ def test_intervals_are_pooled_by_their_drafts() -> None:
     assert run.acceptance.acceptance_length == pytest.approx(1 + 1160 / 600)
     assert run.acceptance.acceptance_rate == pytest.approx(1160 / 1800)
     assert run.acceptance.per_position == pytest.approx(
-        ((0.82 * 400 + 0.7 * 200) / 600, (0.72 * 400 + 0.5 * 200) / 600,
-         (0.61 * 400 + 0.3 * 200) / 600)
+        (
+            (0.82 * 400 + 0.7 * 200) / 600,
+            (0.72 * 400 + 0.5 * 200) / 600,
+            (0.61 * 400 + 0.3 * 200) / 600,
+        )
     )
     assert run.server_args.num_speculative_tokens == 3
     assert run.server.running == 3 and run.output_tok_s == pytest.approx((157.3 + 100) / 2)
@@ -32,10 +35,12 @@ def test_intervals_are_pooled_by_their_drafts() -> None:
 
 def test_drafts_of_varying_length_follow_from_the_printed_length() -> None:
     """n-gram: 100 drafts of 2.4 tokens on average, 180 accepted; the length is printed as 2.80."""
-    line = ("SpecDecoding metrics: Mean acceptance length: 2.80, Accepted throughput: 18.00 "
-            "tokens/s, Drafted throughput: 24.00 tokens/s, Accepted: 180 tokens, Drafted: 240 "
-            "tokens, Per-position acceptance rate: 0.800, 0.600, 0.400, Avg Draft acceptance "
-            "rate: 75.0%")
+    line = (
+        "SpecDecoding metrics: Mean acceptance length: 2.80, Accepted throughput: 18.00 "
+        "tokens/s, Drafted throughput: 24.00 tokens/s, Accepted: 180 tokens, Drafted: 240 "
+        "tokens, Per-position acceptance rate: 0.800, 0.600, 0.400, Avg Draft acceptance "
+        "rate: 75.0%"
+    )
     interval = parse_spec_log(line, "log")[0]
     assert interval.num_drafts == pytest.approx(100.0)
     assert pooled_counts([interval]) == (pytest.approx(100.0), 240, 180)
@@ -51,7 +56,9 @@ def test_older_line_without_length() -> None:
     assert run.acceptance is None
     interval = parse_spec_log(
         "SpecDecoding metrics: Draft acceptance rate: 53.4%, Accepted: 801 tokens, "
-        "Drafted: 1500 tokens", "log")[0]
+        "Drafted: 1500 tokens",
+        "log",
+    )[0]
     assert interval.acceptance_rate == pytest.approx(0.534)
 
 
@@ -75,8 +82,11 @@ def test_sglang_decode_batches() -> None:
     [
         ("SpecDecoding metrics: Mean acceptance length: 3.15, Accepted thr", "paste the whole"),
         ("SpecDecoding metrics: Accepted: 9 tokens, Drafted: 3 tokens", "9 accepted tokens of 3"),
-        ("SpecDecoding metrics: Accepted: 2 tokens, Drafted: 3 tokens, Per-position acceptance "
-         "rate: 3, 1", "above 1"),
+        (
+            "SpecDecoding metrics: Accepted: 2 tokens, Drafted: 3 tokens, Per-position acceptance "
+            "rate: 3, 1",
+            "above 1",
+        ),
     ],
 )
 def test_broken_lines_say_so(line: str, words: str) -> None:

@@ -42,7 +42,7 @@ def test_vllm_without_speculation_has_no_acceptance() -> None:
 
 
 def test_a_pair_counts_only_what_lies_between(tmp_path: Path) -> None:
-    """The later dump is the earlier one with 100 drafts, 150 accepted tokens and 3 requests more."""
+    """The later dump has 100 drafts, 150 accepted tokens and 3 requests more than the earlier."""
     text = NGRAM.read_text()
     later = text
     for old, new in (
@@ -65,7 +65,7 @@ def test_a_pair_counts_only_what_lies_between(tmp_path: Path) -> None:
     assert run.acceptance.per_position == pytest.approx((0.8, 0.5, 0.2))
     assert run.completed == 3 and run.output_tokens == 300
     assert run.itl_s is None  # no step was observed between the two
-    with pytest.raises(FormatError, match="swapped, from different servers, or .* restarted"):
+    with pytest.raises(FormatError, match=r"swapped, from different servers, or .* restarted"):
         read_bench(NGRAM, before=path)
 
 
@@ -99,8 +99,11 @@ def test_sglang_latency_is_per_token_and_ranks_count_once() -> None:
 
 
 def test_sglang_gauge_serves_where_calls_are_not_counted() -> None:
-    lines = [line for line in (DATA / "sglang_metrics.prom").read_text().splitlines()
-             if "verify_calls" not in line]
+    lines = [
+        line
+        for line in (DATA / "sglang_metrics.prom").read_text().splitlines()
+        if "verify_calls" not in line
+    ]
     run = read_text_as_bench("\n".join(lines) + "\n")[0]
     assert run.acceptance is not None and run.acceptance.scope == "gauge"
     assert run.acceptance.acceptance_length == pytest.approx(2.6)
@@ -127,7 +130,7 @@ def test_trtllm_names() -> None:
 
 
 def test_other_metrics_and_other_text_are_refused() -> None:
-    with pytest.raises(FormatError, match="none of vLLM, SGLang and TensorRT-LLM.*node_load1"):
+    with pytest.raises(FormatError, match=r"none of vLLM, SGLang and TensorRT-LLM.*node_load1"):
         read_text_as_bench("# TYPE node_load1 gauge\nnode_load1 0.5\n")
     with pytest.raises(FormatError, match="not Prometheus text"):
         read_text_as_bench("# TYPE vllm:a counter\nvllm:a{b= 1\n")
@@ -152,9 +155,13 @@ def test_histogram_quantiles_interpolate_and_stop_at_the_last_bound() -> None:
 
 
 def test_difference_takes_new_label_sets_from_zero() -> None:
-    before = parse_metrics("vllm:request_success_total{finished_reason=\"stop\"} 2\n", "a")
+    before = parse_metrics('vllm:request_success_total{finished_reason="stop"} 2\n', "a")
     after = parse_metrics(
-        "vllm:request_success_total{finished_reason=\"stop\"} 5\n"
-        "vllm:request_success_total{finished_reason=\"length\"} 4\n", "b")
+        'vllm:request_success_total{finished_reason="stop"} 5\n'
+        'vllm:request_success_total{finished_reason="length"} 4\n',
+        "b",
+    )
     assert difference(before, after).counter_by("vllm:request_success", "finished_reason") == {
-        "stop": 3.0, "length": 4.0}
+        "stop": 3.0,
+        "length": 4.0,
+    }

@@ -24,17 +24,66 @@ def one(name: str) -> BenchRun:
 # name: TTFT mean, TTFT p99, TPOT mean, TPOT p90, ITL mean, ITL p99, E2EL mean, tokens per step,
 # share of steps with a draft, requests in flight
 VLLM = {
-    "vllm_base_codeedit_c1": (0.377751590, 0.477193570, 0.050024281, 0.059095545, 0.049618025,
-                              0.173739045, 6.673038532, 1.000985222, None, 0.999962042),
-    "vllm_draftself_k2_c1": (1.121085060, 2.251383441, 0.040923347, 0.043949104, 0.122770040,
-                             0.279858357, 3.699255904, 3.0, 1.0, 0.999948026),
-    "vllm_ngram3_codeedit_c1": (0.378827295, 0.461669677, 0.042075054, 0.063798715, 0.089916810,
-                                0.262112001, 5.425408266, 2.262806236, 0.583518931, 0.999787313),
-    "vllm_ngram3_codeedit_c4": (0.578863798, 0.966853483, 0.051844613, 0.068924900, 0.115742965,
-                                0.566724389, 6.387713833, 2.171855542, 0.551681196, 3.473461416),
-    "vllm_ngram3_openloop_crate": (0.288622744, 0.635127875, 0.036219693, 0.050791786, 0.086558927,
-                                   0.430606801, 1.990948301, 2.389830509, 0.622881356,
-                                   0.919785368),
+    "vllm_base_codeedit_c1": (
+        0.377751590,
+        0.477193570,
+        0.050024281,
+        0.059095545,
+        0.049618025,
+        0.173739045,
+        6.673038532,
+        1.000985222,
+        None,
+        0.999962042,
+    ),
+    "vllm_draftself_k2_c1": (
+        1.121085060,
+        2.251383441,
+        0.040923347,
+        0.043949104,
+        0.122770040,
+        0.279858357,
+        3.699255904,
+        3.0,
+        1.0,
+        0.999948026,
+    ),
+    "vllm_ngram3_codeedit_c1": (
+        0.378827295,
+        0.461669677,
+        0.042075054,
+        0.063798715,
+        0.089916810,
+        0.262112001,
+        5.425408266,
+        2.262806236,
+        0.583518931,
+        0.999787313,
+    ),
+    "vllm_ngram3_codeedit_c4": (
+        0.578863798,
+        0.966853483,
+        0.051844613,
+        0.068924900,
+        0.115742965,
+        0.566724389,
+        6.387713833,
+        2.171855542,
+        0.551681196,
+        3.473461416,
+    ),
+    "vllm_ngram3_openloop_crate": (
+        0.288622744,
+        0.635127875,
+        0.036219693,
+        0.050791786,
+        0.086558927,
+        0.430606801,
+        1.990948301,
+        2.389830509,
+        0.622881356,
+        0.919785368,
+    ),
 }
 
 
@@ -44,10 +93,19 @@ def test_vllm_details_give_the_hand_computed_figures(name: str) -> None:
     run = one(f"{name}.json")
     assert run.format == "vllm bench serve"
     assert run.ttft_s and run.tpot_s and run.itl_s and run.e2el_s
-    got = (run.ttft_s.mean, run.ttft_s.percentiles["p99"], run.tpot_s.mean,
-           run.tpot_s.percentiles["p90"], run.itl_s.mean, run.itl_s.percentiles["p99"],
-           run.e2el_s.mean, run.tokens_per_step, run.concurrency_mean)
-    assert got == pytest.approx((ttft, ttft99, tpot, tpot90, itl, itl99, e2el, step, busy), rel=1e-7)
+    got = (
+        run.ttft_s.mean,
+        run.ttft_s.percentiles["p99"],
+        run.tpot_s.mean,
+        run.tpot_s.percentiles["p90"],
+        run.itl_s.mean,
+        run.itl_s.percentiles["p99"],
+        run.e2el_s.mean,
+        run.tokens_per_step,
+        run.concurrency_mean,
+    )
+    hand = (ttft, ttft99, tpot, tpot90, itl, itl99, e2el, step, busy)
+    assert got == pytest.approx(hand, rel=1e-7)
     assert run.draft_share == (None if share is None else pytest.approx(share, rel=1e-7))
     assert run.tokens_per_step_basis == "chunks"
     # The details agree with what the tool reported, so it must not be called into question.
@@ -58,8 +116,15 @@ def test_vllm_summary_without_details_agrees_with_the_details(tmp_path: Path) ->
     """Percent becomes a fraction, the peak that counts chunks is refused, load and k are there."""
     full = one("vllm_ngram3_codeedit_c4.json")
     raw = json.loads((DATA / "vllm_ngram3_codeedit_c4.json").read_text())
-    for key in ("input_lens", "output_lens", "ttfts", "itls", "start_times", "errors",
-                "generated_texts"):
+    for key in (
+        "input_lens",
+        "output_lens",
+        "ttfts",
+        "itls",
+        "start_times",
+        "errors",
+        "generated_texts",
+    ):
         del raw[key]
     path = tmp_path / "plain.json"
     path.write_text(json.dumps(raw))
@@ -107,8 +172,10 @@ def test_steps_without_a_draft_are_pointed_out() -> None:
 
 
 def test_vllm_append_result_gives_one_run_per_line(tmp_path: Path) -> None:
-    lines = [json.loads((DATA / f"vllm_{n}.json").read_text())
-             for n in ("base_codeedit_c1", "ngram3_codeedit_c1")]
+    lines = [
+        json.loads((DATA / f"vllm_{n}.json").read_text())
+        for n in ("base_codeedit_c1", "ngram3_codeedit_c1")
+    ]
     path = tmp_path / "appended.json"
     path.write_text("\n".join(json.dumps(line) for line in lines))
     runs = read_bench(path)
@@ -192,8 +259,11 @@ def test_guidellm_without_details_keeps_the_weighted_mean(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "tolerance"),
-    [("aiperf/profile_export_aiperf.json", 1e-7), ("aiperf/profile_export.jsonl", 1e-7),
-     ("aiperf/profile_export_aiperf.csv", 1e-4)],
+    [
+        ("aiperf/profile_export_aiperf.json", 1e-7),
+        ("aiperf/profile_export.jsonl", 1e-7),
+        ("aiperf/profile_export_aiperf.csv", 1e-4),
+    ],
 )
 def test_aiperf_in_its_three_files(name: str, tolerance: float) -> None:
     """Self-drafting at k 2: 31 decode tokens in 11 steps, every draft accepted."""
@@ -236,7 +306,10 @@ def test_sglang_native_itl_is_per_token_and_chunks_are_recovered() -> None:
     assert run.acceptance is not None and run.acceptance.scope == "since server start"
     args = run.server_args
     assert (args.method, args.num_speculative_tokens, args.tp, args.max_num_seqs) == (
-        "EAGLE", 3, 1, 48,
+        "EAGLE",
+        3,
+        1,
+        48,
     )
     # the second run has no details: nothing can be said about chunks
     assert runs[1].itl_s is None and runs[1].itl_per_token_s is not None
@@ -344,7 +417,8 @@ def test_one_response_gives_the_acceptance_of_its_request() -> None:
 def test_normal_form_is_plain_json_everywhere() -> None:
     for path in sorted(DATA.rglob("*")):
         if path.suffix in (".json", ".jsonl", ".csv", ".prom", ".txt") and path.name not in (
-            "validation.json", "run=1.failure.json",
+            "validation.json",
+            "run=1.failure.json",
         ):
             for run in read_bench(path):
                 text = json.dumps(run.to_dict(), allow_nan=False)

@@ -158,8 +158,10 @@ def matches_records(document: Document) -> bool:
     if not isinstance(first, dict) or not isinstance(first.get("metrics"), dict):
         return False
     meta, latency = first.get("metadata"), first["metrics"].get("request_latency")
-    return isinstance(meta, dict) and "request_start_ns" in meta and (
-        latency is None or (isinstance(latency, dict) and "value" in latency)
+    return (
+        isinstance(meta, dict)
+        and "request_start_ns" in meta
+        and (latency is None or (isinstance(latency, dict) and "value" in latency))
     )
 
 
@@ -216,8 +218,10 @@ def read_records(document: Document) -> list[BenchRun]:
         tokens_per_step_basis="chunks" if sums.tokens_per_step is not None else None,
         server_args=ServerArgs(num_speculative_tokens=k or chain),
         requests=tuple(rows),
-        warnings=("per-request records say neither the load nor the run's length; the length is "
-                  "first request to last token",),
+        warnings=(
+            "per-request records say neither the load nor the run's length; the length is "
+            "first request to last token",
+        ),
     )
     return [with_step_yield(run)]
 
@@ -241,7 +245,6 @@ def _row(metrics: Fields, meta: Fields) -> tuple[RequestRow, int | None]:
         success=good,
     )
     return row, meta.stamp("request_start_ns")
-
 
 
 def matches_csv(document: Document) -> bool:
@@ -275,8 +278,16 @@ def read_csv(document: Document) -> list[BenchRun]:
         )
     where = f"{document.origin}: "
     run = _common(MetricTable(Fields(found, where)), document.origin, Load())
-    return [replace(run, warnings=(*run.warnings, "the CSV is rounded to two decimals and does "
-                                   "not state the load; the JSON beside it does"))]
+    return [
+        replace(
+            run,
+            warnings=(
+                *run.warnings,
+                "the CSV is rounded to two decimals and does "
+                "not state the load; the JSON beside it does",
+            ),
+        )
+    ]
 
 
 def _csv_row(names: list[str], cells: list[str], where: str) -> dict[str, Any]:

@@ -18,8 +18,10 @@ NAME = "aiperf server metrics"
 
 def matches(document: Document) -> bool:
     first = document.records[0] if document.records else None
-    return isinstance(first, dict) and isinstance(first.get("metrics"), dict) and (
-        "metrics_phase" in first or "aiperf_version" in first
+    return (
+        isinstance(first, dict)
+        and isinstance(first.get("metrics"), dict)
+        and ("metrics_phase" in first or "aiperf_version" in first)
     )
 
 
@@ -36,8 +38,6 @@ def read(document: Document) -> list[BenchRun]:
             )
         )
     return runs
-
-
 
 
 def _snapshot(item: Fields, origin: str) -> Snapshot:
@@ -67,8 +67,9 @@ def _snapshot(item: Fields, origin: str) -> Snapshot:
 
 
 def _labels(series: Fields) -> Labels:
-    labels = {key: value for key, value in series.child("labels").data.items()
-              if isinstance(value, str)}
+    labels = {
+        key: value for key, value in series.child("labels").data.items() if isinstance(value, str)
+    }
     endpoint = series.text("endpoint_url")
     return {**labels, "endpoint_url": endpoint} if endpoint else labels
 

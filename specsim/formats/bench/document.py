@@ -91,7 +91,8 @@ def parse_document(text: str, origin: str) -> Document:
         raise FormatError(f"{origin}: the file is empty; a benchmark's result is expected")
     if not stripped.startswith(_JSON_START) or _DATED_LINE.match(stripped):
         return Document(origin, text)
-    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # split at newlines only: a JSON string may hold other line separators as they are
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if len(lines) > 1 and _complete(lines[0][1]):
         values = tuple(_parse(line, f"{origin}: line {number}") for number, line in lines)
         return Document(origin, text, values, lines=tuple(number for number, _ in lines))

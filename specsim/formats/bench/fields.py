@@ -183,6 +183,9 @@ class Fields:
         """`values` as numbers of at least 0, errors naming the element."""
         if not isinstance(values, list):
             raise self.error(name, values, "a list of numbers")
+        if all(type(value) is float and 0 <= value <= MAX_NUMBER for value in values):
+            # millions of gaps are the bulk of a large file
+            return tuple(values) if scale == 1.0 else tuple(value * scale for value in values)
         out = []
         for position, value in enumerate(values):
             try:

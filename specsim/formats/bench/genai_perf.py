@@ -31,8 +31,9 @@ def read(document: Document) -> list[BenchRun]:
     for item in document.objects():
         config = item.child("input_config")
         names = config.items("model_names") or config.items("model") or []
-        run = streamed(run_of(MetricTable(item), document.origin, NAME, _load(config)),
-                       document.origin)
+        run = streamed(
+            run_of(MetricTable(item), document.origin, NAME, _load(config)), document.origin
+        )
         model = names[0][:500] if names and isinstance(names[0], str) else None
         runs.append(with_step_yield(replace(run, model=model)))
     return runs
@@ -54,8 +55,11 @@ def matches_raw(document: Document) -> bool:
     if not isinstance(first, dict):
         return False
     parts = first.get("experiments")
-    return isinstance(parts, list) and bool(parts) and isinstance(parts[0], dict) and (
-        "requests" in parts[0]
+    return (
+        isinstance(parts, list)
+        and bool(parts)
+        and isinstance(parts[0], dict)
+        and ("requests" in parts[0])
     )
 
 
@@ -93,8 +97,10 @@ def _experiment(part: Fields, origin: str, version: str | None) -> BenchRun:
         itl_s=sums.itl_s,
         e2el_s=sums.e2el_s,
         requests=tuple(rows),
-        warnings=("the raw export has times of responses but no token counts: no TPOT and no "
-                  "token throughput; profile_export_genai_perf.json has them",),
+        warnings=(
+            "the raw export has times of responses but no token counts: no TPOT and no "
+            "token throughput; profile_export_genai_perf.json has them",
+        ),
     )
     return with_step_yield(run)
 

@@ -129,8 +129,9 @@ def _load(point: Fields, completed: int, failed: int | None) -> Load:
         return Load(float("inf"), 1, None, made, kind)
     if kind in _RATES:
         burstiness = float("inf") if kind == "constant" else 1.0
-        return Load(strategy.number("rate"), strategy.count("max_concurrency"), burstiness, made,
-                    kind)
+        return Load(
+            strategy.number("rate"), strategy.count("max_concurrency"), burstiness, made, kind
+        )
     if kind in ("concurrent", "throughput"):
         return Load(float("inf"), streams, None, made, kind)
     return Load(None, streams, None, made, kind)
@@ -150,8 +151,9 @@ def _stat(metrics: Fields, name: str, scale: float) -> Stat | None:
         if key[:1] == "p" and digits.isascii() and digits.isdigit() and len(digits) <= 4:
             value = spread.number(key, scale)
             if value is not None:
-                found["p99.9" if key == "p999" else "p0.1" if key == "p001" else
-                      f"p{int(digits)}"] = value
+                found[
+                    "p99.9" if key == "p999" else "p0.1" if key == "p001" else f"p{int(digits)}"
+                ] = value
     return Stat(mean, item.number("median", scale), item.number("std_dev", scale), found, count)
 
 

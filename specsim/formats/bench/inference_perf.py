@@ -76,8 +76,9 @@ def _run(item: Fields, origin: str) -> BenchRun:
     if not duration:
         duration = completed / rate if completed and rate else None
     output_total = _sum(good, "output_tokens", output_mean, completed)
-    busy = e2el.mean * completed / duration if e2el and e2el.mean and completed and duration \
-        else None
+    busy = (
+        e2el.mean * completed / duration if e2el and e2el.mean and completed and duration else None
+    )
     requested = sent.number("requested_rate")
     concurrency = sent.count("concurrency")
     run = BenchRun(
@@ -95,7 +96,8 @@ def _run(item: Fields, origin: str) -> BenchRun:
         output_tokens=output_total,
         input_tokens_mean=input_mean,
         output_tokens_mean=output_mean,
-        output_tok_s=output_total / duration if output_total and duration
+        output_tok_s=output_total / duration
+        if output_total and duration
         else rates.number("output_tokens_per_sec"),
         request_rate_achieved=rate,
         concurrency_mean=busy,
@@ -177,8 +179,7 @@ def read_requests(document: Document) -> list[BenchRun]:
         starts.append(start)
         spans.append(end)
     rows = [
-        replace(row, arrival_s=start - min(starts))
-        for row, start in zip(rows, starts, strict=True)
+        replace(row, arrival_s=start - min(starts)) for row, start in zip(rows, starts, strict=True)
     ]
     duration = max(spans) - min(starts)
     sums = total(rows, f"{document.origin}: ", duration)
@@ -214,7 +215,6 @@ def read_requests(document: Document) -> list[BenchRun]:
     return [with_step_yield(run)]
 
 
-
 def _row(item: Fields, start: float) -> tuple[RequestRow, bool]:
     """One request, and whether its token times are more than its tokens."""
     end = item.number("end_time") or start
@@ -234,7 +234,8 @@ def _row(item: Fields, start: float) -> tuple[RequestRow, bool]:
         arrival_s=None,
         input_tokens=inputs,
         output_tokens=tokens,
-        ttft_s=max(0.0, chunks[0] - start) if chunks and good
+        ttft_s=max(0.0, chunks[0] - start)
+        if chunks and good
         else (computed.number("time_to_first_token") if good else None),
         e2el_s=end - start if good else None,
         itls_s=tuple(b - a for a, b in pairwise(chunks)) if good else (),

@@ -110,8 +110,11 @@ def read_responses(document: Document) -> list[BenchRun]:
             tpot_s=sums.tpot_s,
             e2el_s=sums.e2el_s,
             requests=rows,
-            warnings=(_NOT_TPOT, "individual responses say neither when requests were sent nor "
-                                 "the load: no throughput"),
+            warnings=(
+                _NOT_TPOT,
+                "individual responses say neither when requests were sent nor "
+                "the load: no throughput",
+            ),
         )
     ]
 

@@ -34,8 +34,9 @@ class Format:
 
 # The first that matches reads the file; none of these shapes contains another one's keys.
 FORMATS = (
-    Format("/metrics text of vLLM, SGLang or TensorRT-LLM", server_metrics.matches,
-           server_metrics.read),
+    Format(
+        "/metrics text of vLLM, SGLang or TensorRT-LLM", server_metrics.matches, server_metrics.read
+    ),
     Format("server log lines", log_lines.matches, log_lines.read),
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
     Format("guidellm JSON", guidellm.matches, guidellm.read),
@@ -45,14 +46,16 @@ FORMATS = (
     Format("genai-perf JSON", genai_perf.matches, genai_perf.read),
     Format("genai-perf raw JSON", genai_perf.matches_raw, genai_perf.read_raw),
     Format("inference-perf JSON", inference_perf.matches, inference_perf.read),
-    Format("inference-perf requests JSON", inference_perf.matches_requests,
-           inference_perf.read_requests),
+    Format(
+        "inference-perf requests JSON",
+        inference_perf.matches_requests,
+        inference_perf.read_requests,
+    ),
     Format("llmperf summary JSON", llmperf.matches, llmperf.read),
     Format("llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses),
     Format("sglang bench_serving JSONL", sglang.matches, sglang.read),
     Format("vllm bench serve and sweep JSON", vllm_serve.matches, vllm_serve.read),
-    Format("vLLM response with speculative metrics", openai_response.matches,
-           openai_response.read),
+    Format("vLLM response with speculative metrics", openai_response.matches, openai_response.read),
 )
 
 

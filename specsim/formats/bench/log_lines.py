@@ -108,7 +108,9 @@ def _yield(busy: Sequence[SpecInterval]) -> tuple[float | None, float | None]:
     both = [
         (item.generation_tok_s, item.accepted_tok_s, item.num_drafts, item.accepted_tokens)
         for item in busy
-        if item.generation_tok_s and item.accepted_tok_s and item.accepted_tokens
+        if item.generation_tok_s
+        and item.accepted_tok_s
+        and item.accepted_tokens
         and item.generation_tok_s > item.accepted_tok_s
     ]
     # both throughputs have the same interval; its length is accepted tokens / their rate

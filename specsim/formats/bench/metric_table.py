@@ -13,7 +13,13 @@ from specsim.formats.bench.fields import Fields
 from specsim.formats.bench.record import BenchRun, Load, Stat
 
 _SECONDS = {
-    "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9,
+    "s": 1.0,
+    "sec": 1.0,
+    "seconds": 1.0,
+    "ms": 1e-3,
+    "milliseconds": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
     "nanoseconds": 1e-9,
 }
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,3})?)")
@@ -109,8 +115,11 @@ def run_of(table: MetricTable, source: str, name: str, load: Load) -> BenchRun:
         e2el_s=latency,
         warnings=(
             f"{name}'s inter_token_latency is TPOT here; the gap between chunks is "
-            + ("its inter_chunk_latency" if table.fields.has("inter_chunk_latency")
-               else "not in the file"),
+            + (
+                "its inter_chunk_latency"
+                if table.fields.has("inter_chunk_latency")
+                else "not in the file"
+            ),
         ),
     )
 
@@ -119,6 +128,10 @@ def streamed(run: BenchRun, source: str) -> BenchRun:
     """Refuse a result without any latency, which is none of a language model's."""
     if run.e2el_s is None:
         raise FormatError(f"{source}: request_latency has no avg; a finished run is expected")
-    return replace(run, warnings=run.warnings) if run.ttft_s else replace(
-        run, warnings=(*run.warnings, "the answers were not streamed: no TTFT, TPOT or ITL")
+    return (
+        replace(run, warnings=run.warnings)
+        if run.ttft_s
+        else replace(
+            run, warnings=(*run.warnings, "the answers were not streamed: no TTFT, TPOT or ITL")
+        )
     )

@@ -54,6 +54,6 @@ def _run(item: Fields, origin: str) -> BenchRun:
 
 
 def _version(fingerprint: str | None) -> str | None:
-    """"vllm-0.32.0-bfb74c5d" -> "0.32.0"."""
+    """ "vllm-0.32.0-bfb74c5d" -> "0.32.0"."""
     parts = (fingerprint or "").split("-")
     return parts[1] if len(parts) >= 2 and parts[0] == "vllm" else None

@@ -53,7 +53,7 @@ class Load:
 
     @property
     def kind(self) -> str:
-        """"open" (a rate), "closed" (clients that wait), "burst" (all at once) or "unknown"."""
+        """ "open" (a rate), "closed" (clients that wait), "burst" (all at once) or "unknown"."""
         rate = self.request_rate
         if rate is not None and math.isfinite(rate):
             return "open"

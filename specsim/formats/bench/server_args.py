@@ -66,8 +66,7 @@ def args_from_sglang(info: Mapping[str, Any]) -> ServerArgs:
     other = {
         key: text
         for key, value in info.items()
-        if key.startswith(_KEPT)
-        and (text := simple_text(value)) is not None
+        if key.startswith(_KEPT) and (text := simple_text(value)) is not None
     }
     return ServerArgs(
         num_speculative_tokens=drafted,

@@ -57,8 +57,11 @@ def run_of(snapshot: Snapshot) -> BenchRun:
     models = snapshot.label("model_name")
     warnings = list(run.warnings)
     if not snapshot.delta:
-        warnings.insert(0, "a single dump: everything since the server started, warm-up included; "
-                           "give --before for one run")
+        warnings.insert(
+            0,
+            "a single dump: everything since the server started, warm-up included; "
+            "give --before for one run",
+        )
     if len(models) > 1:
         shown = ", ".join(models)[:200]
         warnings.append(f"{len(models)} models in one dump were added up: {shown}")
@@ -146,8 +149,9 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
         server=ServerSide(
             running=s.gauge("vllm:num_requests_running"),
             waiting=s.gauge("vllm:num_requests_waiting"),
-            kv_cache_usage=s.gauge("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
-                                   mean=True),
+            kv_cache_usage=s.gauge(
+                "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", mean=True
+            ),
             gauges=s.gauges,
             preemptions=_whole(s.counter("vllm:num_preemptions")),
             prefix_cache_hit_rate=_ratio(
@@ -217,8 +221,10 @@ def _sglang(snapshot: Snapshot) -> BenchRun:
             queue_s=_stat(s.histogram("sglang:queue_time_seconds")),
             generation_tok_s=s.gauge("sglang:gen_throughput"),
         ),
-        warnings=("SGLang's inter-token latency is per token; it counts requests and verify calls "
-                  "when a request finishes",),
+        warnings=(
+            "SGLang's inter-token latency is per token; it counts requests and verify calls "
+            "when a request finishes",
+        ),
     )
 
 
@@ -256,6 +262,10 @@ def _trtllm(snapshot: Snapshot) -> BenchRun:
             prefix_cache_hit_rate=s.gauge("trtllm_kv_cache_hit_rate", mean=True),
             queue_s=_stat(s.histogram("trtllm_request_queue_time_seconds")),
         ),
-        warnings=("TensorRT-LLM's acceptance length and tokens per step are gauges of its last "
-                  "iterations",) if acceptance is not None else (),
+        warnings=(
+            "TensorRT-LLM's acceptance length and tokens per step are gauges of its last "
+            "iterations",
+        )
+        if acceptance is not None
+        else (),
     )

@@ -31,8 +31,10 @@ _ENGINES = {"vllm": "vllm", "vllm-chat": "vllm", "trt": "trtllm"}
 
 def matches(document: Document) -> bool:
     first = document.records[0] if document.records else None
-    return isinstance(first, dict) and "completed" in first and (
-        "mean_e2e_latency_ms" in first or "server_info" in first
+    return (
+        isinstance(first, dict)
+        and "completed" in first
+        and ("mean_e2e_latency_ms" in first or "server_info" in first)
     )
 
 
@@ -53,8 +55,12 @@ def _run(item: Fields, origin: str) -> BenchRun:
     sums = total(rows, item.where, duration) if rows else None
     stats = {
         name: _stat(item, key)
-        for name, key in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"),
-                          ("e2el", "e2e_latency"))
+        for name, key in (
+            ("ttft", "ttft"),
+            ("tpot", "tpot"),
+            ("itl", "itl"),
+            ("e2el", "e2e_latency"),
+        )
     }
     if completed == 0:
         warnings.append("no request completed: the file's times are zeros and were left out")
@@ -113,7 +119,6 @@ def _run(item: Fields, origin: str) -> BenchRun:
     return with_step_yield(run)
 
 
-
 def _load(item: Fields, rows: tuple[RequestRow, ...]) -> Load:
     traced = item.data.get("request_rate") == "trace"
     rate = None if traced else item.number("request_rate", infinite=True)
@@ -162,8 +167,14 @@ def _stat(item: Fields, name: str) -> Stat | None:
 
 
 def _metadata(item: Fields) -> dict[str, str]:
-    keys = ("backend", "dataset_name", "random_input_len", "random_output_len",
-            "random_range_ratio", "sharegpt_output_len")
+    keys = (
+        "backend",
+        "dataset_name",
+        "random_input_len",
+        "random_output_len",
+        "random_range_ratio",
+        "sharegpt_output_len",
+    )
     return {key: text for key in keys if (text := simple_text(item.data.get(key))) is not None}
 
 
@@ -177,8 +188,12 @@ def _rows(item: Fields, per_token: bool) -> tuple[RequestRow, ...]:
         item.number_list(f"itls[{position}]", values)
         for position, values in enumerate(item.items("itls") or ())
     ]
-    for name, values in (("ttfts", ttfts), ("itls", gaps or None), ("input_lens", inputs),
-                         ("errors", errors)):
+    for name, values in (
+        ("ttfts", ttfts),
+        ("itls", gaps or None),
+        ("input_lens", inputs),
+        ("errors", errors),
+    ):
         if values is not None and len(values) != len(outputs):
             raise FormatError(
                 f"{item.where}{name} has {len(values)} entries and output_lens {len(outputs)}; "

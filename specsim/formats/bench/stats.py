@@ -58,9 +58,7 @@ class Totals:
     e2el_s: Stat | None
 
 
-def total(
-    rows: Sequence[RequestRow], where: str, duration_s: float | None = None
-) -> Totals:
+def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = None) -> Totals:
     """Sums and statistics of rows. `duration_s` is the run's own length where it is known.
 
     FormatError (beginning with `where`) when a request ends before its first token.

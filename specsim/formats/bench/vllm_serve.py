@@ -71,8 +71,12 @@ def _run(item: Fields, origin: str) -> BenchRun:
             stats["ttft"] = stats["tpot"] = None
             warnings.append("the answers were not streamed: no TTFT, TPOT or ITL")
     if sums is not None:
-        for name, stat in (("ttft", sums.ttft_s), ("tpot", sums.tpot_s), ("itl", sums.itl_s),
-                           ("e2el", sums.e2el_s)):
+        for name, stat in (
+            ("ttft", sums.ttft_s),
+            ("tpot", sums.tpot_s),
+            ("itl", sums.itl_s),
+            ("e2el", sums.e2el_s),
+        ):
             warnings += disagreement(name.upper(), stats[name], stat)
             if stat is not None and (stats[name] is not None or name == "e2el"):
                 stats[name] = stat
@@ -136,11 +140,12 @@ def _run(item: Fields, origin: str) -> BenchRun:
     if run.load.pattern is not None:
         run = replace(
             run,
-            warnings=(*run.warnings, "the request rate ramps up during the run: it has no single "
-                      "load level"),
+            warnings=(
+                *run.warnings,
+                "the request rate ramps up during the run: it has no single load level",
+            ),
         )
     return with_step_yield(run)
-
 
 
 def _stat(item: Fields, name: str) -> Stat | None:
@@ -203,8 +208,12 @@ def _rows(item: Fields) -> tuple[RequestRow, ...]:
     latencies, starts = item.numbers("latencies"), item.numbers("start_times")
     errors = item.items("errors")
     for name, values in (
-        ("ttfts", ttfts), ("itls", gaps or None), ("input_lens", inputs),
-        ("latencies", latencies), ("start_times", starts), ("errors", errors),
+        ("ttfts", ttfts),
+        ("itls", gaps or None),
+        ("input_lens", inputs),
+        ("latencies", latencies),
+        ("start_times", starts),
+        ("errors", errors),
     ):
         if values is not None and len(values) != len(outputs):
             raise FormatError(
