@@ -153,7 +153,7 @@ def _running_state(
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
     chunks, weight = _sampled(prompt, cached, room)
     if running == 1 or not mixed_engine:
-        prefill_s = weight * sum(latency.seconds(StepShape(prefill=(c,))) for c in chunks)
+        prefill_s = weight * sum(latency.seconds(_prompt_shape(system, (c,))) for c in chunks)
     else:
         prefill_s = 0.0  # prompts share the steps of others
     if running == 1:
@@ -218,12 +218,18 @@ def _wave(
     return tpot_s, ttft_s, busy_s
 
 
+def _prompt_shape(system: System, chunks: tuple[PrefillChunk, ...]) -> StepShape:
+    """A step of prompts alone. The one that ends a prompt already drafts for the next step."""
+    drafts = system.setup.k if system.speculative and any(c.last for c in chunks) else 0
+    return StepShape(prefill=chunks, num_drafts=drafts)
+
+
 def _packed(system: System, workload: Workload, running: int) -> tuple[int, float]:
     """(prompts that share the steps of one token budget, seconds of those steps)."""
     prompt, budget = workload.computed_input, system.batched_tokens
     packed = max(1, min(running, budget // prompt))
     chunks, weight = _sampled(prompt, workload.input_len - prompt, budget)
-    shapes = [StepShape(prefill=(chunk,) * packed) for chunk in chunks]
+    shapes = [_prompt_shape(system, (chunk,) * packed) for chunk in chunks]
     return packed, weight * sum(system.latency.seconds(shape) for shape in shapes)
 
 
