@@ -166,7 +166,7 @@ class Replica:
         coming = self._ring_slots("coming", f.I_C_HEAD, f.I_C_LEN)
         for slot, ticket in enumerate(self.tickets):
             if ticket is not None and slot not in standby:
-                if slot in coming:
+                if slot in coming and self.core.slot_time[slot][f.T_READY] > self.clock.now:
                     ticket.replica = -1  # still in the front end
                 self._settle_row(slot)
                 self._end(slot, UNFINISHED)
