@@ -83,6 +83,10 @@ def delta_net_rows(
         gemm(f"{prefix}.in_qkvz", rows, 2 * kd + 2 * vd, hidden, a.weight, count),
         # beta and decay inputs stay in bf16 in every checkpoint format
         gemm(f"{prefix}.in_ba", rows, 2 * nv, hidden, BF16, count),
+        # The products come out interleaved by head: q, k, v and z are put in order, and beta and
+        # the decay are computed, by kernels of their own (vLLM qwen3_next.py).
+        elementwise(f"{prefix}.arrange", ACT_BYTES * rows * 2 * (2 * kd + 2 * vd), count),
+        elementwise(f"{prefix}.gating", ACT_BYTES * rows * 6 * nv, count),
     )
     after = (
         elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * vd, count, small),
