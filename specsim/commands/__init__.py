@@ -98,7 +98,15 @@ def _given(error: Any) -> str:
     return ""
 
 
-from specsim.commands import explain, gpus, models, predict, simulate, validate  # noqa: E402
+from specsim.commands import (  # noqa: E402
+    explain,
+    gpus,
+    import_,
+    models,
+    predict,
+    simulate,
+    validate,
+)
 
-for module in (predict, simulate, explain, models, gpus, validate):
+for module in (predict, simulate, explain, models, gpus, import_, validate):
     module.register(app)
