@@ -260,7 +260,6 @@ class Cluster:
 
     def _ended(
         self,
-        replica: Replica,
         ticket: Ticket,
         status: str,
         counts: Counts,

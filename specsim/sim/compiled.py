@@ -20,10 +20,22 @@ from typing import Any
 import numpy as np
 
 from specsim.errors import UsageError
-from specsim.sim import adapt, fields, kv, price, rows, rows_loop, schedule, step, streams, stretch
+from specsim.sim import (
+    adapt,
+    fields,
+    kv,
+    preempt,
+    price,
+    rows,
+    rows_loop,
+    schedule,
+    step,
+    streams,
+    stretch,
+)
 from specsim.sim.fields import Core
 
-_MODULES = (fields, kv, rows_loop, streams, adapt, price, schedule, step)
+_MODULES = (fields, kv, rows_loop, streams, adapt, price, preempt, schedule, step)
 _HELPERS: tuple[Callable[..., Any], ...] = (
     kv.bucket_of, kv.find_node, kv.new_node, kv.drop_node, kv.queue_append, kv.queue_remove,
     kv.queue_prepend,
@@ -34,8 +46,8 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     adapt.observe_step, adapt.adaptive_drafts, adapt.tier_of_batch, adapt.place_in_tier,
     price.price_step, price.mean_context, price.decode_seconds, price.mixed_seconds,
     schedule.schedule, schedule.width_of, schedule.next_drafts, schedule.schedule_rows,
-    schedule.grow_or_preempt, schedule.choose_victim, schedule.preempt, schedule.discard,
-    schedule.drop_chunk, schedule.save_blocks, schedule.save_row, schedule.remove_row,
+    preempt.grow_or_preempt, preempt.choose_victim, preempt.preempt, preempt.discard,
+    preempt.drop_chunk, preempt.save_blocks, preempt.save_row, preempt.remove_row,
     schedule.add_chunk, schedule.continue_prefill, schedule.admit, schedule.may_still_write,
     schedule.settle_reserve, schedule.draws_left, schedule.steps_of_draws,
     step.run, step.receive, step.begin_step, step.settle_step, step.retire_rows, step.finish,

@@ -13,14 +13,12 @@ from specsim.sim import fields as f
 from specsim.sim.adapt import observe_step
 from specsim.sim.fields import Core
 from specsim.sim.kv import publish_prefix
+from specsim.sim.preempt import discard, save_blocks, save_row
 from specsim.sim.price import price_step
 from specsim.sim.rows import emit_rows, keep_rows
 from specsim.sim.schedule import (
     SCHEDULED,
-    discard,
     draws_left,
-    save_blocks,
-    save_row,
     schedule,
     settle_reserve,
     steps_of_draws,
