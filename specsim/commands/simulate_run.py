@@ -159,6 +159,7 @@ def _deployment(
     deployment = Deployment(
         system,
         context_tokens=plan.context_tokens,
+        context_variation=plan.context_variation,
         easiness=_easiness(values["easiness"]),
         per_batch_size=table,
         adaptive=adaptive,

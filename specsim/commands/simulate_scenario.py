@@ -1,14 +1,14 @@
 """A scenario on the command line: its system as options that flags override, and its people."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from specsim.commands.options import shown
 from specsim.errors import UsageError
 from specsim.sim.compare import LoadPlan
-from specsim.sim.humans import ChatBehaviour, behaviour_to_dict
+from specsim.sim.humans import behaviour_to_dict
 from specsim.sim.scenario import Scenario
+from specsim.sim.spread import chat_contexts
 
 Values = dict[str, Any]
 DEFAULT_SCENARIO = "mindrouter-chat"  # whose people --users alone means
@@ -124,19 +124,12 @@ def people_plan(
         "behaviour": behaviour_to_dict(scenario.behaviour),
         "assumed": dict(scenario.assumed),
     }
+    context, variation = chat_contexts(
+        scenario.behaviour, warmup_s, duration_s, thinking=thinking
+    )
     return LoadPlan(
         lambda seed: scenario.load(count, thinking=thinking),
         description,
-        max(1, round(mean_chat_context(scenario.behaviour))),
+        max(1, round(context)),
+        context_variation=variation,
     )
-
-
-def mean_chat_context(behaviour: ChatBehaviour) -> float:
-    """Tokens that a turn holds on average halfway through its answer: the mean over turns of a
-    conversation, where turn j happens with probability another_turn ** j."""
-    answer = behaviour.output_tokens.mean
-    first = behaviour.system_tokens + behaviour.opener_tokens.mean
-    growth = answer + behaviour.followup_tokens.mean
-    weights = [behaviour.another_turn**turn for turn in range(min(behaviour.max_turns, 10_000))]
-    turns = math.fsum(weight * turn for turn, weight in enumerate(weights)) / math.fsum(weights)
-    return first + growth * turns + answer / 2

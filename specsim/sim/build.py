@@ -40,6 +40,7 @@ from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.model.spec import Attention
 from specsim.sim.config import SGLANG, VLLM, EngineRules, SimConfig, SpeculationRules
+from specsim.sim.spread import SpreadCost
 from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
 
 DEFAULT_CONTEXT = 1024
@@ -218,13 +219,18 @@ def _bare(shape: StepShape) -> StepShape:
     return replace(shape, decode_q_len=1, num_drafts=0)
 
 
-def step_cost(system: System) -> StepCost:
-    """What prices the steps of a deployment; the same object for the same system, so that prices
-    are kept from run to run."""
+def step_cost(system: System, context_variation: float = 0.0) -> StepCost:
+    """What prices the steps of a deployment. Prices are kept with the system, from run to run.
+
+    context_variation: coefficient of variation of the contexts of a batch; it matters where layers
+    see a window."""
     acceptance = system.acceptance
-    if not system.speculative or acceptance is None or acceptance.draft_probability >= 1.0:
-        return system.latency
-    return LookupCost(system.latency, acceptance.draft_probability)
+    cost: StepCost = system.latency
+    if system.speculative and acceptance is not None and acceptance.draft_probability < 1.0:
+        cost = LookupCost(system.latency, acceptance.draft_probability)
+    if context_variation > 0.0 and system.memory.windows:
+        cost = SpreadCost(cost, context_variation)
+    return cost
 
 
 def easiness_of(system: System) -> Easiness:
@@ -298,6 +304,7 @@ class Deployment:
 
     system: System
     context_tokens: int = DEFAULT_CONTEXT
+    context_variation: float = 0.0
     easiness: Easiness | None = None
     prefix_caching: bool | None = None
     per_batch_size: tuple[tuple[int, int, int], ...] = ()
@@ -318,7 +325,7 @@ class Deployment:
 
     @property
     def cost(self) -> StepCost:
-        return step_cost(self.system)
+        return step_cost(self.system, self.context_variation)
 
     def plain(self) -> "Deployment":
         """The same without speculation: its memory is without the drafter, and the engine's own

@@ -36,12 +36,14 @@ NO_INTERVAL = ("window_s", "cost_surface", "slo", "partial")
 @dataclass(frozen=True)
 class LoadPlan:
     """make(seed): a fresh load. description: what it is, for people and JSON. context_tokens: what
-    a running request holds on average. total: requests, None if the time limits them."""
+    a running request holds on average. total: requests, None if the time limits them.
+    context_variation: coefficient of variation of what running requests hold."""
 
     make: Callable[[int], Load]
     description: dict[str, Any]
     context_tokens: int
     total: int | None = None
+    context_variation: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,8 @@ def test_the_built_in_scenario_brings_its_system_and_flags_override_it() -> None
     assert inputs["weights"].startswith("fp8") and inputs["kv_dtype"] == "fp8"
     assert inputs["acceptance_length"] == pytest.approx(1 + 4 * 0.52)
     assert inputs["config"]["rules"]["max_num_seqs"] == 48
-    assert inputs["config"]["max_model_len"] == 262_144
+    # 262,144 tokens are allowed; the pool in blocks of whole tokens holds somewhat less.
+    assert 220_000 < inputs["config"]["max_model_len"] <= 262_144
     assert found["slo"]["stream_tok_s_p10"]["limit"] == 15
     assert found["baseline"]["slo"]["ttft_p95"]["value"] > 0
 
