@@ -51,14 +51,13 @@ def ladder(last: int, ratio: float, first: int, start: int = 0) -> NDArray[np.fl
 def chunks_like(new: int, span: float) -> tuple[PrefillChunk, ...]:
     """Prompt chunks of `new` tokens in all that attend to `span` tokens each on average.
 
-    One chunk behind cached tokens, or several short prompts if one alone attends to too much.
+    As few prompts of equal length as attend to no more than that by themselves, each behind as
+    many cached tokens as make up the rest.
     """
-    cached = span - (new + 1) / 2
-    if cached >= 0 or new == 1:
-        return (PrefillChunk(new, max(0, round(cached))),)
-    count = min(new, max(1, round(new / max(1.0, 2 * span - 1))))
+    count = min(new, max(1, math.ceil(new / max(1.0, 2 * span - 1))))
     size, more = divmod(new, count)
-    return tuple(PrefillChunk(size + (i < more)) for i in range(count))
+    cached = max(0, round(span - (new / count + 1) / 2))
+    return tuple(PrefillChunk(size + (i < more), cached) for i in range(count))
 
 
 @dataclass(slots=True)
