@@ -33,13 +33,16 @@ EDGES = {
                  "speculation", "analytic", "formats"},
     "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},
     "measure": {"units", "errors", "decoder", "calibrate.records"},
+    "serve": {"units", "errors", "data", "decoder", "formats"},
 }
-HEAVY = {"torch", "triton", "simpy", "typer", "transformers"}
+HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn",
+         "prometheus_client"}
 ALLOWED_HEAVY = {
     "sim": {"simpy"},
     "commands": {"typer"},
     "decoder": {"torch", "triton", "transformers"},
     "measure": {"torch"},
+    "serve": {"starlette", "uvicorn", "prometheus_client"},
 }
 
 

@@ -1,0 +1,222 @@
+"""The decoder as a command line describes it: model, drafter, threads. Used by `specsim generate`
+and `specsim serve`.
+
+--draft names a method (none, ngram, suffix, early-exit) or a drafter: an EAGLE-style head
+(*.safetensors), or a draft model (a name, a folder, a .gguf file; the target's own name drafts
+with the target itself).
+"""
+
+import difflib
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from specsim.decoder.drafters.eagle import EagleWeights
+    from specsim.decoder.models import LoadedModel
+    from specsim.decoder.options import DecoderOptions
+    from specsim.decoder.tokenizer import Tokenizer
+    from specsim.decoder.transformer import Transformer
+
+# What ran fastest at batch 1 on two CPU cores with SmolLM2-135M (head: 2 and 3 equal).
+DEFAULT_K = {"ngram": 6, "suffix": 6, "draft_model": 3, "eagle": 2, "early_exit": 2}
+_PLAIN_METHODS = ("none", "ngram", "suffix", "early_exit")
+MAX_K, MAX_THREADS = 64, 1024
+
+ModelOpt = Annotated[
+    str,
+    typer.Option(
+        "--model", help="smollm2-135m, a Hugging Face folder, or a .gguf file.", metavar="MODEL"
+    ),
+]
+DraftOpt = Annotated[
+    str,
+    typer.Option(
+        "--draft",
+        help="none, ngram, suffix, early-exit, a draft model (name, folder, .gguf), or a head "
+        "(.safetensors).",
+        metavar="METHOD|MODEL",
+    ),
+]
+KOpt = Annotated[
+    int | None,
+    typer.Option("--k", "--num-speculative-tokens", help="Draft tokens per step."),
+]
+DtypeOpt = Annotated[str, typer.Option("--dtype", help="bf16, or fp32 (lossless to the token).")]
+ThreadsOpt = Annotated[
+    int | None, typer.Option("--threads", help="CPU threads of the model. Default: one per core.")
+]
+DeviceOpt = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
+SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the sampling.")]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What --draft, --k and the rest mean, before anything heavy is loaded."""
+
+    model: str
+    method: str
+    drafter: str | None  # a draft model's source, or a head file
+    k: int
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Loaded weights; draft is what the engine's `draft` argument takes."""
+
+    plan: Plan
+    target: "LoadedModel"
+    tokenizer: "Tokenizer"
+    draft: "Transformer | EagleWeights | None"
+    threads: int
+    max_model_len: int
+
+    def options(
+        self, max_num_seqs: int, max_num_batched_tokens: int = 512, seed: int = 0
+    ) -> "DecoderOptions":
+        """Engine options of this plan."""
+        from specsim.decoder.options import DecoderOptions
+
+        return DecoderOptions(
+            method=self.plan.method, num_speculative_tokens=self.plan.k,
+            max_num_seqs=max_num_seqs, max_model_len=self.max_model_len,
+            max_num_batched_tokens=max_num_batched_tokens, seed=seed,
+        )
+
+
+def need(packages: dict[str, str], command: str, extra: str) -> None:
+    """UsageError with the way to install when a package is missing. packages: module -> name."""
+    from specsim.errors import UsageError
+
+    missing = [name for module, name in packages.items() if find_spec(module) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise UsageError(
+            f"specsim {command} needs {', '.join(missing)}, which {verb} not installed: "
+            f"pip install 'specsim-llm[{extra}]'"
+        )
+
+
+DECODER_PACKAGES = {"torch": "torch", "safetensors": "safetensors", "tokenizers": "tokenizers",
+                    "gguf": "gguf"}
+
+
+def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> Plan:
+    """Check the options that need no weights. UsageError names the option."""
+    from specsim.errors import UsageError
+
+    if dtype not in ("bf16", "fp32"):
+        raise UsageError(f"--dtype {dtype!r} must be bf16 or fp32")
+    if device not in ("cpu", "cuda", "auto"):
+        raise UsageError(f"--device {device!r} must be cpu, cuda or auto")
+    if k is not None and not 0 <= k <= MAX_K:
+        raise UsageError(f"--k {k} must lie in 0..{MAX_K}")
+    method, drafter = _method(draft)
+    if method == "none" or k == 0:
+        if k and method == "none":
+            raise UsageError(f"--k {k} needs a drafter; leave it out or choose another --draft")
+        return Plan(model, "none", None, 0, dtype, device)
+    return Plan(model, method, drafter, DEFAULT_K[method] if k is None else k, dtype, device)
+
+
+def _method(draft: str) -> tuple[str, str | None]:
+    """The engine's method, and the file or model it drafts with."""
+    from specsim.errors import UsageError
+
+    word = draft.strip().lower().replace("-", "_")
+    if word in _PLAIN_METHODS:
+        return word, None
+    if word in ("eagle", "eagle3", "mtp", "head"):
+        raise UsageError(f"--draft {draft} needs a trained head; name its .safetensors file")
+    if word == "draft_model":
+        raise UsageError("--draft draft-model needs a model; name it, its folder or its .gguf file")
+    path = Path(draft)
+    if path.suffix == ".safetensors":
+        if not path.is_file():
+            raise UsageError(f"--draft {draft}: there is no such file")
+        return "eagle", draft
+    known = path.exists() or draft.startswith("random:") or word == "smollm2_135m"
+    if not known:
+        names = (*_PLAIN_METHODS, "smollm2-135m")
+        near = difflib.get_close_matches(word, names, n=1)
+        hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
+        raise UsageError(
+            f"--draft {draft[:60]!r} is neither a method (none, ngram, suffix, early-exit) nor a "
+            f"model, a folder or a file{hint}"
+        )
+    return "draft_model", draft
+
+
+def prepare_torch(threads: int | None) -> int:
+    """Import torch with sleeping instead of spinning worker threads; the number of threads.
+
+    OpenMP's threads spin while they wait. When something else runs on the same cores (an HTTP
+    client, the event loop), spinning threads take the cores from the ones that work: on two busy
+    cores a step took 15 times as long. OMP_WAIT_POLICY in the environment overrides this.
+    """
+    from specsim.errors import UsageError
+
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"--threads {threads} must lie in 1..{MAX_THREADS}")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return torch.get_num_threads()
+
+
+def read_tokenizer(plan: Plan) -> "Tokenizer":
+    """The model's tokenizer, without its weights."""
+    from specsim.decoder.models import find_folder
+    from specsim.decoder.tokenizer import Tokenizer
+    from specsim.errors import UsageError
+
+    if plan.model.startswith("random:"):
+        raise UsageError(f"{plan.model} has random weights and no tokenizer; choose another model")
+    return Tokenizer(find_folder(plan.model))
+
+
+def load(plan: Plan, max_model_len: int | None, threads: int | None) -> Loaded:
+    """Load target and drafter for a context of max_model_len tokens (None: 2048, or the model's
+    own if that is less)."""
+    from specsim.decoder.config import read_config
+    from specsim.decoder.models import find_folder, load_model
+    from specsim.errors import UsageError
+
+    used = prepare_torch(threads)
+    import torch
+
+    device = plan.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda, but torch sees no CUDA device; use cpu")
+    tokenizer = read_tokenizer(plan)
+    limit = read_config(find_folder(plan.model)).max_position
+    length = min(limit, 2048) if max_model_len is None else max_model_len
+    if not 2 <= length <= limit:
+        raise UsageError(
+            f"a context of {length} tokens must lie in 2..{limit}, which {plan.model} was made for"
+        )
+    positions = length + plan.k + 1
+
+    def weights(source: str) -> "LoadedModel":
+        return load_model(source, dtype=plan.dtype, device=device, max_positions=positions)
+
+    target = weights(plan.model)
+    draft: Transformer | EagleWeights | None = None
+    if plan.method == "draft_model" and plan.drafter is not None:
+        same = plan.drafter.lower() == plan.model.lower()
+        draft = target.model if same else weights(plan.drafter).model
+    elif plan.method == "eagle" and plan.drafter is not None:
+        from specsim.decoder.drafters import eagle
+
+        draft = eagle.EagleWeights.load(Path(plan.drafter))
+    return Loaded(plan, target, tokenizer, draft, used, length)

@@ -1,0 +1,15 @@
+"""An OpenAI-compatible HTTP server around the decoder: what engines serve, measured like engines.
+
+    settings        limits of a server
+    errors          errors as OpenAI's clients expect them
+    fields, protocol    request bodies: typed fields, and what they ask for
+    text            text of a growing answer, cut at stop strings
+    metrics         counters and histograms under vLLM's names
+    engine_thread   the engine in a thread of its own; requests in, updates out
+    replies         response bodies and stream chunks
+    app             routes (starlette); streaming   server-sent events
+    server          uvicorn, signals, graceful shutdown; log_lines   vLLM's periodic log lines
+
+Needs the extra `specsim-llm[serve]` (starlette, uvicorn, prometheus-client, and the decoder's).
+Importing this package imports nothing; import the module you need.
+"""

@@ -1,0 +1,289 @@
+"""The ASGI application: routes, admission, and the way from a body to an answer.
+
+    GET  /v1/models   /health   /version   /metrics
+    POST /v1/completions   /v1/chat/completions
+
+Text is tokenised in a worker thread and the engine has its own, so the event loop only moves
+bytes. A request is admitted when fewer than max_num_seqs + max_queue requests are open; all its
+sequences or none.
+"""
+
+import asyncio
+import difflib
+import math
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specsim import __version__
+from specsim.decoder.engine import Engine
+from specsim.decoder.options import SamplingParams
+from specsim.decoder.tokenizer import Tokenizer
+from specsim.errors import SpecSimError
+from specsim.serve.engine_thread import EngineThread, Job, Update
+from specsim.serve.errors import ApiError, bad
+from specsim.serve.fields import parse_object
+from specsim.serve.log_lines import LogLines
+from specsim.serve.protocol import Call, check_model, parse_call
+from specsim.serve.replies import Answer, Replies
+from specsim.serve.settings import ServeSettings, body_limit
+from specsim.serve.streaming import DONE, EventStream, event, read_body, unless_gone
+
+_PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/version",
+          "/metrics")
+
+
+class Service:
+    """The engine, its thread and the rules of admission. draining: refuse new requests."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, settings: ServeSettings) -> None:
+        self.settings, self.engine, self.tokenizer = settings, engine, tokenizer
+        self.max_model_len = engine.options.max_model_len
+        self.thread = EngineThread(engine, tokenizer, settings.model_name, self._on_failure)
+        self.draining = False
+        self.when_failed: list[asyncio.Event] = []
+
+    def _on_failure(self) -> None:
+        for waiter in self.when_failed:
+            waiter.set()
+
+    async def write_log(self) -> None:
+        """vLLM's log lines every log_interval_s in which something ran."""
+        lines = LogLines(self.thread)
+        while self.settings.log is not None:
+            await asyncio.sleep(self.settings.log_interval_s)
+            for line in lines.since_last():
+                self.settings.log(line)
+
+    @property
+    def capacity(self) -> int:
+        return self.engine.options.max_num_seqs + self.settings.max_queue
+
+    def check_alive(self) -> None:
+        if self.thread.failure is not None:
+            raise ApiError(503, f"the engine has failed: {self.thread.failure}", code="engine_dead")
+        if self.draining:
+            raise ApiError(503, "the server is shutting down", code="shutting_down",
+                           headers={"Connection": "close"})
+
+    def admit(self, jobs: list[Job]) -> None:
+        """Start all jobs, or raise 429 with a time after which a place should be free."""
+        self.check_alive()
+        if len(jobs) > self.capacity:
+            raise bad(
+                f"the request starts {len(jobs)} sequences; this server takes {self.capacity} at "
+                "once; send fewer prompts or a smaller n", "n",
+            )
+        if self.thread.num_open + len(jobs) > self.capacity:
+            self.thread.metrics.refused.inc()
+            slots = self.engine.options.max_num_seqs
+            wait_s = math.ceil(min(60.0, max(1.0, len(jobs) * self.thread.mean_run_s / slots)))
+            raise ApiError(
+                429, f"{self.thread.num_open} requests are open and {self.capacity} fit; try "
+                f"again in {wait_s} s", code="queue_full", headers={"Retry-After": str(wait_s)},
+            )
+        self.thread.submit(jobs)
+
+    async def tokenize(self, call: Call) -> list[tuple[int, ...]]:
+        """Token ids of each prompt, computed in a worker thread."""
+        try:
+            return await asyncio.to_thread(self._tokenize, call)
+        except SpecSimError as error:
+            raise bad(str(error), "messages" if call.chat else "prompt") from None
+
+    def _tokenize(self, call: Call) -> list[tuple[int, ...]]:
+        if call.chat:
+            return [tuple(self.tokenizer.encode_chat(call.messages))]
+        return [p if isinstance(p, tuple) else tuple(self.tokenizer.encode(p))
+                for p in call.prompts]
+
+
+class Exchange:
+    """One HTTP request from parsed body to answer."""
+
+    def __init__(
+        self, service: Service, call: Call, prompts: list[tuple[int, ...]], arrival_s: float
+    ) -> None:
+        self._service, self._call = service, call
+        self.answers = [Answer(len(ids)) for ids in prompts for _ in range(call.n)]
+        self.replies = Replies(
+            call, service.settings.model_name, self.answers, service.settings.spec_metrics,
+            service.engine.options.num_speculative_tokens,
+        )
+        self._updates: asyncio.Queue[tuple[int, Update]] = asyncio.Queue()
+        jobs = []
+        for i, ids in enumerate(prompts):
+            if not ids:
+                raise bad("the prompt has no tokens; give at least one", "prompt")
+            for j in range(call.n):
+                params = call.params(len(ids), service.max_model_len, j)
+                jobs.append(self._job(i * call.n + j, ids, params, arrival_s))
+        self._ids = [job.request_id for job in jobs]
+        service.admit(jobs)
+
+    def _job(self, index: int, ids: tuple[int, ...], params: SamplingParams, at: float) -> Job:
+        def sink(update: Update) -> None:
+            self._updates.put_nowait((index, update))
+
+        return Job(f"{self.replies.request_id}-{index}", ids, params, self._call.stop, at, sink)
+
+    async def updates(self) -> AsyncIterator[tuple[int, Update]]:
+        """All updates as they come, until each sequence has ended."""
+        left = len(self.answers)
+        while left:
+            index, update = await self._updates.get()
+            if update.error is not None:
+                raise _engine_error(update.error)
+            self.answers[index].add(update)
+            left -= update.final
+            yield index, update
+
+    def close(self) -> None:
+        """Stop what still runs; to be called when nobody reads the answer any more."""
+        for request_id in self._ids:
+            self._service.thread.cancel(request_id)
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The answer as server-sent events; an error after the start is an event too."""
+        started: set[int] = set()
+        try:
+            async for index, update in self.updates():
+                yield event(self.replies.chunk(index, update, index not in started))
+                started.add(index)
+            if self._call.include_usage:
+                yield event(self.replies.usage_chunk())
+        except ApiError as error:
+            yield event(error.body())
+        yield DONE
+
+    async def collect(self) -> None:
+        async for _ in self.updates():
+            pass
+
+
+def _engine_error(error: Exception) -> ApiError:
+    if isinstance(error, SpecSimError):
+        return bad(str(error))
+    return ApiError(500, f"the engine has failed: {error}", code="engine_dead")
+
+
+def create_app(service: Service) -> ASGIApp:
+    """The application; its lifespan starts and stops the engine's thread."""
+    settings, config = service.settings, service.engine.target.config
+    limit = body_limit(service.max_model_len)
+
+    async def answer(request: Request, chat: bool) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            # Also what keeps web pages from sending requests here without asking.
+            raise ApiError(415, f"Content-Type is {kind!r}; send application/json")
+        raw = parse_object(await read_body(request, limit, settings.body_timeout_s))
+        arrival_s = service.engine.clock()
+        service.check_alive()
+        check_model(raw, settings.model_name)
+        call = parse_call(raw, chat, config.vocab_size, len(config.eos_token_ids))
+        exchange = Exchange(service, call, await service.tokenize(call), arrival_s)
+        if call.stream:
+            return EventStream(exchange.events(), exchange.close)
+        try:
+            await unless_gone(request.receive, exchange.collect())
+        finally:
+            exchange.close()
+        return JSONResponse(exchange.replies.whole())
+
+    async def completions(request: Request) -> Response:
+        return await answer(request, chat=False)
+
+    async def chat(request: Request) -> Response:
+        return await answer(request, chat=True)
+
+    async def models(_: Request) -> Response:
+        model = {"id": settings.model_name, "object": "model", "created": 0,
+                 "owned_by": "specsim", "root": settings.model_name, "parent": None,
+                 "max_model_len": service.max_model_len}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def health(_: Request) -> Response:
+        service.check_alive()
+        return Response()
+
+    async def version(_: Request) -> Response:
+        return JSONResponse({"version": __version__})
+
+    async def metrics(_: Request) -> Response:
+        return Response(service.thread.metrics.text(),
+                        headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        service.thread.start()
+        logging = asyncio.create_task(service.write_log())
+        yield
+        logging.cancel()
+        await service.thread.stop()
+
+    app = Starlette(
+        routes=[
+            Route("/v1/completions", completions, methods=["POST"]),
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/models", models), Route("/health", health), Route("/version", version),
+            Route("/metrics", metrics),
+        ],
+        exception_handlers={ApiError: _api_error, HTTPException: _http_error,
+                            ClientDisconnect: _left, Exception: _bug},
+        lifespan=lifespan,
+    )
+    return app if settings.allowed_hosts is None else HostGuard(app, settings.allowed_hosts)
+
+
+async def _api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body(), error.status, headers=error.headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Unknown path (404) or wrong method (405)."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} is not allowed on {request.url.path}"
+    if error.status_code == 404:
+        near = difflib.get_close_matches(request.url.path, _PATHS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(_PATHS)}"
+        message = f"there is no {request.url.path[:100]}{hint}"
+    body = ApiError(error.status_code, message).body()
+    return JSONResponse(body, error.status_code, headers=error.headers)
+
+
+async def _left(_: Request, __: Exception) -> Response:
+    """The client has gone, so nobody reads this; 499 is the usual word for it in a log."""
+    return Response(status_code=499)
+
+
+async def _bug(_: Request, error: Exception) -> Response:
+    body = ApiError(500, f"internal error: {type(error).__name__}").body()
+    return JSONResponse(body, 500)
+
+
+class HostGuard:
+    """Serves only requests whose Host header names this machine, so that a web page whose name has
+    been pointed at 127.0.0.1 (DNS rebinding) cannot use a local server."""
+
+    def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
+        self._app, self._allowed = app, frozenset(allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+            name = host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+            if name not in self._allowed:
+                error = ApiError(400, f"Host {host[:100]!r} is not served here; use 127.0.0.1, or "
+                                 "start the server with --host")
+                await JSONResponse(error.body(), 400)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

@@ -1,0 +1,123 @@
+"""uvicorn around the application: one socket, signals, and an end that finishes what runs.
+
+The first SIGINT or SIGTERM closes the listening socket and refuses new requests; running and
+queued ones get shutdown_timeout_s to finish, then they end with finish_reason 'abort'. A second
+signal stops at once.
+"""
+
+import asyncio
+import contextlib
+import math
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+
+from specsim.errors import UsageError
+from specsim.serve.app import Service, create_app
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# An idle connection stays open this long: clients that send one request every few seconds would
+# otherwise meet a connection that is just being closed.
+KEEP_ALIVE_S = 75
+# After the requests have been aborted, their last bytes get this long to be read.
+LAST_BYTES_S = 5
+
+
+def is_loopback(host: str) -> bool:
+    return host in _LOOPBACK
+
+
+def host_names(host: str) -> tuple[str, ...] | None:
+    """Host headers to serve when bound to host: this machine's names, or any for other hosts."""
+    return ("127.0.0.1", "localhost", "[::1]") if is_loopback(host) else None
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet; UsageError when that is not possible."""
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port {port} must lie in 0..65535 (0 takes a free one)")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--host {host!r} is not an address of this machine: {error}") from None
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port or "
+            "--host"
+        ) from None
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn whose signals drain the service and do not end the process by themselves."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service, self._ready = service, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        failed = asyncio.Event()
+        self._service.when_failed.append(failed)
+        self._loop = asyncio.get_running_loop()
+        self._watch = self._loop.create_task(self._stop_when(failed))
+        self._ready()
+
+    async def _stop_when(self, failed: asyncio.Event) -> None:
+        await failed.wait()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.draining = True
+        grace = self._service.settings.shutdown_timeout_s
+        abort = self._loop.call_later(grace, self._service.thread.cancel_all)
+        await super().shutdown(sockets)
+        abort.cancel()
+        self._watch.cancel()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn's handlers, but a signal that ended the server well is not raised again."""
+        before = {s: signal.signal(s, self.handle_exit) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = self._service.draining = True
+
+
+def serve(service: Service, sock: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until a signal or a failure of the engine, which raises RuntimeError.
+
+    ready: called once connections are accepted.
+    """
+    grace = math.ceil(service.settings.shutdown_timeout_s) + LAST_BYTES_S
+    config = uvicorn.Config(
+        create_app(service), log_level="warning", access_log=False, ws="none", lifespan="on",
+        server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=grace,
+        # Far more connections than requests that can be open; what is beyond gets 503.
+        limit_concurrency=max(1024, 4 * service.capacity),
+    )
+    Server(config, service, ready).run(sockets=[sock])
+    if service.thread.failure is not None:
+        raise RuntimeError(f"the engine has failed: {service.thread.failure}")

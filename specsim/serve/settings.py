@@ -1,0 +1,51 @@
+"""Limits of a server. Sizes in bytes, lengths in tokens, times in seconds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specsim.errors import UsageError
+
+SPEC_METRICS = ("none", "summary", "detailed")
+# A body may hold text or token ids; both stay far below 64 bytes per token of context.
+LEAST_BODY_BYTES, BODY_BYTES_PER_TOKEN = 1 << 20, 64
+# Sequences (prompts times n) one HTTP request may start.
+MAX_SEQUENCES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """model_name: what /v1/models lists. max_queue: requests that may wait beyond the max_num_seqs
+    running ones; more are refused with 429. body_timeout_s: for a request body to arrive.
+    shutdown_timeout_s: for running requests to finish after a signal. spec_metrics: what each
+    response says about its own speculation (vLLM's --per-request-spec-decode-metrics).
+    allowed_hosts: Host header names that are served, None for any. log: takes vLLM's periodic log
+    lines, one every log_interval_s while there is work."""
+
+    model_name: str
+    max_queue: int = 256
+    body_timeout_s: float = 30.0
+    shutdown_timeout_s: float = 60.0
+    spec_metrics: str = "none"
+    allowed_hosts: tuple[str, ...] | None = None
+    log: Callable[[str], None] | None = None
+    log_interval_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        rules = [
+            (bool(self.model_name.strip()), "the served model name is empty; give one"),
+            (self.max_queue >= 0, f"--max-queue {self.max_queue} must be 0 or more"),
+            (self.body_timeout_s > 0, f"body timeout {self.body_timeout_s} must be above 0"),
+            (self.shutdown_timeout_s >= 0,
+             f"--shutdown-timeout {self.shutdown_timeout_s:g} must be 0 or more seconds"),
+            (self.spec_metrics in SPEC_METRICS,
+             f"--per-request-spec-decode-metrics {self.spec_metrics!r} must be one of "
+             f"{', '.join(SPEC_METRICS)}"),
+        ]
+        for holds, message in rules:
+            if not holds:
+                raise UsageError(message)
+
+
+def body_limit(max_model_len: int) -> int:
+    """Largest request body in bytes for a context of that many tokens."""
+    return max(LEAST_BODY_BYTES, BODY_BYTES_PER_TOKEN * max_model_len)

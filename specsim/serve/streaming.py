@@ -1,0 +1,107 @@
+"""Reading bodies and writing event streams, with an eye on whether the client is still there."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from specsim.serve.errors import ApiError
+
+T = TypeVar("T")
+# Of a body that is too large, up to this many bytes are read and dropped before the answer: a
+# client that is still sending would otherwise see a broken connection instead of the reason.
+MAX_DROPPED_BYTES = 16 << 20
+DONE = b"data: [DONE]\n\n"
+
+
+def event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
+    """The body; ApiError 413 beyond limit bytes, 408 when it does not arrive in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read(request, limit)
+    except TimeoutError:
+        raise ApiError(
+            408, f"the request body did not arrive within {timeout_s:g} seconds",
+            headers={"Connection": "close"},
+        ) from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        size = int(request.headers.get("content-length", "0"))
+    except ValueError:
+        raise ApiError(400, "Content-Length is not a number") from None
+    if size <= limit + MAX_DROPPED_BYTES:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size <= limit:
+                parts.append(part)
+            elif size > limit + MAX_DROPPED_BYTES:
+                break
+    if size > limit:
+        raise ApiError(
+            413, f"the request body is larger than {limit} bytes; shorten it or raise "
+            "--max-model-len", code="body_too_large", headers={"Connection": "close"},
+        )
+    return b"".join(parts)
+
+
+async def gone(receive: Receive) -> None:
+    """Returns when the client has closed its connection. Call after the body has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+    """The result of work; ClientDisconnect, with work cancelled, when the client leaves first."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(gone(receive))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+class EventStream(Response):
+    """Server-sent events from an iterator of encoded events, given up when the client leaves
+    (starlette's own StreamingResponse watches for that only with some servers). on_close is called
+    in every case, also when the iterator was never started."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
+        self._events, self._on_close = events, on_close
+        self.background = None
+        self.status_code = 200
+        self.init_headers({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await unless_gone(receive, self._send_all(send))
+        except ClientDisconnect:
+            pass
+        finally:
+            self._on_close()
+
+    async def _send_all(self, send: Send) -> None:
+        async for part in self._events:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
