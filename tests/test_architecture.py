@@ -35,14 +35,13 @@ EDGES = {
     "measure": {"units", "errors", "decoder", "calibrate.records"},
     "serve": {"units", "errors", "data", "decoder", "formats"},
 }
-HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn",
-         "prometheus_client"}
+HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn"}
 ALLOWED_HEAVY = {
     "sim": {"simpy"},
     "commands": {"typer"},
     "decoder": {"torch", "triton", "transformers"},
     "measure": {"torch"},
-    "serve": {"starlette", "uvicorn", "prometheus_client"},
+    "serve": {"starlette", "uvicorn"},
 }
 
 
