@@ -85,7 +85,8 @@ class _User:
         self._turns = 1
         self._context = 0
         start_s = self._habits.start_s.draw(generator)
-        cluster.clock.call_at(start_s, self._write)
+        # Streams that never pause are all there from the start.
+        cluster.clock.call_at(start_s if self._thinking else 0.0, self._write)
 
     def _write(self) -> None:
         """Send the next message."""

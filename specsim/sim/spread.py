@@ -80,7 +80,8 @@ def chat_contexts(
     held: list[float] = []
     weights: list[float] = []
     for _ in range(PLAYED_USERS):
-        now_s, context, turn = behaviour.start_s.draw(generator), 0.0, 0
+        start_s = behaviour.start_s.draw(generator)
+        now_s, context, turn = start_s if thinking else 0.0, 0.0, 0
         while now_s < last_s:
             if turn == 0:
                 context = behaviour.system_tokens + behaviour.opener_tokens.draw(generator)
