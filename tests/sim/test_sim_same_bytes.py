@@ -1,0 +1,206 @@
+"""Three ways to run the same steps give the same bytes: numpy rows with stretches, numpy rows step
+by step, plain loops (what numba compiles) and the compiled loop itself.
+
+Configurations and loads are random: engines, caches short of memory, drafts of every kind, faults,
+routers, clients that give up. Every run also checks its own blocks, rows and requests.
+"""
+
+import json
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from sim_costs import Linear
+
+import specsim.sim.preempt as preempt
+import specsim.sim.price as price
+import specsim.sim.schedule as schedule
+import specsim.sim.step as step
+from specsim.sim import compiled, rows_loop
+from specsim.sim.acceptance import Recorded
+from specsim.sim.config import (
+    RETRIES,
+    ROUTERS,
+    SGLANG,
+    SGLANG_ADAPTIVE,
+    VLLM,
+    Fault,
+    SimConfig,
+    SpeculationRules,
+)
+from specsim.sim.humans import ChatBehaviour, Humans
+from specsim.sim.lengths import Uniform
+from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
+from specsim.sim.request import Request
+from specsim.sim.run import simulate
+from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.easiness import INDEPENDENT, Easiness
+
+COST = Linear(0.01, 1e-4, 1e-5, 1e-8, 1e-4)
+
+
+def random_speculation(draw):
+    k = draw.choice([0, 0, 1, 3, 5])
+    if not k:
+        return SpeculationRules(0), None, None
+    spec = SpeculationRules(
+        k,
+        verify_tokens=draw.choice([0, 0, k + 4]),
+        drop_last_cached_block=draw.random() < 0.5,
+        per_batch_size=((1, 2, k), (3, 6, max(0, k - 2)), (7, 100, 0))
+        if draw.random() < 0.3
+        else (),
+    )
+    if not spec.per_batch_size and draw.random() < 0.3:
+        spec = replace(spec, num_speculative_tokens=7, adaptive=SGLANG_ADAPTIVE, verify_tokens=0)
+        k = 7
+    if draw.random() < 0.25:
+        steps = [[draw.randint(0, k) for _ in range(draw.randint(1, 50))] for _ in range(5)]
+        return spec, None, Recorded(steps, k=k, by=draw.choice(["step", "position"]))
+    rates = [0.8 * 0.7**i for i in range(k)]
+    share = draw.choice([1.0, 1.0, 0.6])
+    return spec, Acceptance.from_unconditional(rates, draft_probability=share), None
+
+
+def random_config(draw, longest):
+    spec, acceptance, recorded = random_speculation(draw)
+    width = max(1 + spec.num_speculative_tokens, spec.verify_tokens)
+    block = draw.choice([1, 4, 16])
+    rules = replace(
+        draw.choice([VLLM, SGLANG]),
+        max_num_seqs=draw.choice([1, 2, 4, 8, 16]),
+        max_num_batched_tokens=max(width, draw.choice([16, 64, 256, 2048])),
+        block_size=block,
+        prefix_caching=draw.random() < 0.6,
+        readback_lag_steps=draw.choice([0, 1]),
+        plan_ahead=draw.random() < 0.3,
+        watermark=draw.choice([0, 0, 0.02]),
+        reserve_full_isl=draw.random() < 0.7,
+        long_prefill_token_threshold=draw.choice([0, 0, 20]),
+    )
+    least = (2 * longest + width + spec.lookahead) // block + 2
+    replicas = draw.choice([1, 1, 1, 2, 3])
+    duration = draw.choice([math.inf, 3.0])
+    return SimConfig(
+        num_kv_blocks=draw.choice([least, least * 2, least * 10]),
+        rules=rules,
+        speculation=spec,
+        acceptance=acceptance,
+        recorded=recorded,
+        easiness=draw.choice([INDEPENDENT, Easiness(0.4, 0.5, 0.9)]),
+        request_overhead_s=draw.choice([0, 0, 0.01, 0.3]),
+        n_replicas=replicas,
+        router=draw.choice(ROUTERS),
+        max_concurrent=draw.choice([0, 0, 0, 3]),
+        retry=draw.choice(RETRIES),
+        faults=(Fault(1, 1.0, 2.0),) if replicas > 1 and draw.random() < 0.5 else (),
+        warmup_s=draw.choice([0, 1.0]) if duration < math.inf else 0,
+        duration_s=duration,
+        request_timeout_s=draw.choice([math.inf, math.inf, 1.0]),
+        stall_s=draw.choice([2.0, 0.05]),
+        exact_cost=draw.random() < 0.1,
+    )
+
+
+def random_load(draw, longest):
+    requests, now_s = [], 0.0
+    rate = draw.choice([20, 60, 200, 1e4])
+    for _ in range(draw.choice([20, 60, 120])):
+        now_s += draw.expovariate(rate)
+        spans = ()
+        if draw.random() < 0.5:
+            spans = tuple((draw.randint(0, 3), draw.randint(1, longest)) for _ in range(2))
+        output = draw.choice([0, 1, 2, 5, draw.randint(1, longest), draw.randint(1, longest)])
+        grows = bool(spans) and draw.random() < 0.5
+        requests.append(Request(now_s, draw.randint(1, longest), output, spans, grows))
+    kind = draw.choice(["open", "closed", "limited", "humans"])
+    clients = draw.choice([1, 4, 12])
+    if kind == "closed":
+        return ClosedLoop(requests, clients)
+    if kind == "limited":
+        return LimitedOpenLoop(requests, clients)
+    if kind == "humans":
+        habits = ChatBehaviour(
+            Uniform(1, longest // 4), Uniform(1, max(2, longest // 10)), Uniform(1, longest // 4),
+            Uniform(0, 0.5), 5, 0.7, 4,
+        )  # fmt: skip
+        return Humans(habits, clients, thinking=draw.random() < 0.7)
+    return OpenLoop(requests)
+
+
+def outcome(seed, monkeypatch=None, **settings):
+    """Everything that comes out of the run with this number, as text."""
+    draw = random.Random(seed)
+    longest = draw.choice([30, 100, 300])
+    cfg = replace(random_config(draw, longest), **settings)
+    load = random_load(draw, longest)
+    if isinstance(load, Humans) and math.isinf(cfg.duration_s):
+        cfg = replace(cfg, duration_s=5.0)
+    result = simulate(cfg, load, COST, seed=seed)
+    for record in result.records:
+        if record.status == "finished":
+            assert record.output_tokens == record.requested_tokens
+            assert record.chunks <= max(record.output_tokens, 1)
+            stamps = [record.arrival_s, record.scheduled_s, record.end_s]
+            if record.output_tokens:
+                stamps[2:2] = [record.first_token_s, record.last_token_s]
+            assert stamps == sorted(stamps)
+    summary = {**result.summary(), "cost_surface": None}
+    records = sorted((r.to_dict() for r in result.records), key=lambda r: r["request_id"])
+    return json.dumps([summary, records, result.timeline()])
+
+
+def use_loops(monkeypatch):
+    monkeypatch.setattr(step, "emit_rows", rows_loop.emit_rows_loop)
+    monkeypatch.setattr(step, "keep_rows", rows_loop.keep_rows_loop)
+    monkeypatch.setattr(schedule, "grow_rows", rows_loop.grow_rows_loop)
+    monkeypatch.setattr(price, "node_below", rows_loop.node_below_loop)
+    monkeypatch.setattr(price, "between_corners", rows_loop.between_corners_loop)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_stretches_steps_and_loops_agree(seed, monkeypatch):
+    many = outcome(seed, compiled=False)
+    assert outcome(seed, compiled=False, stretches=False) == many
+    use_loops(monkeypatch)
+    assert outcome(seed, compiled=False, stretches=False) == many
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
+def test_compiled_steps_agree():
+    for seed in range(40):
+        assert outcome(seed, compiled=True) == outcome(seed, compiled=False), seed
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes():
+    assert outcome(101) == outcome(101)
+    chatty = [seed for seed in range(100, 110) if outcome(seed) != outcome(seed + 1)]
+    assert chatty
+
+
+def test_every_helper_is_known_to_the_compiler():
+    """A function that a compiled one calls must be on the list, or compiling fails half a minute
+    in: every function of the compiled modules is there or runs in Python only."""
+    import inspect
+
+    listed = set(compiled._HELPERS) | {plain for plain, _ in compiled._INSTEAD}
+    for module in compiled._MODULES:
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            ours = function.__module__ == module.__name__
+            if ours and name not in ("no_stretch", "cut_runs"):  # the driver calls cut_runs
+                assert function in listed, f"{module.__name__}.{name}"
+    assert preempt.preempt in listed
+
+
+def test_entry_names_every_field_in_order():
+    """The compiled entry rebuilds the state field by field; comments there name them."""
+    import re
+    from pathlib import Path
+
+    from specsim.sim.fields import Core
+
+    source = (Path(compiled.__file__).parent / "compiled_entry.py").read_text()
+    body = source[source.index("core = Core(") :]
+    assert re.findall(r"# (\w+)$", body, re.M) == list(Core._fields)
