@@ -147,7 +147,7 @@ def _running_state(
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
     budget = system.batched_tokens
     mixed_engine = system.mixes
-    room = max(1, budget - decode.decode_seqs * decode.decode_q_len) if mixed_engine else budget
+    room = _room(system, decode, prompt / steps) if mixed_engine and steps else budget
     own_steps = math.ceil(prompt / room)
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
@@ -163,11 +163,18 @@ def _running_state(
         return tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound
     # Prompt work of all the others falls into the steps of one request.
     prompt_extra_s = prefill_s
+    others = running - 1
     if mixed_engine:
-        prompt_extra_s = weight * sum(_extra_s(system, decode, c, plain.total_s) for c in chunks)
+        # Prompts that come into one step together share what the step reads for them.
+        together = min(others / (steps + own_steps), room // prompt, MAX_CHUNKS)
+        if together > 1:
+            prompt_extra_s = _shared_extra_s(system, decode, chunks[0], together, plain.total_s)
+        else:
+            prompt_extra_s = weight * sum(
+                _extra_s(system, decode, (c,), plain.total_s) for c in chunks
+            )
     # During one cycle (own decode and own prefill) each of the other requests prefills once.
     decode_time = steps * step_s
-    others = running - 1
     # Prompts per cycle that hit my decode steps; the rest hits my own prefill steps.
     share_decode = steps / (steps + own_steps)
     decode_wall = decode_time + others * share_decode * prompt_extra_s
@@ -281,15 +288,38 @@ def _chunks(prompt: int, cached: int, room: int) -> list[PrefillChunk]:
     return chunks
 
 
-def _extra_s(
-    system: System, decode: StepShape, chunk: PrefillChunk, decode_s: float
+def _room(system: System, decode: StepShape, prompt_per_step: float) -> int:
+    """Tokens of a step's budget left for prompts. `prompt_per_step`: prompt tokens that one
+    decoding sequence stands for in each of its steps.
+
+    Where decoding and prompts together ask more than the budget, prompts hold sequences back until
+    both balance: then fewer decode than run, and the room is what those leave."""
+    budget, each = system.batched_tokens, decode.decode_q_len
+    decoding = min(float(decode.decode_seqs), budget / (each + prompt_per_step))
+    return max(1, round(budget - decoding * each))
+
+
+def _shared_extra_s(
+    system: System, decode: StepShape, chunk: PrefillChunk, together: float, decode_s: float
 ) -> float:
-    """What one prompt chunk adds to a step of the sequences that decode meanwhile."""
+    """What each of `together` whole prompts (not a whole number: a mean) adds to a step."""
+    low = int(together)
+    each_s = _extra_s(system, decode, (chunk,) * low, decode_s) / low
+    if together > low:
+        more_s = _extra_s(system, decode, (chunk,) * (low + 1), decode_s) / (low + 1)
+        each_s += (together - low) * (more_s - each_s)
+    return each_s
+
+
+def _extra_s(
+    system: System, decode: StepShape, chunks: tuple[PrefillChunk, ...], decode_s: float
+) -> float:
+    """What prompt chunks add to a step of the sequences that decode meanwhile."""
     both = StepShape(
         decode.decode_seqs,
         decode.decode_q_len,
         decode.decode_context_tokens,
-        (chunk,),
+        chunks,
         decode.num_drafts,
     )
     return max(0.0, system.latency.seconds(both) - decode_s)

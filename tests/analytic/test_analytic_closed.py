@@ -17,6 +17,7 @@ from specsim.latency.engine import Overheads, find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import decode_shape
 from specsim.model.catalogue import find_model
+from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance
 
 H200 = load_profile("h200-sxm")
@@ -202,3 +203,42 @@ def test_named_workloads() -> None:
         assert find_workload(name.upper()).name == name
     with pytest.raises(UsageError, match="chat, short"):
         find_workload("chatt")
+
+
+def test_a_full_token_budget_leaves_room_for_the_prompts_that_balance_it() -> None:
+    # 256 sequences verify 32 tokens each: exactly the budget of 8192. A prompt of 16 tokens per
+    # 1023 / 16 steps needs room too, so one or two sequences fewer decode and nothing collapses.
+    system = System(
+        LLAMA, H200, VLLM, setup=SpecSetup("ngram", 31), acceptance=Acceptance.from_rate(1.0, 31)
+    )
+    workload = Workload(16, 1024)
+    assert running_limit(system, workload) == 256
+    at, before = closed_loop(system, workload, 256), closed_loop(system, workload, 250)
+    assert at.output_tok_s == pytest.approx(before.output_tok_s * 256 / 250, rel=0.03)
+    assert at.ttft_s < 2 * before.ttft_s
+
+
+def test_prompts_that_come_into_one_step_share_what_it_reads() -> None:
+    # Two output tokens: half of the sequences of every step are prompts. Nothing is accepted, so
+    # drafting cannot serve more, as it seemed to where each prompt was charged its own experts.
+    glm = find_model("glm-4.7")
+    system = System(
+        glm, load_profile("b300"), VLLM, setup=SpecSetup("mtp", 8, glm.mtp),
+        acceptance=Acceptance.from_rate(0.0, 8), fidelity="datasheet",
+        parallel=Parallel(4),
+    )
+    workload = Workload(16, 2)
+    for clients in (2, 8, 16, 64):
+        with_it = closed_loop(system, workload, clients).output_tok_s
+        assert with_it <= closed_loop(system.plain(), workload, clients).output_tok_s * 1.001
+
+
+def test_by_hand_with_several_prompts_in_a_step() -> None:
+    # 41 clients, 4 decode steps and one for the prompt: 40 / 5 = 8 prompts per step
+    workload = Workload(100, 5)
+    state = closed_loop(PLAIN, workload, 41)
+    latency, context = PLAIN.latency, 41 * 102.5
+    step_s = latency.seconds(StepShape(41, 1, context))
+    both_s = latency.seconds(StepShape(41, 1, context, (PrefillChunk(100),) * 8))
+    extra_s = (both_s - step_s) / 8
+    assert state.tpot_s == pytest.approx((4 * step_s + 40 * (4 / 5) * extra_s) / 4)
