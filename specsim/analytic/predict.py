@@ -5,7 +5,8 @@ load. Definitions:
     speedup           output tokens per second under speculation / without, same concurrency; in
                       an open loop that both sustain, where both serve the same tokens, TPOT
                       without / with (1 when nothing is decoded)
-    step_cost_ratio   r: a pure decode step under speculation (draft, verify, overhead) / without
+    step_cost_ratio   r: a pure decode step under speculation (draft, verify, overhead) / a plain
+                      step of the same sequences (where speculation admits fewer, of those)
     tpot_s            seconds per output token of a stream after its first
     break-even        smallest concurrency at which speculation no longer pays
 """
@@ -74,8 +75,9 @@ class Point:
 @dataclass(frozen=True)
 class Prediction:
     """Result of `predict`. break_even_concurrency: smallest number of clients at which speculation
-    does not pay; None when it pays up to max_concurrency (or there is none), 1 when it never
-    does. max_concurrency: most requests of this length that run together."""
+    does not pay, looked for up to the largest batch of either side; None when it pays throughout
+    (or there is none), 1 when it never does. max_concurrency: most requests of this length that
+    run together."""
 
     system: System
     workload: Workload
@@ -151,7 +153,10 @@ def predict(
             replace(p, best_k=best_k_at(system, workload, max(1, round(p.concurrency)), candidates))
             for p in points
         ]
-    even = break_even(system, workload, limit) if system.speculative else None
+    even = None
+    if system.speculative:
+        # Clients beyond the batch that speculation holds wait, while a plain server may run them.
+        even = break_even(system, workload, max(limit, running_limit(plain, workload)))
     return Prediction(system, workload, tuple(points), even, limit, tuple(notes))
 
 
@@ -177,20 +182,31 @@ def _intervals(system: System, speedup: float, ratio: float, tpot_s: float, ttft
 def _closed_point(system: System, plain: System, workload: Workload, concurrency: int) -> Point:
     state = closed_loop(system, workload, concurrency)
     base = closed_loop(plain, workload, concurrency) if system.speculative else state
-    return _point(system, state, base, float(concurrency), state.queue_s, None, True)
+    ratio = _step_ratio(plain, workload, state, base)
+    return _point(system, state, base, ratio, float(concurrency), state.queue_s, None, True)
+
+
+def _step_ratio(
+    plain: System, workload: Workload, state: SteadyState, base: SteadyState
+) -> float:
+    """r of `state`. Both sides step the same sequences: `base` may run more of them (an engine
+    that admits fewer under speculation, a server that keeps up with fewer)."""
+    if base.running != state.running:
+        base = closed_loop(plain, workload, max(1, round(state.running)))
+    return state.step_s / base.step_s
 
 
 def _point(
     system: System,
     state: SteadyState,
     base: SteadyState,
+    ratio: float,
     concurrency: float,
     queue_s: float,
     utilisation: float | None,
     stable: bool,
 ) -> Point:
     speedup = state.output_tok_s / base.output_tok_s
-    ratio = state.step_s / base.step_s
     return Point(
         concurrency=int(concurrency) if concurrency == int(concurrency) else concurrency,
         ttft_s=state.ttft_s,
@@ -223,7 +239,7 @@ def _open_point(system: System, plain: System, workload: Workload, rate: float) 
         speedup = found.output_tok_s / base.output_tok_s
     else:
         speedup = base.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
-    ratio = found.state.step_s / base.state.step_s
+    ratio = _step_ratio(plain, workload, found.state, base.state)
     return Point(
         concurrency=found.running,
         ttft_s=found.ttft_s,

@@ -256,3 +256,23 @@ def test_the_clusters_six_endpoints() -> None:
         assert row.notes and row.prediction.system.acceptance is not None
     # The published k sweep: 73 % of three drafts accepted is 3.18 tokens per step (rounded).
     assert rows[0].prediction.acceptance_length == pytest.approx(1 + 3 * 0.73, abs=0.012)
+
+
+def test_r_compares_steps_of_the_same_sequences() -> None:
+    # SGLang runs 48 sequences under speculation and far more without: its verify step of 48 is
+    # shorter than a plain step of 480, but not cheaper than a plain step of 48.
+    system = lookup(7, 0.9, find_engine("sglang"))
+    (at_limit, beyond) = predict(system, Workload(16, 128), [48, 480], search_k=False).points
+    assert beyond.running == 48
+    assert beyond.step_cost_ratio == at_limit.step_cost_ratio > 1
+    assert beyond.step_s / beyond.baseline_step_s < beyond.step_cost_ratio
+
+
+def test_break_even_goes_on_where_plain_decoding_admits_more() -> None:
+    # Four state slots per sequence let 112 run; 229 clients are served faster without drafts.
+    system = drafted(3, 0.8)
+    result = predict(system, Workload(1024, 460), [1], search_k=False)
+    even = result.break_even_concurrency
+    assert even is not None and even > result.max_concurrency
+    assert speedup_at(system, Workload(1024, 460), even) < 1
+    assert speedup_at(system, Workload(1024, 460), even - 1) >= 1
