@@ -21,10 +21,12 @@ sample       rows, k, vocab, mode ('greedy' | 'temperature' | 'top_p'), draft_pr
 step         model, method, k, seqs, ctx, dtype: one whole engine step, host included; phases_s has
              draft, verify, sample; draft_model names the drafter where there is one
 moe          model, tokens, hidden, inter, experts, top_k, dtype: one layer's routed experts
-prefill      model, new, cached, dtype: a prompt chunk of `new` tokens after `cached` ones
-serving      model, method, k, max_num_seqs, prompt_len, output_len, requests, rate (requests/s; 0:
-             all at once), acceptance: a run against the clock; median_s etc. are of requests'
-             end-to-end latency, series has one value per request
+prefill      model, new, cached, dtype: an engine step of one prompt chunk, `new` tokens after `cached`
+             ones, of a prompt of prompt_len
+serving      model, method, k, max_num_seqs, prompt_len, output_len, load (share of the capacity at
+             which Poisson arrivals came; 0: all at once), acceptance (i.i.d. rate per draft): a
+             run against the clock; median_s etc. are of the requests' end-to-end latency, values
+             has rate_req_s and the results, series one value per request
 """
 
 import difflib
@@ -53,8 +55,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "step": ("model", "method", "k", "seqs", "ctx", "dtype"),
     "moe": ("model", "tokens", "hidden", "inter", "experts", "top_k", "dtype"),
     "prefill": ("model", "new", "cached", "dtype"),
-    "serving": ("model", "method", "k", "max_num_seqs", "prompt_len", "output_len", "requests",
-                "rate", "acceptance"),
+    "serving": ("model", "method", "k", "max_num_seqs", "prompt_len", "output_len", "load",
+                "acceptance"),
 }
 PARTS = "ABCDEFGH"
 

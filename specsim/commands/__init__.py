@@ -100,13 +100,17 @@ def _given(error: Any) -> str:
 
 from specsim.commands import (  # noqa: E402
     explain,
+    generate,
     gpus,
     import_,
+    measure,
     models,
     predict,
+    serve,
     simulate,
     validate,
 )
 
-for module in (predict, simulate, explain, models, gpus, import_, validate):
+for module in (predict, simulate, explain, models, gpus, import_, validate, measure,
+               generate, serve):
     module.register(app)

@@ -1,0 +1,44 @@
+"""Part F: one layer's routed experts, from one token to hundreds.
+
+Random tokens and a random router: each token's experts are drawn nearly independently, so the
+number of distinct experts follows E (1 - (1 - k/E)^tokens). values.distinct_experts counts them.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from specsim.measure.models import MeasuredModel
+from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.units import DTYPE_BYTES
+
+
+def jobs(model: MeasuredModel, tokens: tuple[int, ...], dtype: str) -> list[Job]:
+    c = model.config
+    out = []
+    expert = 3.0 * c.hidden_size * c.moe_intermediate_size
+    for count in tokens:
+        point = Point("moe", {
+            "model": model.name, "tokens": count, "hidden": c.hidden_size,
+            "inter": c.moe_intermediate_size, "experts": c.num_experts,
+            "top_k": c.num_experts_per_tok, "dtype": dtype,
+        })
+        active = c.num_experts * (1 - (1 - c.num_experts_per_tok / c.num_experts) ** count)
+        work = Work(bytes=c.num_layers * active * expert * DTYPE_BYTES[dtype],
+                    flops=2 * c.num_layers * count * c.num_experts_per_tok * expert,
+                    calls=c.num_layers * (10 + 4 * active))
+        out.append(Job("F", (point,), work, (model.name,), partial(_run, point, model.name)))
+    return out
+
+
+def _run(point: Point, name: str, session: Session) -> list[Reading]:
+    model = session.model(name)
+    x = session.normal(int(point.shape["tokens"]), model.config.hidden_size)
+    layers = [layer.moe for layer in model.layers if layer.moe is not None]
+    calls = [("moe", partial(layer, x)) for layer in layers]
+    timed = session.timer.sweep(calls, session.limits)["moe"]
+    chosen = [torch.topk(F.linear(x, layer.router), layer.top_k, dim=-1) for layer in layers]
+    counts = [len(set(top.indices.flatten().tolist())) for top in chosen]
+    return [Reading(point, timed.timing, timed.cpu_over_wall,
+                    values={"distinct_experts": sum(counts) / len(counts)})]

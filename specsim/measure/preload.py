@@ -1,0 +1,111 @@
+"""An engine whose requests begin in the middle of their answers.
+
+Timing a step at 64 rows of 4,096 tokens should not cost 262,144 prompt tokens first. `preload`
+admits requests and puts them where they would be after their prompt: random keys and values in the
+cache, one token drawn, state of the drafter set. All kernels, shapes and host work of the following
+steps are those of a real run; only the values are random. With forced acceptance the values decide
+nothing.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from specsim.calibrate.records import Timing
+from specsim.decoder.acceptance import ForcedAcceptance
+from specsim.decoder.drafters.draft_model import DraftModel
+from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
+from specsim.decoder.engine import Engine
+from specsim.decoder.options import DecoderOptions, SamplingParams
+from specsim.decoder.requests import Request
+from specsim.decoder.timing import StepTiming
+from specsim.decoder.transformer import Transformer
+from specsim.measure.session import refill
+from specsim.measure.timer import Limits
+
+
+class PreloadedEngine(Engine):
+    """`Engine` with `preload`."""
+
+    def preload(self, seqs: int, ctx: int, max_tokens: int, seed: int = 0) -> None:
+        """Admit `seqs` greedy requests with `ctx` tokens in the cache and one pending."""
+        device, vocab = self.target.device, self.target.config.vocab_size
+        draw = torch.Generator().manual_seed(seed)
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        for row in range(seqs):
+            prompt = torch.randint(vocab, (ctx,), generator=draw).tolist()
+            self.add(Request(f"row-{row}", prompt, params))
+        self._admit()
+        generator = torch.Generator(device).manual_seed(seed)
+        state, drafter = self.state, self._step.drafter
+        for data in self._caches():
+            refill(data, generator)
+        pending = torch.randint(vocab, (seqs,), generator=draw)
+        for slot in self._slots.values():
+            index = slot.index
+            slot.prompt_done = slot.prompt_len
+            slot.known = ctx + 1
+            state.token_ids[index, ctx] = pending[index]
+            state.n[index] = ctx + 1
+        if isinstance(drafter, EagleHead):
+            state.hidden.normal_(0.0, 1.0, generator=generator)
+            state.base[:seqs] = ctx - 1
+
+    def _caches(self) -> list[torch.Tensor]:
+        drafter = self._step.drafter
+        caches = [self._step.cache]
+        if isinstance(drafter, DraftModel | EagleHead):
+            caches.append(drafter.cache)
+        return [cache.data for cache in caches]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Timings of equal steps. ctx: mean tokens in the cache per row over them."""
+
+    wall: Timing
+    phases_s: dict[str, float]
+    ctx: float
+    q_len: int
+
+
+def run_steps(
+    target: Transformer, method: str, k: int, seqs: int, ctx: int, limits: Limits,
+    draft: Transformer | EagleWeights | None = None, seed: int = 0,
+    use_graphs: bool | None = None, lag: int | None = None,
+) -> StepTimes:
+    """Time engine steps of `seqs` rows that verify k drafts each, none of which is accepted.
+
+    Forced acceptance of 0 keeps every step alike and the context as short as it was: one token is
+    emitted per row and step, the work of drafting and verifying k tokens is done all the same.
+    """
+    room = limits.warmups + limits.most + 2
+    options = DecoderOptions(
+        method=method, num_speculative_tokens=k, max_num_seqs=seqs, readback_lag=lag,
+        max_model_len=ctx + room + k + 2, trim_drafts=False,
+    )
+    acceptance = ForcedAcceptance((0.0,) * k) if k else None
+    engine = PreloadedEngine(target, options, draft=draft, acceptance=acceptance,
+                             use_graphs=use_graphs)
+    engine.preload(seqs, ctx, room, seed)
+    for _ in range(limits.warmups):
+        engine.step()
+    engine.timings.clear()
+    begun, done = engine.clock(), 0
+    while not limits.enough(done, engine.clock() - begun):
+        engine.step()
+        done += 1
+    return summary(list(engine.timings), seqs)
+
+
+def summary(timings: list[StepTiming], seqs: int) -> StepTimes:
+    """Quantiles over decode steps of `seqs` rows; medians of their phases."""
+    kept = [t for t in timings if t.decode_seqs == seqs and not t.prompt_tokens]
+    phases = {name for t in kept for name in t.phases_s}
+    medians = {
+        name: Timing.of(t.phases_s.get(name, 0.0) for t in kept).median_s
+        for name in sorted(phases)
+    }
+    # The last of the known tokens is pending: it is not in the cache yet.
+    ctx = sum(t.context_tokens / seqs - 1 for t in kept) / len(kept)
+    return StepTimes(Timing.of(t.wall_s for t in kept), medians, ctx, kept[-1].decode_q_len)

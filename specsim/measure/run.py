@@ -1,0 +1,208 @@
+"""The measuring run: in order, inside its budget, one flushed line per point, resumable.
+
+Before each job its time is estimated; what does not fit into the rest of the budget is passed over
+(a later, cheaper job may still fit) and counted. A job that fails is noted and the run goes on: on
+a borrowed GPU the other points are worth having. Stopping the process at any moment loses the
+point in work and nothing else.
+"""
+
+import gc
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+from specsim.calibrate.records import Measurement, RunHeader, point_key, read_records
+from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.measure.environment import clocks, device_facts, git_sha, now, software
+from specsim.measure.grid import grid_for, jobs_for
+from specsim.measure.models import MeasuredModel
+from specsim.measure.session import Job, Reading, Session
+
+# A run ends with a little time in hand: estimates are not promises.
+_RESERVE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is. device: 'cpu' | 'cuda'. threads: of torch on the CPU."""
+
+    device: str
+    grid: str
+    models: tuple[MeasuredModel, ...]
+    experts: MeasuredModel | None
+    dtype: str = "bf16"
+    seed: int = 0
+    threads: int = 1
+
+    def header(self) -> RunHeader:
+        used = (*self.models, *((self.experts,) if self.experts else ()))
+        return RunHeader(
+            device=device_facts(torch.device(self.device)), software=software(),
+            models={model.name: model.to_dict(self.dtype) for model in used},
+            git_sha=git_sha(), date=now(), seed=self.seed, threads=self.threads, grid=self.grid,
+        )
+
+
+@dataclass(slots=True)
+class Summary:
+    """Outcome of a run. points: measured now. known: were in the file already. skipped: did not
+    fit into the budget. failed: (what, error)."""
+
+    points: int = 0
+    known: int = 0
+    skipped: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    interrupted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"measured": self.points, "known": self.known, "skipped": self.skipped,
+                "failed": [list(item) for item in self.failed],
+                "elapsed_s": round(self.elapsed_s, 2), "interrupted": self.interrupted}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Sent before each job. done, total: points. estimate_s: of the job that starts."""
+
+    part: str
+    what: str
+    done: int
+    total: int
+    elapsed_s: float
+    estimate_s: float
+
+
+def measure(
+    plan: Plan, out: Path, budget_s: float, *,
+    on_progress: Callable[[Progress], None] | None = None,
+    clock: Callable[[], float] = time.monotonic, started: float | None = None,
+    jobs: Sequence[Job] | None = None,
+) -> Summary:
+    """Measure into `out`, continuing what it holds. started: when the budget began, on `clock`.
+
+    jobs: instead of the plan's grid (for tests). Raises UsageError when `out` belongs to another
+    machine, software or plan; KeyboardInterrupt is caught, noted in the file and in the summary.
+    """
+    began = clock() if started is None else started
+    grid = grid_for(plan.device, plan.grid)
+    if jobs is None:
+        jobs = jobs_for(grid, plan.models, plan.experts, plan.dtype, plan.device)
+    header = plan.header()
+    known = prepare_file(out, header)
+    used = (*plan.models, *((plan.experts,) if plan.experts else ()))
+    session = Session(torch.device(plan.device), plan.dtype, used, grid.limits, plan.seed)
+    summary = Summary()
+    total = sum(len(job.points) for job in jobs)
+    deadline = began + budget_s * (1 - _RESERVE)
+    with out.open("a", encoding="utf-8") as file:
+        _write(file, header.to_dict())
+        try:
+            for job in jobs:
+                keys = {point_key(p.kind, p.shape) for p in job.points}
+                if keys <= known:
+                    summary.known += len(keys)
+                    continue
+                estimate = session.estimate_s(job)
+                if clock() + estimate > deadline:
+                    summary.skipped += len(keys)
+                    continue
+                if on_progress is not None:
+                    done = summary.points + summary.known + summary.skipped
+                    on_progress(Progress(job.part, _words(job), done, total, clock() - began,
+                                         estimate))
+                before = clock()
+                for reading in _run(job, session, summary):
+                    if point_key(reading.point.kind, reading.point.shape) not in known:
+                        _write(file, _record(job, reading, session, clock() - began))
+                        summary.points += 1
+                session.learn(job, estimate, clock() - before)
+                _free(session.device)
+        except KeyboardInterrupt:
+            summary.interrupted = True
+        summary.elapsed_s = clock() - began
+        _write(file, {"record": "end", "date": now(), **summary.to_dict(),
+                      "device": clocks(session.device)})
+    return summary
+
+
+def prepare_file(out: Path, header: RunHeader) -> set[str]:
+    """Keys of the points `out` holds already; a line that was cut short is removed.
+
+    Raises UsageError when the file's runs were of another machine, software, seed or plan.
+    """
+    if not out.exists() or out.stat().st_size == 0:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.touch()
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {out}: {error.strerror}; choose another --out"
+            ) from None
+        return set()
+    try:
+        found = read_records(out)
+    except FormatError as error:
+        raise UsageError(f"cannot continue {out}: {error}; choose another --out") from None
+    wanted = header.identity()
+    for run in found.headers:
+        for name, value in run.identity().items():
+            if value != wanted[name]:
+                raise UsageError(
+                    f"{out} was measured with {name} {_short(value)}, this run has "
+                    f"{_short(wanted[name])}; choose another --out"
+                )
+    if found.truncated:
+        with out.open("r+b") as file:
+            file.truncate(found.good_bytes)
+    return {point.key for point in found.points}
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _run(job: Job, session: Session, summary: Summary) -> list[Reading]:
+    try:
+        with torch.inference_mode():
+            session.probe()
+            return job.run(session)
+    except (RuntimeError, ValueError, AssertionError, SpecSimError) as error:  # out of memory, ...
+        message = " ".join(str(error).split())[:200] or type(error).__name__
+        summary.failed.append((_words(job), message))
+        return []
+
+
+def _free(device: torch.device) -> None:
+    """Give back a job's cache and graphs: the next may need the memory in other pieces."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _words(job: Job) -> str:
+    point = job.points[0]
+    shape = ", ".join(f"{key} {value}" for key, value in point.shape.items()
+                      if key not in ("dtype", "heads", "kv_heads", "head_dim", "n", "vocab"))
+    return f"{point.kind}: {shape}"
+
+
+def _record(job: Job, reading: Reading, session: Session, at_s: float) -> dict[str, Any]:
+    return Measurement(
+        part=job.part, kind=reading.point.kind, shape=reading.point.shape, timing=reading.timing,
+        cpu_over_wall=reading.cpu_over_wall, stream_bytes_per_s=session.stream_bytes_per_s,
+        phases_s=reading.phases_s, values=reading.values, series=reading.series, at_s=at_s,
+    ).to_dict()
+
+
+def _write(file: TextIO, record: dict[str, Any]) -> None:
+    file.write(json.dumps(record, allow_nan=False) + "\n")
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,140 @@
+"""Part H: the decoder serving requests against the clock.
+
+First all requests at once, which gives the capacity in requests per second; then Poisson arrivals
+at shares of it. Acceptance is forced, so that a simulation can be made with exactly the same
+acceptance, arrivals and lengths; every request's times are kept.
+"""
+
+import random
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+
+from specsim.calibrate.records import Timing, quantile
+from specsim.decoder.acceptance import ForcedAcceptance
+from specsim.decoder.engine import Engine
+from specsim.decoder.options import DecoderOptions, SamplingParams
+from specsim.decoder.requests import Request, RequestResult
+from specsim.measure.models import MeasuredModel
+from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.timer import cpu_ratio
+
+_LEAST_REQUESTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLoad:
+    """Equal requests of prompt_len and output_len tokens; acceptance: i.i.d. rate per draft.
+
+    burst: requests of the capacity run, all at once. seconds: how long arrivals last under each
+    other load.
+    """
+
+    method: str
+    k: int
+    acceptance: float
+    max_num_seqs: int
+    prompt_len: int
+    output_len: int
+    burst: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Server:
+    """The jobs of one load share it: capacity is known after the first."""
+
+    model: str
+    vocab: int
+    load: ServingLoad
+    capacity: list[float] = field(default_factory=list)
+
+    def run(self, point: Point, session: Session) -> list[Reading]:
+        load, share = self.load, float(point.shape["load"])
+        rng = random.Random(f"{session.seed} {share}")
+        engine = self._engine(session)
+        self._burst(engine, rng, count=1)  # a warm-up
+        if share and not self.capacity:  # a continued run, whose first part has that record
+            begun = time.perf_counter()
+            done = self._burst(engine, rng, load.burst)
+            self.capacity.append(len(done) / (time.perf_counter() - begun))
+        rate = share * self.capacity[0] if share else 0.0
+        arrivals = [0.0] * load.burst
+        if share:
+            count = max(_LEAST_REQUESTS, round(rate * load.seconds))
+            arrivals = list(accumulate(rng.expovariate(rate) for _ in range(count)))
+        steps, drafts = engine.stats.num_steps, engine.stats.num_row_steps
+        cpu, begun = time.process_time(), time.perf_counter()
+        done = engine.run([(at, self._request(i, rng)) for i, at in enumerate(arrivals)])
+        wall = time.perf_counter() - begun
+        busy = cpu_ratio(cpu, wall)
+        if not share:
+            self.capacity.append(len(done) / wall)
+        values = _values(done, wall)
+        values |= {"rate_req_s": rate, "steps": engine.stats.num_steps - steps,
+                   "tokens_per_step": (sum(len(r.token_ids) - 1 for r in done)
+                                       / max(1, engine.stats.num_row_steps - drafts))}
+        return [Reading(point, Timing.of(r.finished_s - r.arrival_s for r in done), busy,
+                        values=values, series=_series(done))]
+
+    def _engine(self, session: Session) -> Engine:
+        load = self.load
+        options = DecoderOptions(
+            method=load.method, num_speculative_tokens=load.k, max_num_seqs=load.max_num_seqs,
+            max_model_len=load.prompt_len + load.output_len + 1, seed=session.seed,
+            trim_drafts=False,
+        )
+        acceptance = ForcedAcceptance.from_alpha(load.acceptance, load.k) if load.k else None
+        return Engine(session.model(self.model), options, acceptance=acceptance)
+
+    def _request(self, number: int, rng: random.Random) -> Request:
+        """Any ids do, since acceptance is forced."""
+        vocab = self.vocab
+        prompt = [rng.randrange(vocab) for _ in range(self.load.prompt_len)]
+        params = SamplingParams(max_tokens=self.load.output_len, ignore_eos=True)
+        return Request(f"request-{number}", prompt, params)
+
+    def _burst(self, engine: Engine, rng: random.Random, count: int) -> list[RequestResult]:
+        return engine.run([(0.0, self._request(i, rng)) for i in range(count)])
+
+
+def jobs(
+    model: MeasuredModel, load: ServingLoad, shares: tuple[float, ...], dtype: str
+) -> list[Job]:
+    """shares of the capacity, 0 for all at once. Empty where the model has too few positions."""
+    if load.prompt_len + load.output_len + load.k + 2 > model.config.max_position:
+        return []
+    server = _Server(model.name, model.config.vocab_size, load)
+    out = []
+    for share in shares:
+        point = Point("serving", {
+            "model": model.name, "method": load.method, "k": load.k,
+            "max_num_seqs": load.max_num_seqs, "prompt_len": load.prompt_len,
+            "output_len": load.output_len, "load": share, "acceptance": load.acceptance,
+            "dtype": dtype,
+        })
+        work = Work(extra_s=1.5 * load.seconds)
+        out.append(Job("H", (point,), work, (model.name,), partial(server.run, point)))
+    return out
+
+
+def _values(done: list[RequestResult], wall: float) -> dict[str, float]:
+    tokens = sum(len(r.token_ids) for r in done)
+    out = {"requests": float(len(done)), "wall_s": wall, "output_tok_s": tokens / wall,
+           "request_rate_s": len(done) / wall}
+    times = {"ttft_s": [r.ttft_s for r in done], "tpot_s": [r.tpot_s for r in done]}
+    for name, values in times.items():
+        ordered = sorted(values)
+        out |= {f"{name}_p50": quantile(ordered, 0.5), f"{name}_p95": quantile(ordered, 0.95)}
+    return out
+
+
+def _series(done: list[RequestResult]) -> dict[str, list[float]]:
+    first = min(r.arrival_s for r in done)
+    return {
+        "arrival_s": [round(r.arrival_s - first, 6) for r in done],
+        "ttft_s": [round(r.ttft_s, 6) for r in done],
+        "tpot_s": [round(r.tpot_s, 6) for r in done],
+        "e2el_s": [round(r.finished_s - r.arrival_s, 6) for r in done],
+    }

@@ -1,0 +1,136 @@
+"""Part E: whole engine steps, plain and speculative. These are kept out of fits and judge them.
+
+Part G: prompts, in one chunk and in several.
+"""
+
+import time
+from functools import partial
+
+from specsim.calibrate.records import Timing
+from specsim.decoder.config import ModelConfig
+from specsim.decoder.drafters.eagle import EagleWeights
+from specsim.decoder.engine import Engine
+from specsim.decoder.options import DecoderOptions, SamplingParams
+from specsim.decoder.requests import Request
+from specsim.decoder.transformer import Transformer
+from specsim.measure.gemm import matrices
+from specsim.measure.models import MeasuredModel
+from specsim.measure.preload import run_steps
+from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.timer import cpu_ratio
+from specsim.units import DTYPE_BYTES
+
+HEAD_VOCAB = 8192  # rows of a random head's reduced vocabulary
+_ROOM = 128  # positions that the steps of one point may add to its context
+_MAX_CACHE = {"cpu": 3e9, "cuda": 90e9}
+
+
+def weights(config: ModelConfig) -> float:
+    """Weights a step reads, elements: the products of all layers and the head."""
+    return sum(n * k * (1 if name == "lm_head" else config.num_layers)
+               for name, (n, k) in matrices(config).items())
+
+
+def kv_bytes(config: ModelConfig, tokens: float, dtype: str) -> float:
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
+    return per_token * tokens * DTYPE_BYTES[dtype]
+
+
+def step_jobs(
+    model: MeasuredModel, shapes: tuple[tuple[str, int, int, int], ...], dtype: str, device: str,
+    draft: MeasuredModel | None = None,
+) -> list[Job]:
+    """shapes: (method, k, seqs, ctx). method 'draft_model' needs `draft`. Left out: what the model
+    has no positions or the device no memory for."""
+    c = model.config
+    out = []
+    for method, k, seqs, ctx in shapes:
+        cache = kv_bytes(c, seqs * (ctx + k + 1), dtype)
+        if cache > _MAX_CACHE[device] or ctx + _ROOM > c.max_position:
+            continue
+        shape: dict[str, int | float | str] = {
+            "model": model.name, "method": method, "k": k, "seqs": seqs, "ctx": ctx,
+            "dtype": dtype,
+        }
+        names: tuple[str, ...] = (model.name,)
+        moved = weights(c) * DTYPE_BYTES[dtype] + cache
+        flops = 2 * weights(c) * seqs * (k + 1)
+        if method == "draft_model":
+            assert draft is not None
+            shape["draft_model"] = draft.name
+            names = (*names, draft.name)
+            moved += k * weights(draft.config) * DTYPE_BYTES[dtype]
+        if method == "eagle":
+            moved += k * (HEAD_VOCAB + 20 * c.hidden_size) * c.hidden_size * DTYPE_BYTES[dtype]
+        work = Work(bytes=moved, flops=flops, calls=12 * c.num_layers, setup_bytes=3 * cache)
+        point = Point("step", shape)
+        out.append(Job("E", (point,), work, names, partial(_step, point)))
+    return out
+
+
+def _step(point: Point, session: Session) -> list[Reading]:
+    shape, limits = point.shape, session.limits
+    target = session.model(str(shape["model"]))
+    method, k = str(shape["method"]), int(shape["k"])
+    draft: Transformer | EagleWeights | None = None
+    if method == "draft_model":
+        draft = session.model(str(shape["draft_model"]))
+    elif method == "eagle":
+        draft = EagleWeights.random(target, session.seed,
+                                    min(HEAD_VOCAB, target.config.vocab_size))
+    cpu, begun = time.process_time(), time.perf_counter()
+    times = run_steps(target, method, k, int(shape["seqs"]), int(shape["ctx"]), limits, draft,
+                      session.seed)
+    busy = cpu_ratio(cpu, time.perf_counter() - begun)
+    return [Reading(point, times.wall, busy, phases_s=times.phases_s,
+                    values={"mean_ctx": times.ctx})]
+
+
+def prefill_jobs(
+    model: MeasuredModel, shapes: tuple[tuple[int, int], ...], dtype: str
+) -> list[Job]:
+    """shapes: (prompt length, chunk). One job gives a point per chunk of the prompt."""
+    c = model.config
+    out = []
+    for length, chunk in shapes:
+        if length + 2 > c.max_position:
+            continue
+        starts = range(0, length, chunk)
+        points = tuple(
+            Point("prefill", {"model": model.name, "new": min(chunk, length - at), "cached": at,
+                              "prompt_len": length, "dtype": dtype})
+            for at in starts
+        )
+        attention = 4.0 * length * length / 2 * c.num_heads * c.head_dim * c.num_layers
+        work = Work(bytes=len(points) * weights(c) * DTYPE_BYTES[dtype],
+                    flops=2 * weights(c) * length + 4 * attention, calls=12 * c.num_layers)
+        run = partial(_prefill, points, model.name, length, chunk)
+        out.append(Job("G", points, work, (model.name,), run))
+    return out
+
+
+def _prefill(
+    points: tuple[Point, ...], name: str, length: int, chunk: int, session: Session
+) -> list[Reading]:
+    """Prompts one after another through the engine; wall time of each chunk's step."""
+    target, limits = session.model(name), session.limits
+    options = DecoderOptions(max_num_seqs=1, max_model_len=length + 2,
+                             max_num_batched_tokens=chunk)
+    engine = Engine(target, options)
+    prompt = [(7 * i + 11) % target.config.vocab_size for i in range(length)]
+    params = SamplingParams(max_tokens=1, ignore_eos=True)
+    samples: list[list[float]] = [[] for _ in points]
+    cpu, begun = time.process_time(), time.perf_counter()
+    for repeat in range(1 + limits.most):
+        if repeat > 1 and limits.enough(repeat - 1, time.perf_counter() - begun):
+            break
+        engine.timings.clear()
+        engine.run([(0.0, Request(f"prompt-{repeat}", prompt, params))])
+        if repeat == 0:
+            continue  # a warm-up
+        chunks = [t for t in engine.timings if t.prompt_tokens]
+        for kept, timing in zip(samples, chunks, strict=True):
+            kept.append(timing.wall_s)
+    busy = cpu_ratio(cpu, time.perf_counter() - begun)
+    return [Reading(point, Timing.of(kept), busy)
+            for point, kept in zip(points, samples, strict=True)]
