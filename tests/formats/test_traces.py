@@ -1,0 +1,200 @@
+"""Trace readers: each format by a few lines of it, and every way a line can be broken."""
+
+import json
+
+import pytest
+
+from specsim.errors import FormatError, UsageError
+from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.sim.request import Request
+
+
+def write(tmp_path, text, name="trace.csv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,4808,10
+2023-11-16 18:17:04.0319600,3180,8
+2023-11-17 00:00:00.0000001,110,27
+"""
+AZURE_2024 = """TIMESTAMP,ContextTokens,GeneratedTokens
+2024-05-10 00:00:00.009930+00:00,2162,5
+2024-05-10 00:00:00.017335+00:00,2399,6
+"""
+BURSTGPT = """Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,0,1087,Conversation log
+118.5,GPT-4,417,276,693,API log
+"""
+BURSTGPT_3 = """Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
+1,a,3.5,ChatGPT,10,20,30,Conversation log
+2,b,1.0,ChatGPT,11,21,32,Conversation log
+3,a,2.0,ChatGPT,40,22,62,Conversation log
+"""
+MOONCAKE = "\n".join(
+    json.dumps(row)
+    for row in (
+        {"timestamp": 0, "input_length": 1100, "output_length": 500, "hash_ids": [0, 1, 2]},
+        {"timestamp": 3000, "input_length": 512, "output_length": 3, "hash_ids": [0]},
+    )
+)
+SHAREGPT = "arrival_time_ns,input_toks,output_toks\n46926808,2358,531\n347938951,1034,769\n"
+LENGTHS = (
+    "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
+    "3772,54,3826,69.85\n2015,156,2171,12.9\n"
+)
+OWN = "arrival_s,prompt_tokens,output_tokens\n0.5,10,20\n1.25,30,0\n"
+
+
+def rows(path, **options):
+    trace = read_trace(path, options=TraceOptions(**options))
+    return [(round(r.arrival_s, 9), r.prompt_tokens, r.output_tokens) for r in trace]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        (AZURE, "azure", [(0, 4808, 10), (0.052, 3180, 8), (20576.0200401, 110, 27)]),
+        (AZURE_2024, "azure", [(0, 2162, 5), (0.007405, 2399, 6)]),
+        (BURSTGPT, "burstgpt", [(0, 472, 18), (113.5, 417, 276)]),
+        (SHAREGPT, "sharegpt", [(0, 2358, 531), (0.301012143, 1034, 769)]),
+        (LENGTHS, "lengths", [(0, 3772, 54), (0, 2015, 156)]),
+        (OWN, "requests", [(0, 10, 20), (0.75, 30, 0)]),
+        (MOONCAKE, "mooncake", [(0, 1100, 500), (3, 512, 3)]),
+    ],
+)
+def test_every_format_is_recognised_and_read(tmp_path, text, kind, expected):
+    path = write(tmp_path, text)
+    assert detect_format(path) == kind
+    assert rows(path) == expected
+
+
+def test_mooncake_hash_ids_become_pieces_of_512_tokens(tmp_path):
+    first, second = read_trace(write(tmp_path, MOONCAKE))
+    assert first.spans == ((0, 512), (1, 512), (2, 76))
+    assert second == Request(3.0, 512, 3, ((0, 512),))
+
+
+def test_hash_block_and_missing_hash_ids(tmp_path):
+    path = write(tmp_path, '{"timestamp": 5, "input_length": 40, "output_length": 1}')
+    (request,) = read_trace(path)
+    assert request.spans == () and request.arrival_s == 0.0
+    (first, _) = read_trace(write(tmp_path, MOONCAKE), options=TraceOptions(hash_block=16))
+    assert first.spans == ((0, 16), (1, 16), (2, 16))
+
+
+def test_burstgpt_sessions_and_failures(tmp_path):
+    sessions = [request.session for request in read_trace(write(tmp_path, BURSTGPT_3))]
+    assert sessions == [0, 1, 0]
+    kept = rows(write(tmp_path, BURSTGPT), skip_failed=False)
+    assert kept[1] == (40, 1087, 0)
+
+
+def test_limits_offsets_and_rates(tmp_path):
+    path = write(tmp_path, AZURE)
+    assert len(rows(path, limit=2)) == 2
+    assert rows(path, start_s=1.0) == [(20575.0200401, 110, 27)]
+    assert rows(path, time_scale=0.5)[1][0] == 0.026
+    fast = rows(path, request_rate=3.0)
+    assert fast[-1][0] == pytest.approx(1.0)  # 3 requests at 3 per second
+    assert fast[1][0] == pytest.approx(0.052 / 20576.0200401, abs=1e-9)
+
+
+def test_out_of_order_lines_are_named_or_sorted(tmp_path):
+    path = write(tmp_path, OWN + "1.0,5,5\n")
+    with pytest.raises(FormatError, match="line 4 is at 0.5 s, before line 3 at 0.75 s"):
+        rows(path)
+    assert [row[0] for row in rows(path, sort_times=True)] == [0, 0.5, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (AZURE + "2023-11-18 99:00:00.1,5,5\n", "line 5: TIMESTAMP is '2023-11-18 99:00:00.1'"),
+        (AZURE + "2023-11-18 01:00:00.1,many,5\n", "line 5: ContextTokens is 'many'"),
+        (AZURE + "2023-11-18 01:00:00.1,5\n", "line 5 has another number of columns"),
+        (AZURE + "2023-11-18 01:00:00.1,5,5,5\n", "line 5 has another number of columns"),
+        (AZURE + "2023-11-18 01:00:00.1,-5,5\n", "line 5: ContextTokens is '-5'"),
+        (AZURE + "2023-11-18 01:00:00.1,5,1.5\n", "line 5: GeneratedTokens is '1.5'"),
+        (BURSTGPT + "soon,GPT-4,1,2,3,API log\n", "line 5: Timestamp is 'soon'"),
+        (BURSTGPT + "nan,GPT-4,1,2,3,API log\n", "line 5: Timestamp is 'nan'"),
+        (SHAREGPT + "9e99,5,5\n", "is at"),
+        (SHAREGPT + "348000000,99999999999,5\n", "line 4: input_toks is '99999999999'"),
+        (OWN + '2.0,"5,5\n', "line 4"),
+        (MOONCAKE + '\n{"timestamp": 4000', "line 3 is not JSON"),
+        (MOONCAKE + "\n[1, 2]", "line 3 is not a JSON object"),
+        (MOONCAKE + '\n{"timestamp": 4000, "input_length": 5}', "line 3 lacks 'output_length'"),
+        (
+            MOONCAKE + '\n{"timestamp": 4000, "input_length": true, "output_length": 1}',
+            "line 3: input_length is True",
+        ),
+        (
+            MOONCAKE + '\n{"timestamp": 4000, "input_length": 5, "output_length": 1, '
+            '"hash_ids": [-1]}',
+            "line 3: hash id -1",
+        ),
+        (
+            MOONCAKE + '\n{"timestamp": 4000, "input_length": 5, "output_length": 1, '
+            '"hash_ids": 7}',
+            "line 3: hash_ids is 7",
+        ),
+        ("time,in,out\n1,2,3\n", "line 1 is no known trace header"),
+        ("arrival_s,prompt_tokens,output_tokens\n", "holds no request"),
+        ("", "line 1 is no known trace header"),
+    ],
+)
+def test_broken_lines_are_named(tmp_path, text, words):
+    path = write(tmp_path, text)
+    if words == "is at":
+        # A time that is a number but absurd: refused only when the next one comes earlier.
+        path = write(tmp_path, text + "349000000,5,5\n")
+    with pytest.raises(FormatError, match=words):
+        rows(path)
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"arrival_s,prompt_tokens,output_tokens\n0.5,10,20\n1.0,\xff\xfe,5\n")
+    with pytest.raises(FormatError, match="line"):
+        rows(path)
+
+
+def test_asking_for_the_wrong_format_names_the_missing_column(tmp_path):
+    path = write(tmp_path, AZURE)
+    with pytest.raises(FormatError, match="line 1 lacks the column"):
+        list(read_trace(path, "burstgpt"))
+    with pytest.raises(UsageError, match="formats are azure"):
+        read_trace(path, "vidur")
+    with pytest.raises(UsageError, match="is not a file"):
+        read_trace(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"limit": 0}, "limit is 0"),
+        ({"time_scale": 0.0}, "time_scale is 0.0"),
+        ({"request_rate": -1.0}, "request_rate is -1.0"),
+        ({"hash_block": 0}, "hash_block is 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, words):
+    with pytest.raises(UsageError, match=words):
+        TraceOptions(**options)
+
+
+def test_rate_of_a_trace_without_time_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="spans no time"):
+        rows(write(tmp_path, LENGTHS), request_rate=2.0)
+
+
+def test_long_traces_stream(tmp_path):
+    """Reading the first lines does not read the rest: a broken end does no harm."""
+    body = "".join(f"{i * 0.5},5,5\n" for i in range(5000))
+    path = write(tmp_path, "arrival_s,prompt_tokens,output_tokens\n" + body + "broken\n")
+    assert len(rows(path, limit=5000)) == 5000
+    with pytest.raises(FormatError, match="line 5002"):
+        rows(path)
