@@ -19,7 +19,7 @@ def gpus(
 ) -> None:
     """List the hardware profiles, or show one with its sources."""
     from specsim.hardware.store import list_profiles, load_profile
-    from specsim.report.hardware import profile_row, profile_text
+    from specsim.report.hardware import ROW_LEGEND, profile_row, profile_text
     from specsim.report.tables import table, to_json
 
     o.profile_folder(profiles)
@@ -33,4 +33,4 @@ def gpus(
         sys.stdout.write(to_json([profile.to_dict() for profile in found]) + "\n")
         return
     headers = ["gpu", "memory", "bandwidth", "bf16", "fp8", "SMs", "link", "kernels"]
-    sys.stdout.write(table(headers, [profile_row(p) for p in found]) + "\n")
+    sys.stdout.write(table(headers, [profile_row(p) for p in found]) + f"\n\n{ROW_LEGEND}\n")

@@ -75,4 +75,5 @@ def models(
         for e in chosen
     ]
     headers = ["model", "family", "weights", "parameters", "active", "MTP", "drafters"]
-    sys.stdout.write(table(headers, rows, left=3) + "\n")
+    legend = "active: what a token passes through, without the input table; MTP: has such a head"
+    sys.stdout.write(f"{table(headers, rows, left=3)}\n\n{legend}\n")

@@ -25,7 +25,8 @@ Weights = Annotated[
 ]
 Kv = Annotated[str | None, typer.Option("--kv", help="KV cache dtype: bf16, fp8.")]
 Engine = Annotated[
-    str, typer.Option("--engine", help="vllm, sglang or trtllm, with a version: vllm==0.10.")
+    str,
+    typer.Option("--engine", help="vllm, sglang, trtllm or transformers; a version: vllm==0.10."),
 ]
 Method = Annotated[
     str | None,

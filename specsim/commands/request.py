@@ -177,7 +177,10 @@ def _speculation(
         if given:
             raise UsageError("an acceptance was given, but the method is 'none'; leave one out")
         if not asked and k is None:
-            warnings.append(f"{spec.name} has no catalogued drafter: plain decoding only")
+            warnings.append(
+                f"neither {spec.name} nor the catalogue has a drafter that {engine.name} "
+                f"{engine.version} runs: plain decoding only"
+            )
     rates = _rates(options, config)
     if k is None and rates:
         k = len(rates)  # one rate per draft position

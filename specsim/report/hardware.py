@@ -3,9 +3,15 @@
 from specsim.hardware.profile import HardwareProfile
 from specsim.report.tables import table
 
+ROW_LEGEND = (
+    "memory: GB of 1e9 bytes, all that the driver shows (a card sold as 141 GB shows 151 of these);\n"
+    "bf16, fp8: dense TFLOP/s; link: one direction; kernels: whether any efficiency was measured "
+    "on the device itself"
+)
+
 
 def _tera(value: float | None) -> str:
-    return "-" if not value else f"{value / 1e12:.4g}"
+    return "-" if not value else f"{value / 1e12:.4g} T"
 
 
 def profile_row(profile: HardwareProfile) -> list[str]:
@@ -15,8 +21,8 @@ def profile_row(profile: HardwareProfile) -> list[str]:
         profile.name,
         f"{profile.mem_bytes / 1e9:.0f} GB",
         f"{profile.mem_bytes_per_s / 1e12:.3g} TB/s",
-        f"{_tera(profile.flops.get('bf16'))} T",
-        f"{_tera(profile.flops.get('fp8'))} T",
+        _tera(profile.flops.get("bf16")),
+        _tera(profile.flops.get("fp8")),
         str(profile.sms),
         f"{profile.link_bytes_per_s / 1e9:.0f} GB/s" if profile.link_bytes_per_s else "-",
         "measured" if measured else "assumed",

@@ -57,7 +57,7 @@ def model_text(shown: dict[str, Any]) -> str:
         ["weights", f"{shown['weights']}, {size(shown['weight_bytes'])}"],
         ["layers", f"{shown['layers']}, width {shown['hidden']}, vocabulary {shown['vocab']}"],
         ["parameters", f"{shown['parameters_text']:,} text, {shown['parameters_total']:,} in all"],
-        ["active per token", f"{shown['active_parameters']:,}"],
+        ["active per token", f"{shown['active_parameters']:,}, input table counted"],
         ["cache", f"{shown['kv_bytes_per_token']:,.0f} B per token ({shown['kv_dtype']})"],
     ]
     for item in shown["kv_sliding"]:

@@ -64,11 +64,13 @@ def _answers(result: Prediction) -> list[str]:
             text = f"stops paying at {result.break_even_concurrency} clients"
         lines.append(f"speculation {text}")
         found = [(p, p.best_k) for p in result.points if p.best_k is not None]
-        if len({k for _, k in found}) == 1:
-            lines.append(f"best k: {found[0][1]}{_plain_wins([k for _, k in found])}")
+        lengths = [k for _, k in found]
+        remark = _plain_wins(lengths) + _beyond(result, lengths)
+        if len(set(lengths)) == 1:
+            lines.append(f"best k: {lengths[0]}{remark}")
         elif found:
             pairs = ", ".join(f"{k} at {_load(p)}" for p, k in found)
-            lines.append(f"best k: {pairs}{_plain_wins([k for _, k in found])}")
+            lines.append(f"best k: {pairs}{remark}")
     plan = result.system.memory
     drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
     state = ""
@@ -89,6 +91,18 @@ def _load(p: Point) -> str:
 
 def _plain_wins(lengths: list[int]) -> str:
     return " (0: plain decoding wins)" if 0 in lengths else ""
+
+
+def _beyond(result: Prediction, lengths: list[int]) -> str:
+    """Says so when a best k rests on positions whose acceptance was not given or measured."""
+    accepted = result.system.acceptance
+    # One rate for every position says what longer drafts do; everything else is extrapolated.
+    if accepted is None or accepted.kind == "rate":
+        return ""
+    known = accepted.measured_positions
+    if max(lengths, default=0) <= known:
+        return ""
+    return f" (acceptance beyond position {known} is extrapolated)"
 
 
 def _notes(result: Prediction) -> list[str]:
@@ -139,6 +153,7 @@ def explain_text(title: str, step: StepLatency) -> str:
         f"{title}: {seconds(total)} (target {seconds(step.target_s)}, sampling "
         f"{seconds(step.sample_s)}, draft {seconds(step.draft_s)}, host {seconds(step.host_s)}); "
         f"{size(step.bytes)}, {work(step.flops)}, {step.bound}-bound, "
-        f"{step.rows:g} rows{'' if step.graphed else ', outside CUDA graphs'}"
+        f"{step.rows:g} {'row' if step.rows == 1 else 'rows'}"
+        f"{'' if step.graphed else ', outside CUDA graphs'}"
     )
     return f"{summary}\n\n{body}"

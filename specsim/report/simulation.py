@@ -167,16 +167,24 @@ def _gates(main: Arm, other: Arm | None) -> str:
     for name, gate in main.figures["slo"].items():
         if not isinstance(gate, dict):
             continue
-        cells = [name, f"{gate['limit']:g}"]
+        cells = [name, _gated(name, gate["limit"])]
         for arm in sides:
             judged = arm.figures["slo"][name]
             value = judged["value"]
             cells.append(
-                f"{'-' if value is None else f'{value:.4g}'} {'ok' if judged['pass'] else 'FAILS'}"
+                f"{_gated(name, value)} {'ok' if judged['pass'] else 'FAILS'}"
             )
         rows.append(cells)
     rows.append(["all", "", *("ok" if arm.figures["slo"]["pass"] else "FAILS" for arm in sides)])
     return table(["gate", "limit", "with", "without"][: 2 + len(sides)], rows)
+
+
+def _gated(name: str, value: float | None) -> str:
+    """A gate's limit or value: latencies as times, everything else as a number."""
+    if value is None:
+        return "-"
+    timed = name.startswith(("ttft", "tpot", "itl", "e2el", "queue"))
+    return seconds(value) if timed else f"{value:.4g}"
 
 
 def _answers(result: Simulation) -> list[str]:
@@ -187,10 +195,12 @@ def _answers(result: Simulation) -> list[str]:
         verdict = "pays" if faster > 1 else "does not pay"
         lines.append(f"speculation {verdict} at this load: {faster:.2f}x as fast per token")
     plan = result.deployment.system.memory
+    drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
+    block = result.deployment.config.rules.block_size
     lines.append(
-        f"memory per GPU: weights {size(plan.weight_bytes)}, cache pool {size(plan.pool_bytes)} "
-        f"({result.deployment.config.num_kv_blocks} blocks of "
-        f"{result.deployment.config.rules.block_size} tokens)"
+        f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache pool "
+        f"{size(plan.pool_bytes)} ({result.deployment.config.num_kv_blocks} blocks of "
+        f"{block} {'token' if block == 1 else 'tokens'})"
     )
     assumed = result.load.get("assumed", {})
     lines += [f"assumed by the scenario: {name}: {text}" for name, text in assumed.items()]

@@ -113,3 +113,24 @@ def test_json_refuses_what_json_has_not() -> None:
         to_json({"x": float("inf")})
     assert to_csv([]) == ""
     assert to_csv([{"a": 1, "b": {"c": 2}}]) == 'a,b\n1,"{""c"": 2}"\n'
+
+
+def test_a_best_k_behind_the_known_positions_is_marked() -> None:
+    given = ("predict", "qwen3.6-27b", "--k", "2", "--concurrency", "1")
+    said = "(acceptance beyond position 2 is extrapolated)"
+    assert said in run(*given, "--acceptance", "0.93,0.75")
+    assert "extrapolated" not in run(*given, "--acceptance", "0.3,0.05")  # best k is 1
+    assert "extrapolated" not in run(*given, "--acceptance-rate", "0.9")  # says it for all k
+
+
+def test_an_engine_without_drafters_is_the_reason_not_the_catalogue() -> None:
+    text = run("predict", "qwen3.6-27b", "--engine", "transformers", "--concurrency", "1")
+    assert "neither Qwen3.6-27B nor the catalogue has a drafter that transformers" in text
+
+
+def test_lists_say_what_their_columns_mean() -> None:
+    assert "kernels: whether any efficiency was measured" in run("gpus")
+    assert "- T" not in run("gpus")
+    assert "active: what a token passes through" in run("models", "--search", "qwen3")
+    assert "input table counted" in run("models", "qwen3.6-27b")
+    assert "latency-bound, 1 row\n" in run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
