@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from sim_costs import Linear, config, plain_requests
 
+from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim.acceptance import DRAWS, EasinessDraws, Recorded, draw_source
 from specsim.sim.fields import NO_DRAFT
@@ -102,7 +102,7 @@ def test_missing_drafts_yield_one_token_and_are_not_counted():
 
 def test_same_request_has_the_same_luck_in_another_batch():
     """Common random numbers: a request's accepted tokens are the same with 1 seat and with 64."""
-    requests = [r for r in requests_of(iter(np.zeros(40)), 10, 120, 0, limit=40)]
+    requests = list(requests_of(iter(np.zeros(40)), 10, 120, 0, limit=40))
 
     def accepted(seats):
         cfg = config(k=3, acceptance=CURVE, max_num_seqs=seats, easiness=Easiness(0.5, 0.5, 0.9))

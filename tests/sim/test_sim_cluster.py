@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sim_costs import PLAIN_RULES, Linear, config, plain_requests
 
+from sim_costs import PLAIN_RULES, Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.config import Fault, ReplicaSpec

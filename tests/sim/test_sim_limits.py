@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from sim_costs import Linear, config, plain_requests
 
+from sim_costs import Linear, config, plain_requests
 from specsim.errors import CapacityError, UsageError
 from specsim.sim.config import EngineRules, SpeculationRules
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
@@ -88,7 +88,7 @@ def test_no_progress_is_detected():
             cluster.replicas[0].core.ints[f.I_FREE] = 0
             super().start(cluster, seed)
 
-    with pytest.raises(CapacityError, match="makes no progress at 1.000 s: 1 requests wait"):
+    with pytest.raises(CapacityError, match=r"makes no progress at 1\.000 s: 1 requests wait"):
         simulate(config(), Broken(plain_requests((1.0, 5, 5))), Linear())
 
 

@@ -1,12 +1,13 @@
 """When requests are sent and how long they are: the clients of real benchmarks, laws, people."""
 
+import itertools
 import math
 import statistics
 
 import numpy as np
 import pytest
-from sim_costs import Linear, config, plain_requests
 
+from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim import arrivals
 from specsim.sim.humans import ChatBehaviour, Humans
@@ -104,7 +105,7 @@ def test_ramp_arrivals_follow_the_integral_of_the_rate():
     """1 to 9 per second over 100 s: 500 expected by then, 150 in the first half... of which
     1 x 50 + 0.08 x 50^2 / 2 = 150; afterwards 9 per second."""
     counts = [
-        [t for t in first(arrivals.ramp_times(1.0, 9.0, 100.0, seed), 1000)] for seed in range(20)
+        list(first(arrivals.ramp_times(1.0, 9.0, 100.0, seed), 1000)) for seed in range(20)
     ]
     early = statistics.mean(sum(t < 50 for t in run) for run in counts)
     all_in = statistics.mean(sum(t < 100 for t in run) for run in counts)
@@ -161,7 +162,7 @@ def test_broken_laws_are_named(value, words):
 
 
 def test_open_loop_out_of_order_is_refused():
-    with pytest.raises(UsageError, match="request 1 is sent at 0.5 s, after one at 1.0 s"):
+    with pytest.raises(UsageError, match=r"request 1 is sent at 0\.5 s, after one at 1\.0 s"):
         simulate(config(), OpenLoop(plain_requests((1.0, 1, 1), (0.5, 1, 1))), Linear())
 
 
@@ -190,7 +191,7 @@ def test_client_semaphore_starts_the_clock_when_it_lets_go():
 
 def test_closed_loop_inside_the_engine_equals_the_one_outside(monkeypatch):
     """The fast path is the same loop: with a front end, with more clients than seats."""
-    import specsim.sim.run as run
+    from specsim.sim import run
 
     requests = list(requests_of(iter(np.zeros(80)), Uniform(1, 60), Uniform(0, 30), 3, limit=80))
     cfg = config(max_num_seqs=4, request_overhead_s=0.004, num_kv_blocks=40, readback_lag_steps=1)
@@ -224,7 +225,7 @@ def test_people_send_the_history_again_and_think():
     assert [r.prompt_tokens for r in records[:4]] == [150, 190, 230, 150]
     assert [r.turn for r in records[:4]] == [0, 1, 2, 0]
     assert records[0].session == records[2].session != records[3].session
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in itertools.pairwise(records):
         assert after.arrival_s - before.end_s == pytest.approx(7.0, abs=1e-9)
     # 150 + 29 tokens are in the cache: 11 blocks of 16.
     assert records[1].cached_tokens == 176

@@ -3,10 +3,10 @@
 import random
 
 import pytest
-from sim_costs import Linear, config
 
-from specsim.sim.config import SpeculationRules
+from sim_costs import Linear, config
 from specsim.sim.acceptance import Recorded
+from specsim.sim.config import SpeculationRules
 from specsim.sim.loads import OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.run import simulate

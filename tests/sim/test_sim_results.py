@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sim_costs import Linear, config, plain_requests
 
+from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim import survival
 from specsim.sim.arrivals import gamma_times
@@ -363,7 +363,7 @@ def test_interrupted_run_gives_what_there_is(monkeypatch):
 
 
 def test_progress_is_reported(monkeypatch):
-    import specsim.sim.run as run
+    from specsim.sim import run
 
     monkeypatch.setattr(run, "PROGRESS_EVERY_S", 0.0)
     seen = []

@@ -11,13 +11,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from sim_costs import Linear
 
-import specsim.sim.preempt as preempt
-import specsim.sim.price as price
-import specsim.sim.schedule as schedule
-import specsim.sim.step as step
-from specsim.sim import compiled, rows_loop
+from sim_costs import Linear
+from specsim.sim import compiled, preempt, price, rows_loop, schedule, step
 from specsim.sim.acceptance import Recorded
 from specsim.sim.config import (
     RETRIES,

@@ -4,12 +4,12 @@ outside what was asked."""
 import math
 
 import pytest
-from sim_costs import Curved, Linear, Random, config
 
+from sim_costs import Curved, Linear, Random, config
 from specsim.errors import UsageError
 from specsim.latency.shape import StepShape
-from specsim.sim.loads import OpenLoop, requests_of
 from specsim.sim.arrivals import gamma_times
+from specsim.sim.loads import OpenLoop, requests_of
 from specsim.sim.run import simulate
 from specsim.sim.surface import chunks_like, ladder
 from specsim.speculation.acceptance import Acceptance

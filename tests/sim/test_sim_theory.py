@@ -9,8 +9,8 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from sim_costs import Linear, Random, config
 
+from sim_costs import Linear, Random, config
 from specsim.sim.loads import ClosedLoop, OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.run import simulate
