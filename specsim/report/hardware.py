@@ -4,9 +4,9 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.report.tables import table
 
 ROW_LEGEND = (
-    "memory: GB of 1e9 bytes, all that the driver shows (a card sold as 141 GB shows 151 of these);\n"
-    "bf16, fp8: dense TFLOP/s; link: one direction; kernels: whether any efficiency was measured "
-    "on the device itself"
+    "memory: GB of 1e9 bytes, all that the driver shows (151 for a card sold as 141 GB)\n"
+    "bf16, fp8: dense TFLOP/s; link: one direction\n"
+    "kernels: whether any efficiency was measured on the device itself"
 )
 
 
