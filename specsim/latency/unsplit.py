@@ -7,17 +7,18 @@ v1/attention/backends/triton_attn.py):
 * a block takes 16 query rows of one KV head, that is 16 // (query heads per KV head) queries of
   one sequence, and walks the keys that they see, tile after tile;
 * the keys are split over further blocks only where every sequence has a single query and there
-  are at most 128 / KV heads of them: never in a verify step and never for a prompt.
+  are at most 128 / KV heads of them: never in a verify step and never in a step with a prompt.
 
 Blocks that fit on the device walk at the same time, the others follow in waves:
 
     decode   cached tokens * waves * s_per_token,  waves = ceil(blocks / seats)
+             (blocks / seats, at least 1, where a prompt's blocks fill the rest of the last wave)
     prompts  max(longest walk, walked tokens of all blocks / seats) * s_per_token
     seats    SMs * floor(blocks_per_sm * 256 / head width)
 
 The tiles and accumulators of a block grow with the head width and fill an SM, hence the last line.
 The prompt chunks of a step run in the same call as its decoding sequences (`shared_launch`), whose
-longest walk they do not pay again. Single queries beside a prompt are priced as if alone.
+longest walk they do not pay again.
 """
 
 from math import ceil, floor
@@ -43,10 +44,12 @@ def unsplit_attention_s(
     seats = sms * max(1, floor(blocks_per_sm * WIDTH / d["head_dim"]))
     if op.kind == "attn_decode":
         q_len, seqs = d["q_len"], d["seqs"]
-        if q_len == 1 and seqs * d["kv_heads"] <= SMALLEST_GRID:
+        mixed = d.get("beside_prompts")
+        if q_len == 1 and not mixed and seqs * d["kv_heads"] <= SMALLEST_GRID:
             return 0.0
         blocks = seqs * d["kv_heads"] * ceil(q_len / queries)
-        return d["ctx"] * ceil(blocks / seats) * s_per_token
+        waves = max(1.0, blocks / seats) if mixed else ceil(blocks / seats)
+        return d["ctx"] * waves * s_per_token
     new, window = d["new"], d["window"]
     longest = 0.0 if d.get("shared_launch") else d["cached"] + new
     keys = d["cached"] + 0.5 * (new + 1)

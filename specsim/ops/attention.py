@@ -78,6 +78,7 @@ def attention_context(
                     "head_dim": d,
                     "ctx": cached,
                     "window": a.window,
+                    "beside_prompts": 1 if work.prefill else 0,
                 },
             )
         )

@@ -43,6 +43,15 @@ def test_few_single_queries_are_split() -> None:
     assert seconds(decode(1, 2, 4000, 32, 16, 256)) == pytest.approx(4000 * T)
 
 
+def test_beside_a_prompt_nothing_is_split_and_waves_are_shared() -> None:
+    one = decode(1, 1, 4000, 32, 16, 256)
+    beside = OpCost("attn.decode", "attn_decode", dims={**one.dims, "beside_prompts": 1})
+    assert seconds(beside) == pytest.approx(4000 * T)
+    many = decode(20, 5, 1024, 32, 16, 256)
+    beside = OpCost("attn.decode", "attn_decode", dims={**many.dims, "beside_prompts": 1})
+    assert seconds(beside) == pytest.approx(1024 * T * 320 / 264)
+
+
 def test_a_prompt_is_all_its_walks() -> None:
     # 1000 queries in blocks of 8 over 16 KV heads, each walking 500.5 keys on average.
     assert seconds(prompt(1000, 0)) == pytest.approx(125 * 16 * 500.5 / 264 * T)
