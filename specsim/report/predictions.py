@@ -62,6 +62,8 @@ def _answers(result: Prediction) -> list[str]:
             text = "does not pay, not even for one client"
         else:
             text = f"stops paying at {result.break_even_concurrency} clients"
+            if result.break_even_concurrency > result.max_concurrency:
+                text += f" (it runs {result.max_concurrency} at a time, plain decoding more)"
         lines.append(f"speculation {text}")
         found = [(p, p.best_k) for p in result.points if p.best_k is not None]
         lengths = [k for _, k in found]

@@ -134,3 +134,12 @@ def test_lists_say_what_their_columns_mean() -> None:
     assert "active: what a token passes through" in run("models", "--search", "qwen3")
     assert "input table counted" in run("models", "qwen3.6-27b")
     assert "latency-bound, 1 row\n" in run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
+
+
+def test_a_break_even_above_the_largest_batch_is_explained() -> None:
+    text = run("predict", "qwen3.6-27b", "--acceptance-length", "3.18", "--concurrency", "1")
+    assert "stops paying at" in text  # recurrent slots per draft position: half the batch is lost
+    assert "at a time, plain decoding more)" in text
+    small = run("predict", "qwen3-8b", "--method", "draft-model", "--draft", "qwen3-0.6b", "--k",
+                "4", "--acceptance-length", "3.1", "--concurrency", "1")
+    assert "stops paying at" in small and "plain decoding more" not in small
