@@ -88,7 +88,10 @@ def gemm(
     if t.get("untiled"):  # a CPU library: no tile of idle rows, no waves
         compute_s = ideal_s / t["peak_frac"]
         return labelled(floor_s + smooth_max(mem_s, compute_s, t["p"]), mem_s, compute_s, floor_s)
-    tiles_s, busy = _tiles(t, device.sms, m, n, k, mem_s, sag * device.sms / peak)
+    # Few rows are multiplied as 16, 32 or 48 of a tile's 64; up to 8 by weight-only kernels as 8
+    # (`m_block_size_8` of vLLM's Marlin kernels, read from its source).
+    used = 8.0 if m <= 8 and name == "gemm.weight_only" else 16.0 * -(-m // 16)
+    tiles_s, busy = _tiles(t, device.sms, m, n, k, used, mem_s, sag * device.sms / peak)
     seconds = floor_s + tiles_s
     if not rotated_copies:
         seconds = max(seconds, (stored + act) / bandwidth, ideal_s)
@@ -109,14 +112,14 @@ def cache_hits(working_set: float, capacity: float) -> float:
 
 
 def _tiles(
-    t: Mapping[str, float], sms: int, m: float, n: float, k: float, mem_s: float, sm_flop_s: float
+    t: Mapping[str, float], sms: int, m: float, n: float, k: float, used: float, mem_s: float,
+    sm_flop_s: float,
 ) -> tuple[float, bool]:
     """Seconds of all waves with the best tile, and whether multiplications (not the step
-    latency) fill them. sm_flop_s: seconds per FLOP of one SM at its peak."""
+    latency) fill them. used: rows that are multiplied where they are fewer than a tile's;
+    sm_flop_s: seconds per FLOP of one SM at its peak."""
     step_s, start_s = t["k_step_s"], t["tile_s"]
     flop_s = 2.0 * sm_flop_s / t["peak_frac"]
-    # Few rows are multiplied as 16, 32 or 48 of a tile's 64.
-    used = 16 * -(-m // 16)
     if t["tile_by_rows"]:
         rows = 64 if m <= 64 else 128
         columns = 64 if m <= 128 else 128

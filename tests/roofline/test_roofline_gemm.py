@@ -66,10 +66,10 @@ def test_k_is_split_over_idle_sms() -> None:
         "split_traffic": 0.0, "p": 1e9, "tail": 1.0, "fill_penalty": 0.0, "fill_power": 1.0,
     }  # fmt: skip
     # 128 SMs and 4 tiles of 256 columns: 8 parts of k. 80 steps become 10, plus 1 for the sum.
-    seconds, busy = _tiles(table, 128, 128, 1024, 80, 0.0, 0.0)
+    seconds, busy = _tiles(table, 128, 128, 1024, 80, 128, 0.0, 0.0)
     assert seconds == pytest.approx(11.0)
     assert not busy
-    seconds, _ = _tiles({**table, "split_s": 0.0}, 128, 128, 1024, 80, 0.0, 0.0)
+    seconds, _ = _tiles({**table, "split_s": 0.0}, 128, 128, 1024, 80, 128, 0.0, 0.0)
     assert seconds == pytest.approx(80.0)
 
 
@@ -173,3 +173,13 @@ def test_a_profile_without_tables_is_priced_by_assumption(bare: HardwareProfile)
 def test_an_unknown_format_names_the_known_ones(h200: HardwareProfile) -> None:
     with pytest.raises(UsageError, match=r"'fp7' is not known; use one of bf16, fp16"):
         gemm(h200, 8, 1024, 1024, "fp7")
+
+
+def test_weight_only_kernels_waste_no_more_rows_than_eight(h200: HardwareProfile) -> None:
+    # A device with little arithmetic for its bandwidth (H20): four-bit weights padded to 16 rows
+    # were slower than 16-bit ones for a single row.
+    weak = replace(h200, flops={"bf16": 148e12}, mem_bytes_per_s=4e12, sms=78)
+    one, eight, nine = (gemm(weak, m, 51200, 5120, "int4").seconds for m in (1, 8, 9))
+    assert one < 0.8 * gemm(weak, 1, 51200, 5120, "bf16").seconds
+    # 9 rows are multiplied as 16: twice the arithmetic of 8
+    assert eight < 1.1 * one and 1.5 * eight < nine
