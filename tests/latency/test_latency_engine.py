@@ -122,11 +122,20 @@ def test_incomplete_documents_are_refused(raw: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("tokens", "q_len", "rows"),
     [(1, 1, 1), (2, 1, 2), (3, 1, 4), (4, 1, 4), (5, 1, 8), (8, 1, 8), (9, 1, 16), (250, 1, 256),
-     (257, 1, 272), (512, 1, 512), (513, 1, 513), (4, 4, 4), (12, 4, 16), (3, 3, 6), (9, 3, 18),
-     (600, 3, 600)],
+     (257, 1, 272), (512, 1, 512), (513, 1, 513), (4, 4, 4), (12, 4, 16), (3, 3, 3), (9, 3, 9),
+     (9, 9, 9), (10, 5, 10), (20, 5, 20), (33, 16, 48), (600, 3, 600)],
 )
 def test_graph_sizes(tokens: int, q_len: int, rows: int) -> None:
     assert padded_tokens(tokens, q_len, 512) == rows
+
+
+def test_verify_batches_take_the_smallest_captured_multiple() -> None:
+    grid = [1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)]
+    for q_len in (2, 3, 4, 5, 6, 8, 9, 17):
+        sizes = sorted({-(-size // q_len) * q_len for size in grid})
+        for tokens in range(1, 497):
+            expected = next(size for size in sizes if size >= tokens)
+            assert padded_tokens(tokens, q_len, 512) == expected
 
 
 def test_padding_never_loses_rows() -> None:
