@@ -50,15 +50,16 @@ class Plan:
     rows: Rows
     q_len: int
     start: Tensor  # [B] position of each row's first token
-    angles: Tensor  # complex [T, heads + 2 * kv_heads, D/2]
-    store: Tensor  # [T, 2 * kv_heads] flat cache rows
     kv_len: int  # positions that are read: 0 .. kv_len-1
+    angles: Tensor | None = None  # complex [T, heads + 2 * kv_heads, D/2]
+    store: Tensor | None = None  # [T, 2 * kv_heads] flat cache rows
     mask: Tensor | None = None  # additive; on CUDA a prompt's is a lower-right causal bias
     lengths: Tensor | None = None  # [B] int32: start + q_len
     pages: Tensor | None = None  # [B, max_pages] rows of the block table
     prompt: bool = False  # one row's prompt chunk, of any length
     causal: bool = False  # a prompt chunk from position 0: plain causal attention
     views: tuple[tuple[Tensor, Tensor], ...] = ()  # per layer: keys, values [B, kv_heads, S, D]
+    native: object = None  # the parameter block of numba's kernels, see `native_ops`
 
     @property
     def folded(self) -> bool:

@@ -5,8 +5,8 @@
     qk_norm_rope_store     per-head norm and rotary embedding of q and k, k and v into the cache
     silu_mul               silu(gate) * up
 
-`ops_for(device)` picks the set a model runs with. Signatures are the same in `triton_kernels`,
-and the tests compare the two in Triton's interpreter.
+`ops_for(device)` picks the set a model runs with: these, Triton's (`triton_kernels`), or numba's
+(`native_ops`, CPU). The tests compare them with each other.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specsim.decoder.attention import Attention, Plan
+from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.layers import Linear, RMSNorm, rotate
 
 VerifyAttention = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
@@ -34,15 +36,58 @@ class Ops(Protocol):
         """x + linear(y), and its norm. x may be overwritten."""
         ...
 
+    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
+
+    def prepare(self, plan: Plan, angles: Tensor, table: BlockTable, cache: KVCache,
+                attention: Attention, heads: int) -> None:
+        """Fill in what `attend` will need of the plan. angles: complex [positions, D/2]."""
+        ...
+
+    def attend(self, qkv: Tensor, plan: Plan, qk_norm: RMSNorm | None, layer: int,
+               cache: KVCache, attention: Attention, heads: int) -> Tensor:
+        """qkv [T, (heads + 2 kv_heads) * D] -> attention's output [T, heads * D].
+
+        Norm, rotation, storing keys and values, and attending.
+        """
+        ...
+
+
+class SeparateAttention:
+    """`prepare` and `attend` of ops whose norm, rotation and storing is one call, `attention` the
+    next."""
+
     def qk_norm_rope_store(
         self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
         heads: int,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        raise NotImplementedError
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
+    def prepare(self, plan: Plan, angles: Tensor, table: BlockTable, cache: KVCache,
+                attention: Attention, heads: int) -> None:
+        steps = torch.arange(plan.q_len, device=plan.start.device)
+        positions = plan.start.unsqueeze(1) + steps
+        # A padded or finished row may stand past the end; its values are never read.
+        safe = positions.clamp(0, angles.shape[0] - 1).view(-1)
+        plan.angles = head_angles(angles[safe], heads, cache.kv_heads)
+        plan.store = table.store_index(plan.rows.index, positions, cache.kv_heads)
+        attention.prepare(plan, cache, heads // cache.kv_heads)
+
+    def attend(self, qkv: Tensor, plan: Plan, qk_norm: RMSNorm | None, layer: int,
+               cache: KVCache, attention: Attention, heads: int) -> Tensor:
+        assert plan.angles is not None and plan.store is not None
+        q = self.qk_norm_rope_store(qkv, plan.angles, qk_norm, cache.flat[layer], plan.store,
+                                    heads)
+        return attention(q, layer, cache, plan)
 
 
-class TorchOps:
+def head_angles(angles: Tensor, heads: int, kv_heads: int) -> Tensor:
+    """Angles [T, D/2] for all heads, 1 for v's: complex [T, heads + 2 kv_heads, D/2]."""
+    turned = angles.unsqueeze(1).expand(-1, heads + kv_heads, -1)
+    still = torch.ones(1, 1, 1, dtype=angles.dtype, device=angles.device)
+    return torch.cat((turned, still.expand(angles.shape[0], kv_heads, angles.shape[1])), dim=1)
+
+
+class TorchOps(SeparateAttention):
     """Plain torch, with as few small kernels as it can be done in."""
 
     def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
@@ -78,12 +123,21 @@ class TorchOps:
         return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
 
 
-def ops_for(device: torch.device, use_triton: bool | None = None) -> Ops:
-    """Triton's fused kernels on CUDA, plain torch elsewhere; `use_triton` overrides."""
+def ops_for(
+    device: torch.device, dtype: torch.dtype, use_triton: bool | None = None, native: bool = False
+) -> Ops:
+    """Triton's fused kernels on CUDA (`use_triton` overrides), numba's where `native`, else torch.
+
+    Raises UsageError when native kernels are asked for and numba is missing.
+    """
     if use_triton if use_triton is not None else device.type == "cuda":
         from specsim.decoder.triton_kernels import TritonOps
 
         return TritonOps()
+    if native:
+        from specsim.decoder.native_ops import NativeOps
+
+        return NativeOps(dtype)
     return TorchOps()
 
 

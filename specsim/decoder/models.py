@@ -15,6 +15,7 @@ import torch
 
 from specsim.decoder.config import ModelConfig, read_config
 from specsim.decoder.gguf_files import convert
+from specsim.decoder.native_ops import native_available
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import CheckpointReader, CheckpointSource, RandomSource
@@ -80,9 +81,12 @@ def find_folder(source: str | Path, cache: Path | None = None) -> Path:
 def load_model(
     source: str | Path = DEFAULT_MODEL, *, dtype: str = "bf16", device: str = "cpu",
     linear: str = "auto", max_positions: int | None = None, seed: int = 0,
-    cache: Path | None = None,
+    cache: Path | None = None, native: bool | None = None,
 ) -> LoadedModel:
-    """Load a model. dtype 'bf16' | 'fp32'; linear as in `layers`; seed for random weights."""
+    """Load a model. dtype 'bf16' | 'fp32'; linear as in `layers`; seed for random weights.
+
+    native: numba's kernels on the CPU; None uses them where numba is installed.
+    """
     if dtype not in TORCH_DTYPES:
         raise UsageError(f"dtype {dtype!r} must be one of {', '.join(TORCH_DTYPES)}")
     torch_dtype = TORCH_DTYPES[dtype]
@@ -96,9 +100,11 @@ def load_model(
         folder = find_folder(source, cache)
         config = read_config(folder)
         weights = CheckpointSource(config, CheckpointReader(folder), torch_dtype)
+    if native is None:
+        native = device == "cpu" and native_available()
     with torch.no_grad():
         model = Transformer(config, weights, dtype=torch_dtype, device=device, linear=linear,
-                            max_positions=max_positions)
+                            max_positions=max_positions, native=native)
     return LoadedModel(name if folder is None else folder.name, model, folder)
 
 

@@ -41,19 +41,20 @@ class Transformer:
     """A model on one device. Build it with `models.load_model` or from any WeightSource.
 
     linear: 'auto' | 'plain' | 'packed' | 'fp8' (see `layers`). static: no host sync anywhere in
-    the pass (needed by CUDA graphs); the default on CUDA.
+    the pass (needed by CUDA graphs); the default on CUDA. native: numba's kernels between the
+    products, on the CPU (see `native`).
     """
 
     def __init__(
         self, config: ModelConfig, source: WeightSource, *, dtype: torch.dtype = torch.bfloat16,
         device: torch.device | str = "cpu", linear: str = "auto", max_positions: int | None = None,
-        static: bool | None = None, use_triton: bool | None = None,
+        static: bool | None = None, use_triton: bool | None = None, native: bool = False,
     ) -> None:
         self.config = config
         self.device = torch.device(device)
         self.dtype = dtype
         self.linear = linear
-        self.ops: Ops = ops_for(self.device, use_triton)
+        self.ops: Ops = ops_for(self.device, dtype, use_triton, native)
         self._static = self.device.type == "cuda" if static is None else static
         self._factory = linear_factory(linear, self.device, dtype)
         self._plain = linear_factory("auto" if linear == "fp8" else linear, self.device, dtype)
@@ -120,31 +121,16 @@ class Transformer:
                 f"position {end} is beyond the {self.max_positions} this model was loaded for; "
                 "shorten the request or load it with a larger max_positions"
             )
-        positions = start.unsqueeze(1) + torch.arange(q_len, device=start.device)
-        kv_len = min(end, table.max_pages * table.page_size)
-        # A padded or finished row may stand past the end; its values are never read.
-        safe = positions.clamp(0, self.max_positions - 1).view(-1)
         plan = Plan(
             rows=rows,
             q_len=q_len,
             start=start,
-            angles=self.head_angles(safe),
-            store=table.store_index(rows.index, positions, self.config.num_kv_heads),
-            kv_len=kv_len,
+            kv_len=min(end, table.max_pages * table.page_size),
             prompt=prompt_from is not None,
             causal=prompt_from == 0 and q_len > 1,
         )
-        attention.prepare(plan, cache, self.config.group)
+        self.ops.prepare(plan, self._angles, table, cache, attention, self.config.num_heads)
         return plan
-
-    def head_angles(self, positions: Tensor) -> Tensor:
-        """Angles of positions [T] for all heads, 1 for v's: [T, heads + 2 kv_heads, D/2]."""
-        c = self.config
-        turned = self._angles[positions].unsqueeze(1)
-        turned = turned.expand(-1, c.num_heads + c.num_kv_heads, -1)
-        still = torch.ones(1, 1, 1, dtype=turned.dtype, device=turned.device)
-        still = still.expand(turned.shape[0], c.num_kv_heads, turned.shape[2])
-        return torch.cat((turned, still), dim=1)
 
     def forward(
         self, ids: Tensor, plan: Plan, cache: KVCache, attention: Attention,
@@ -159,12 +145,11 @@ class Transformer:
     ) -> Tensor:
         """Put x [T, H] (overwritten) through `layers`, layer i using the cache's layer i."""
         ops, heads = self.ops, self.config.num_heads
-        angles, store, flat = plan.angles, plan.store, cache.flat
         last = len(layers) - 1
         h = ops.rms_norm(x, layers[0].norm1)
         for i, layer in enumerate(layers):
-            q = ops.qk_norm_rope_store(layer.qkv(h), angles, layer.qk_norm, flat[i], store, heads)
-            x, h = ops.project_add_norm(layer.o, attention(q, i, cache, plan), x, layer.norm2)
+            y = ops.attend(layer.qkv(h), plan, layer.qk_norm, i, cache, attention, heads)
+            x, h = ops.project_add_norm(layer.o, y, x, layer.norm2)
             if layer.moe is not None:
                 x = x.add_(layer.moe(h))
                 if i < last:

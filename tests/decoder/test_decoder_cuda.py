@@ -6,8 +6,8 @@ padding to buckets, and the engine's equality with plain decoding (test_decoder_
 
 import pytest
 import torch
-from decoder_helpers import CONFIGS, DRAFT, make_model
 
+from decoder_helpers import CONFIGS, DRAFT, make_model
 from specsim.decoder import kernels
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from decoder_helpers import LLAMA, SlotHarness, make_model
 
+from decoder_helpers import LLAMA, SlotHarness, make_model
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.drafters.ngram import lookup
 from specsim.decoder.drafters.suffix import Suffix, SuffixIndex, follow

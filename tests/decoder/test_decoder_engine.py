@@ -4,8 +4,8 @@ import random
 
 import pytest
 import torch
-from decoder_helpers import LLAMA, SlotHarness, make_model
 
+from decoder_helpers import LLAMA, SlotHarness, make_model
 from specsim.decoder.drafters.draft_model import DraftModel
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine

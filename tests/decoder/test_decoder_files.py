@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from decoder_helpers import CONFIGS, LLAMA, SlotHarness, hf_folder, hf_tensors, make_model
 
+from decoder_helpers import CONFIGS, LLAMA, SlotHarness, hf_folder, hf_tensors, make_model
 from specsim.decoder.config import read_config
 from specsim.decoder.gguf_files import cache_root, convert, unpair_rows
 from specsim.decoder.models import DEFAULT_MODEL, find_folder, load_model, packaged_gguf

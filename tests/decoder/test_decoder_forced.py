@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from decoder_helpers import LLAMA
 
+from decoder_helpers import LLAMA
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from decoder_helpers import CONFIGS, SlotHarness, make_model
 
+from decoder_helpers import CONFIGS, SlotHarness, make_model
 from specsim.decoder import kernels
 from specsim.decoder.graphs import make_rows, widened
 
@@ -73,7 +73,7 @@ def test_the_cuda_prompt_mask_equals_ours():
 
     q, k, v = randn(1, 4, 3, 8), randn(1, 2, 9, 8), randn(1, 2, 9, 9)[..., :8]
     rows = Rows(torch.tensor([0]), 9)
-    plan = Plan(rows, 3, torch.tensor([6]), q, q, kv_len=9)
+    plan = Plan(rows, 3, torch.tensor([6]), kv_len=9)
     attend = torch.nn.functional.scaled_dot_product_attention
     want = attend(q, k, v, attn_mask=causal_mask(plan, q.dtype).unsqueeze(1), enable_gqa=True)
     got = attend(q, k, v, attn_mask=causal_lower_right(3, 9), enable_gqa=True)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from decoder_helpers import LLAMA, make_model
 
+from decoder_helpers import LLAMA, make_model
 from specsim.decoder.layers import (
     Fp8Linear,
     GateUp,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from decoder_helpers import CONFIGS, LLAMA, SlotHarness, hf_folder
 
+from decoder_helpers import CONFIGS, LLAMA, SlotHarness, hf_folder
 from specsim.decoder.config import RopeScaling
 from specsim.decoder.models import load_model
 
@@ -37,7 +37,7 @@ def case(request, tmp_path_factory):
     folder = hf_folder(tmp_path_factory.mktemp(request.param), config, seed=3)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, config.vocab_size, (60,), generator=generator).tolist()
-    model = load_model(folder, dtype="fp32").model
+    model = load_model(folder, dtype="fp32", native=False).model
     return model, ids, oracle(folder, ids)
 
 
@@ -78,6 +78,19 @@ def test_pages_equal_slots(case):
     got = [harness.prompt(2, ids[:21], 0), harness.prompt(2, ids[21:40], 21),
            harness.verify([2], [ids[40:45]], [40])[0]]
     assert (torch.cat(got) - want[:45]).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen2"])
+def test_native_kernels(tmp_path, name):
+    pytest.importorskip("numba")
+    folder = hf_folder(tmp_path, CONFIGS[name], seed=3)
+    ids = list(range(7, 60))
+    want = oracle(folder, ids)
+    harness = SlotHarness(load_model(folder, dtype="fp32", native=True).model)
+    got = [harness.prompt(1, ids[:20], 0)]
+    for at, width in ((20, 1), (21, 5), (26, 8), (34, 1)):
+        got.append(harness.verify([1], [ids[at : at + width]], [at])[0])
+    assert (torch.cat(got) - want[:35]).abs().max() <= TOLERANCE
 
 
 def test_sharded_folder_and_stacked_experts_load_the_same(tmp_path):

@@ -8,10 +8,10 @@ torch.cuda.set_sync_debug_mode("error").
 
 import pytest
 import torch
-from decoder_helpers import CONFIGS, DRAFT, make_model
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from decoder_helpers import CONFIGS, DRAFT, make_model
 from specsim.decoder.attention import Rows
 from specsim.decoder.drafters.base import Proposal
 from specsim.decoder.drafters.eagle import EagleWeights

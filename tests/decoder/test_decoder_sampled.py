@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from decoder_helpers import DRAFT, LLAMA, SlotHarness, make_model
 
+from decoder_helpers import DRAFT, LLAMA, SlotHarness, make_model
 from specsim.decoder.attention import Rows
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
@@ -91,7 +91,7 @@ def test_distribution_of_sampled_text(models, method, params):
     assert method == "none" or accepted > 1000
     large = expected >= 5
     f_obs, f_exp = seen[large], expected[large]
-    if 0 < float(expected[~large].sum()):
+    if float(expected[~large].sum()) > 0:
         f_obs = torch.cat((f_obs, seen[~large].sum().view(1)))
         f_exp = torch.cat((f_exp, expected[~large].sum().view(1)))
     f_exp = f_exp * f_obs.sum() / f_exp.sum()

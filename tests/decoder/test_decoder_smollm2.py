@@ -9,8 +9,8 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from decoder_helpers import SlotHarness
 
+from decoder_helpers import SlotHarness
 from specsim.decoder.engine import Engine
 from specsim.decoder.models import DEFAULT_MODEL, load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
