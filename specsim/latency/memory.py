@@ -126,17 +126,23 @@ def _weights(spec: ModelSpec) -> tuple[float, float]:
     Layers without a value projection (k_eq_v) hold their key projection twice: engines load it
     into both slots (vLLM 0.25.1)."""
     size = weight_bytes(spec)
-    routed = twice = 0.0
+    twice, routed = 0.0, _routed(spec.layers, spec.hidden)
     for group in spec.layers:
-        for part in ffn_branches(group.ffn):
-            if isinstance(part, MoE):
-                count = moe_count(part, spec.hidden)
-                routed += group.count * count.routed * part.weight.bytes_per_weight
         a = group.mixer
         if isinstance(a, Attention) and a.k_eq_v and a.owns_kv:
             keys = spec.hidden * a.input_mult * a.n_kv_heads * a.head_dim
             twice += group.count * keys * a.weight.bytes_per_weight
     return size.text + size.vision - routed + twice, routed
+
+
+def _routed(layers: Iterable[LayerGroup], hidden: int) -> float:
+    """Bytes of the routed experts of some layers."""
+    return sum(
+        group.count * moe_count(part, hidden).routed * part.weight.bytes_per_weight
+        for group in layers
+        for part in ffn_branches(group.ffn)
+        if isinstance(part, MoE)
+    )
 
 
 def plan_memory(
@@ -163,6 +169,10 @@ def plan_memory(
     else:
         draft_bytes = drafter_weight_bytes(drafter)
     tp, groups = parallel.tp, parallel.attention_dp
+    draft_tp, draft_routed = setup.draft_tp or tp, 0.0
+    if drafter is not None and not setup.draft_tp:
+        # Experts of an MTP head are spread over all GPUs like the target's.
+        draft_routed = drafter.n_predict * _routed(drafter.layers, drafter.hidden)
     shared, routed = _weights(spec)
     per_token, windows = _cache(
         spec.layers, lambda g: kv_bytes_per_token(replace(spec, layers=(g,)), kv_dtype), tp
@@ -171,7 +181,7 @@ def plan_memory(
         own, more = _cache(
             drafter.layers,
             lambda g: drafter_kv_bytes(replace(drafter, layers=(g,)), kv_dtype),
-            setup.draft_tp or tp,
+            draft_tp,
         )
         per_token += own
         for window, size in more.items():
@@ -181,7 +191,7 @@ def plan_memory(
         capacity_bytes=float(profile.mem_bytes),
         usable_bytes=profile.mem_bytes * share,
         weight_bytes=shared / tp + routed / parallel.gpus,
-        drafter_bytes=draft_bytes / (setup.draft_tp or tp),
+        drafter_bytes=(draft_bytes - draft_routed) / draft_tp + draft_routed / parallel.gpus,
         reserve_bytes=RESERVE_BYTES
         + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden,
         kv_bytes_per_token=per_token / groups,

@@ -126,6 +126,18 @@ def test_attention_groups_copy_what_is_not_routed() -> None:
     assert groups.kv_bytes_per_token == sliced.kv_bytes_per_token / 8
 
 
+def test_experts_of_an_mtp_head_are_spread_like_the_targets() -> None:
+    spec = find_model("deepseek-v3")
+    setup = SpecSetup("mtp", 1, spec.mtp)
+    whole, spread = plan(spec, setup), plan(spec, setup, Parallel(1, 8, 8))
+    experts = 256 * 3 * 7168 * 2048 * (1 + 4 / 16384)
+    assert whole.drafter_bytes - spread.drafter_bytes == pytest.approx(experts * 7 / 8)
+    # Where tp is all there is, everything is split alike; a drafter on one GPU keeps all of it.
+    assert plan(spec, setup, Parallel(8)).drafter_bytes == pytest.approx(whole.drafter_bytes / 8)
+    alone = replace(setup, draft_tp=1)
+    assert plan(spec, alone, Parallel(8)).drafter_bytes == pytest.approx(whole.drafter_bytes)
+
+
 @pytest.mark.parametrize(
     ("name", "tp", "smallest"),
     [("qwen3.5-122b-a10b", 1, 2), ("deepseek-v3", 1, 8), ("deepseek-v3", 4, 8),
