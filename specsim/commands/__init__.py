@@ -108,9 +108,10 @@ from specsim.commands import (  # noqa: E402
     predict,
     serve,
     simulate,
+    train_head,
     validate,
 )
 
 for module in (predict, simulate, explain, models, gpus, import_, validate, measure,
-               generate, serve):
+               generate, serve, train_head):
     module.register(app)

@@ -1,6 +1,5 @@
 """`specsim measure`: measure this machine and the bundled decoder on it, for calibration."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specsim.commands import decoder_setup as d
 from specsim.commands import options as o
 
 if TYPE_CHECKING:
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from specsim.measure.run import Progress as Step
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_MAX_THREADS = 1024
-
-Threads = Annotated[
-    int | None, typer.Option("--threads", help="CPU threads of torch; default: all cores.")
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -49,8 +43,8 @@ def measure(
     ] = None,
     grid: Annotated[str, typer.Option("--grid", help="small or full.")] = "small",
     dtype: Annotated[str, typer.Option("--dtype", help="bf16 or fp32.")] = "bf16",
-    seed: Seed = 0,
-    threads: Threads = None,
+    seed: d.SeedOpt = 0,
+    threads: d.ThreadsOpt = None,
     json_out: o.JsonOut = False,
 ) -> None:
     """Measure kernels first, then whole steps and serving; one flushed line per point.
@@ -93,37 +87,6 @@ def parse_duration(text: str, name: str) -> float:
     return value
 
 
-def set_threads(threads: int | None) -> int:
-    """Give torch its threads; must come before anything computes. Returns their number.
-
-    Idle OpenMP threads are made to sleep rather than spin: where other programs share the cores,
-    spinning threads wait for one another's time slices and runs become ten times slower.
-    """
-    from specsim.errors import UsageError
-
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    import torch
-
-    if threads is not None:
-        if not 1 <= threads <= _MAX_THREADS:
-            raise UsageError(f"--threads is {threads}; it must lie in 1..{_MAX_THREADS}")
-        torch.set_num_threads(threads)
-    return int(torch.get_num_threads())
-
-
-def need_torch(command: str) -> None:
-    """UsageError with the way out where torch is not installed."""
-    from importlib.util import find_spec
-
-    from specsim.errors import UsageError
-
-    if find_spec("torch") is None:
-        raise UsageError(
-            f"`specsim {command}` runs the bundled decoder and needs torch: "
-            "pip install 'specsim-llm[decoder]'"
-        )
-
-
 def _plan(
     device: str, grid: str, names: list[str] | None, dtype: str, seed: int, threads: int | None
 ) -> "Plan":
@@ -135,8 +98,8 @@ def _plan(
         if value not in known:
             choices = ", ".join(k for k in known if k)
             raise UsageError(f"{name} is {o.shown(value)}; choose one of {choices}")
-    need_torch("measure")
-    used = set_threads(threads)
+    d.need({"torch": "torch", "safetensors": "safetensors"}, "measure", "decoder")
+    used = d.prepare_torch(threads)
     import torch
 
     from specsim.measure.models import check_together, default_models, default_moe, find_model

@@ -64,3 +64,21 @@ def tiny_folder(folder):
                     for name in ("input_layernorm", "post_attention_layernorm")}
     save_file(tensors, folder / "model.safetensors")
     return folder
+
+
+def tiny_tokenizer(folder) -> None:
+    """Words w0 .. w94 and the two marks of a chat, for the folder's 97 token ids."""
+    import json
+
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+
+    words = ["<user>", "<end>", *(f"w{i}" for i in range(95))]
+    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="w0"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    backend.save(str(folder / "tokenizer.json"))
+    template = "{% for m in messages %}<user> {{ m.content }} <end> {% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": 1}))

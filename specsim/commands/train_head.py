@@ -1,0 +1,351 @@
+"""`specsim train-head`: a draft head for a model, trained on the model's own answers."""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specsim.commands import decoder_setup as d
+from specsim.commands import options as o
+from specsim.commands.measure import parse_duration
+
+if TYPE_CHECKING:
+    from specsim.decoder.distill import Answer
+    from specsim.decoder.drafters.eagle import EagleWeights
+    from specsim.decoder.models import LoadedModel
+    from specsim.decoder.training import Recipe
+
+# Shares of the budget: answers may take this much, then features and training the rest.
+_ANSWERS, _RESERVE = 0.4, 0.08
+_BATCH = 32  # prompts answered side by side
+_JUDGED = 12  # held-out prompts decoded with the finished head
+_MAX_PROMPTS_BYTES = 200_000_000
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="train-head")(train_head)
+
+
+def train_head(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the head and what it came from.")],
+    budget: Annotated[
+        str, typer.Option("--budget", help="Wall time of this run: 20m, 1h.")
+    ] = "20m",
+    model: Annotated[
+        str, typer.Option("--model", help="smollm2-135m, a Hugging Face folder or a .gguf file.")
+    ] = "smollm2-135m",
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            help="JSON lines with a prompt (or turns, or question) each, or plain lines. Default: "
+            "prompts the model makes up itself, and built-in ones of many kinds.",
+        ),
+    ] = None,
+    tokens: Annotated[
+        int, typer.Option("--tokens", help="Answer tokens to train on, at most.")
+    ] = 120_000,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", help="Longest answer.")
+    ] = 128,
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the answers, at most.")] = 6,
+    vocab_size: Annotated[
+        int, typer.Option("--vocab-size", help="Tokens that the head can draft.")
+    ] = 8192,
+    seed: d.SeedOpt = 0,
+    threads: d.ThreadsOpt = None,
+    json_out: o.JsonOut = False,
+) -> None:
+    """Train a one-layer draft head by self-distillation, inside a time budget.
+
+    Ctrl-C keeps answers and weights; the same command goes on where it stopped.
+    """
+    from specsim.errors import UsageError
+
+    started = time.monotonic()
+    budget_s = parse_duration(budget, "--budget")
+    limits = {"--tokens": (tokens, 10**9), "--max-new-tokens": (max_new_tokens, 4096),
+              "--epochs": (epochs, 1000), "--vocab-size": (vocab_size, 10**6)}
+    for name, (value, most) in limits.items():
+        if not 1 <= value <= most:
+            raise UsageError(f"{name} is {value}; it must lie in 1..{most}")
+    given = None if prompts is None else read_prompts(prompts)
+    d.need(d.DECODER_PACKAGES, "train-head", "decoder")
+    d.prepare_torch(threads)
+
+    from specsim.decoder.models import load_model
+    from specsim.decoder.training import Recipe
+    from specsim.report.tables import to_json
+
+    loaded = load_model(model)
+    if loaded.folder is None:
+        raise UsageError(f"model {model!r} has random weights; a head needs a trained model")
+    recipe = Recipe(epochs=epochs, vocab_size=min(vocab_size, loaded.config.vocab_size))
+    job = _Job(loaded, out, recipe, seed, started, budget_s)
+    job.check_folder({
+        "model": loaded.name, "seed": seed, "max_new_tokens": max_new_tokens,
+        "vocab_size": recipe.vocab_size,
+        "prompts": "built-in" if prompts is None else _digest(given),
+    })
+    try:
+        with _bar(budget_s) as job.show:
+            result = job.run(given, tokens, max_new_tokens)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"specsim: interrupted; answers and weights so far are in {out}, the same command "
+            "goes on from there\n"
+        )
+        raise typer.Exit(130) from None
+    sys.stdout.write((to_json(result) if json_out else _text(out, result)) + "\n")
+
+
+class _Job:
+    """One run of the command. show: where progress goes."""
+
+    def __init__(
+        self, loaded: "LoadedModel", out: Path, recipe: "Recipe", seed: int, started: float,
+        budget_s: float,
+    ) -> None:
+        self.loaded, self.out, self.recipe, self.seed = loaded, out, recipe, seed
+        self.started, self.budget_s = started, budget_s
+        self.show: Callable[[str, float, float], None] = lambda what, done, total: None
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def check_folder(self, plan: dict[str, Any]) -> None:
+        """Refuse a folder whose answers are of another model, seed or prompts."""
+        from specsim.errors import UsageError
+
+        path = self.out / "plan.json"
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            before = json.loads(path.read_text("utf-8")) if path.is_file() else plan
+        except OSError as error:
+            raise UsageError(f"cannot write {self.out}: {error.strerror}; choose another --out"
+                             ) from None
+        except ValueError:
+            before = {}
+        for name, value in plan.items():
+            if not isinstance(before, dict) or before.get(name) != value:
+                raise UsageError(
+                    f"{self.out} holds answers made with another {name}; choose another --out"
+                )
+        path.write_text(json.dumps(plan, indent=1) + "\n", "utf-8")
+
+    def run(self, given: list[str] | None, tokens: int, max_new: int) -> dict[str, Any]:
+        import torch
+
+        from specsim.decoder.distill import frequent_tokens
+        from specsim.decoder.training import HeadNet, accuracy, head_weights, initial_weights, train
+        from specsim.errors import UsageError
+
+        answers = self._answers(given, tokens, max_new)
+        if len(answers) < 2:
+            raise UsageError(
+                f"only {len(answers)} answers fitted into the budget; raise --budget or lower "
+                "--max-new-tokens"
+            )
+        held = max(1, round(self.recipe.held_out * len(answers)))
+        learn, judge = answers[held:], answers[:held]
+        target, folder = self.loaded.model, self.loaded.folder
+        assert folder is not None
+        vocab = frequent_tokens(learn, self.recipe.vocab_size, self.loaded.config.vocab_size)
+        examples = self._examples(learn, vocab)
+        judged = self._examples(judge, vocab)
+        net: HeadNet = HeadNet(initial_weights(folder, self.loaded.config, self.seed),
+                               self.loaded.config, target.embed, target.head_weight[vocab])
+        left = self.budget_s * (1 - _RESERVE) - self.elapsed()
+        state = train(
+            net, examples, self.recipe, self.out / "checkpoint.safetensors",
+            budget_s=max(1.0, left), seed=self.seed,
+            on_step=lambda s: self.show("training", s.iteration, s.planned),
+        )
+        weights = head_weights(net, vocab)
+        weights.save(self.out / "head.safetensors")
+        shares = accuracy(net, judged, self.recipe)
+        real = self._decode(weights, judge)
+        result = {
+            "head": str(self.out / "head.safetensors"),
+            "answers": len(learn), "answer_tokens": sum(len(a.out_ids) for a in learn),
+            "iterations": state.iteration, "planned_iterations": state.planned,
+            "training_s": round(state.seconds, 1), "losses": [round(x, 4) for x in state.losses],
+            "held_out_answers": len(judge),
+            "teacher_forced_accuracy": [round(x, 4) for x in shares],
+            **real, "elapsed_s": round(self.elapsed(), 1),
+            "threads": torch.get_num_threads(),
+        }
+        (self.out / "report.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        return result
+
+    # ------------------------------------------------------------------ stages
+
+    def _answers(self, given: list[str] | None, tokens: int, max_new: int) -> "list[Answer]":
+        """Answers in a shuffled order that depends on the seed alone."""
+        import random
+
+        from specsim.decoder.distill import collect_answers
+        from specsim.decoder.engine import Engine
+        from specsim.decoder.options import DecoderOptions
+
+        prompts = self._prompts(given, tokens, max_new)
+        longest = max(len(p) for p in prompts)
+        engine = Engine(self.loaded.model, DecoderOptions(
+            max_num_seqs=_BATCH, max_model_len=longest + max_new + 1, seed=self.seed))
+        deadline = self.budget_s * _ANSWERS
+        known = collect_answers(
+            engine, prompts, self.out / "answers.jsonl", max_new=max_new, tokens=tokens,
+            stop=lambda: self.elapsed() > deadline,
+            on_answer=lambda total: self.show("answering", total, tokens),
+        )
+        kept = [known[i] for i in sorted(known) if len(known[i].out_ids) > 2]
+        random.Random(self.seed).shuffle(kept)
+        return kept
+
+    def _prompts(self, given: list[str] | None, tokens: int, max_new: int) -> list[list[int]]:
+        """Token ids of all prompts, kept in prompts.jsonl: a continued run must see the same."""
+        from specsim.commands.train_prompts import built_in_prompts, self_made_prompts
+        from specsim.errors import UsageError
+
+        path = self.out / "prompts.jsonl"
+        if path.is_file():
+            lines = path.read_text("utf-8").splitlines()
+            return [[int(t) for t in json.loads(line)] for line in lines]
+        tokenizer = self.loaded.tokenizer()
+        texts = built_in_prompts(self.seed) if given is None else given
+        room = self.loaded.config.max_position - max_new - 2
+        chats = [tokenizer.encode_chat([{"role": "user", "content": text}]) for text in texts]
+        prompts = [ids for ids in chats if len(ids) <= min(room, 1024)]
+        if not prompts:
+            raise UsageError(f"none of the {len(texts)} prompts is short enough; give shorter ones")
+        if given is None:
+            # As many again made up by the model itself, at most an eighth of the budget.
+            until = self.elapsed() + self.budget_s / 8
+            wanted = min(len(prompts), 1 + tokens // 100)
+            made = self_made_prompts(
+                self.loaded, wanted, self.seed, stop=lambda: self.elapsed() > until,
+                on_prompt=lambda n: self.show("making prompts", n, wanted),
+            )
+            # Taken in turn, so that a short run sees both kinds.
+            mixed = [p for pair in zip(prompts, made, strict=False) for p in pair]
+            prompts = mixed + prompts[len(made) :]
+        path.write_text("".join(json.dumps(ids) + "\n" for ids in prompts), "utf-8")
+        return prompts
+
+    def _examples(self, answers: "list[Answer]", vocab: Any) -> list[Any]:
+        import torch
+
+        from specsim.decoder.distill import hidden_states
+        from specsim.decoder.training import make_example
+
+        rows = torch.full((self.loaded.config.vocab_size,), -100)
+        rows[vocab] = torch.arange(len(vocab))
+        out = []
+        for number, answer in enumerate(answers):
+            ids = answer.ids[: self.recipe.max_len + 2]
+            hidden = hidden_states(self.loaded.model, ids)
+            out.append(make_example(answer, hidden, rows, self.recipe.max_len))
+            self.show("reading answers", number, len(answers))
+        return [example for example in out if bool((example.labels != -100).any())]
+
+    def _decode(self, weights: "EagleWeights", judge: "list[Answer]") -> dict[str, Any]:
+        """Real decoding of held-out prompts with the head: tokens per step."""
+        from specsim.decoder.engine import Engine
+        from specsim.decoder.options import DecoderOptions, SamplingParams
+
+        k, chosen = 4, judge[:_JUDGED]
+        longest = max(len(a.ids) for a in chosen)
+        engine = Engine(self.loaded.model, DecoderOptions(
+            method="eagle", num_speculative_tokens=k, max_num_seqs=_BATCH,
+            max_model_len=longest + 2), draft=weights)
+        most = max(len(a.out_ids) for a in chosen)
+        engine.generate([a.prompt_ids for a in chosen], SamplingParams(max_tokens=most))
+        stats = engine.stats
+        per_position = [
+            round(n / max(1, stats.num_drafts), 4) for n in stats.accepted_per_position
+        ]
+        return {"judged_requests": len(chosen), "num_speculative_tokens": k,
+                "acceptance_length": round(stats.acceptance_length, 4),
+                "acceptance_per_position": per_position}
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Prompts of a file: JSON lines with `prompt`, `question`, `text` or `turns`, or plain lines.
+
+    Raises FormatError naming the line that cannot be read.
+    """
+    from specsim.errors import FormatError
+
+    try:
+        if path.stat().st_size > _MAX_PROMPTS_BYTES:
+            raise FormatError(
+                f"{path} is larger than {_MAX_PROMPTS_BYTES} bytes; give fewer prompts"
+            )
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise FormatError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise FormatError(f"{path} is not UTF-8 text; give prompts as JSON lines") from None
+    out = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        prompt: object = line.strip()
+        if line.lstrip().startswith("{"):
+            try:
+                raw = json.loads(line)
+            except ValueError as error:
+                raise FormatError(f"{path} line {number} is not valid JSON: {error}") from None
+            prompt = next((raw[key] for key in ("prompt", "question", "text") if key in raw), None)
+            if prompt is None and isinstance(raw.get("turns"), list) and raw["turns"]:
+                prompt = raw["turns"][0]
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise FormatError(
+                f"{path} line {number} has no prompt; give a `prompt`, `question`, `text` or "
+                "`turns` with text"
+            )
+        out.append(prompt)
+    if not out:
+        raise FormatError(f"{path} holds no prompts; give one per line")
+    return out
+
+
+def _digest(prompts: list[str] | None) -> str:
+    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _bar(budget_s: float) -> Iterator[Callable[[str, float, float], None]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(),
+               TextColumn("{task.completed:.0f}/{task.total:.0f}"), TimeElapsedColumn(),
+               TextColumn(f"of {budget_s:.0f} s"))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("starting", total=1)
+        yield lambda what, done, total: bar.update(
+            task, description=what, completed=done, total=max(1, total))
+
+
+def _text(out: Path, result: dict[str, Any]) -> str:
+    shares = ", ".join(f"{x:.1%}" for x in result["teacher_forced_accuracy"])
+    rates = ", ".join(f"{x:.2f}" for x in result["acceptance_per_position"])
+    return "\n".join((
+        f"{result['head']}: trained on {result['answer_tokens']} tokens of {result['answers']} "
+        f"answers, {result['iterations']} iterations in {result['training_s']:.0f} s",
+        f"held-out answers, teacher-forced: {shares} of tokens right at steps 1, 2, ...",
+        f"held-out prompts, decoded with k = {result['num_speculative_tokens']}: "
+        f"{result['acceptance_length']:.2f} tokens per step (accepted per position: {rates})",
+        f"use it: specsim generate PROMPT --draft {out / 'head.safetensors'}",
+    ))
