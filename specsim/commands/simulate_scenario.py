@@ -23,6 +23,7 @@ _OPTIONS: dict[str, tuple[str, type]] = {
     "max_model_len": ("max_model_len", int),
     "max_num_seqs": ("max_num_seqs", int),
     "max_num_batched_tokens": ("max_num_batched_tokens", int),
+    "gpu_memory_utilization": ("gpu_memory_utilization", float),
     "method": ("method", str),
     "draft": ("draft", str),
     "num_speculative_tokens": ("k", int),

@@ -22,7 +22,8 @@ from specsim.sim.slo import canonical, check_slo
 MAX_FILE_BYTES = 1_000_000
 SYSTEM_KEYS = {
     "model", "gpu", "tp", "ep", "weights", "kv", "engine", "engine_version", "max_model_len",
-    "max_num_seqs", "max_num_batched_tokens", "method", "draft", "num_speculative_tokens",
+    "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
+    "method", "draft", "num_speculative_tokens",
     "acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean_rate",
     "acceptance_length", "easiness", "replicas", "router", "max_concurrent",
 }  # fmt: skip
