@@ -222,5 +222,6 @@ def plain_roofline(op: OpCost, profile: HardwareProfile) -> KernelTime:
 def _whole_experts(op: OpCost) -> OpCost:
     """The same experts by a kernel that streams every expert of the GPU, chosen or not."""
     d = op.dims
-    dims = {**d, "tokens": max(d["tokens"], d["experts"] / d["top_k"]), "balanced": 1}
+    whole = max(d["tokens"], d["experts"] / d["top_k"])  # tokens that choose every expert
+    dims = {**d, "tokens": whole, "balanced": 1, "overlap": 0.0}
     return replace(op, weight_bytes=op.weight_bytes * d["local_experts"] / d["hit"], dims=dims)

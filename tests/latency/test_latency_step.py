@@ -385,3 +385,15 @@ def test_prices_are_finite_and_repeatable(kind: str, seqs: int, ctx: int) -> Non
     first = priced(spec, setup, fidelity="calibrated").seconds(shape)
     assert math.isfinite(first) and first > 0
     assert priced(spec, setup, fidelity="calibrated").seconds(shape) == first
+
+
+def test_a_kernel_that_streams_every_expert_does_so_for_a_verify_too() -> None:
+    # Tokens of one sequence share experts, but here none is left out whoever chooses it.
+    spec, engine = find_model("minimax-m2.5"), find_engine("vllm==0.10.1")
+    assert spec.weights in engine.whole_expert_formats
+    model = LatencyModel(spec, load_profile("b300"), engine)
+    experts = [
+        sum(x.seconds for x in model.step(StepShape(1, q, 1000.0)).ops if x.op.kind == "moe")
+        for q in (1, 2, 4)
+    ]
+    assert experts[1:] == pytest.approx([experts[0]] * 2, rel=1e-3)
