@@ -253,11 +253,12 @@ def main() -> None:
     everything_p, everything_s = published.to_dict(False), silicon.to_dict(False)
     bars = bar_rows(everything_p, everything_s)
     headers = ["set", *NAMES.values(), "sign right"]
-    kernel = (ROOT / "validation" / "kernel_fit.md")
     text = f"""# Accuracy of the predictions
 
 Written by `python validation/make_report.py`; do not edit. Every cell is
 median / 90th percentile of the relative error (bias, number of values), predicted over measured.
+Sets are the `set_id` column of `published/published_measurements.csv`, whose rows name their
+sources (SPECB: SpecBundle on H200s, VLLMK: a k sweep of vLLM, CKBK: SGLang's cookbook, ...).
 
 ## Bars
 
@@ -298,7 +299,8 @@ Assumptions are in `catalog/mindrouter.toml`. Steps of qwen3.6-27b by draft leng
 
 ## Kernels
 
-{kernel.read_text(encoding="utf-8") if kernel.is_file() else "No kernel fit report."}
+How the kernel tables were fitted and how far they are off: [kernel_fit.md](kernel_fit.md); how far
+they carry over to other devices: [transfer.md](transfer.md).
 
 ## Rows that are not predicted
 

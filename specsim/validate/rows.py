@@ -234,7 +234,8 @@ def _draft_name(row: Mapping[str, str], method: str) -> str | None:
 
 
 def _short(error: Exception) -> str:
-    return str(error).split(";")[0][:80]
+    """The first clause of a message, without what it goes on to list."""
+    return str(error).split(";")[0].split(" (")[0]
 
 
 def published_case(row: Mapping[str, str]) -> Case:

@@ -156,7 +156,7 @@ def score_rows(rows: Iterable[dict[str, str]]) -> Report:
             report.skipped[str(reason)] += 1
             continue
         except SpecSimError as error:
-            report.skipped[f"not predictable: {str(error).split(';')[0][:90]}"] += 1
+            report.skipped[f"not predictable: {str(error).split(';')[0].split(' (')[0]}"] += 1
             continue
         if not scores and sign is None:
             report.skipped["acceptance length not given"] += 1
