@@ -29,10 +29,10 @@ class Core(NamedTuple):
     k_table         drafts to propose by number of scheduled requests
     adapt           [[lowest batch, steps...]] of an adaptive draft length, padded with -1
     tier            [verify drafts][next drafts] -> index into the tables, -1: not priced yet
-    grid_ctx        mean cached tokens per decoding sequence, nodes of both tables
-    grid_seqs, grid_new, grid_span   nodes of the mixed table
+    grid_ctx        mean cached tokens per decoding sequence, nodes of the decode table
+    grid_seqs, grid_mean, grid_tokens, grid_span   nodes of the mixed table (see `price`)
     decode_s        float64 [tier, sequences, ctx]; NaN: not priced yet
-    mixed_s         float64 [tier, seqs, ctx, new, span]
+    mixed_s         float64 [tier, seqs, mean, tokens, span]
     log_s           float64 [start and end, step]
     log             int64 [log field, step]
     cover           int64 [decode step]: change in the number of streams whose gap this step ends
@@ -61,7 +61,8 @@ class Core(NamedTuple):
     tier: Any
     grid_ctx: Any
     grid_seqs: Any
-    grid_new: Any
+    grid_mean: Any
+    grid_tokens: Any
     grid_span: Any
     decode_s: Any
     mixed_s: Any

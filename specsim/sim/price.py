@@ -4,9 +4,10 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 
 * decode_s[sequences, mean cached tokens]: exact in the number of sequences (CUDA graphs make it a
   staircase), linear between nodes of the context.
-* mixed_s[sequences, mean cached tokens, new prompt tokens, mean span]: steps with prompt chunks.
-  The span of a prompt token is how many tokens it attends to, itself included; chunks of equal
-  total length and equal mean span cost the same attention.
+* mixed_s[sequences, mean cached tokens, tokens, mean span]: steps with prompt chunks. Tokens are
+  all of the step, verified and prompt ones: they decide the matrix products. The span of a prompt
+  token is how many tokens it attends to, itself included; chunks of equal total length and equal
+  mean span cost the same attention.
 
 Functions here run as Python or compiled, in the same order of operations.
 """
@@ -32,15 +33,21 @@ def price_step(c: Core) -> bool:
     seqs = ints[f.I_SCHEDULED]
     context = mean_context(c)
     if ints[f.I_NEW_TOKENS] > 0:
-        seconds = mixed_seconds(
-            c, tier, seqs, context, ints[f.I_NEW_TOKENS], ints[f.I_SPAN_WORK] / ints[f.I_NEW_TOKENS]
-        )
+        new = ints[f.I_NEW_TOKENS]
+        seconds = mixed_seconds(c, tier, seqs, context, new, ints[f.I_SPAN_WORK] / new)
     else:
         seconds = decode_seconds(c, tier, seqs, context)
     if seconds != seconds:  # noqa: PLR0124 - NaN, in a form that compiles to one comparison
         return False
     c.flts[f.X_STEP_S] = seconds
     return True
+
+
+def step_width(c: Core, drafts: int) -> int:
+    """Tokens that a decoding request takes part with when it verifies `drafts`."""
+    if drafts > 0 and c.ints[f.I_WIDTH] > 0:
+        return c.ints[f.I_WIDTH]
+    return drafts + 1
 
 
 def mean_context(c: Core) -> float:
@@ -66,13 +73,14 @@ def decode_seconds(c: Core, tier: int, seqs: int, context: float) -> float:
 def mixed_seconds(
     c: Core, tier: int, seqs: int, context: float, new: int, span: float
 ) -> float:
+    tokens = seqs * step_width(c, c.ints[f.I_K_NOW]) + new
     a = node_below(c.grid_seqs, seqs)
-    b = node_below(c.grid_ctx, context)
-    d = node_below(c.grid_new, new)
+    b = node_below(c.grid_mean, context)
+    d = node_below(c.grid_tokens, tokens)
     e = node_below(c.grid_span, span)
     share_a = (seqs - c.grid_seqs[a]) / (c.grid_seqs[a + 1] - c.grid_seqs[a])
-    share_b = (context - c.grid_ctx[b]) / (c.grid_ctx[b + 1] - c.grid_ctx[b])
-    share_d = (new - c.grid_new[d]) / (c.grid_new[d + 1] - c.grid_new[d])
+    share_b = (context - c.grid_mean[b]) / (c.grid_mean[b + 1] - c.grid_mean[b])
+    share_d = (tokens - c.grid_tokens[d]) / (c.grid_tokens[d + 1] - c.grid_tokens[d])
     share_e = (span - c.grid_span[e]) / (c.grid_span[e + 1] - c.grid_span[e])
     return between_corners(
         c.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2, e : e + 2],

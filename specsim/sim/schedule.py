@@ -22,6 +22,7 @@ from specsim.sim.adapt import adaptive_drafts
 from specsim.sim.fields import Core
 from specsim.sim.kv import match_prefix, pin_prefix, take_blocks
 from specsim.sim.preempt import discard, grow_or_preempt, preempt
+from specsim.sim.price import step_width
 from specsim.sim.rows import grow_rows
 from specsim.sim.streams import sit_out
 
@@ -77,13 +78,6 @@ def schedule(c: Core, now: float) -> int:
     return SCHEDULED
 
 
-def width_of(c: Core, drafts: int) -> int:
-    """Tokens that a decoding request asks for when it verifies `drafts`."""
-    if drafts > 0 and c.ints[f.I_WIDTH] > 0:
-        return int(c.ints[f.I_WIDTH])
-    return drafts + 1
-
-
 def next_drafts(c: Core, asked: int) -> int:
     """Drafts proposed in this step for the next one; none if no request could use them."""
     ints = c.ints
@@ -107,7 +101,7 @@ def next_drafts(c: Core, asked: int) -> int:
 def schedule_rows(c: Core) -> int:
     """Decoding requests, oldest first. Returns the budget left."""
     ints = c.ints
-    width = width_of(c, ints[f.I_K_NOW])
+    width = step_width(c, ints[f.I_K_NOW])
     have = ints[f.I_N_ROWS]
     if have == 0:
         return ints[f.I_BUDGET]

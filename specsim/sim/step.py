@@ -14,7 +14,7 @@ from specsim.sim.adapt import observe_step
 from specsim.sim.fields import Core
 from specsim.sim.kv import publish_prefix
 from specsim.sim.preempt import discard, save_blocks, save_row
-from specsim.sim.price import price_step
+from specsim.sim.price import price_step, step_width
 from specsim.sim.rows import emit_rows, keep_rows
 from specsim.sim.schedule import (
     SCHEDULED,
@@ -22,7 +22,6 @@ from specsim.sim.schedule import (
     schedule,
     settle_reserve,
     steps_of_draws,
-    width_of,
 )
 from specsim.sim.streams import close_run, prompt_token, resume_rows
 from specsim.sim.stretch import stretch
@@ -97,7 +96,7 @@ def begin_step(c: Core) -> None:
     c.log_s[0, n] = flts[f.X_CLOCK_S]
     c.log_s[1, n] = flts[f.X_END_S]
     c.log[f.L_ROWS, n] = seqs
-    c.log[f.L_WIDTH, n] = width_of(c, ints[f.I_K_NOW])
+    c.log[f.L_WIDTH, n] = step_width(c, ints[f.I_K_NOW])
     c.log[f.L_CONTEXT, n] = ints[f.I_CONTEXT]
     c.log[f.L_NEW, n] = ints[f.I_NEW_TOKENS]
     c.log[f.L_CHUNKS, n] = ints[f.I_N_CHUNKS]

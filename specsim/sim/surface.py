@@ -20,6 +20,7 @@ from specsim.sim.price import mean_context
 from specsim.sim.rows import node_below
 
 CHECKED_STEPS = 64
+CONTINUED_OVER = 64  # prompt tokens
 
 
 def checked_seconds(cost: StepCost, shape: StepShape) -> float:
@@ -48,6 +49,21 @@ def ladder(last: int, ratio: float, first: int, start: int = 0) -> NDArray[np.fl
     return np.array(nodes, dtype=np.float64)
 
 
+def token_ladder(last: int) -> NDArray[np.float64]:
+    """Tokens of a step. Matrix products take whole tiles, so its price jumps after multiples of
+    128 tokens: nodes stand on both sides of each, while a jump is more than a small part of the
+    price. CUDA graphs (up to 512 tokens) pad by their own rules and move the jumps; there nodes
+    are close."""
+    nodes = {1, 8, *range(16, min(512, last), 16)}
+    for step, first, end in ((128, 512, 4096), (256, 4096, 16384), (1024, 16384, last)):
+        for node in range(first, min(end, last), step):
+            nodes.update((node, node + 1))
+    rising = sorted({node for node in nodes if node < last} | {last})
+    if len(rising) == 1:
+        rising.append(last + 1)
+    return np.array(rising, dtype=np.float64)
+
+
 def chunks_like(new: int, span: float) -> tuple[PrefillChunk, ...]:
     """Prompt chunks of `new` tokens in all that attend to `span` tokens each on average.
 
@@ -74,7 +90,8 @@ class Surface:
     tier: NDArray[np.int64] = field(init=False)
     grid_ctx: NDArray[np.float64] = field(init=False)
     grid_seqs: NDArray[np.float64] = field(init=False)
-    grid_new: NDArray[np.float64] = field(init=False)
+    grid_mean: NDArray[np.float64] = field(init=False)
+    grid_tokens: NDArray[np.float64] = field(init=False)
     grid_span: NDArray[np.float64] = field(init=False)
     decode_s: NDArray[np.float64] = field(init=False)
     mixed_s: NDArray[np.float64] = field(init=False)
@@ -88,17 +105,18 @@ class Surface:
             self.tier[pair] = index
         context = max(self.max_context, 2)
         self.grid_ctx = ladder(context, 1.5, 256)
-        self.grid_seqs = ladder(self.max_seqs, 1.5, 1)
-        self.grid_new = ladder(self.max_tokens, math.sqrt(2), 8, start=1)
-        self.grid_span = ladder(context, 2.0, 16, start=1)
+        self.grid_seqs = ladder(self.max_seqs, 2.0, 1)
+        self.grid_mean = ladder(context, 4.0, 512)
+        self.grid_tokens = token_ladder(self.max_tokens)
+        self.grid_span = ladder(context, 2.0, 128, start=1)
         tiers = len(self.pairs)
         self.decode_s = np.full((tiers, self.max_seqs + 1, len(self.grid_ctx)), np.nan)
         self.mixed_s = np.full(
             (
                 tiers,
                 len(self.grid_seqs),
-                len(self.grid_ctx),
-                len(self.grid_new),
+                len(self.grid_mean),
+                len(self.grid_tokens),
                 len(self.grid_span),
             ),
             np.nan,
@@ -124,20 +142,36 @@ class Surface:
                     self.decode_s[tier, seqs, j] = self._ask(shape)
             return
         span = ints[f.I_SPAN_WORK] / new
+        width = self.width(now)
         for a in self._around(self.grid_seqs, seqs):
-            for b in self._around(self.grid_ctx, context):
-                for d in self._around(self.grid_new, new):
+            for b in self._around(self.grid_mean, context):
+                for d in self._around(self.grid_tokens, seqs * width + new):
                     for e in self._around(self.grid_span, span):
                         if math.isnan(self.mixed_s[tier, a, b, d, e]):
-                            count = int(self.grid_seqs[a])
-                            shape = StepShape(
-                                count,
-                                self.width(now),
-                                count * float(self.grid_ctx[b]),
-                                chunks_like(int(self.grid_new[d]), float(self.grid_span[e])),
+                            self.mixed_s[tier, a, b, d, e] = self._mixed_node(
+                                int(self.grid_seqs[a]),
+                                width,
+                                float(self.grid_mean[b]),
+                                int(self.grid_tokens[d]),
+                                float(self.grid_span[e]),
                                 following,
                             )
-                            self.mixed_s[tier, a, b, d, e] = self._ask(shape)
+
+    def _mixed_node(
+        self, seqs: int, width: int, mean: float, tokens: int, span: float, following: int
+    ) -> float:
+        """Price at a node of the mixed table. The sequences leave the rest of the tokens to
+        prompts; where they leave none the price is continued from where they leave some."""
+
+        def price(prompt: int) -> float:
+            chunks = chunks_like(prompt, span)
+            return self._ask(StepShape(seqs, width, seqs * mean, chunks, following))
+
+        prompt = tokens - seqs * width
+        if prompt >= 1:
+            return price(prompt)
+        least_s = price(1)
+        return least_s + (price(1 + CONTINUED_OVER) - least_s) / CONTINUED_OVER * (prompt - 1)
 
     @staticmethod
     def _around(grid: NDArray[np.float64], x: float) -> tuple[int, ...]:
