@@ -22,7 +22,7 @@ from specsim.decoder.attention import Attention, PagedAttention, SlotAttention
 from specsim.decoder.build import build_drafter
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.drafters.suffix import Suffix
-from specsim.decoder.graphs import EagerRunner, GraphRunner
+from specsim.decoder.graphs import CudaCapture, EagerRunner, GraphRunner, NoCapture
 from specsim.decoder.kv_cache import BlockTable, PageAllocator
 from specsim.decoder.options import MAX_STOP_IDS, DecoderOptions, SamplingParams
 from specsim.decoder.readback import Readback
@@ -45,7 +45,8 @@ class Engine:
     """A model, optionally a drafter, and the requests running on them.
 
     draft: the draft Transformer ('draft_model') or EagleWeights ('eagle'); None otherwise.
-    acceptance: forced rates instead of the real test. clock: seconds, monotonic.
+    acceptance: forced rates instead of the real test. clock: seconds, monotonic. use_graphs: the
+    graph runner (default on CUDA; on the CPU its twin without graphs, for tests).
     """
 
     def __init__(
@@ -99,9 +100,10 @@ class Engine:
         if trim and self.lag:
             raise UsageError("trim_drafts needs readback_lag 0; switch one of them off")
         self.runner: EagerRunner | GraphRunner
-        if cuda and use_graphs is not False:
+        if use_graphs or (cuda and use_graphs is None):
             self.runner = GraphRunner(self._step, options.bucket, max_tokens,
-                                      options.bucket(options.max_num_seqs))
+                                      options.bucket(options.max_num_seqs),
+                                      CudaCapture() if cuda else NoCapture())
         else:
             self.runner = EagerRunner(self._step, exact=self.lag == 0, trim=trim,
                                       bucket=options.bucket if cuda else None)
@@ -113,6 +115,7 @@ class Engine:
         self._free = list(range(options.max_num_seqs))
         self._epochs = [0] * options.max_num_seqs
         self._in_flight: deque[InFlight] = deque()
+        self._iteration = 0
         self._untimed: deque[tuple[StepTiming, PhaseClock]] = deque()
         self._cancelled: list[StepOutput] = []
         self.finished: dict[str, RequestResult] = {}
@@ -239,6 +242,7 @@ class Engine:
     def step(self) -> list[StepOutput]:
         """Run one iteration; the outputs that reached the host in it."""
         started = self.clock()
+        self._iteration += 1
         outputs, self._cancelled = self._cancelled, []
         self._admit()
         decoding = sorted((s for s in self._slots.values() if s.decoding), key=lambda s: s.index)
@@ -249,7 +253,7 @@ class Engine:
         if prompt_tokens or decoding:
             self.stats.num_steps += 1
         keep = self.lag if self._slots else 0
-        while len(self._in_flight) > keep:
+        while self._in_flight and self._in_flight[0].iteration <= self._iteration - keep:
             outputs.extend(self._read())
         if prompt_tokens or decoding:
             timing = StepTiming(
@@ -300,7 +304,8 @@ class Engine:
 
     def _send(self, record: Tensor, slots: list[RunningSlot], decode: bool) -> None:
         owners = [(s.index, s.epoch) for s in slots]
-        self._in_flight.append(InFlight(self._readback.send(record), owners, decode))
+        ticket = self._readback.send(record)
+        self._in_flight.append(InFlight(self._iteration, ticket, owners, decode))
 
     def _read(self) -> list[StepOutput]:
         flight = self._in_flight.popleft()

@@ -1,20 +1,21 @@
 """Running the phases of a step: eagerly, or as CUDA graphs per (batch bucket, mode).
 
-Both runners have one call, `run(rows, mode, clock) -> record`. `EagerRunner` is the CPU's and the
-graph runner's twin: it pads rows to the bucket in the same way, so the padding logic is tested
-where no GPU is.
+Both runners have one call, `run(slots, bound, mode, clock) -> record`.
 
 Graphs: draft, verify and sample are captured separately, so events between replays time the phases.
 A batch is padded with the scratch slot. Capture runs on scratch rows (which are finished, so
-nothing is committed), after three warm-up runs on a side stream that let Triton and cuBLAS
-initialise.
+nothing is committed), after warm-up runs on a side stream that let Triton and cuBLAS initialise.
 Buckets are captured when first needed; `capture_all` does so ahead, largest first, so that smaller
 graphs reuse the pool's memory. What crosses phases is copied to buffers outside the pool, because
 a replay of another graph may reuse the pool's memory. Bounds that eager steps take from the host
 are the maximum here; the attention kernel reads lengths on the device.
+
+What touches CUDA is behind `Capture`. Its twin `NoCapture` replays a phase by running it again, so
+that padding, buffers, staging and bounds of the graph runner are tested where no GPU is.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +29,7 @@ from specsim.decoder.step import HEADER, PROPOSED, Step
 from specsim.decoder.timing import PhaseClock
 
 _WARMUPS = 3
+_STAGING = 4  # more than the steps that can be in flight
 
 
 class Runner(Protocol):
@@ -105,25 +107,95 @@ def widened(record: Tensor, k: int, full: int) -> Tensor:
     return torch.cat((emitted, gap, drafts, gap), dim=1)
 
 
+class Capture(Protocol):
+    """Turns a phase, a function of fixed buffers, into something that can be replayed."""
+
+    def capture(self, phase: Callable[[], None]) -> Callable[[], None]: ...
+
+    def warm(self, run: Callable[[], Any]) -> Any:
+        """Run a few times before a capture; what it returned last."""
+        ...
+
+    def pinned(self, count: int) -> Tensor:
+        """int64 [count] on the host that the device can copy from."""
+        ...
+
+    def event(self) -> Any:
+        """With record() and synchronize()."""
+        ...
+
+
+class CudaCapture:
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, phase: Callable[[], None]) -> Callable[[], None]:
+        self.warm(phase)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            phase()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    def warm(self, run: Callable[[], Any]) -> Any:
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        out = None
+        with torch.cuda.stream(side):
+            for _ in range(_WARMUPS):
+                out = run()
+        torch.cuda.current_stream().wait_stream(side)
+        return out
+
+    def pinned(self, count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.int64).pin_memory()
+
+    def event(self) -> Any:
+        return torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+
+class NoCapture:
+    """The twin: a replay runs the phase again."""
+
+    def capture(self, phase: Callable[[], None]) -> Callable[[], None]:
+        self.warm(phase)
+        return phase
+
+    def warm(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+    def pinned(self, count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.int64)
+
+    def event(self) -> Any:
+        return _NoEvent()
+
+
+class _NoEvent:
+    def record(self) -> None:
+        return
+
+    def synchronize(self) -> None:
+        return
+
+
 class GraphRunner:
-    """Captured phases on CUDA."""
+    """Phases captured once per bucket and mode, then replayed."""
 
     def __init__(
-        self, step: Step, bucket: Callable[[int], int], max_bound: int, max_bucket: int
+        self, step: Step, bucket: Callable[[int], int], max_bound: int, max_bucket: int,
+        capture: Capture,
     ) -> None:
-        self._step, self._bucket, self._bound = step, bucket, max_bound
+        self._step, self._bucket, self._bound, self._capture = step, bucket, max_bound, capture
         device = step.state.n.device
         self._index = torch.full((max_bucket,), step.state.scratch, dtype=torch.int64,
                                  device=device)
-        self._staging = [torch.empty(max_bucket, dtype=torch.int64).pin_memory() for _ in range(4)]
-        self._copied: list[Any] = [
-            torch.cuda.Event() for _ in self._staging  # type: ignore[no-untyped-call]
-        ]
+        self._staging = [capture.pinned(max_bucket) for _ in range(_STAGING)]
+        self._copied = [capture.event() for _ in self._staging]
         self._turn = 0
         self._buffers = PhaseBuffers(max_bucket, step.drafter.num_speculative_tokens,
                                      step.target.config.vocab_size, device)
         self._graphs: dict[tuple[int, SamplingMode], _Captured] = {}
-        self._pool = torch.cuda.graph_pool_handle()
         self.last_q_len = step.drafter.num_speculative_tokens + 1
 
     def capture_all(self, buckets: Sequence[int], mode: SamplingMode) -> None:
@@ -140,11 +212,11 @@ class GraphRunner:
             rows = Rows(self._index[:size], self._bound)
             graphs.buffers.load(propose(self._step, slots, rows, mode))
         else:
-            graphs.draft.replay()
+            graphs.draft()
         clock.mark("draft")
-        graphs.verify.replay()
+        graphs.verify()
         clock.mark("verify")
-        graphs.sample.replay()
+        graphs.sample()
         clock.mark("sample")
         return graphs.buffers.record
 
@@ -165,7 +237,7 @@ class GraphRunner:
             self._index.fill_(self._step.state.scratch)
             rows = Rows(self._index[:size], self._bound)
             self._graphs[key] = _Captured(self._step, rows, mode, self._buffers.rows(size),
-                                          self._pool)
+                                          self._capture)
         return self._graphs[key]
 
 
@@ -208,18 +280,21 @@ class PhaseBuffers:
                         None if like.lengths is None else self.lengths)
 
 
+def _nothing() -> None:
+    """The draft phase of a host drafter, whose proposal is copied in instead."""
+
+
 class _Captured:
-    """The three graphs of one bucket and mode, reading and writing `buffers`."""
+    """The three phases of one bucket and mode, reading and writing `buffers`."""
 
     def __init__(
-        self, step: Step, rows: Rows, mode: SamplingMode, buffers: PhaseBuffers, pool: Any
+        self, step: Step, rows: Rows, mode: SamplingMode, buffers: PhaseBuffers, capture: Capture
     ) -> None:
         self.buffers = buffers
-        host_side = step.drafter.host_side
-        if host_side:
+        if step.drafter.host_side:
             made = Proposal(buffers.tokens, None, buffers.lengths)
         else:
-            made = self._warm(lambda: step.draft(rows, mode))
+            made = capture.warm(partial(step.draft, rows, mode))
         proposal = buffers.proposal(made)
 
         def draft() -> None:
@@ -231,21 +306,6 @@ class _Captured:
         def sample() -> None:
             buffers.record.copy_(step.sample(rows, proposal, buffers.logits, mode))
 
-        self.draft, self.verify, self.sample = (torch.cuda.CUDAGraph() for _ in range(3))
-        phases = [(self.draft, draft), (self.verify, verify), (self.sample, sample)]
-        for graph, phase in phases[1:] if host_side else phases:
-            self._warm(phase)
-            with torch.cuda.graph(graph, pool=pool):
-                phase()
-
-    @staticmethod
-    def _warm(run: Callable[[], Any]) -> Any:
-        """Run a phase a few times on a side stream; what it returned last."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        out = None
-        with torch.cuda.stream(side):
-            for _ in range(_WARMUPS):
-                out = run()
-        torch.cuda.current_stream().wait_stream(side)
-        return out
+        self.draft = _nothing if step.drafter.host_side else capture.capture(draft)
+        self.verify = capture.capture(verify)
+        self.sample = capture.capture(sample)

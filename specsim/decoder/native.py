@@ -318,13 +318,19 @@ def kernels(bf16: bool) -> Kernels:
     attend_type = types.void(types.CPointer(types.int64), element, element, element, element,
                              types.float64)
 
-    @cfunc(norm_type, cache=True)
     def rms_norm(x, weight, out, rows, width, eps):
         _rms_norm(x, weight, out, rows, width, eps)
 
-    @cfunc(attend_type, cache=True)
     def attend(params, qkv, weight, cache, out, eps):
         _attend(params, qkv, weight, cache, out, eps)
+
+    def compiled(function, signature):
+        try:
+            return cfunc(signature, cache=True)(function)
+        except RuntimeError:  # no folder to cache in can be written
+            return cfunc(signature)(function)
+
+    rms_norm, attend = compiled(rms_norm, norm_type), compiled(attend, attend_type)
 
     address, count, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     norm_call = ctypes.CFUNCTYPE(None, address, address, address, count, count, real)

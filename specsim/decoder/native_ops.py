@@ -8,6 +8,7 @@ Xeon with AMX: the native kernel runs at 36 GFLOP/s; torch's costs 100 us from c
 """
 
 import ctypes
+import importlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -25,7 +26,14 @@ _MOST_FLOP = 6e6
 
 
 def native_available() -> bool:
-    return find_spec("numba") is not None
+    """Whether numba is installed and can be imported here."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        importlib.import_module("numba")
+    except ImportError:  # installed, but not for this numpy
+        return False
+    return True
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """Records from the device to the host, without stopping the device.
 
 On CUDA a ring of pinned buffers, one more than can be in flight, each with an event that says its
-copy is done; a buffer is reused only after its record was received. On the CPU the tensor itself.
+copy is done; a buffer is reused only after its record was received. On the CPU a copy where the
+host reads late, else the tensor itself.
 """
 
 from typing import Any
@@ -23,7 +24,8 @@ class Readback:
         ticket = self._next
         self._next += 1
         if not self._cuda:
-            self._held[ticket] = (record, None)
+            # A runner may write its next record to the same memory before this one is read.
+            self._held[ticket] = (record.clone() if self._lag else record, None)
             return ticket
         shape = tuple(record.shape)
         spare = self._spare.setdefault(shape, [])

@@ -41,8 +41,12 @@ class RunningSlot:
 
 @dataclass(slots=True)
 class InFlight:
-    """A record on its way to the host: its ticket, and the (slot, epoch) of each of its rows."""
+    """A record on its way to the host: its ticket, and the (slot, epoch) of each of its rows.
 
+    iteration: the engine's step that sent it.
+    """
+
+    iteration: int
     ticket: int
     owners: list[tuple[int, int]]
     decode: bool

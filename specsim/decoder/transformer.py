@@ -40,6 +40,8 @@ class Layer:
 class Transformer:
     """A model on one device. Build it with `models.load_model` or from any WeightSource.
 
+    One engine at a time may run it: native kernels share a scratch buffer.
+
     linear: 'auto' | 'plain' | 'packed' | 'fp8' (see `layers`). static: no host sync anywhere in
     the pass (needed by CUDA graphs); the default on CUDA. native: numba's kernels between the
     products, on the CPU (see `native`).

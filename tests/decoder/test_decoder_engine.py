@@ -11,6 +11,7 @@ from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import Request
+from specsim.decoder.slots import sampling_mode
 from specsim.errors import CapacityError, UsageError
 
 VOCAB = LLAMA.vocab_size
@@ -91,6 +92,36 @@ def test_greedy_equals_plain_decoding_with_requests_joining_and_leaving(
     engine = engine_of(tiny["llama"], name, k, draft(tiny), **SHAPES[shape])
     assert serve(engine, make_requests()) == reference
     assert engine.stats.num_generation_tokens == sum(map(len, reference.values()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_graph_runner_without_graphs(tiny, reference, method):
+    """Its padding to buckets, shared buffers and largest bounds, by the twin of the capture."""
+    name, k, draft = METHODS[method]
+    options = {} if method == "suffix" else {"readback_lag": 1, "trim_drafts": False}
+    settings = DecoderOptions(method=name, num_speculative_tokens=k, max_num_seqs=5,
+                              max_model_len=128, max_num_batched_tokens=13,
+                              batch_buckets=(1, 2, 4, 8), page_size=16, **options)
+    engine = Engine(tiny["llama"], settings, draft=draft(tiny), use_graphs=True)
+    assert serve(engine, make_requests(), every=1) == reference
+    if method == "draft_is_target":
+        assert engine.stats.acceptance_length == 5.0
+    assert len(engine.runner._graphs) >= 2
+
+
+def test_the_graph_runner_captures_ahead_and_mixes_modes(tiny):
+    requests = make_requests(6, temperature=0.9, top_k=7, top_p=0.9) + [
+        Request("g" + r.request_id, r.prompt_ids, r.params) for r in make_requests(6)]
+    options = DecoderOptions(method="draft_model", num_speculative_tokens=2, max_num_seqs=4,
+                             max_model_len=128, readback_lag=1, trim_drafts=False)
+    answers = []
+    for use_graphs in (False, True):
+        engine = Engine(tiny["llama"], options, draft=tiny["draft"], use_graphs=use_graphs)
+        if use_graphs:
+            engine.runner.capture_all([1, 2, 4], sampling_mode([SamplingParams()]))
+            assert len(engine.runner._graphs) == 3
+        answers.append(serve(engine, requests, every=1))
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "qwen3_moe"])
