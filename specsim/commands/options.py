@@ -183,7 +183,7 @@ def parse_concurrency(text: str | None, default: tuple[int, ...] = (1, 4, 16, 64
     values = parse_numbers(text, "--concurrency")
     for value in values:
         if not 1 <= value <= 1_000_000:
-            raise UsageError(f"--concurrency has {value:g}; it must be from 1 to 1000000")
+            raise UsageError(f"--concurrency has {value:.15g}; it must be from 1 to 1000000")
     return sorted({int(value) for value in values})
 
 

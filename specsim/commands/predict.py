@@ -58,6 +58,9 @@ def predict(
     for name in ("UsageError", "json_out", "csv_out", "concurrency", "rate"):
         given.pop(name)
     if model is None:
+        for flag, value in (("--concurrency", concurrency), ("--rate", rate)):
+            if value is not None:
+                raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
         _mindrouter(given, json_out, csv_out)
         return
     if concurrency is not None and rate is not None:

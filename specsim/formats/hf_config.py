@@ -164,6 +164,12 @@ def _text_fields(top: Fields) -> tuple[Fields, str]:
         inner = top.sub("text_config")
         inner_kind = inner.text("model_type")
         if kind not in WRAPPERS and inner_kind not in READERS:
+            if kind in READERS:  # a text model that holds another one
+                what = show(inner_kind or "(none)")
+                raise ModelConfigError(
+                    f"{top.where}: text_config has the model_type {what}, which is not known; a "
+                    f"{kind} config has its sizes outside it"
+                )
             raise unknown_architecture(top)
         fields = inner.with_default("tie_word_embeddings", top.data.get("tie_word_embeddings"))
         kind = inner_kind or WRAPPERS[kind]

@@ -95,9 +95,10 @@ def check_mean_length(acceptance_length: float, k: int) -> float:
     if not math.isfinite(value):
         raise UsageError(f"acceptance length is {value}, but it must be from 1 to k + 1 = {k + 1}")
     if value < 1.0:
+        hint = f"if yours excludes it, give {value + 1:g}"
         raise UsageError(
             f"acceptance length is {value:g}, but it counts the bonus token and so is at least 1; "
-            f"if yours excludes it, give {value + 1:g}"
+            f"{hint if value >= 0 else 'give tokens per verify step'}"
         )
     if value > k + 1:
         raise UsageError(

@@ -166,6 +166,10 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     # flags together
     ("--json and --csv", (QWEN, "--json", "--csv")),
     ("--tp needs a MODEL", ("--tp", "2")),
+    ("--concurrency needs a MODEL", ("--concurrency", "4")),
+    ("--rate needs a MODEL", ("--rate", "1")),
+    ("--concurrency has 1000001;", (QWEN, "--concurrency", "1000001")),
+    ("give tokens per verify step", (QWEN, "--acceptance-length", "-0.1")),
     ("No such option", (QWEN, "--nosuchoption")),
     ("unexpected extra argument", (QWEN, "extra")),
     ("requires an argument", (QWEN, "--tp")),

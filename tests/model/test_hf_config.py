@@ -373,3 +373,8 @@ def test_the_number_of_patterns_is_bounded() -> None:
     names = [f"model.layers.{n}.self_attn.q_proj" for n in range(50_000)]
     plain = {"quant_method": "fp8", "ignore": names}
     assert formats(plain)[1] == FP8
+
+
+def test_a_text_model_that_holds_another_one_is_not_called_unknown() -> None:
+    with pytest.raises(ModelConfigError, match="a llama config has its sizes outside it"):
+        model_from_config(llama(text_config={"hidden_size": 1}), "tiny")
