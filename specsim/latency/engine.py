@@ -17,6 +17,7 @@ from typing import Any
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError
+from specsim.latency.draft import METHODS
 
 MAX_FILE_BYTES = 1_000_000
 MAX_NUMBER = 10_000_000  # of sequences, tokens, blocks
@@ -190,6 +191,20 @@ def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
     for key in ("name", "version"):
         if not clean.get(key):
             raise ProfileError(f"{where}: [engine] needs {key} as text")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,59}", clean["name"]):
+        raise ProfileError(
+            f"{where}: name is {clean['name'][:60]!r}; it must be up to 60 small letters, digits, "
+            "'.', '_' or '-'"
+        )
+    for key in ("methods", "eager_drafters"):
+        for method in clean.get(key, ()):
+            if method not in METHODS:
+                near = get_close_matches(method, METHODS, n=1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise ProfileError(
+                    f"{where}: {key} has {method[:60]!r}, which is not known; {hint}methods: "
+                    f"{', '.join(METHODS)}"
+                )
     for key in ("max_num_seqs", "max_num_batched_tokens", "block_size", "graph_max"):
         if clean.get(key, 1) < 1:
             raise ProfileError(
