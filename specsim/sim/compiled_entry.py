@@ -68,16 +68,15 @@ def run_at(addresses: Any, shapes: Any, horizon_s: Any) -> Any:
         _whole_2d(a, s, 19),  # tier
         _real(a, s, 20),  # grid_ctx
         _real(a, s, 21),  # grid_seqs
-        _real(a, s, 22),  # grid_mean
-        _real(a, s, 23),  # grid_tokens
-        _real(a, s, 24),  # grid_span
-        carray(_pointer(a[25]), (s[25, 0], s[25, 1], s[25, 2]), np.float64),  # decode_s
+        _real(a, s, 22),  # grid_tokens
+        _real(a, s, 23),  # grid_span
+        carray(_pointer(a[24]), (s[24, 0], s[24, 1], s[24, 2]), np.float64),  # decode_s
         carray(
-            _pointer(a[26]), (s[26, 0], s[26, 1], s[26, 2], s[26, 3], s[26, 4]), np.float64
+            _pointer(a[25]), (s[25, 0], s[25, 1], s[25, 2], s[25, 3]), np.float64
         ),  # mixed_s
-        _real_2d(a, s, 27),  # log_s
-        _whole_2d(a, s, 28),  # log
-        _whole(a, s, 29),  # cover
-        _real(a, s, 30),  # gaps
+        _real_2d(a, s, 26),  # log_s
+        _whole_2d(a, s, 27),  # log
+        _whole(a, s, 28),  # cover
+        _real(a, s, 29),  # gaps
     )
     return run(core, horizon_s)

@@ -30,9 +30,9 @@ class Core(NamedTuple):
     adapt           [[lowest batch, steps...]] of an adaptive draft length, padded with -1
     tier            [verify drafts][next drafts] -> index into the tables, -1: not priced yet
     grid_ctx        mean cached tokens per decoding sequence, nodes of the decode table
-    grid_seqs, grid_mean, grid_tokens, grid_span   nodes of the mixed table (see `price`)
+    grid_seqs, grid_tokens, grid_span   nodes of the mixed table (see `price`)
     decode_s        float64 [tier, sequences, ctx]; NaN: not priced yet
-    mixed_s         float64 [tier, seqs, mean, tokens, span]
+    mixed_s         float64 [tier, seqs, tokens, span], at context node I_AT_NODE
     log_s           float64 [start and end, step]
     log             int64 [log field, step]
     cover           int64 [decode step]: change in the number of streams whose gap this step ends
@@ -61,7 +61,6 @@ class Core(NamedTuple):
     tier: Any
     grid_ctx: Any
     grid_seqs: Any
-    grid_mean: Any
     grid_tokens: Any
     grid_span: Any
     decode_s: Any
@@ -97,6 +96,7 @@ class Core(NamedTuple):
     I_ADAPTIVE,
     I_STRETCHES,  # decode steps may be taken many at a time (`stretch`)
     I_EXACT,  # price every step by the cost function itself
+    I_AT_NODE,  # node of grid_ctx that the mixed table is for
     I_LOG_CAP,
     I_GAP_CAP,
     I_STOP_ON_FINISH,  # come back after each finished request: somebody waits for it
@@ -150,7 +150,7 @@ class Core(NamedTuple):
     I_ADAPT_STEPS,
     I_ADAPT_K,
     I_LENGTH,
-) = range(75)
+) = range(76)
 
 # --- flts -----------------------------------------------------------------------------------
 (

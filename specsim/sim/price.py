@@ -4,10 +4,11 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 
 * decode_s[sequences, mean cached tokens]: exact in the number of sequences (CUDA graphs make it a
   staircase), linear between nodes of the context.
-* mixed_s[sequences, mean cached tokens, tokens, mean span]: steps with prompt chunks. Tokens are
-  all of the step, verified and prompt ones: they decide the matrix products. The span of a prompt
-  token is how many tokens it attends to, itself included; chunks of equal total length and equal
-  mean span cost the same attention.
+* mixed_s[sequences, tokens, mean span]: steps with prompt chunks, at one context. Tokens are all of
+  the step, verified and prompt ones: they decide the matrix products. The span of a prompt token
+  is how many tokens it attends to, itself included; chunks of equal total length and equal mean
+  span cost the same attention. What another context of the decoding sequences changes is taken
+  from the decode table.
 
 Functions here run as Python or compiled, in the same order of operations.
 """
@@ -75,17 +76,15 @@ def mixed_seconds(
 ) -> float:
     tokens = seqs * step_width(c, c.ints[f.I_K_NOW]) + new
     a = node_below(c.grid_seqs, seqs)
-    b = node_below(c.grid_mean, context)
-    d = node_below(c.grid_tokens, tokens)
-    e = node_below(c.grid_span, span)
-    share_a = (seqs - c.grid_seqs[a]) / (c.grid_seqs[a + 1] - c.grid_seqs[a])
-    share_b = (context - c.grid_mean[b]) / (c.grid_mean[b + 1] - c.grid_mean[b])
-    share_d = (tokens - c.grid_tokens[d]) / (c.grid_tokens[d + 1] - c.grid_tokens[d])
-    share_e = (span - c.grid_span[e]) / (c.grid_span[e + 1] - c.grid_span[e])
-    return between_corners(
-        c.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2, e : e + 2],
-        share_a,
-        share_b,
-        share_d,
-        share_e,
+    b = node_below(c.grid_tokens, tokens)
+    d = node_below(c.grid_span, span)
+    seconds = between_corners(
+        c.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2],
+        (seqs - c.grid_seqs[a]) / (c.grid_seqs[a + 1] - c.grid_seqs[a]),
+        (tokens - c.grid_tokens[b]) / (c.grid_tokens[b + 1] - c.grid_tokens[b]),
+        (span - c.grid_span[d]) / (c.grid_span[d + 1] - c.grid_span[d]),
     )
+    if seqs > 0:
+        known_s = c.decode_s[tier, seqs, c.ints[f.I_AT_NODE]]
+        seconds += decode_seconds(c, tier, seqs, context) - known_s
+    return seconds

@@ -24,21 +24,18 @@ def node_below(grid: list[float], x: float) -> int:
 
 
 def between_corners(
-    corners: NDArray[np.float64], share_a: float, share_b: float, share_d: float, share_e: float
+    corners: NDArray[np.float64], share_a: float, share_b: float, share_d: float
 ) -> float:
-    """Multilinear interpolation between 2 x 2 x 2 x 2 corners. share: of the upper corner."""
+    """Trilinear interpolation between 2 x 2 x 2 corners. share: of the upper corner."""
     total = 0.0
     values = iter(corners.ravel().tolist())
-    upper_e = (1.0 - share_e, share_e)
     for weight_a in (1.0 - share_a, share_a):
         for weight_b in (weight_a * (1.0 - share_b), weight_a * share_b):
-            for weight_d in (weight_b * (1.0 - share_d), weight_b * share_d):
-                for weight_e in upper_e:
-                    value = next(values)
-                    weight = weight_d * weight_e
-                    # Corners without weight may have no price yet.
-                    if weight != 0.0:
-                        total += weight * value
+            for weight in (weight_b * (1.0 - share_d), weight_b * share_d):
+                value = next(values)
+                # Corners without weight may have no price yet.
+                if weight != 0.0:
+                    total += weight * value
     return total
 
 

@@ -21,20 +21,16 @@ def node_below_loop(grid: Any, x: float) -> int:
     return low
 
 
-def between_corners_loop(
-    corners: Any, share_a: float, share_b: float, share_d: float, share_e: float
-) -> float:
+def between_corners_loop(corners: Any, share_a: float, share_b: float, share_d: float) -> float:
     total = 0.0
     for i in range(2):
         weight_a = share_a if i > 0 else 1.0 - share_a
         for j in range(2):
             weight_b = weight_a * (share_b if j > 0 else 1.0 - share_b)
             for m in range(2):
-                weight_d = weight_b * (share_d if m > 0 else 1.0 - share_d)
-                for n in range(2):
-                    weight = weight_d * (share_e if n > 0 else 1.0 - share_e)
-                    if weight != 0.0:
-                        total += weight * corners[i, j, m, n]
+                weight = weight_b * (share_d if m > 0 else 1.0 - share_d)
+                if weight != 0.0:
+                    total += weight * corners[i, j, m]
     return total
 
 

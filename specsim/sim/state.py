@@ -91,7 +91,6 @@ def make_core(
         tier=surface.tier if arrays else surface.tier.tolist(),
         grid_ctx=surface.grid_ctx if arrays else surface.grid_ctx.tolist(),
         grid_seqs=surface.grid_seqs if arrays else surface.grid_seqs.tolist(),
-        grid_mean=surface.grid_mean if arrays else surface.grid_mean.tolist(),
         grid_tokens=surface.grid_tokens if arrays else surface.grid_tokens.tolist(),
         grid_span=surface.grid_span if arrays else surface.grid_span.tolist(),
         decode_s=surface.decode_s,
@@ -128,6 +127,7 @@ def make_core(
     ints[f.I_EXACT] = f.EXACT_ASK if config.exact_cost else f.EXACT_OFF
     plain = not (arrays or config.exact_cost or ints[f.I_BY_POSITION] or ints[f.I_SKIPS])
     ints[f.I_STRETCHES] = int(plain and config.stretches and not spec.adaptive)
+    ints[f.I_AT_NODE] = surface.at_node
     ints[f.I_LOG_CAP] = LOG_STEPS
     ints[f.I_EMIT_BASE] = -1
     ints[f.I_GAP_CAP] = gaps - 2 * rules.max_num_seqs

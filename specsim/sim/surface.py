@@ -20,6 +20,7 @@ from specsim.sim.price import mean_context
 from specsim.sim.rows import node_below
 
 CHECKED_STEPS = 64
+TABLE_CONTEXT = 1024  # cached tokens per sequence (the next node) that the mixed table is for
 CONTINUED_OVER = 64  # prompt tokens
 
 
@@ -55,7 +56,7 @@ def token_ladder(last: int) -> NDArray[np.float64]:
     price. CUDA graphs (up to 512 tokens) pad by their own rules and move the jumps; there nodes
     are close."""
     nodes = {1, 8, *range(16, min(512, last), 16)}
-    for step, first, end in ((128, 512, 4096), (256, 4096, 16384), (1024, 16384, last)):
+    for step, first, end in ((128, 128, 4096), (256, 4096, 16384), (1024, 16384, last)):
         for node in range(first, min(end, last), step):
             nodes.update((node, node + 1))
     rising = sorted({node for node in nodes if node < last} | {last})
@@ -90,12 +91,12 @@ class Surface:
     tier: NDArray[np.int64] = field(init=False)
     grid_ctx: NDArray[np.float64] = field(init=False)
     grid_seqs: NDArray[np.float64] = field(init=False)
-    grid_mean: NDArray[np.float64] = field(init=False)
     grid_tokens: NDArray[np.float64] = field(init=False)
     grid_span: NDArray[np.float64] = field(init=False)
     decode_s: NDArray[np.float64] = field(init=False)
     mixed_s: NDArray[np.float64] = field(init=False)
     pairs: list[tuple[int, int]] = field(init=False)
+    at_node: int = field(init=False)
 
     def __post_init__(self) -> None:
         lengths = self.speculation.draft_lengths(self.max_seqs)
@@ -106,7 +107,8 @@ class Surface:
         context = max(self.max_context, 2)
         self.grid_ctx = ladder(context, 1.5, 256)
         self.grid_seqs = ladder(self.max_seqs, 2.0, 1)
-        self.grid_mean = ladder(context, 4.0, 512)
+        at = int(np.searchsorted(self.grid_ctx, TABLE_CONTEXT))
+        self.at_node = min(at, len(self.grid_ctx) - 1)
         self.grid_tokens = token_ladder(self.max_tokens)
         self.grid_span = ladder(context, 2.0, 128, start=1)
         tiers = len(self.pairs)
@@ -115,7 +117,6 @@ class Surface:
             (
                 tiers,
                 len(self.grid_seqs),
-                len(self.grid_mean),
                 len(self.grid_tokens),
                 len(self.grid_span),
             ),
@@ -134,38 +135,39 @@ class Surface:
         seqs, context = int(ints[f.I_SCHEDULED]), float(mean_context(c))
         at = node_below(self.grid_ctx.tolist(), context)
         new = int(ints[f.I_NEW_TOKENS])
-        if new == 0:
-            for j in (at, at + 1):
+        if seqs > 0:
+            for j in {at, at + 1} if new == 0 else {at, at + 1, self.at_node}:
                 if math.isnan(self.decode_s[tier, seqs, j]):
                     total = seqs * float(self.grid_ctx[j])
                     shape = StepShape(seqs, self.width(now), total, (), following)
                     self.decode_s[tier, seqs, j] = self._ask(shape)
+        if new == 0:
             return
         span = ints[f.I_SPAN_WORK] / new
         width = self.width(now)
         for a in self._around(self.grid_seqs, seqs):
-            for b in self._around(self.grid_mean, context):
-                for d in self._around(self.grid_tokens, seqs * width + new):
-                    for e in self._around(self.grid_span, span):
-                        if math.isnan(self.mixed_s[tier, a, b, d, e]):
-                            self.mixed_s[tier, a, b, d, e] = self._mixed_node(
-                                int(self.grid_seqs[a]),
-                                width,
-                                float(self.grid_mean[b]),
-                                int(self.grid_tokens[d]),
-                                float(self.grid_span[e]),
-                                following,
-                            )
+            for b in self._around(self.grid_tokens, seqs * width + new):
+                for d in self._around(self.grid_span, span):
+                    if math.isnan(self.mixed_s[tier, a, b, d]):
+                        self.mixed_s[tier, a, b, d] = self._mixed_node(
+                            int(self.grid_seqs[a]),
+                            width,
+                            int(self.grid_tokens[b]),
+                            float(self.grid_span[d]),
+                            following,
+                        )
 
     def _mixed_node(
-        self, seqs: int, width: int, mean: float, tokens: int, span: float, following: int
+        self, seqs: int, width: int, tokens: int, span: float, following: int
     ) -> float:
         """Price at a node of the mixed table. The sequences leave the rest of the tokens to
         prompts; where they leave none the price is continued from where they leave some."""
 
+        context = seqs * float(self.grid_ctx[self.at_node])
+
         def price(prompt: int) -> float:
             chunks = chunks_like(prompt, span)
-            return self._ask(StepShape(seqs, width, seqs * mean, chunks, following))
+            return self._ask(StepShape(seqs, width, context, chunks, following))
 
         prompt = tokens - seqs * width
         if prompt >= 1:
