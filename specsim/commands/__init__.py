@@ -49,6 +49,11 @@ def main() -> None:
 
     # typer does not export the base of its usage errors
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
+    # Started with a closed stream (`>&-`), Python has none there.
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the end)
+    if sys.stdout is None:
+        _stop("cannot write the output: standard output is closed", 1)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A name that the terminal cannot show must not end in a traceback.
@@ -72,7 +77,11 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"specsim: {message}\n")
+    try:
+        sys.stderr.write(f"specsim: {message}\n")
+        sys.stderr.flush()
+    except OSError:
+        pass  # nowhere left to say it; the exit code does
     raise SystemExit(code) from None
 
 

@@ -88,7 +88,7 @@ def _answers(result: Prediction) -> list[str]:
 
 def _load(p: Point) -> str:
     """A point's load as the first column shows it."""
-    return f"{p.request_rate:g}/s" if p.utilisation is not None else f"{p.concurrency:g}"
+    return f"{p.request_rate:g}/s" if p.utilisation is not None else f"{p.concurrency:.15g}"
 
 
 def _plain_wins(lengths: list[int]) -> str:

@@ -344,6 +344,21 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("streams", "arguments", "code"),
+    [(">&-", "gpus", 1), (">&-", "gpus nosuch", 1), ("2>&-", "gpus nosuch", 2),
+     ("2>&-", "gpus", 0), (">&- 2>&-", "gpus", 1)],
+)
+def test_closed_streams_end_without_a_traceback(
+    streams: str, arguments: str, code: int
+) -> None:
+    done = shell(f"specsim {arguments} {streams}")
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    if streams == ">&-":
+        assert done.stderr == "specsim: cannot write the output: standard output is closed\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_said_in_one_line() -> None:
     done = shell("specsim gpus > /dev/full")
