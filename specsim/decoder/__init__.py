@@ -5,11 +5,13 @@ The package knows nothing of rooflines or simulation; it meets them only in meas
     config        what a checkpoint is (Llama, Qwen2, Qwen3, Qwen3-MoE)
     options       what a run is: slots, draft length, dtype, sampling of each request
     models        find and load a model: folder, GGUF file, the packaged SmolLM2, random weights
-    weights, gguf_files, tokenizer          files
-    layers, moe, transformer, backends, kernels, attention, kv_cache    the forward pass
+    weights, gguf_files, gguf_tokenizer, tokenizer          files
+    layers, moe, transformer, attention, kv_cache           the forward pass
+    kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA)
     state, sampling, acceptance, step       one draft-verify-sample-commit step, tensors only
-    drafters      draft model, EAGLE/MTP head, n-gram, suffix, early exit
-    graphs, timing, engine, requests        CUDA graphs, phase times, continuous batching
+    drafters, build                         draft model, EAGLE/MTP head, n-gram, suffix, early exit
+    graphs, readback, timing                CUDA graphs, records to the host, phase times
+    engine, requests, slots                 continuous batching
 
 Conventions: a token's position is its index in the sequence; `n` counts committed tokens, the
 last of which is *pending* (its keys and values are not in the cache yet). Words for tokens are
