@@ -28,7 +28,7 @@ PROGRESS_EVERY_S = 0.2  # wall time
 EVENTS_BETWEEN_LOOKS = 64
 # Compiling takes half a minute once; loading what was compiled before, half a second.
 COMPILE_FROM_REQUESTS = 200_000
-LOAD_FROM_REQUESTS = 4_000
+LOAD_FROM_REQUESTS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
