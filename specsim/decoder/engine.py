@@ -95,6 +95,7 @@ class Engine:
                 f"method {options.method!r} drafts on the host and needs readback_lag 0, got "
                 f"{self.lag}"
             )
+        self._may_sync = not cuda and self.lag == 0
         trim = options.trim_drafts
         trim = (not cuda and self.lag == 0) if trim is None else trim
         if trim and self.lag:
@@ -276,8 +277,8 @@ class Engine:
                 break
             count = min(slot.prompt_len - slot.prompt_done, budget - done)
             last = slot.prompt_done + count == slot.prompt_len
-            record = self._step.prompt(slot.index, slot.prompt_done, count, last,
-                                       sampling_mode([slot.request.params]))
+            mode = sampling_mode([slot.request.params], self._may_sync)
+            record = self._step.prompt(slot.index, slot.prompt_done, count, last, mode)
             slot.prompt_done += count
             done += count
             if record is not None:
@@ -293,7 +294,7 @@ class Engine:
         """Launch one speculative step over `slots`; the context tokens the host knows of."""
         k = self.options.num_speculative_tokens
         bound = max(s.most_committed(k) for s in slots)
-        mode = sampling_mode([s.request.params for s in slots])
+        mode = sampling_mode([s.request.params for s in slots], self._may_sync)
         if isinstance(self.runner, GraphRunner):
             mode = graph_mode(mode)
         record = self.runner.run([s.index for s in slots], bound, mode, clock)

@@ -63,13 +63,15 @@ class SamplingMode:
     """What the host knows about the rows of a step; decides which kernels run.
 
     greedy: every row is greedy (argmax only). mixed: some are, some not. top_k_max: largest top_k
-    of any row, 0 when none has one. top_p: some row has top_p < 1.
+    of any row, 0 when none has one. top_p: some row has top_p < 1. may_sync: reading a value on
+    the host costs nothing here (CPU), so a cheaper kernel may be chosen by looking.
     """
 
     greedy: bool = True
     mixed: bool = False
     top_k_max: int = 0
     top_p: bool = False
+    may_sync: bool = False
 
 
 @dataclass(slots=True)
@@ -100,6 +102,19 @@ def nucleus_threshold(probs: Tensor, top_p: Tensor) -> Tensor:
     return torch.where(top_p >= 1.0, 0.0, low.view(torch.float32))
 
 
+def nucleus_by_candidates(probs: Tensor, top_p: Tensor, width: int = 256) -> Tensor | None:
+    """`nucleus_threshold` from the `width` largest probabilities of each row, or None when they do
+    not hold top_p of some row. Reads one value on the host; 10-20 times faster on a CPU."""
+    best = probs.topk(min(width, probs.shape[-1]), dim=-1).values
+    mass = best.double().cumsum(-1)
+    whole = top_p >= 1.0
+    if not bool((whole | (mass[..., -1] >= top_p)).all()):
+        return None
+    last = (mass < top_p.double().unsqueeze(-1)).sum(-1, keepdim=True)
+    least = best.gather(-1, last.clamp(max=best.shape[-1] - 1)).squeeze(-1)
+    return torch.where(whole, 0.0, least)
+
+
 def target_probs(logits: Tensor, params: RowParams, mode: SamplingMode) -> Tensor:
     """Filtered probabilities of fp32 logits [B, m, V]: temperature, top-k, top-p, in that order.
 
@@ -117,8 +132,10 @@ def target_probs(logits: Tensor, params: RowParams, mode: SamplingMode) -> Tenso
     probs = scaled.softmax(-1)
     if mode.top_p:
         top_p = params.top_p.view(-1, 1).expand(probs.shape[:-1])
-        threshold = nucleus_threshold(probs, top_p).unsqueeze(-1)
-        probs = torch.where(probs >= threshold, probs, 0.0)
+        threshold = nucleus_by_candidates(probs, top_p) if mode.may_sync else None
+        if threshold is None:
+            threshold = nucleus_threshold(probs, top_p)
+        probs = torch.where(probs >= threshold.unsqueeze(-1), probs, 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     if mode.mixed:
         one_hot = torch.zeros_like(probs).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)

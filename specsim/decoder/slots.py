@@ -52,7 +52,7 @@ class InFlight:
     decode: bool
 
 
-def sampling_mode(params: Sequence[SamplingParams]) -> SamplingMode:
+def sampling_mode(params: Sequence[SamplingParams], may_sync: bool = False) -> SamplingMode:
     """What the rows of a step need computed."""
     greedy = [p.greedy for p in params]
     if all(greedy):
@@ -63,6 +63,7 @@ def sampling_mode(params: Sequence[SamplingParams]) -> SamplingMode:
         mixed=any(greedy),
         top_k_max=max(p.top_k for p in drawn),
         top_p=any(p.top_p < 1.0 for p in drawn),
+        may_sync=may_sync,
     )
 
 

@@ -16,6 +16,7 @@ from specsim.decoder.sampling import (
     SamplingMode,
     accept_probability,
     draw,
+    nucleus_by_candidates,
     nucleus_threshold,
     residual,
     target_probs,
@@ -165,6 +166,32 @@ def test_nucleus_of_a_large_vocabulary_keeps_the_sorted_support():
             count = int((ordered.cumsum(-1) < top_p).sum()) + 1 if top_p < 1 else len(row)
             # fp32 sums of 150,000 terms may put the boundary one token off.
             assert abs(int(mask.sum()) - count) <= (0 if top_p == 1.0 else 1 + count // 1000)
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999, 1.0])
+def test_nucleus_from_candidates_equals_the_exact_search(top_p):
+    generator = torch.Generator().manual_seed(3)
+    p = (torch.randn((5, 2, 4000), generator=generator) * 4).softmax(-1)
+    wanted = torch.full((5, 2), top_p)
+    wanted[0, 0] = 1.0
+    exact = nucleus_threshold(p, wanted)
+    got = nucleus_by_candidates(p, wanted, width=2000)
+    for threshold, other in zip(exact.flatten(), got.flatten(), strict=True):
+        row = p.flatten(0, 1)[0]
+        # fp32 against fp64 sums may put the boundary one token off, never more.
+        assert abs(int((row >= threshold).sum()) - int((row >= other).sum())) <= 1
+    flat = torch.full((1, 1, 4000), 1 / 4000)
+    assert nucleus_by_candidates(flat, torch.tensor([[0.9]])) is None
+
+
+def test_looking_on_the_host_changes_no_probability():
+    from dataclasses import replace
+
+    logits = torch.randn((4, 3, 900), generator=torch.Generator().manual_seed(1)) * 3
+    params = params_of([1.0, 0.8, 0.0, 5.0], [0, 30, 0, 0], [0.9, 0.7, 0.5, 0.99], [0] * 4)
+    looking = replace(FULL, may_sync=True)
+    torch.testing.assert_close(target_probs(logits, params, looking),
+                               target_probs(logits, params, FULL), rtol=1e-6, atol=1e-9)
 
 
 def verify_inputs(batch, k, vocab, seed):
