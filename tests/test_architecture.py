@@ -112,7 +112,8 @@ def test_predict_needs_no_heavy_package() -> None:
         "import sys; sys.argv = ['specsim', 'predict', 'qwen3.6-27b', '--json'];\n"
         "from specsim.commands import app\n"
         "try:\n    app()\nexcept SystemExit as e:\n    assert not e.code, e.code\n"
-        "heavy = {'torch', 'triton', 'simpy', 'scipy', 'numpy', 'transformers'} & set(sys.modules)\n"
+        "unwanted = {'torch', 'triton', 'simpy', 'scipy', 'numpy', 'transformers'}\n"
+        "heavy = unwanted & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run(

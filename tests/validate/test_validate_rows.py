@@ -3,9 +3,9 @@
 import csv
 
 import pytest
-from validate_samples import PUBLISHED, ROW, SILICON
 
 from specsim.validate.rows import Case, SkipRow, published_case, silicon_case
+from validate_samples import PUBLISHED, ROW, SILICON
 
 
 def row(**changes: str) -> Case:

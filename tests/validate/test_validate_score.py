@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from validate_samples import PUBLISHED, ROW, SILICON
 
 from specsim.errors import FormatError
 from specsim.validate.rows import published_case
@@ -18,6 +17,7 @@ from specsim.validate.score import (
     score_file,
     score_rows,
 )
+from validate_samples import PUBLISHED, ROW, SILICON
 
 NAMES = ",".join(ROW)
 
