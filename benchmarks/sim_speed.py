@@ -1,6 +1,6 @@
 """Speed of the simulator: engine steps and requests per CPU second, peak memory, cost per step.
 
-    python benchmarks/sim_speed.py [--quick] [--json]
+    python benchmarks/sim_speed.py [--quick] [--json] [--peer PYTHON]
 
 Every measurement runs in a fresh process and counts its CPU time after imports (and after the
 machine code is loaded, where it is compiled). The step cost is a straight line, so this measures
@@ -12,7 +12,9 @@ the simulator and not a latency model; acceptance is sampled with spread and mem
     memory      10,000 requests of 512/512, records kept: peak resident MiB of the process
     flat        steps per CPU second in the first and the last tenth of a long run
 
-Compare with figures of the same machine only: other tools' commands are in their own documentation.
+Compare with figures of the same machine only. --peer runs NVIDIA's Dynamo replay (a discrete-event
+engine in Rust) on the same load in the same run: PYTHON is an interpreter with it installed
+(pip install --no-deps ai-dynamo-runtime==1.5.1; Apache-2.0; its built-in polynomial step times).
 """
 
 import argparse
@@ -40,6 +42,25 @@ CASES = {
     "memory, plain": ("open", False, 10_000, 10_000, 512, 3),
     "memory, compiled": ("open", True, 10_000, 10_000, 512, 3),
 }
+
+
+# Dynamo replay on the load of "no speculation": 64 streams of 512 + 512 tokens, 64 seats, 20,000
+# blocks. Every request takes a prompt step and 511 decode steps, shared by 64.
+PEER = """
+import json, resource, time
+from dynamo._core import MockEngineArgs, run_mocker_synthetic_trace_replay as replay
+engine = MockEngineArgs(engine_type="vllm", num_gpu_blocks=20000, block_size=16, max_num_seqs=64,
+                        max_num_batched_tokens=8192)
+run = lambda count: replay(512, 512, count, extra_engine_args=engine, replay_concurrency=64)
+run(64)
+before = time.process_time()
+summary = run({count}).summary
+spent = time.process_time() - before
+steps = {count} * 512 / 64
+print(json.dumps(dict(requests={count}, steps=steps, mean_batch=64.0, cpu_s=spent,
+    steps_per_cpu_s=steps / spent, requests_per_cpu_s={count} / spent,
+    peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)))
+"""
 
 
 class Line:
@@ -141,6 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds instead of a minute")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peer", metavar="PYTHON", help="interpreter with ai-dynamo-runtime")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
@@ -150,8 +172,14 @@ def main() -> None:
         print(json.dumps(part))
         return
     results = {}
-    for name in [*CASES, "flat"]:
-        command = [sys.executable, __file__, "--case", name] + ["--quick"] * options.quick
+    commands = {
+        name: [sys.executable, __file__, "--case", name] + ["--quick"] * options.quick
+        for name in [*CASES, "flat"]
+    }
+    if options.peer:
+        count = 2_000 if options.quick else 10_000
+        commands["Dynamo replay (Rust)"] = [options.peer, "-c", PEER.replace("{count}", str(count))]
+    for name, command in commands.items():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             results[name] = {"error": done.stderr.strip().splitlines()[-1]}
