@@ -1,11 +1,18 @@
 """`specsim generate`: a real answer, its drafts accepted and rejected in sight, and the speedup."""
 
 import sys
-from typing import Annotated
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specsim.commands import decoder_setup as d
+
+if TYPE_CHECKING:
+    from specsim.commands.generate_run import Answer, Comparison
+    from specsim.decoder.engine import Engine
+    from specsim.decoder.options import SamplingParams
+    from specsim.decoder.requests import StepOutput
 
 MAX_PROMPT_CHARS = 4_000_000
 
@@ -20,7 +27,7 @@ Chat = Annotated[
 Compare = Annotated[
     bool, typer.Option("--compare/--no-compare", help="Measure plain decoding too.")
 ]
-Repeat = Annotated[int, typer.Option("--repeat", help="Runs of each kind, taken in turn.")]
+Repeat = Annotated[int, typer.Option("--repeat", help="Runs of each kind.")]
 Color = Annotated[str, typer.Option("--color", help="auto, always or never.")]
 
 
@@ -66,81 +73,103 @@ def generate(
         raise UsageError("the prompt is empty; give some text, or - for standard input")
     if len(text) > MAX_PROMPT_CHARS:
         raise UsageError(f"the prompt has more than {MAX_PROMPT_CHARS} characters; shorten it")
+    if not -(1 << 63) <= seed < 1 << 63:
+        raise UsageError(f"--seed {seed} must fit 64 bits")
     d.need(d.DECODER_PACKAGES, "generate", "decoder")
     d.prepare_torch(threads)
-    _run(plan, text, _Sampling(max_new_tokens, temperature, top_k, top_p, seed), chat=chat,
-         threads=threads, runs=repeat, compare=compare, color=color, json_out=json_out)
+    from specsim.decoder.options import SamplingParams
+
+    params = SamplingParams(max_tokens=max_new_tokens, temperature=temperature, top_k=top_k,
+                            top_p=top_p, seed=seed)
+    tokenizer = d.read_tokenizer(plan)
+    ids = (tokenizer.encode_chat([{"role": "user", "content": text}]) if chat
+           else tokenizer.encode(text))
+    loaded = d.load(plan, len(ids) + max_new_tokens, threads)
+    if top_k >= loaded.target.config.vocab_size:
+        params = replace(params, top_k=0)  # a filter wider than the vocabulary is none
+    _run(_Bench(loaded, ids, params), runs=repeat, compare=compare, color=color, json_out=json_out)
 
 
-class _Sampling:
-    """Sampling options before the decoder's own class is imported."""
+class _Bench:
+    """The request, and engines for it. Warmed up: first calls pay for memory and kernels, and
+    neither side of a comparison should."""
 
-    def __init__(self, max_tokens: int, temperature: float, top_k: int, top_p: float,
-                 seed: int) -> None:
-        from specsim.errors import UsageError
+    def __init__(self, loaded: d.Loaded, ids: list[int], params: "SamplingParams") -> None:
+        self.loaded, self.ids, self.params = loaded, ids, params
+        self._kept: Engine | None = None
 
-        if not -(1 << 63) <= seed < 1 << 63:
-            raise UsageError(f"--seed {seed} must fit 64 bits")
-        self.values = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k,
-                       "top_p": top_p, "seed": seed}
+    def _warm(self, engine: "Engine") -> "Engine":
+        from specsim.decoder.options import SamplingParams
+
+        tokens = min(4, self.params.max_tokens)
+        engine.generate([self.ids[:8]], SamplingParams(max_tokens=tokens, ignore_eos=True))
+        return engine
+
+    def speculative(self) -> "Engine":
+        """The engine with drafts; a new one each time where it remembers answers (suffix), since it
+        would know this one from the run before."""
+        from specsim.decoder.engine import Engine
+
+        if self._kept is None or self.loaded.plan.method == "suffix":
+            self._kept = self._warm(Engine(
+                self.loaded.target.model, self.loaded.options(1), draft=self.loaded.draft))
+        return self._kept
+
+    def plain(self) -> "Engine":
+        from specsim.decoder.engine import Engine
+        from specsim.decoder.options import DecoderOptions
+
+        options = DecoderOptions(max_num_seqs=1, max_model_len=self.loaded.max_model_len)
+        return self._warm(Engine(self.loaded.target.model, options))
+
+    def measure(self, first: "Answer", runs: int, compare: bool) -> "Comparison":
+        """The runs to report. first: the run that was shown; it counts where nothing runs beside
+        it."""
+        from specsim.commands.generate_run import Comparison, run_once, run_side_by_side
+
+        if not compare or not self.loaded.plan.k:
+            more = [run_once(self.speculative(), self.ids, self.params) for _ in range(runs - 1)]
+            return Comparison((first, *more), ())
+        plain, pairs = self.plain(), []
+        for _ in range(runs):
+            engines = [self.speculative(), plain]
+            if plain.target.device.type == "cpu":
+                pairs.append(run_side_by_side(engines, self.ids, self.params))
+            else:
+                pairs.append([run_once(engine, self.ids, self.params) for engine in engines])
+        return Comparison(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
 
 
-def _run(
-    plan: d.Plan, text: str, sampling: _Sampling, *, chat: bool, threads: int | None, runs: int,
-    compare: bool, color: str, json_out: bool,
-) -> None:
-    from dataclasses import replace
-
-    from specsim.commands.generate_run import Comparison, run_once, to_dict
+def _run(bench: _Bench, *, runs: int, compare: bool, color: str, json_out: bool) -> None:
+    from specsim.commands.generate_run import run_once, to_dict
     from specsim.commands.generate_text import LiveText, report_text, use_color
-    from specsim.decoder.engine import Engine
-    from specsim.decoder.options import DecoderOptions, SamplingParams
     from specsim.report.tables import to_json
 
-    params = SamplingParams(**sampling.values)  # type: ignore[arg-type]
-    tokenizer = d.read_tokenizer(plan)
-    if chat:
-        ids = tokenizer.encode_chat([{"role": "user", "content": text}])
-    else:
-        ids = tokenizer.encode(text)
-    loaded = d.load(plan, len(ids) + params.max_tokens, threads)
-    if params.top_k >= loaded.target.config.vocab_size:
-        params = replace(params, top_k=0)
-    engine = Engine(loaded.target.model, loaded.options(1), draft=loaded.draft)
-    engines = [engine]
-    if compare and plan.k:
-        engines.append(Engine(loaded.target.model, DecoderOptions(
-            max_num_seqs=1, max_model_len=loaded.max_model_len)))
-    for each in engines:
-        # First calls pay for memory and kernels; neither side of the comparison should.
-        each.generate([ids[: min(8, len(ids))]],
-                      SamplingParams(max_tokens=min(4, params.max_tokens), ignore_eos=True))
-
+    loaded, params, plan = bench.loaded, bench.params, bench.loaded.plan
+    engine = bench.speculative()
     shown = not json_out
-    live = LiveText(tokenizer, sys.stdout.write if shown else lambda _: None,
+    live = LiveText(loaded.tokenizer, sys.stdout.write if shown else lambda _: None,
                     color=shown and use_color(sys.stdout, color), terminal=sys.stdout.isatty())
 
-    def on_step(output: object) -> None:
-        live.step(output)  # type: ignore[arg-type]
+    def on_step(output: "StepOutput") -> None:
+        live.step(output)
         sys.stdout.flush()
 
-    answers = [[run_once(engine, ids, params, on_step)]]
+    first = run_once(engine, bench.ids, params, on_step)
     if shown and not live.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    answers += [[run_once(other, ids, params)] for other in engines[1:]]
-    for _ in range(runs - 1):
-        for found, each in zip(answers, engines, strict=True):
-            found.append(run_once(each, ids, params))
-    result = Comparison(tuple(answers[0]), tuple(answers[1]) if len(answers) > 1 else ())
+    result = bench.measure(first, runs, compare)
+    device = loaded.target.model.device
     if json_out:
         head = {"model": plan.model, "method": plan.method, "draft": plan.drafter,
-                "num_speculative_tokens": plan.k, "dtype": plan.dtype,
-                "device": str(loaded.target.model.device), "threads": loaded.threads,
-                "prompt_tokens": len(ids), "sampling": sampling.values, "text": live.text}
+                "num_speculative_tokens": plan.k, "dtype": plan.dtype, "device": str(device),
+                "threads": loaded.threads, "prompt_tokens": len(bench.ids),
+                "sampling": asdict(params), "text": live.text}
         sys.stdout.write(to_json(head | to_dict(result, plan.k, params.greedy)) + "\n")
         return
-    with_draft = f"{plan.method.replace('_', '-')}, k = {plan.k}" if plan.k else "no drafts"
-    where = f"{loaded.threads} CPU threads" if loaded.target.model.device.type == "cpu" else "cuda"
-    what = f"\n{plan.model}, {plan.dtype}, {with_draft}, {where}, {len(ids)} prompt tokens"
+    drafts = f"{plan.method.replace('_', '-')}, k = {plan.k}" if plan.k else "no drafts"
+    threads = f"{loaded.threads} CPU thread{'s' if loaded.threads > 1 else ''}"
+    where = threads if device.type == "cpu" else str(device)
+    what = f"\n{plan.model}, {plan.dtype}, {drafts}, {where}, {len(bench.ids)} prompt tokens"
     sys.stderr.write(report_text(result, what, plan.k, greedy=params.greedy, dtype=plan.dtype))

@@ -33,25 +33,68 @@ class Answer:
         return (len(self.token_ids) - 1) / len(self.steps) if self.steps else None
 
 
+class _Run:
+    """A request alone on an engine, one step at a time."""
+
+    def __init__(
+        self, engine: "Engine", prompt_ids: Sequence[int], params: "SamplingParams"
+    ) -> None:
+        from specsim.decoder.requests import Request
+
+        self._engine, self._max_tokens, self._tokens = engine, params.max_tokens, 0
+        engine.timings.clear()
+        engine.add(Request("generate", prompt_ids, params))
+
+    @property
+    def done(self) -> bool:
+        return not self._engine.has_work
+
+    @property
+    def progress(self) -> float:
+        """Share of the longest possible answer."""
+        return self._tokens / self._max_tokens
+
+    def step(self) -> "list[StepOutput]":
+        outputs = self._engine.step()
+        self._tokens += sum(len(output.token_ids) for output in outputs)
+        return outputs
+
+    def answer(self) -> Answer:
+        result = self._engine.finished.pop("generate")
+        timings = self._engine.timings
+        return Answer(
+            tuple(result.token_ids), result.finish_reason, tuple(result.steps),
+            sum(t.wall_s for t in timings if not t.decode_seqs),
+            sum(t.wall_s for t in timings if t.decode_seqs),
+        )
+
+
 def run_once(
     engine: "Engine", prompt_ids: Sequence[int], params: "SamplingParams",
     on_step: "Callable[[StepOutput], None] | None" = None,
 ) -> Answer:
     """Run one request alone. on_step: sees each step's output; its time is not counted."""
-    from specsim.decoder.requests import Request
-
-    engine.timings.clear()
-    engine.add(Request("generate", prompt_ids, params))
-    while engine.has_work:
-        for output in engine.step():
+    run = _Run(engine, prompt_ids, params)
+    while not run.done:
+        for output in run.step():
             if on_step is not None:
                 on_step(output)
-    result = engine.finished.pop("generate")
-    return Answer(
-        tuple(result.token_ids), result.finish_reason, tuple(result.steps),
-        sum(t.wall_s for t in engine.timings if not t.decode_seqs),
-        sum(t.wall_s for t in engine.timings if t.decode_seqs),
-    )
+    return run.answer()
+
+
+def run_side_by_side(
+    engines: "Sequence[Engine]", prompt_ids: Sequence[int], params: "SamplingParams"
+) -> list[Answer]:
+    """The request on each engine, their steps in turn: always of the one that is further behind.
+
+    Whatever else the machine does then slows all of them alike. On a busy machine two runs one
+    after the other gave speedups from 1.9 to 7.3 for the same request. Only for engines whose
+    steps end when they return (CPU); a GPU's would be charged to the next engine.
+    """
+    runs = [_Run(engine, prompt_ids, params) for engine in engines]
+    while left := [run for run in runs if not run.done]:
+        min(left, key=lambda run: run.progress).step()
+    return [run.answer() for run in runs]
 
 
 @dataclass(frozen=True)
@@ -91,7 +134,7 @@ class Positions:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of the same request with and without speculation, taken in turn."""
+    """Runs of the same request with and without speculation."""
 
     speculative: tuple[Answer, ...]
     plain: tuple[Answer, ...]

@@ -103,7 +103,7 @@ def serve(
             drafts = f"{plan.method.replace('_', '-')}, k = {plan.k}" if plan.k else "no drafts"
             _say(f"{settings.model_name} at {url_of(sock)} ({plan.dtype}, {drafts}, "
                  f"{max_num_seqs} sequences of {loaded.max_model_len} tokens, "
-                 f"{loaded.threads} threads)")
+                 f"{loaded.threads} thread{'s' if loaded.threads > 1 else ''})")
             if not is_loopback(host):
                 _say(f"anyone who can reach {host} may use it: there is no authentication")
 

@@ -8,7 +8,14 @@ import pytest
 
 import serve_helpers  # noqa: F401  (the model's folder comes from there)
 from specsim.commands import decoder_setup
-from specsim.commands.generate_run import Answer, Comparison, Positions, run_once, to_dict
+from specsim.commands.generate_run import (
+    Answer,
+    Comparison,
+    Positions,
+    run_once,
+    run_side_by_side,
+    to_dict,
+)
 from specsim.commands.generate_text import (
     GREEN,
     RESET,
@@ -156,6 +163,31 @@ def test_engine_time_leaves_out_the_time_of_showing(model, tokenizer):
     assert found.tokens_per_step == 1.0
 
 
+def test_runs_side_by_side_share_the_slow_hours_of_a_machine(model, tokenizer):
+    """Steps of 1 s, and of 3 s from second 25 on: the ratio of the two engines stays right."""
+    now = [0.0]
+
+    class Timed(Engine):
+        def _decode(self, slots, phases):
+            now[0] += 3.0 if now[0] >= 25 else 1.0
+            return super()._decode(slots, phases)
+
+    def engine(method, k, draft=None):
+        options = DecoderOptions(method, k, max_num_seqs=1, max_model_len=64)
+        return Timed(model, options, draft=draft, clock=lambda: now[0])
+
+    ids, params = tokenizer.encode(PROMPT), SamplingParams(max_tokens=41)
+    # The target drafts for itself: four tokens per step.
+    engines = [engine("draft_model", 3, model), engine("none", 0)]
+    ours, theirs = run_side_by_side(engines, ids, params)
+    assert ours.token_ids == theirs.token_ids
+    assert (len(ours.steps), len(theirs.steps)) == (10, 40)
+    assert theirs.decode_s / ours.decode_s == pytest.approx(4.0, rel=0.05)
+    now[0] = 0.0
+    ours, theirs = [run_once(each, ids, params) for each in engines]
+    assert theirs.decode_s / ours.decode_s > 7, "one after the other shows a gain that is none"
+
+
 def test_json_has_the_counts_of_the_engine(model, tokenizer):
     engine = Engine(model, DecoderOptions("ngram", 3, max_num_seqs=1, max_model_len=64))
     found = run_once(engine, tokenizer.encode(PROMPT), SamplingParams(max_tokens=40))
@@ -218,6 +250,15 @@ def test_command_drafts_with_the_target_itself_and_accepts_all(monkeypatch, caps
     assert body["method"] == "draft_model"
     assert body["speculative"]["acceptance_length"] == 4.0
     assert body["same_text"] is True
+
+
+def test_suffix_drafter_does_not_know_the_answer_from_the_run_before(monkeypatch, capsys, options):
+    words = [PROMPT, *options, "--max-new-tokens", "40", "--draft", "suffix", "--k", "4", "--json"]
+    counts = []
+    for more in (["--no-compare"], ["--repeat", "3"], ["--repeat", "3", "--no-compare"]):
+        body = json.loads(run(monkeypatch, capsys, *words, *more)[1])
+        counts.append(body["speculative"]["steps"])
+    assert counts[0] == counts[1] == counts[2]
 
 
 def test_command_asks_in_the_chat_template(monkeypatch, capsys, options):

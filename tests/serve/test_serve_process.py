@@ -118,7 +118,7 @@ def test_serve_aborts_after_the_grace_period(folder):
 
 @pytest.mark.parametrize(("options", "words"), [
     (["--draft", "ngam"], "did you mean 'ngram'"),
-    (["--draft", "eagle"], "name its .safetensors file"),
+    (["--draft", "head"], "no trained head ships for 'nowhere'"),
     (["--draft", "none", "--k", "2"], "--k 2"),
     (["--k", "65"], "0..64"),
     (["--dtype", "fp16"], "bf16 or fp32"),

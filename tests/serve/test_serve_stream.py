@@ -1,6 +1,7 @@
 """Streams, queues, clients that leave, and the ends of a server."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -295,3 +296,13 @@ def test_log_lines_are_read_back_as_vllms(model, tokenizer):
     assert interval.per_position == pytest.approx(
         [n / stats.num_drafts for n in stats.accepted_per_position], abs=0.0006)
     assert interval.generation_tok_s > 0
+
+
+def test_an_idle_engine_sleeps(model, tokenizer):
+    async def work(client, _):
+        await client.complete(**BODY)
+        started = time.process_time()
+        await asyncio.sleep(0.4)
+        return time.process_time() - started
+
+    assert serve(make_engine(model), tokenizer, work) < 0.1, "the idle thread keeps a core busy"
