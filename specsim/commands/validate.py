@@ -49,7 +49,7 @@ def published(
     if max_error is not None and not max_error > 0:
         raise UsageError(f"--max-error is {max_error}; it must be above 0, e.g. 0.15 for 15 %")
     rows = [row for file in files for row in read_rows(file)]
-    report = score_rows(rows)
+    report = score_rows(rows, keep_cases=False)
     result = report.to_dict()
     if rows_out:
         result["judged"] = row_dicts(report.scores)

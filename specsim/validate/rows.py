@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.hardware.store import load_profile
 from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, find_engine
-from specsim.model.catalogue import find_model, variant
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.methods import resolve_setup
 from specsim.validate.datasets import dataset_lengths
+from specsim.validate.lookups import model_of, profile_of
 
 
 class SkipRow(Exception):
@@ -117,10 +116,9 @@ def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
     name = row.get("target_model") or row.get("model_path") or ""
     name = re.sub(r"\(.*?\)", "", name).strip()
     dtype = (row.get("weight_dtype") or row.get("precision") or "").strip().lower()
-    try:
-        spec = find_model(name)
-    except SpecSimError:
-        raise SkipRow(f"model not in the catalogue: {name}") from None
+    spec = model_of(name, "")
+    if spec is None:
+        raise SkipRow(f"model not in the catalogue: {name}")
     if not dtype:
         default = MINDROUTER_WEIGHTS.get(name.lower()) if _is_mindrouter(row) else None
         if default is None:
@@ -132,7 +130,7 @@ def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
         raise SkipRow(f"weight format not modelled: {dtype}")
     if spec.weights in (wanted, f"{wanted}_block") or spec.weights == "mxfp4":
         return spec
-    return variant(spec, wanted)
+    return model_of(name, wanted) or spec
 
 
 # The cluster serves its single-GPU endpoints in FP8 (its capacity report says so for gemma, and
@@ -244,10 +242,9 @@ def published_case(row: Mapping[str, str]) -> Case:
         raise SkipRow("grade C")
     notes: list[str] = []
     engine = _engine(row)
-    try:
-        profile = load_profile(_gpu_name(row.get("gpu") or ""))
-    except SpecSimError:
-        raise SkipRow(f"GPU not modelled: {row.get('gpu')}") from None
+    profile = profile_of(_gpu_name(row.get("gpu") or ""))
+    if profile is None:
+        raise SkipRow(f"GPU not modelled: {row.get('gpu')}")
     spec = _model(row, notes)
     parallel = _parallel(row, spec, profile.mem_bytes)
     setup = _setup(row, spec, engine)
@@ -372,7 +369,9 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
     notes: list[str] = []
     engine = _engine(row)
     spec = _model(row, notes)
-    profile = load_profile("h200-sxm")
+    profile = profile_of("h200-sxm")
+    if profile is None:
+        raise SkipRow("GPU not modelled: h200-sxm")
     disagg = row.get("mode") == "disagg"
     prefix = "decode_" if disagg else ""
     tp = _whole(row.get(f"{prefix}tp_size")) or 1

@@ -26,6 +26,7 @@ from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.errors import FormatError, SpecSimError
 from specsim.latency.step import decode_shape
+from specsim.validate.lookups import forget
 from specsim.validate.rows import Case, SkipRow, published_case, silicon_case
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
@@ -63,25 +64,29 @@ class Report:
     cases: list[Case] = field(default_factory=list)
 
     def to_dict(self, coverage: bool = True) -> dict[str, Any]:
-        sets = sorted({s.set_id for s in self.scores} | {name for name, _, _ in self.signs})
+        sets: dict[str, tuple[list[Scored], list[bool]]] = {}
+        for score in self.scores:
+            sets.setdefault(score.set_id, ([], []))[0].append(score)
+        for name, right, _ in self.signs:
+            sets.setdefault(name, ([], []))[1].append(right)
+        signs = [right for _, right, _ in self.signs]
         return {
             "rows": self.rows,
-            "overall": self._summary(None, coverage),
-            "sets": {name: self._summary(name, coverage) for name in sets},
+            "overall": _summary(self.scores, signs, coverage),
+            "sets": {name: _summary(*sets[name], coverage) for name in sorted(sets)},
             "skipped": dict(self.skipped.most_common()),
         }
 
-    def _summary(self, set_id: str | None, coverage: bool) -> dict[str, Any]:
-        scores = [s for s in self.scores if set_id is None or s.set_id == set_id]
-        signs = [right for name, right, _ in self.signs if set_id is None or name == set_id]
-        out: dict[str, Any] = {"n": len({(s.set_id, s.row_id) for s in scores})}
-        for quantity in QUANTITIES:
-            out[quantity] = _errors([s.error for s in scores if s.quantity == quantity])
-        out["sign_right"] = sum(signs) / len(signs) if signs else None
-        out["sign_n"] = len(signs)
-        inside = [hit for s in scores if (hit := _inside(s)) is not None] if coverage else []
-        out["interval_coverage"] = sum(inside) / len(inside) if inside else None
-        return out
+
+def _summary(scores: Sequence[Scored], signs: Sequence[bool], coverage: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {"n": len({(s.set_id, s.row_id) for s in scores})}
+    for quantity in QUANTITIES:
+        out[quantity] = _errors([s.error for s in scores if s.quantity == quantity])
+    out["sign_right"] = sum(signs) / len(signs) if signs else None
+    out["sign_n"] = len(signs)
+    inside = [hit for s in scores if (hit := _inside(s)) is not None] if coverage else []
+    out["interval_coverage"] = sum(inside) / len(inside) if inside else None
+    return out
 
 
 def _inside(score: Scored) -> bool | None:
@@ -141,9 +146,11 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def score_rows(rows: Iterable[dict[str, str]]) -> Report:
-    """Scores every row that can be predicted, counts the others by reason."""
+def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> Report:
+    """Scores every row that can be predicted, counts the others by reason. keep_cases: the report
+    holds the systems as well, with all that was priced for them (some 10 kB per row)."""
     report = Report()
+    forget()
     for number, row in enumerate(rows, 1):
         report.rows += 1
         try:
@@ -162,7 +169,8 @@ def score_rows(rows: Iterable[dict[str, str]]) -> Report:
             report.skipped["acceptance length not given"] += 1
             continue
         report.predicted += 1
-        report.cases.append(case)
+        if keep_cases:
+            report.cases.append(case)
         report.scores += scores
         if sign is not None:
             report.signs.append((case.set_id, sign, case.row_id))

@@ -149,3 +149,29 @@ def test_one_output_token_gives_no_time_per_token() -> None:
     case = published_case({**ROW, "osl": "1"})
     scores, _ = score_case(replace(case, measured={"baseline_tpot_s": 1.0, "spec_tpot_s": 1.0}))
     assert all(math.isfinite(s.predicted) for s in scores)
+
+
+def test_a_long_file_looks_a_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specsim.validate import lookups
+
+    asked: list[str] = []
+    real = lookups.load_profile
+
+    def counting(name: str) -> object:
+        asked.append(name)
+        return real(name)
+
+    monkeypatch.setattr(lookups, "load_profile", counting)
+    report = score_rows([ROW] * 20, keep_cases=False)
+    assert report.predicted == 20 and report.cases == []
+    assert len(asked) == 1
+    score_rows([ROW])  # another file asks again: profiles may have changed
+    assert len(asked) == 2
+
+
+def test_every_set_of_a_report_is_its_own() -> None:
+    rows = [{**ROW, "set_id": f"s{i % 3}", "id": f"r{i}"} for i in range(9)]
+    report = score_rows(rows).to_dict()
+    assert list(report["sets"]) == ["s0", "s1", "s2"]
+    assert [part["n"] for part in report["sets"].values()] == [3, 3, 3]
+    assert report["sets"]["s0"]["speedup"]["n"] == 3 and report["overall"]["n"] == 9
