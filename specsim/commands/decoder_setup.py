@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specsim.decoder.tokenizer import Tokenizer
     from specsim.decoder.transformer import Transformer
 
-# n-gram, head and draft model: the fastest of the draft lengths measured at batch 1 on two CPU cores
+# n-gram, head, draft model: the fastest of the draft lengths measured at batch 1 on two CPU cores
 # (SmolLM2-135M; Qwen2.5-Coder 1.5B with the 0.5B). Suffix follows n-gram, early-exit the head.
 DEFAULT_K = {"ngram": 6, "suffix": 6, "draft_model": 3, "eagle": 2, "early_exit": 2}
 _PLAIN_METHODS = ("none", "ngram", "suffix", "early_exit")
