@@ -5,7 +5,7 @@
 A point is one closed loop with speculation and one without, at a draft length, a number of
 clients and a prompt length that no other point shares: nothing is asked twice. What several
 points have in common (the price of a matrix product of the same shape, say) is kept by the model
-itself, as in any sweep. Seconds of wall time.
+itself, as in any sweep. Predictions are CPU seconds, command lines wall time.
 """
 
 import argparse
@@ -15,16 +15,18 @@ import sys
 import time
 from pathlib import Path
 
-from specsim.analytic.closed import closed_loop
-from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
-from specsim.hardware.store import load_profile
-from specsim.latency.engine import find_engine
-from specsim.model.catalogue import find_model, variant
-from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.methods import default_method, resolve_setup
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from specsim.analytic.closed import closed_loop  # noqa: E402
+from specsim.analytic.system import System  # noqa: E402
+from specsim.analytic.workload import Workload  # noqa: E402
+from specsim.hardware.store import load_profile  # noqa: E402
+from specsim.latency.engine import find_engine  # noqa: E402
+from specsim.model.catalogue import find_model, variant  # noqa: E402
+from specsim.speculation.acceptance import Acceptance  # noqa: E402
+from specsim.speculation.methods import default_method, resolve_setup  # noqa: E402
+
 DRAFTS = range(1, 11)
 CLIENTS = tuple(range(1, 51, 2))
 PROMPTS = tuple(range(200, 8200, 200))
@@ -50,7 +52,7 @@ def sweep(model: str, points: int) -> tuple[int, float, float]:
         with_it = closed_loop(systems[k], workload, clients)
         without = closed_loop(plain, workload, clients)
         total += with_it.output_tok_s / without.output_tok_s
-    return len(chosen), time.perf_counter() - start, total
+    return len(chosen), time.process_time() - start, total
 
 
 def shell(*arguments: str, runs: int = 5) -> float:
