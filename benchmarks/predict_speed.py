@@ -46,7 +46,7 @@ def sweep(model: str, points: int) -> tuple[int, float, float]:
     grid = list(itertools.product(PROMPTS, CLIENTS, DRAFTS))
     chosen = grid[:: max(1, len(grid) // points)][:points]
     total = 0.0
-    start = time.perf_counter()
+    start = time.process_time()
     for prompt, clients, k in chosen:
         workload = Workload(prompt, 256)
         with_it = closed_loop(systems[k], workload, clients)
