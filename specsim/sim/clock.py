@@ -28,9 +28,10 @@ class Clock(simpy.Environment):
 
     def at(self, time_s: float) -> Event:
         """An outside event at `time_s` (now if that is past). Yield it, or add callbacks."""
-        event = self._triggered(max(time_s, self.now), EventPriority(NORMAL))
-        heappush(self._calendar, max(time_s, self.now))
-        return event
+        time_s = max(time_s, self.now)
+        self._forget_past()
+        heappush(self._calendar, time_s)
+        return self._triggered(time_s, EventPriority(NORMAL))
 
     def call_at(self, time_s: float, action: Callable[..., None], *args: Any) -> Event:
         """Call `action(*args)` as an outside event."""
@@ -49,10 +50,13 @@ class Clock(simpy.Environment):
 
     def next_outside_s(self) -> float:
         """When the next outside event comes; infinite if none is known."""
-        calendar = self._calendar
-        while calendar and calendar[0] <= self.now:
+        self._forget_past()
+        return self._calendar[0] if self._calendar else float("inf")
+
+    def _forget_past(self) -> None:
+        calendar, now_s = self._calendar, self.now
+        while calendar and calendar[0] <= now_s:
             heappop(calendar)
-        return calendar[0] if calendar else float("inf")
 
     def _triggered(self, time_s: float, priority: EventPriority) -> Event:
         return self._trigger(self.event(), time_s, priority)

@@ -91,7 +91,7 @@ def is_cached() -> bool:
 def bind(core: Core) -> Runner:
     """`step.run` of this state, compiled: horizon in, reason out.
 
-    The arrays of `core` must stay alive and in place while the result is in use.
+    The arrays of `core` must stay in place while the result is in use, which keeps them alive.
     """
     entry = _entry()
     addresses = np.array([array.ctypes.data for array in core], dtype=np.int64)
@@ -99,7 +99,13 @@ def bind(core: Core) -> Runner:
     for i, array in enumerate(core):
         assert array.flags.c_contiguous
         shapes[i, : array.ndim] = array.shape
-    return lambda horizon_s: entry(addresses, shapes, horizon_s)
+    kept = core  # the addresses below point into it
+
+    def run_compiled(horizon_s: float) -> int:
+        assert kept is not None
+        return entry(addresses, shapes, horizon_s)
+
+    return run_compiled
 
 
 @cache
@@ -121,13 +127,16 @@ def _entry() -> Callable[..., int]:
         overload(plain, strict=False)(_always(loop))
     place = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_dir())
-    try:
-        from specsim.sim.compiled_entry import run_at
+    from specsim.sim.compiled_entry import run_at
 
-        entry: Callable[..., int] = numba.njit(cache=True)(run_at)
-        return entry
+    entry: Callable[..., int]
+    try:
+        entry = numba.njit(cache=True)(run_at)
+    except RuntimeError:  # no directory to cache in can be written
+        entry = numba.njit(run_at)
     finally:
         numba.config.CACHE_DIR = place
+    return entry
 
 
 def _always(loop: Callable[..., Any]) -> Callable[..., Any]:

@@ -89,7 +89,7 @@ class Core(NamedTuple):
     I_CHUNKED,
     I_RESERVE_FULL,  # the whole prompt must fit at admission
     I_CHUNK_MAX,  # longest chunk of one prompt; 0: no limit
-    I_LRU_VICTIM,  # preempt the last admitted (0) or the one with the fewest tokens (1)
+    I_VICTIM_FEWEST,  # preempt the last admitted (0) or the one with the fewest tokens (1)
     I_DRAWS,  # entries of `accept` per slot
     I_BY_POSITION,  # draws are indexed by output position instead of verify step
     I_SKIPS,  # some verify steps carry no draft

@@ -52,7 +52,7 @@ def choose_victim(c: Core) -> int:
     if ints[f.I_N_PREFILL] > 0:
         return -1
     last = ints[f.I_N_ROWS] - 1
-    if not ints[f.I_LRU_VICTIM]:
+    if not ints[f.I_VICTIM_FEWEST]:
         return last
     best = last
     for r in range(last + 1):

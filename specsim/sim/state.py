@@ -118,7 +118,7 @@ def make_core(
     ints[f.I_CHUNKED] = int(rules.chunked_prefill)
     ints[f.I_RESERVE_FULL] = int(rules.reserve_full_isl)
     ints[f.I_CHUNK_MAX] = rules.long_prefill_token_threshold
-    ints[f.I_LRU_VICTIM] = int(rules.victim == "fewest_tokens")
+    ints[f.I_VICTIM_FEWEST] = int(rules.victim == "fewest_tokens")
     ints[f.I_DRAWS] = DRAWS
     ints[f.I_BY_POSITION] = int(source is not None and source.by_position)
     ints[f.I_SKIPS] = int(source is not None and source.skips)

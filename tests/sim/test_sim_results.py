@@ -434,3 +434,15 @@ def test_closed_loop_speedup_is_tokens_per_step_over_cost_ratio():
     ).summary()
     expected = (1 + 0.7 + 0.49 + 0.343) / 1.6
     assert fast["output_tok_s"] / slow["output_tok_s"] == pytest.approx(expected, rel=0.02)
+
+
+def test_the_calendar_of_outside_events_does_not_grow():
+    """Loops that listen never ask what comes next; what is past is forgotten all the same."""
+    from specsim.sim.clock import Clock
+
+    clock = Clock()
+    for i in range(1000):
+        clock.call_at(0.001 * i, lambda: None)
+        clock.step()
+    assert len(clock._calendar) <= 2
+    assert clock.next_outside_s() == math.inf
