@@ -23,6 +23,7 @@ from specsim.sim.request import Request
 RATE_REQUESTS = 1000  # as `vllm bench serve --num-prompts`
 CLOSED_REQUESTS = 200
 CLOSED_REQUESTS_PER_CLIENT = 10
+MAX_DURATION_S = 100_000_000  # three years
 MAX_REQUESTS = 10_000_000
 MAX_CLIENTS = 100_000
 SHARED_PREFIX = 0  # key of the piece that all prompts begin with (--cached-share)
@@ -59,6 +60,10 @@ def check_numbers(options: LoadOptions) -> None:
     duration = options.duration
     if duration is not None and not (math.isfinite(duration) and duration > 0):
         raise UsageError(f"--duration is {duration:g}; it must be seconds, above 0 and finite")
+    if duration is not None and duration > MAX_DURATION_S:
+        raise UsageError(
+            f"--duration is {duration:g}; it must be at most {MAX_DURATION_S} simulated seconds"
+        )
     shape = options.burstiness
     if shape is not None and not shape > 0:
         raise UsageError(
@@ -111,6 +116,13 @@ def check_together(options: LoadOptions, scenario: str | None) -> None:
     endless = o.duration is not None and o.requests is None and o.trace is None
     if o.rate is not None and math.isinf(o.rate) and endless:
         raise UsageError("--rate inf sends all requests at once; say how many with --requests")
+    if o.rate is not None and o.duration is not None and endless:
+        sent = o.rate * o.duration
+        if sent > MAX_REQUESTS:
+            raise UsageError(
+                f"--rate {o.rate:g} for --duration {o.duration:g} sends {sent:.3g} requests; at "
+                f"most {MAX_REQUESTS} are simulated: shorten it, or say how many with --requests"
+            )
 
 
 def fixed_plan(options: LoadOptions, workload: Workload) -> LoadPlan:

@@ -337,7 +337,8 @@ def _write(values: Values, found: Comparison) -> None:
         if values["trace_out"] is not None:
             found.first.to_chrome_trace(values["trace_out"])
     except OSError as error:
-        raise UsageError(f"cannot write {shown(str(error.filename))}: {error.strerror}") from None
+        name = shown(str(error.filename)) if error.filename else "the output files"
+        raise UsageError(f"cannot write {name}: {error.strerror}") from None
 
 
 @contextmanager
