@@ -14,7 +14,8 @@ stream       bytes, op ('read' | 'copy'): values.bytes_per_s counts what is read
 gemm_peak    m, n, k, dtype: one large square product; values.flop_per_s
 launch       nodes: an empty chain of that many small kernels (a CUDA graph, or eager calls)
 gemm         model, matrix, m, n, k, dtype: [m, k] x [n, k]^T; `matrix` names the layer's product
-attention    model, seqs, q_len, ctx, heads, kv_heads, head_dim, dtype: one layer; each of `seqs`
+attention    model, seqs, q_len, ctx, heads, kv_heads, head_dim, dtype: what one layer does between
+             its qkv and output products (rotary embedding, cache write, attention); each of `seqs`
              rows has `ctx` tokens in the cache before its q_len new ones
 sample       rows, k, vocab, mode ('greedy' | 'temperature' | 'top_p'), draft_probs (0 | 1):
              verification of k drafts and the draw, logits in fp32

@@ -16,6 +16,8 @@ from specsim.commands import options as o
 from specsim.commands.measure import parse_duration
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from specsim.decoder.distill import Answer
     from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.models import LoadedModel
@@ -58,6 +60,10 @@ def train_head(
     vocab_size: Annotated[
         int, typer.Option("--vocab-size", help="Tokens that the head can draft.")
     ] = 8192,
+    init: Annotated[
+        Path | None,
+        typer.Option("--init", help="Head file to go on from, with its vocabulary."),
+    ] = None,
     seed: d.SeedOpt = 0,
     threads: d.ThreadsOpt = None,
     json_out: o.JsonOut = False,
@@ -87,10 +93,10 @@ def train_head(
     if loaded.folder is None:
         raise UsageError(f"model {model!r} has random weights; a head needs a trained model")
     recipe = Recipe(epochs=epochs, vocab_size=min(vocab_size, loaded.config.vocab_size))
-    job = _Job(loaded, out, recipe, seed, started, budget_s)
+    job = _Job(loaded, out, recipe, seed, started, budget_s, init)
     job.check_folder({
         "model": loaded.name, "seed": seed, "max_new_tokens": max_new_tokens,
-        "vocab_size": recipe.vocab_size,
+        "vocab_size": recipe.vocab_size, "init": None if init is None else init.name,
         "prompts": "built-in" if prompts is None else _digest(given),
     })
     try:
@@ -110,10 +116,10 @@ class _Job:
 
     def __init__(
         self, loaded: "LoadedModel", out: Path, recipe: "Recipe", seed: int, started: float,
-        budget_s: float,
+        budget_s: float, init: Path | None,
     ) -> None:
         self.loaded, self.out, self.recipe, self.seed = loaded, out, recipe, seed
-        self.started, self.budget_s = started, budget_s
+        self.started, self.budget_s, self.init = started, budget_s, init
         self.show: Callable[[str, float, float], None] = lambda what, done, total: None
 
     def elapsed(self) -> float:
@@ -142,8 +148,7 @@ class _Job:
     def run(self, given: list[str] | None, tokens: int, max_new: int) -> dict[str, Any]:
         import torch
 
-        from specsim.decoder.distill import frequent_tokens
-        from specsim.decoder.training import HeadNet, accuracy, head_weights, initial_weights, train
+        from specsim.decoder.training import HeadNet, accuracy, head_weights, train
         from specsim.errors import UsageError
 
         answers = self._answers(given, tokens, max_new)
@@ -154,13 +159,11 @@ class _Job:
             )
         held = max(1, round(self.recipe.held_out * len(answers)))
         learn, judge = answers[held:], answers[:held]
-        target, folder = self.loaded.model, self.loaded.folder
-        assert folder is not None
-        vocab = frequent_tokens(learn, self.recipe.vocab_size, self.loaded.config.vocab_size)
+        target = self.loaded.model
+        start, vocab = self._start(learn)
         examples = self._examples(learn, vocab)
         judged = self._examples(judge, vocab)
-        net: HeadNet = HeadNet(initial_weights(folder, self.loaded.config, self.seed),
-                               self.loaded.config, target.embed, target.head_weight[vocab])
+        net = HeadNet(start, self.loaded.config, target.embed, target.head_weight[vocab])
         left = self.budget_s * (1 - _RESERVE) - self.elapsed()
         state = train(
             net, examples, self.recipe, self.out / "checkpoint.safetensors",
@@ -185,6 +188,29 @@ class _Job:
         return result
 
     # ------------------------------------------------------------------ stages
+
+    def _start(self, learn: "list[Answer]") -> "tuple[dict[str, Tensor], Tensor]":
+        """Weights to begin with, and the head's vocabulary."""
+        from specsim.decoder.distill import frequent_tokens
+        from specsim.decoder.drafters.eagle import EagleWeights
+        from specsim.decoder.training import initial_weights
+        from specsim.errors import UsageError
+
+        config, folder = self.loaded.config, self.loaded.folder
+        assert folder is not None
+        start = initial_weights(folder, config, self.seed)
+        if self.init is None:
+            return start, frequent_tokens(learn, self.recipe.vocab_size, config.vocab_size)
+        head = EagleWeights.load(self.init)
+        for name, tensor in start.items():
+            if head.tensors[name].shape != tensor.shape:
+                raise UsageError(
+                    f"{self.init}: {name} has shape {tuple(head.tensors[name].shape)}, this model "
+                    f"needs {tuple(tensor.shape)}; the head is of another model"
+                )
+        if head.vocab is None:
+            return dict(head.tensors), frequent_tokens([], config.vocab_size, config.vocab_size)
+        return dict(head.tensors), head.vocab
 
     def _answers(self, given: list[str] | None, tokens: int, max_new: int) -> "list[Answer]":
         """Answers in a shuffled order that depends on the seed alone."""

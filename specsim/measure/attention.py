@@ -1,8 +1,10 @@
 """Part C: one layer's attention of q_len new tokens per row over a cache of a given length.
 
-The decoder's own backend runs: folded scaled-dot-product attention on the CPU, the Triton kernel
-through the block table on a GPU. Layers of one cache take turns, so that keys and values come from
-where a step finds them. Preparing the mask, once per pass for all layers, is not counted.
+What a step runs between the qkv product and the output product is timed as one: norm of q and k
+where the model has it, rotary embedding, writing keys and values, attention. On the CPU that is one
+small compiled kernel, or torch's attention for large ones; on a GPU the Triton kernels through the
+block table. Layers of one cache take turns, so that keys and values come from where a step finds
+them. Preparing the pass (mask, addresses), once for all layers, is not counted.
 """
 
 from functools import partial
@@ -72,7 +74,11 @@ def _run(point: Point, name: str, layers: int, session: Session) -> list[Reading
     rows = Rows(index, ctx + 1, (0, seqs), exact=seqs == 1)
     start = torch.full((seqs,), ctx, dtype=torch.int64, device=device)
     plan = model.plan(rows, start, q_len, table, cache, attention)
-    query = session.normal(seqs * q_len, model.config.num_heads, model.config.head_dim)
-    calls = [("layer", partial(attention, query, layer, cache, plan)) for layer in range(layers)]
+    qkv = session.normal(seqs * q_len, model.config.qkv_width)
+    calls = [
+        ("layer", partial(model.ops.attend, qkv, plan, model.layers[layer].qk_norm, layer, cache,
+                          attention, model.config.num_heads))
+        for layer in range(layers)
+    ]
     timed = session.timer.sweep(calls, session.limits)["layer"]
     return [Reading(point, timed.timing, timed.cpu_over_wall)]

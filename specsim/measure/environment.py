@@ -97,11 +97,11 @@ def clocks(device: torch.device) -> dict[str, str]:
 
 
 def software() -> dict[str, str]:
-    """Versions that decide speed and results."""
+    """Versions that decide speed and results (numba compiles the decoder's small CPU kernels)."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
-    for package in ("specsim-llm", "triton"):
+    for package in ("specsim-llm", "triton", "numba"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

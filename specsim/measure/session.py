@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specsim.calibrate.records import Timing, Value
 from specsim.decoder.models import TORCH_DTYPES, load_model
+from specsim.decoder.native_ops import native_available
 from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure.models import MeasuredModel
@@ -122,7 +123,7 @@ class Session:
                 source = RandomSource(wanted.config, self.torch_dtype, self.seed,
                                       device=self.device)
                 model = Transformer(wanted.config, source, dtype=self.torch_dtype,
-                                    device=self.device)
+                                    device=self.device, native=native_kernels(self.device))
         self._sync()
         self.fill_bytes_per_s = size / (time.perf_counter() - before)
         self._loaded[name] = model
@@ -176,6 +177,11 @@ class Session:
         rest = estimate_s - timed * slack
         seen = min(20.0, max(0.5, (took_s - rest) / timed))
         self._slack[job.part] = max(seen, 0.5 * (slack + seen))
+
+
+def native_kernels(device: torch.device) -> bool:
+    """Whether models here run the compiled CPU kernels, as `load_model` decides it."""
+    return device.type == "cpu" and native_available()
 
 
 def refill(data: Tensor, generator: torch.Generator) -> None:

@@ -52,6 +52,13 @@ def test_from_prompts_to_a_head_and_on(model, tmp_path) -> None:
     assert json.loads(second.stdout)["iterations"] == 4 * epoch  # went on
     assert (out / "answers.jsonl").read_bytes() == answers
 
+    third = invoke("--model", model, "--prompts", prompts, "--out", tmp_path / "more",
+                   "--max-new-tokens", 12, "--init", out / "head.safetensors", "--budget", "20s",
+                   "--epochs", 1, "--json")
+    assert third.exit_code == 0, third.output
+    more = EagleWeights.load(tmp_path / "more" / "head.safetensors")
+    assert more.vocab is not None and more.vocab.tolist() == head.vocab.tolist()
+
     other = invoke(*options, "--budget", "20s", "--seed", 5)
     assert isinstance(other.exception, UsageError) and "another seed" in str(other.exception)
 
@@ -91,7 +98,8 @@ def test_prompt_files_in_several_spellings(tmp_path) -> None:
 
 @pytest.mark.parametrize("text,message", [
     ("", "holds no prompts"), ('{"prompt": 5}\n', "line 1 has no prompt"),
-    ('a\n{"prompt": "x"\n', "line 2 is not valid JSON"), ('{"turns": []}\n', "line 1 has no prompt"),
+    ('a\n{"prompt": "x"\n', "line 2 is not valid JSON"),
+    ('{"turns": []}\n', "line 1 has no prompt"),
 ])
 def test_broken_prompt_files(tmp_path, text, message) -> None:
     path = tmp_path / "p.txt"
