@@ -90,10 +90,10 @@ def test_one_server_geometric_lengths_is_mg1():
     rate = 0.5 * p
     cfg = config(max_num_seqs=1)
     means = [
-        queue_waits(simulate(cfg, OpenLoop(poisson(rate, lengths, 80 + seed, requests=1500)), Linear(1.0)))[
+        queue_waits(simulate(cfg, OpenLoop(poisson(rate, lengths, seed, 1500)), Linear(1.0)))[
             CUT:
         ].mean()
-        for seed in range(RUNS)
+        for seed in range(80, 80 + RUNS)
     ]
     low, high = interval(means)
     assert low < rate * second_moment / (2 * (1 - 0.5)) < high
