@@ -22,8 +22,8 @@ sample       rows, k, vocab, mode ('greedy' | 'temperature' | 'top_p'), draft_pr
 step         model, method, k, seqs, ctx, dtype: one whole engine step, host included; phases_s has
              draft, verify, sample; draft_model names the drafter where there is one
 moe          model, tokens, hidden, inter, experts, top_k, dtype: one layer's routed experts
-prefill      model, new, cached, dtype: an engine step of one prompt chunk, `new` tokens after `cached`
-             ones, of a prompt of prompt_len
+prefill      model, new, cached, dtype: the pass over one prompt chunk, `new` tokens after `cached`
+             ones, of a prompt of prompt_len; the last chunk also draws the first token
 serving      model, method, k, max_num_seqs, prompt_len, output_len, load (share of the capacity at
              which Poisson arrivals came; 0: all at once), acceptance (i.i.d. rate per draft): a
              run against the clock; median_s etc. are of the requests' end-to-end latency, values

@@ -66,7 +66,7 @@ def _run(point: Point, name: str, layers: int, session: Session) -> list[Reading
         pages = 1 + seqs * table.max_pages
         for slot in range(seqs):
             first = 1 + slot * table.max_pages
-            table.assign(slot, range(first, first + table.max_pages))
+            table.assign(slot, list(range(first, first + table.max_pages)))
     cache = model.new_cache(pages, table.page_size, layers=layers)
     refill(cache.data, session.generator())
     attention: Attention = PagedAttention(table, cuda) if cuda else SlotAttention()

@@ -14,8 +14,10 @@ from itertools import accumulate
 from specsim.calibrate.records import Timing, quantile
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
+from specsim.decoder.graphs import GraphRunner
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import Request, RequestResult
+from specsim.decoder.sampling import SamplingMode
 from specsim.measure.models import MeasuredModel
 from specsim.measure.session import Job, Point, Reading, Session, Work
 from specsim.measure.timer import cpu_ratio
@@ -86,7 +88,12 @@ class _Server:
             trim_drafts=False,
         )
         acceptance = ForcedAcceptance.from_alpha(load.acceptance, load.k) if load.k else None
-        return Engine(session.model(self.model), options, acceptance=acceptance)
+        engine = Engine(session.model(self.model), options, acceptance=acceptance)
+        if isinstance(engine.runner, GraphRunner):  # captures must not fall into the timed run
+            most = options.bucket(load.max_num_seqs)
+            sizes = [size for size in options.batch_buckets if size <= most]
+            engine.runner.capture_all(sizes, SamplingMode())
+        return engine
 
     def _request(self, number: int, rng: random.Random) -> Request:
         """Any ids do, since acceptance is forced."""

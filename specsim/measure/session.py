@@ -199,7 +199,9 @@ def refill(data: Tensor, generator: torch.Generator) -> None:
 def reader(data: Tensor) -> Callable[[], object]:
     """A call that reads `data` (fp32) once and writes next to nothing.
 
-    A dot product of the tensor with itself: on the CPU it reads at twice the rate of a sum, whose
-    additions are the limit there.
+    On the CPU a dot product of the tensor with itself, which reads at twice the rate of a sum
+    (whose additions are the limit there); on a GPU a sum.
     """
+    if data.device.type == "cuda":
+        return partial(torch.sum, data)
     return partial(torch.dot, data, data)

@@ -112,7 +112,10 @@ def prefill_jobs(
 def _prefill(
     points: tuple[Point, ...], name: str, length: int, chunk: int, session: Session
 ) -> list[Reading]:
-    """Prompts one after another through the engine; wall time of each chunk's step."""
+    """Prompts one after another through the engine; the prompt phase of each chunk's step.
+
+    The phase is timed on the device; the host does not wait for a GPU's chunk to end.
+    """
     target, limits = session.model(name), session.limits
     options = DecoderOptions(max_num_seqs=1, max_model_len=length + 2,
                              max_num_batched_tokens=chunk)
@@ -130,7 +133,7 @@ def _prefill(
             continue  # a warm-up
         chunks = [t for t in engine.timings if t.prompt_tokens]
         for kept, timing in zip(samples, chunks, strict=True):
-            kept.append(timing.wall_s)
+            kept.append(timing.phases_s["prompt"])
     busy = cpu_ratio(cpu, time.perf_counter() - begun)
     return [Reading(point, Timing.of(kept), busy)
             for point, kept in zip(points, samples, strict=True)]

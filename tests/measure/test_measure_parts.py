@@ -99,6 +99,16 @@ def test_steps_verify_k_drafts_and_emit_one_token(model, method, k) -> None:
     assert sum(times.phases_s.values()) < 2 * times.wall.median_s
 
 
+def test_steps_as_a_gpu_runs_them(model) -> None:
+    """Graphs per phase, padded batches and a host that reads one step behind, through the CPU twin
+    of the capture: the same number of steps and tokens."""
+    with torch.inference_mode():
+        times = preload.run_steps(model, "ngram", 2, 3, 20, QUICK, use_graphs=True, lag=1)
+    assert times.q_len == 3 and times.wall.n >= 1
+    assert set(times.phases_s) == {"draft", "verify", "sample"}
+    assert 20 <= times.ctx < 26
+
+
 def test_preloaded_requests_continue_as_if_prefilled(model) -> None:
     """With the prompt's real keys and values instead of random ones, a preloaded engine decodes
     what an ordinary one does: positions, lengths and the pending token are where they belong."""
