@@ -117,6 +117,13 @@ def gemm_table(device: Device, fmt: str) -> str:
     return f"gemm.{family(device, fmt)}"
 
 
+def untiled(device: Device) -> bool:
+    """True for a CPU, whose libraries multiply no idle rows of a tile and run in no waves: its
+    measured products say so, and formats without a table of their own do not differ in that."""
+    table = device.kernels.get("gemm.bf16")
+    return table is not None and bool(table.params.get("untiled"))
+
+
 def _unknown_format(fmt: str) -> UsageError:
     return UsageError(f"weight format '{fmt}' is not known; use one of {', '.join(STORED_BYTES)}")
 

@@ -25,7 +25,14 @@ when the last row of tiles is partly filled), tile_MxN_frac (a tile shape's spee
 from collections.abc import Mapping
 from math import log2
 
-from specsim.roofline.device import Device, compute_peak, gemm_table, params, stored_bytes
+from specsim.roofline.device import (
+    Device,
+    compute_peak,
+    gemm_table,
+    params,
+    stored_bytes,
+    untiled,
+)
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 
 # (rows, columns, parameter with its share of the best tile's speed)
@@ -85,7 +92,7 @@ def gemm(
         floor_s += m * smooth_max(
             t["row_s"] / device.sms, k * 3.0 / (bandwidth * t["quant_frac"]), 2.0
         )
-    if t.get("untiled"):  # a CPU library: no tile of idle rows, no waves
+    if untiled(device):  # a CPU library: no tile of idle rows, no waves
         compute_s = ideal_s / t["peak_frac"]
         return labelled(floor_s + smooth_max(mem_s, compute_s, t["p"]), mem_s, compute_s, floor_s)
     # Few rows are multiplied as 16, 32 or 48 of a tile's 64; up to 8 by weight-only kernels as 8

@@ -22,7 +22,14 @@ kernels then load element by element).
 from math import ceil, log, log2, sqrt
 
 from specsim.errors import UsageError
-from specsim.roofline.device import Device, compute_peak, family, params, stored_bytes
+from specsim.roofline.device import (
+    Device,
+    compute_peak,
+    family,
+    params,
+    stored_bytes,
+    untiled,
+)
 from specsim.roofline.gemm import cache_hits
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 
@@ -120,7 +127,9 @@ def moe(
         mem_s *= t["crowded"]
     each = rows / active
     tile = min(t["tile_rows"], max(16.0, 2.0 ** ceil(log2(each)))) if each > 16.0 else 16.0
-    if distribution == "balanced":
+    if untiled(device):
+        padded = each
+    elif distribution == "balanced":
         padded = ceil(each / tile) * tile
     else:
         padded = max(tile, each + 0.5 * tile)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
 from specsim.roofline import gemm
 from specsim.roofline.device import STORED_BYTES
 from specsim.roofline.gemm import _tiles, _waves, cache_hits
@@ -183,3 +184,11 @@ def test_weight_only_kernels_waste_no_more_rows_than_eight(h200: HardwareProfile
     assert one < 0.8 * gemm(weak, 1, 51200, 5120, "bf16").seconds
     # 9 rows are multiplied as 16: twice the arithmetic of 8
     assert eight < 1.1 * one and 1.5 * eight < nine
+
+
+def test_formats_without_a_table_run_without_tiles_on_a_cpu_too() -> None:
+    cpu = load_profile("cpu-generic")
+    times = [gemm(cpu, m, 4096, 4096, "fp8").seconds for m in (1, 16, 17, 32)]
+    assert times[0] < gemm(cpu, 1, 4096, 4096, "bf16").seconds  # half the bytes
+    assert times[2] < 1.1 * times[1]  # no second row of tiles begins
+    assert times[3] == pytest.approx(2 * times[1], rel=0.1)

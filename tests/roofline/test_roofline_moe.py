@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
 from specsim.roofline import distinct_experts, moe
 from specsim.roofline.moe import busiest_rank
 
@@ -120,3 +121,10 @@ def test_routing_of_real_traffic_can_be_given(h200: HardwareProfile) -> None:
     skewed = moe(h200, 64, 2048, 512, 8, 256, routing_shape=0.5).seconds
     even = moe(h200, 64, 2048, 512, 8, 256, distribution="uniform").seconds
     assert skewed < moe(h200, 64, 2048, 512, 8, 256).seconds < even
+
+
+def test_a_cpu_multiplies_no_idle_rows_of_experts() -> None:
+    cpu = load_profile("cpu-generic")
+    one = moe(cpu, 1, 2048, 1408, 4, 60, fmt="int4")
+    flops_s = 2 * 4 * 3 * 2048 * 1408 / cpu.flops["bf16"]
+    assert flops_s < one.compute_s < 4 * flops_s  # not 16 rows for each
