@@ -25,6 +25,7 @@ CLOSED_REQUESTS = 200
 CLOSED_REQUESTS_PER_CLIENT = 10
 MAX_DURATION_S = 100_000_000  # three years
 MAX_REQUESTS = 10_000_000
+MAX_SENT = 1_000_000_000  # in a run that only its duration ends, and Ctrl-C before
 MAX_CLIENTS = 100_000
 SHARED_PREFIX = 0  # key of the piece that all prompts begin with (--cached-share)
 
@@ -118,10 +119,10 @@ def check_together(options: LoadOptions, scenario: str | None) -> None:
         raise UsageError("--rate inf sends all requests at once; say how many with --requests")
     if o.rate is not None and o.duration is not None and endless:
         sent = o.rate * o.duration
-        if sent > MAX_REQUESTS:
+        if sent > MAX_SENT:
             raise UsageError(
                 f"--rate {o.rate:g} for --duration {o.duration:g} sends {sent:.3g} requests; at "
-                f"most {MAX_REQUESTS} are simulated: shorten it, or say how many with --requests"
+                f"most {MAX_SENT} are simulated: shorten it, or say how many with --requests"
             )
 
 
