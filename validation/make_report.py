@@ -297,6 +297,10 @@ Assumptions are in `catalog/mindrouter.toml`. Steps of qwen3.6-27b by draft leng
 {md_table(["prompt", "batch", "measured ms", "predicted ms", "error", "aiconfigurator"],
           mixed_steps())}
 
+The measured column cannot be one step that computes the whole prompt: 4096 prompt tokens of an 8B
+model are 62 TFLOP, 62 ms at the peak of an H200 in bf16, and 31 ms were measured. What the steps of
+that source held is not known; both predictions price the whole prompt.
+
 ## Kernels
 
 How the kernel tables were fitted and how far they are off: [kernel_fit.md](kernel_fit.md); how far
