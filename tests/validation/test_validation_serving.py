@@ -1,0 +1,152 @@
+"""Short versions of the checks against measured serving runs, with wide bars.
+
+The full ones are `python validation/simulate_mindrouter.py` and `simulate_e2e.py`; what they found
+is in validation/serving.md.
+"""
+
+import importlib
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "validation"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts() -> Iterator[None]:
+    before = list(sys.path)
+    sys.path.insert(0, str(FOLDER))
+    yield
+    sys.path[:] = before
+
+
+def script(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+# --- MindRouter -----------------------------------------------------------------------------------
+
+
+def test_chat_with_144_people_and_48_streams() -> None:
+    found = script("simulate_mindrouter").stages(1, only=("chat 144", "saturation 48"))
+    chat, streams = found
+    for stage, figure, bar in (
+        (chat, "agg_tok_s", 0.12),
+        (chat, "turns", 0.12),
+        (chat, "streams_avg", 0.25),
+        (chat, "ttft_p50_s", 0.40),
+        (chat, "ttft_p95_s", 0.60),
+        (chat, "tok_s_p10", 0.40),
+        (streams, "agg_tok_s", 0.12),
+        (streams, "tok_s_p10", 0.15),
+        (streams, "ttft_p95_s", 0.40),
+        (streams, "kv_max", 0.10),
+    ):
+        assert abs(stage.error(figure)) < bar, (stage.name, figure, stage.simulated[figure])
+    assert chat.meets and streams.meets
+
+
+def test_the_cache_thrashes_and_the_seats_run_out_beyond_capacity() -> None:
+    (full,) = script("simulate_mindrouter").stages(1, only=("chat 216",))
+    assert not full.meets
+    assert full.mean("ttft_p95_s") > 4.0
+    # 60 % without load; most of the history is gone before it is asked for again.
+    assert 0.05 < full.mean("hit_rate") < 0.16
+    assert abs(full.error("agg_tok_s")) < 0.12
+
+
+# --- LLMServingSim --------------------------------------------------------------------------------
+
+
+def test_1200_requests_replayed() -> None:
+    e2e = script("simulate_e2e")
+    constants = e2e.stored_constants()
+    errors: dict[str, list[float]] = {name: [] for name in e2e.BARS}
+    count = 0
+    for run in e2e.REPLAYS:
+        found = e2e.replay(run, constants[run.gpu])
+        count += len(found["e2e"])
+        one = e2e.summarise_replay(run, found)
+        for name in e2e.BARS:
+            errors[name].append(abs(one[name]["error"]))
+        assert one["e2e"]["median_request_error"] < 0.20
+    assert count == 1200
+    for name, bar in e2e.BARS.items():
+        assert statistics.fmean(errors[name]) < 1.5 * bar
+
+
+# --- H100 -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["Llama-2-7b-hf", "CodeLlama-34b-Instruct-hf"])
+def test_stages_on_h100(model: str) -> None:
+    e2e = script("simulate_e2e")
+    stages = next(
+        stages for stages in e2e.h100_runs().values()
+        if stages[0]["model"].endswith(model) and stages[0]["workload"] == "codegen"
+    )  # fmt: skip
+    figures, _ = e2e.h100_run(stages, e2e.stored_constants()["h100-sxm"], scale=0.1)
+    for row, simulated in zip(stages, figures, strict=True):
+        measured = e2e.h100_measured(row)
+        for name, bar in (("ttft", 0.20), ("itl", 0.15), ("e2e", 0.15)):
+            assert simulated[name] == pytest.approx(measured[name], rel=bar), name
+
+
+def test_first_tokens_wait_for_the_step_that_was_planned_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    e2e = script("simulate_e2e")
+    stages = next(
+        stages for stages in e2e.h100_runs().values()
+        if stages[0]["model"].endswith("Llama-2-70b-hf") and stages[0]["workload"] == "codegen"
+    )[:1]  # fmt: skip
+    constants = e2e.stored_constants()["h100-sxm"]
+    measured = e2e.h100_measured(stages[0])
+    (ahead,), _ = e2e.h100_run(stages, constants, scale=0.1)
+    built = e2e.sim_config
+
+    def at_once(*args: object, **kwargs: object) -> object:
+        config = built(*args, **kwargs)
+        return replace(config, rules=replace(config.rules, plan_ahead=False))
+
+    monkeypatch.setattr(e2e, "sim_config", at_once)
+    (without,), _ = e2e.h100_run(stages, constants, scale=0.1)
+    assert ahead["ttft"] == pytest.approx(measured["ttft"], rel=0.15)
+    assert without["ttft"] < 0.8 * measured["ttft"]
+    assert without["itl"] == pytest.approx(ahead["itl"], rel=0.02)
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def test_the_report_is_whole_and_its_parts_agree() -> None:
+    found = json.loads((FOLDER / "serving.json").read_text(encoding="utf-8"))
+    text = (FOLDER / "serving.md").read_text(encoding="utf-8")
+    for section in ("mindrouter", "e2e"):
+        for line in found[section]["lines"]:
+            assert line in text
+    judged = found["mindrouter"]["data"]["judged"]
+    assert len(judged) == 14
+    for one in judged:
+        assert one["held"] == (abs(one["error"]) <= one["bar"])
+    e2e = found["e2e"]["data"]
+    assert len(e2e["replays"]) == 4 and len(e2e["stages"]) == 24
+    assert sum(stage["overload"] for stage in e2e["stages"]) == 4
+
+
+def test_a_section_is_replaced_without_touching_the_other(tmp_path: Path) -> None:
+    report = script("serving_report")
+    report.update("e2e", {"x": 1}, ["## Two", "b"], tmp_path)
+    report.update("mindrouter", {"y": 2}, ["## One", "a"], tmp_path)
+    report.update("e2e", {"x": 3}, ["## Two", "c"], tmp_path)
+    text = (tmp_path / "serving.md").read_text(encoding="utf-8")
+    assert text.index("## One") < text.index("## Two") and "\nb\n" not in text and "\nc\n" in text
+    assert json.loads((tmp_path / "serving.json").read_text())["e2e"]["data"] == {"x": 3}
+    assert report.number(1234.5) == "1,234" and report.number(0.01234) == "0.0123"
+    assert report.signed(None) == "" and report.signed(-0.054) == "-5.4%"
