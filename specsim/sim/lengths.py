@@ -21,6 +21,8 @@ import numpy as np
 
 from specsim.errors import UsageError
 
+MAX_SIGMA = 10.0  # e^10 either way is already four orders of magnitude
+
 
 class Law(Protocol):
     def draw(self, generator: np.random.Generator) -> float:
@@ -190,8 +192,13 @@ def law_from(value: Any, where: str) -> Law:
         return Uniform(low, high, number("plus", 0.0))
     if kind == "lognormal":
         sigma, low, high = number("sigma"), number("low", 0.0), number("high", math.inf)
-        if sigma <= 0 or high <= low:
-            raise UsageError(f"{where}: a lognormal needs sigma above 0 and high above low")
+        if not 0 < sigma <= MAX_SIGMA:
+            raise UsageError(
+                f"{where}: sigma is {sigma:g}; a lognormal needs one above 0 and at most "
+                f"{MAX_SIGMA:g} (lengths of people's texts have 0.3 to 1.5)"
+            )
+        if high <= low:
+            raise UsageError(f"{where}: high is {high:g}; it must be above low, {low:g}")
         if ("median" in value) == ("mean" in value):
             raise UsageError(f"{where}: a lognormal needs either median or mean")
         if "mean" in value:

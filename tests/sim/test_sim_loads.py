@@ -151,6 +151,8 @@ def test_laws_from_tables():
         ({"dist": "uniform", "low": 1, "high": 2, "hi": 3}, "'hi' does not belong"),
         ({"dist": "mixture", "parts": [{"p": 0.5, "dist": "constant", "value": 1}]}, "sum to 0.5"),
         ({"dist": "lognormal", "sigma": 1}, "either median or mean"),
+        ({"dist": "lognormal", "median": 9, "sigma": 50}, "sigma is 50"),
+        ({"dist": "lognormal", "median": 9, "sigma": 1, "low": 5, "high": 2}, "high is 2"),
         ({"dist": "values", "values": []}, "at least one number"),
         (-3, "0 or more"),
         (True, "must be a number"),
