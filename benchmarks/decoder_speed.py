@@ -180,17 +180,17 @@ def large(report: Report, memory: Bandwidth, rounds: int) -> None:
     report("## Plain decoding, batch 1, a random Llama of 1.24B parameters, bf16")
     hf = random_llama(LLAMA_1B)
     model = same_weights(hf, LLAMA_1B, torch.bfloat16, max_positions=256, **NATIVE)
-    size, probe = model.weight_bytes(), 1 << 30
-    memory.probe(probe)
+    size = model.weight_bytes()
+    memory.probe(size)
     ids = [[(17 * i + 5) % 50_000 for i in range(32)]]
     best = compare({"transformers": theirs(hf, 16), "specsim": ours(model, 16, 32)}, ids, rounds,
-                   lambda line: (report.log(line), memory.probe(probe))[0])
-    rate = memory.best(probe)
+                   lambda line: (report.log(line), memory.probe(size))[0])
+    rate = memory.best(size)
     report.table(HEAD, [row(name, b, best["transformers"]) for name, b in best.items()])
-    report(f"Weights {size / 1e9:.2f} GB, read at {rate / 1e9:.1f} GB/s (best of "
-           f"{len(memory.seen[probe])} probes of 1 GiB around the rounds) in {ms(size / rate)} ms: "
-           f"a step takes **{best['specsim'].step_s * rate / size:.2f} times** the memory-read "
-           f"limit, transformers {best['transformers'].step_s * rate / size:.2f} times.")
+    report(f"Weights {size / 1e9:.2f} GB; as much memory is read at {rate / 1e9:.1f} GB/s (best of "
+           f"{len(memory.seen[size])} probes between the rounds) in {ms(size / rate)} ms: a step "
+           f"takes **{best['specsim'].step_s * rate / size:.2f} times** the memory-read limit, "
+           f"transformers {best['transformers'].step_s * rate / size:.2f} times.")
     memory.drop()
 
 
