@@ -21,27 +21,34 @@ LAYERS = {
     "sim": 6,
     "planning": 7,
     "report": 8,
-    "commands": 9,
+    "api": 9,
+    "commands": 10,
 }
 # Edges: what they may import besides themselves.
 EDGES = {
     "formats": {"units", "errors", "data", "model", "hardware", "sim.request"},
-    "client": {"units", "errors", "data", "model", "hardware", "sim.request"},
+    "client": {"units", "errors", "data", "model", "hardware", "formats", "sim.request"},
     "calibrate": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
                   "speculation", "analytic", "formats"},
     "validate": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
-                 "speculation", "analytic", "formats"},
+                 "speculation", "analytic", "formats", "sim", "client", "calibrate"},
+    "diagnose": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
+                 "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},
     "measure": {"units", "errors", "decoder", "calibrate.records"},
     "serve": {"units", "errors", "data", "decoder", "formats"},
 }
-HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn"}
+HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn", "aiohttp",
+         "httpx2", "plotly", "plotext", "dask", "distributed", "ray", "pandas", "polars", "pyarrow"}
 ALLOWED_HEAVY = {
     "sim": {"simpy"},
     "commands": {"typer"},
     "decoder": {"torch", "triton", "transformers"},
     "measure": {"torch"},
     "serve": {"starlette", "uvicorn"},
+    "client": {"aiohttp", "httpx2"},
+    "planning": {"dask", "distributed", "ray"},
+    "report": {"plotly", "plotext", "pandas", "polars", "pyarrow"},
 }
 
 

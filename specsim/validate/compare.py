@@ -1,0 +1,135 @@
+"""Comparison: measured beside predicted, row by row, as one self-contained record.
+
+What every form of `specsim validate` returns, prints and can write to a file. A row is one
+quantity of one situation. Its `split` says whether the prediction had seen it: 'fitted' rows show
+how well a fit describes its own data and are never part of a judgement; 'held-out' rows are.
+
+Relative error = predicted / measured - 1. Summaries per metric, over held-out rows: median and
+90th percentile of its size, bias (median with sign), worst, and count.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, UsageError
+
+FORMAT = 1
+SPLITS = ("fitted", "held-out")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One judged quantity. name: the situation ('decode B=8 k=3', 'c=4 ngram'); metric: what was
+    measured ('step_s', 'ttft_p95_s', 'output_tok_s', ...), its unit in the name; low, high: a
+    90 % interval of the prediction where there is one; spread: relative standard deviation of the
+    measured value over repeats, where there were any; note: one sentence."""
+
+    name: str
+    metric: str
+    measured: float
+    predicted: float
+    split: str = "held-out"
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise UsageError(f"split is {self.split!r}; it must be one of {', '.join(SPLITS)}")
+        for value in (self.measured, self.predicted):
+            if not math.isfinite(value):
+                raise UsageError(f"{self.name}, {self.metric}: {value} cannot be compared")
+
+    @property
+    def error(self) -> float | None:
+        """predicted / measured - 1; None where nothing was measured (0)."""
+        return self.predicted / self.measured - 1 if self.measured else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "metric": self.metric, "measured": self.measured,
+            "predicted": self.predicted, "error": self.error, "split": self.split,
+            "low": self.low, "high": self.high, "spread": self.spread, "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows of one validation. what: records, run, live, bench or published. provenance: what
+    is needed to repeat it (command, date, device, software, model, seed, sources of the
+    prediction). reasons: what explains a gap, largest first, each {'cause', 'evidence'}."""
+
+    what: str
+    title: str
+    rows: tuple[Row, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    reasons: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.metric for row in self.rows))
+
+    def summary(self, split: str = "held-out") -> dict[str, dict[str, Any]]:
+        """Errors per metric over the rows of a split."""
+        out = {}
+        for metric in self.metrics():
+            errors = [
+                row.error for row in self.rows
+                if row.metric == metric and row.split == split and row.error is not None
+            ]
+            if errors:
+                out[metric] = error_summary(errors)
+        return out
+
+    def over(self, max_error: float) -> tuple[str, ...]:
+        """Metrics whose median held-out error is above `max_error`."""
+        return tuple(
+            name for name, item in self.summary().items()
+            if item["median_abs_error"] > max_error
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "validation", "format": FORMAT, "what": self.what, "title": self.title,
+            "summary": self.summary(), "fitted_summary": self.summary("fitted"),
+            "rows": [row.to_dict() for row in self.rows],
+            "reasons": [dict(reason) for reason in self.reasons],
+            "warnings": list(self.warnings), "provenance": dict(self.provenance),
+        }
+
+    def write(self, path: Path) -> None:
+        """The record as JSON, complete or not at all. FormatError where it cannot be written."""
+        part = path.with_name(path.name + ".part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", "utf-8")
+            part.replace(path)
+        except OSError as error:
+            raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def error_summary(errors: Iterable[float]) -> dict[str, Any]:
+    """Count, median and 90th percentile of the size, bias and worst (with sign) of errors."""
+    values = list(errors)
+    sizes = sorted(abs(value) for value in values)
+    return {
+        "count": len(values),
+        "median_abs_error": statistics.median(sizes),
+        "p90_abs_error": _quantile(sizes, 0.9),
+        "bias": statistics.median(values),
+        "worst": max(values, key=abs),
+    }
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear between order statistics (numpy's default)."""
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
