@@ -66,7 +66,10 @@ class EngineProfile:
     eager_drafters: methods whose draft passes run without CUDA graphs.
     spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
     state_copies: extra passes over a recurrent state to commit an accepted snapshot.
-    draft_first_pass_full: the first draft pass runs over all verified tokens (EAGLE, MTP).
+    draft_model_first_rows: rows per sequence of a draft model's first pass (0: as vLLM, all that
+        was verified and the bonus token).
+    separate_passes: every prompt chunk and the decoding batch of a step run as passes of their
+        own, each reading the weights, instead of as one.
     unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
         over thread blocks only when few sequences ask one query each (see `latency.unsplit`): a
         verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
@@ -94,6 +97,8 @@ class EngineProfile:
     chunked_prefill: bool = True
     mixed_steps: bool = True
     state_copies: float = 0.0
+    draft_model_first_rows: int = 0
+    separate_passes: bool = False
     max_k: int = 0
     k_multiple_of_n_predict: bool = True
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'

@@ -194,16 +194,26 @@ class LatencyModel:
 
     def _price(self, shape: StepShape) -> "_Kernels":
         """Everything about a step that does not depend on the engine's overheads."""
-        plan = self._plan(shape)
+        plans = [self._plan(part) for part in self._apart(shape)]
         total = self._pricer.total
         return _Kernels(
-            total((plan.target,)), total((plan.sample,)), total(plan.draft), plan.passes,
-            plan.rows, plan.graphed,
+            total([plan.target for plan in plans]), total([plan.sample for plan in plans]),
+            total([part for plan in plans for part in plan.draft]),
+            sum(plan.passes for plan in plans), sum(plan.rows for plan in plans),
+            all(plan.graphed for plan in plans),
         )
 
+    def _apart(self, shape: StepShape) -> tuple[StepShape, ...]:
+        """The step as the engine runs it: whole, or decoding and every prompt chunk apart."""
+        if self._datasheet or not (self.engine.separate_passes and shape.prefill):
+            return (shape,)
+        chunks = tuple(StepShape(prefill=(chunk,)) for chunk in shape.prefill)
+        return (replace(shape, prefill=()), *chunks) if shape.decode_seqs else chunks
+
     def _ops(self, shape: StepShape) -> tuple[OpTime, ...]:
-        plan = self._plan(shape)
-        return tuple(self._pricer.breakdown((plan.target, plan.sample, *plan.draft)))
+        plans = [self._plan(part) for part in self._apart(shape)]
+        parts = [part for plan in plans for part in (plan.target, plan.sample, *plan.draft)]
+        return tuple(self._pricer.breakdown(parts))
 
     def _plan(self, shape: StepShape) -> "_Plan":
         """The passes of a step."""
@@ -265,6 +275,8 @@ class LatencyModel:
                 parts.append(self._draft_pass(work, par))
             return parts, len(parts)
         q, (_, further) = setup.first_rows(), setup.passes()
+        if setup.method == "draft-model" and self.engine.draft_model_first_rows:
+            q = self.engine.draft_model_first_rows
         heads = proposing * (k if block or setup.parallel_drafting else 1)
         if setup.takes_batch and not block:
             extra = finishing * (q - 1) if setup.parallel_drafting else 0
