@@ -6,7 +6,8 @@
     ├── FormatError        a file is not what it should be (syntax, size, columns)
     ├── UsageError         arguments contradict each other or break an engine's rule
     ├── CapacityError      the model, its cache or its state does not fit the device
-    └── CalibrationError   a fit cannot be made from the data given
+    ├── CalibrationError   a fit cannot be made from the data given
+    └── ServerError        a server cannot be reached or answers what it should not
 
 The command line prints the message on one line and exits with code 2.
 """
@@ -38,3 +39,7 @@ class CapacityError(SpecSimError):
 
 class CalibrationError(SpecSimError):
     """The data given cannot support the fit asked for."""
+
+
+class ServerError(SpecSimError):
+    """A server cannot be reached, or answers what no such server should."""
