@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from specsim.commands import options as o
+from specsim.commands import validate_bench, validate_live
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +22,8 @@ def register(app: typer.Typer) -> None:
         """Compare predictions with measurements."""
 
     validate.command(name="published")(published)
+    validate.command(name="live")(validate_live.live)
+    validate.command(name="bench")(validate_bench.bench)
     app.add_typer(validate, name="validate")
 
 

@@ -1,0 +1,179 @@
+"""The connection to a server: where it is, and what may come from it. aiohttp underneath.
+
+Only http and https, no redirects, no proxies from the environment; answers are cut at fixed sizes.
+A key is taken from an environment variable that the caller names and never leaves this module's
+headers.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from specsim.errors import ServerError, UsageError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+INSTALL_HINT = "pip install 'specsim-llm[client]'"
+MAX_JSON_BYTES = 4_000_000
+MAX_METRICS_BYTES = 32_000_000
+MAX_ERROR_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server. api_key_env: name of the environment variable that holds its key. connect_s,
+    stall_s: how long a connection, and the next piece of an answer, may take; request_s: a whole
+    answer."""
+
+    url: str
+    api_key_env: str = ""
+    connect_s: float = 10.0
+    stall_s: float = 60.0
+    request_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        shown = repr(self.url[:80])
+        try:
+            parts = urlsplit(self.url)
+            port, host = parts.port, parts.hostname
+        except ValueError:
+            raise UsageError(f"--url {shown} is no address; write http://HOST:PORT") from None
+        if parts.scheme not in ("http", "https") or not host:
+            raise UsageError(f"--url {shown} must begin with http:// or https:// and name a host")
+        if parts.username or parts.password:
+            raise UsageError("--url holds a user name or password; use --api-key-env instead")
+        if parts.query or parts.fragment:
+            raise UsageError(f"--url {shown} has a query; give the server's address only")
+        if port == 0:
+            raise UsageError(f"--url {shown} has port 0; name the port the server listens on")
+        for name in ("connect_s", "stall_s", "request_s"):
+            value = getattr(self, name)
+            if not 0 < value <= 86400:
+                raise UsageError(f"{name} is {value}; it must be seconds, above 0, at most a day")
+        if self.api_key_env and not os.environ.get(self.api_key_env):
+            raise UsageError(
+                f"--api-key-env names {self.api_key_env[:60]!r}, which is not set; export it first"
+            )
+
+    @property
+    def base(self) -> str:
+        """The address without a trailing slash or the API's own /v1."""
+        return self.url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+    def headers(self) -> dict[str, str]:
+        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def load_aiohttp() -> Any:
+    """The package, or a UsageError that says how to get it."""
+    try:
+        import aiohttp
+    except ImportError:
+        raise UsageError(f"driving a server needs aiohttp; {INSTALL_HINT}") from None
+    return aiohttp
+
+
+class Connection:
+    """An open session with one server."""
+
+    def __init__(self, target: Target, session: "aiohttp.ClientSession") -> None:
+        self.target = target
+        self.session = session
+
+    async def text(self, path: str, limit: int, timeout_s: float = 10.0) -> tuple[int, str]:
+        """(status, body) of a GET; the body is cut off with a ServerError beyond `limit`."""
+        http = load_aiohttp()
+        timeout = http.ClientTimeout(total=timeout_s)
+        address = self.target.base + path
+        try:
+            async with self.session.get(address, timeout=timeout, allow_redirects=False) as reply:
+                body = await reply.content.read(limit + 1)
+                while body and len(body) <= limit:
+                    more = await reply.content.read(limit + 1 - len(body))
+                    if not more:
+                        break
+                    body += more
+                if len(body) > limit:
+                    raise ServerError(f"{address} answered more than {limit} bytes")
+                return reply.status, body.decode("utf-8", "replace")
+        except (http.ClientError, OSError, TimeoutError) as error:
+            raise ServerError(unreachable(address, error)) from None
+
+    async def models(self) -> list[str]:
+        """Names the server serves. ServerError if it is not there or speaks another language."""
+        status, body = await self.text("/v1/models", MAX_JSON_BYTES)
+        if status != 200:
+            raise ServerError(
+                f"{self.target.base}/v1/models answered {status}; an OpenAI-compatible server is "
+                "expected there"
+            )
+        try:
+            names = [str(item["id"]) for item in json.loads(body)["data"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ServerError(
+                f"{self.target.base}/v1/models did not answer a list of models; an "
+                "OpenAI-compatible server is expected there"
+            ) from None
+        if not names:
+            raise ServerError(f"{self.target.base} serves no model")
+        return names
+
+    async def version(self) -> str:
+        """What /version says, '' where there is none."""
+        try:
+            status, body = await self.text("/version", 10_000)
+            value = json.loads(body).get("version", "") if status == 200 else ""
+        except (ServerError, ValueError, AttributeError, RecursionError):
+            return ""
+        return value[:60] if isinstance(value, str) else ""
+
+    @asynccontextmanager
+    async def post(
+        self, path: str, body: Mapping[str, Any]
+    ) -> "AsyncIterator[aiohttp.ClientResponse]":
+        """A streamed POST; the caller reads `content`."""
+        async with self.session.post(
+            self.target.base + path, json=body, allow_redirects=False
+        ) as reply:
+            yield reply
+
+
+@asynccontextmanager
+async def connect(target: Target) -> AsyncIterator[Connection]:
+    """A session with the target's time limits."""
+    http = load_aiohttp()
+    timeout = http.ClientTimeout(
+        total=target.request_s, sock_connect=target.connect_s, sock_read=target.stall_s
+    )
+    connector = http.TCPConnector(limit=0)
+    async with http.ClientSession(
+        timeout=timeout, connector=connector, headers=target.headers(), trust_env=False
+    ) as session:
+        yield Connection(target, session)
+
+
+def unreachable(address: str, error: BaseException) -> str:
+    """A failed connection in words."""
+    if isinstance(error, TimeoutError):
+        return f"{address} did not answer in time; is the server up and not overloaded?"
+    reason = " ".join(str(error).split())[:160] or type(error).__name__
+    return f"cannot reach {address}: {reason}; start the server or correct --url"
+
+
+def refusal(status: int, body: str) -> str:
+    """An HTTP error in words: the status and the server's own message."""
+    text = body
+    try:
+        raw = json.loads(body)
+        inner = raw.get("error", raw)
+        text = str(inner.get("message", inner)) if isinstance(inner, dict) else str(inner)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    text = " ".join(text.split())[:200]
+    return f"HTTP {status}" + (f": {text}" if text else "")

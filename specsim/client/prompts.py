@@ -1,0 +1,144 @@
+"""What is sent: texts with their wanted output lengths.
+
+A file has one JSON object per line, as `vllm bench serve --dataset-name custom` reads it:
+{"prompt": text, "output_tokens": n}; `turns` (Spec-Bench, MT-bench: the first turn is taken) and
+`question` (GSM8K) are understood too. Prompts of random token ids are what `vllm bench serve
+--dataset-name random` sends: consecutive ids, which no drafter can guess as it guesses text.
+"""
+
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, UsageError
+
+MAX_FILE_BYTES = 200_000_000
+MAX_PROMPTS = 1_000_000
+MAX_OUTPUT_TOKENS = 10_000_000
+DEFAULT_OUTPUT_TOKENS = 256  # of `vllm bench serve` with files
+_TEXT_FIELDS = ("prompt", "question", "text")
+
+# Short everyday texts of our own, for a first look at a server without a file of prompts.
+BUILTIN = (
+    "Write a short letter to a neighbour whose dog barks at night. Be kind but clear.",
+    "Explain to a twelve-year-old why the sky is blue in the day and red in the evening.",
+    "List ten things to check before a long trip by car, one per line.",
+    "Rewrite this sentence in the past tense: The train leaves the station and the rain begins.",
+    "Write a Python function that returns the second largest number of a list, with a test.",
+    "Describe how bread is made, step by step, from flour to the table.",
+    "What are the advantages and disadvantages of working at night? Give three of each.",
+    "Translate into French: The library opens at nine and closes at six on weekdays.",
+    "Tell a story of five sentences about a lighthouse keeper who finds a message in a bottle.",
+    "Summarise the water cycle in four sentences for a school book.",
+    "Write an SQL query that counts the orders of each customer in the year 2020.",
+    "Give a recipe for a vegetable soup for four people, with amounts.",
+    "Compare a bicycle and a bus for a daily way to work of eight kilometres.",
+    "Repeat the following list and add one more animal: cat, dog, horse, cow, sheep, goat.",
+    "Explain the difference between weather and climate with an example.",
+    "Write the minutes of a meeting in which three people plan a street party.",
+)
+WARM_UP = "Count from one to twenty in words, separated by commas."
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """content: a text, or token ids. output_tokens: the most that is asked for."""
+
+    content: str | tuple[int, ...]
+    output_tokens: int
+
+
+def read_prompts(
+    path: Path, output_tokens: int | None = None, limit: int = MAX_PROMPTS
+) -> list[Prompt]:
+    """Prompts of a JSON lines file. output_tokens replaces what the lines say.
+
+    FormatError with the line's number for what cannot be read."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise FormatError(
+                f"{path} has {size} bytes; a file of prompts has at most {MAX_FILE_BYTES}"
+            )
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise FormatError(f"cannot read prompts from {path}: {error.strerror or error}") from None
+    except ValueError:
+        raise FormatError(f"{path} is not UTF-8 text; save the prompts as JSON lines") from None
+    prompts: list[Prompt] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        if len(prompts) >= limit:
+            break
+        prompts.append(_prompt(line, f"{path} line {number}", output_tokens))
+    if not prompts:
+        raise FormatError(f"{path} holds no prompt; write one JSON object per line")
+    return prompts
+
+
+def _prompt(line: str, where: str, output_tokens: int | None) -> Prompt:
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is not valid JSON: {str(error)[:80]}") from None
+    if not isinstance(raw, dict):
+        raise FormatError(f"{where} must be a JSON object with a prompt")
+    content = _content(raw, where)
+    tokens = raw.get("output_tokens", raw.get("max_tokens", DEFAULT_OUTPUT_TOKENS))
+    if output_tokens is not None:
+        tokens = output_tokens
+    if isinstance(tokens, bool) or not isinstance(tokens, int):
+        raise FormatError(f"{where}: output_tokens is {str(tokens)[:40]}; it must be whole")
+    if not 1 <= tokens <= MAX_OUTPUT_TOKENS:
+        raise FormatError(
+            f"{where}: output_tokens is {tokens}; it must be from 1 to {MAX_OUTPUT_TOKENS}"
+        )
+    return Prompt(content, tokens)
+
+
+def _content(raw: dict[str, Any], where: str) -> str | tuple[int, ...]:
+    turns = raw.get("turns")
+    if isinstance(turns, list) and turns:
+        raw = {"prompt": turns[0]}
+    for name in _TEXT_FIELDS:
+        value = raw.get(name)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, list) and value and all(
+            isinstance(i, int) and not isinstance(i, bool) and 0 <= i < 1 << 31 for i in value
+        ):
+            return tuple(value)
+    raise FormatError(
+        f"{where} has no prompt: a text (or token ids) is expected under prompt, turns or question"
+    )
+
+
+def builtin_prompts(output_tokens: int | None = None) -> list[Prompt]:
+    """A few everyday texts."""
+    return [Prompt(text, output_tokens or 128) for text in BUILTIN]
+
+
+def random_prompts(
+    lengths: Sequence[tuple[int, int]], vocab: int, seed: int = 0
+) -> list[Prompt]:
+    """Token ids of the given (prompt, output) lengths: consecutive ids from a random start."""
+    if vocab < 2:
+        raise UsageError(f"the vocabulary has {vocab} tokens; random prompts need 2 or more")
+    generator = random.Random(seed)
+    prompts = []
+    for i, (length, output) in enumerate(lengths):
+        start = generator.randrange(vocab)
+        ids = tuple((start + i + j) % vocab for j in range(max(1, length)))
+        prompts.append(Prompt(ids, max(1, output)))
+    return prompts
+
+
+def take(prompts: Sequence[Prompt], count: int, start: int = 0) -> list[Prompt]:
+    """`count` prompts from place `start` on; from the beginning again where they end."""
+    cycle = itertools.islice(itertools.cycle(prompts), start % len(prompts), None)
+    return list(itertools.islice(cycle, count))

@@ -1,0 +1,168 @@
+"""What one streamed response means: its chunks, their tokens and times, usage, acceptance.
+
+Chunks are counted as `vllm bench serve` counts them: every event with a choice is one, also an
+empty text (a step whose tokens are not yet a whole character); the first gives TTFT, the gaps
+between them ITL. A chat server's first event that only names the role is none. Tokens come from
+the server's usage: of the last event, and of every chunk where the server knows vLLM's
+`stream_options.continuous_usage_stats`.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from specsim.client.prompts import Prompt
+from specsim.errors import ServerError
+
+DONE = "[DONE]"
+MAX_TOKENS = 1 << 31
+MAX_STEPS = 1_000_000
+_SAID = ("content", "reasoning_content", "reasoning", "tool_calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What is asked of every request. temperature None: the server's default. token_counts: ask
+    for the tokens of every chunk. extra: further fields of the body."""
+
+    chat: bool = False
+    temperature: float | None = 0.0
+    ignore_eos: bool = False
+    token_counts: bool = True
+    seed: int | None = None
+    extra: tuple[tuple[str, Any], ...] = ()
+
+
+def body_of(prompt: Prompt, model: str, sampling: Sampling) -> dict[str, Any]:
+    """The JSON body of a streamed request."""
+    options: dict[str, Any] = {"include_usage": True}
+    if sampling.token_counts:
+        options["continuous_usage_stats"] = True
+    body: dict[str, Any] = {
+        "model": model, "stream": True, "stream_options": options,
+        "max_tokens": prompt.output_tokens,
+    }
+    if sampling.chat:
+        body["messages"] = [{"role": "user", "content": prompt.content}]
+    else:
+        content = prompt.content
+        body["prompt"] = content if isinstance(content, str) else list(content)
+    if sampling.temperature is not None:
+        body["temperature"] = sampling.temperature
+    if sampling.ignore_eos:
+        body["ignore_eos"] = True
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    body.update(dict(sampling.extra))
+    return body
+
+
+@dataclass(slots=True)
+class Answer:
+    """One response while it comes. times_s: when each chunk came; counts: completion tokens the
+    server had counted at each chunk (where it says so). steps_accepted: drafts accepted in each
+    step that carried some, where the server sends it."""
+
+    times_s: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: str | None = None
+    done: bool = False
+    spec_steps: int | None = None
+    spec_drafted: int | None = None
+    spec_accepted: int | None = None
+    steps_accepted: tuple[int, ...] = ()
+    version: str = ""
+
+    def take(self, data: str, now_s: float) -> None:
+        """One event. ServerError for an error object or something that is no completion."""
+        if data.strip() == DONE:
+            self.done = True
+            return
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            raise ServerError(
+                f"the server sent an event that is not JSON: {data[:60]!a}"
+            ) from None
+        if not isinstance(event, dict):
+            raise ServerError(f"the server sent an event that is no object: {data[:60]!a}")
+        fault = event.get("error")
+        if fault:
+            text = fault.get("message", fault) if isinstance(fault, dict) else fault
+            raise ServerError(f"the server reported an error in its stream: {str(text)[:200]}")
+        choices = event.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            self._choice(choices[0], event, now_s)
+        self._usage(event.get("usage"))
+        self._spec(event.get("metrics"))
+        fingerprint = event.get("system_fingerprint")
+        if isinstance(fingerprint, str):
+            self.version = fingerprint[:100]
+
+    def _choice(self, choice: dict[str, Any], event: dict[str, Any], now_s: float) -> None:
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str):
+            self.finish_reason = reason[:40]
+        delta = choice.get("delta")
+        chat = isinstance(delta, dict)
+        parts = delta if isinstance(delta, dict) else {"content": choice.get("text")}
+        if not any(parts.get(name) for name in _SAID):
+            if "role" in parts and not reason:
+                return  # only names the role
+            if reason and self.times_s and not self._grew(event, unknown=not chat):
+                return  # only ends the answer
+        self.times_s.append(now_s)
+        usage = event.get("usage")
+        if isinstance(usage, dict) and (count := _whole(usage.get("completion_tokens"))):
+            self.counts.append(count)
+
+    def _grew(self, event: dict[str, Any], unknown: bool) -> bool:
+        """Whether an event without text brought tokens (an end token, half a character)."""
+        usage = event.get("usage")
+        if not isinstance(usage, dict) or not self.counts:
+            return unknown
+        return (_whole(usage.get("completion_tokens")) or 0) > self.counts[-1]
+
+    def _usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        self.prompt_tokens = _whole(usage.get("prompt_tokens")) or self.prompt_tokens
+        output = _whole(usage.get("completion_tokens"))
+        self.output_tokens = self.output_tokens if output is None else output
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict):
+            cached = _whole(details.get("cached_tokens"))
+            self.cached_tokens = self.cached_tokens if cached is None else cached
+
+    def _spec(self, metrics: Any) -> None:
+        """vLLM's --per-request-spec-decode-metrics, in the last event."""
+        spec = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        if not isinstance(spec, dict):
+            return
+        self.spec_steps = _whole(spec.get("num_spec_steps"))
+        self.spec_drafted = _whole(spec.get("num_draft_tokens"))
+        self.spec_accepted = _whole(spec.get("num_accepted_draft_tokens"))
+        steps = spec.get("per_step_accepted")
+        if isinstance(steps, list) and len(steps) <= MAX_STEPS:
+            found = [_whole(value) for value in steps]
+            if all(value is not None for value in found):
+                self.steps_accepted = tuple(value or 0 for value in found)
+
+    def chunk_tokens(self) -> tuple[int, ...]:
+        """Tokens of each chunk; () where the server did not say."""
+        if len(self.counts) != len(self.times_s):
+            return ()
+        before, out = 0, []
+        for count in self.counts:
+            out.append(count - before)
+            before = count
+        return tuple(out) if all(value >= 0 for value in out) else ()
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_TOKENS:
+        return None
+    return value

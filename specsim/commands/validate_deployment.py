@@ -1,0 +1,179 @@
+"""What `specsim validate live` and `bench` share: the deployment that is simulated, and the output.
+
+The deployment is checked before anything is measured. Acceptance comes from the measurement of each
+point, unless the command line gives one; then the measured one is what the gap is explained with.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from specsim.analytic.system import System
+from specsim.commands.options import Options
+from specsim.errors import UsageError
+from specsim.formats.bench.record import BenchRun
+from specsim.latency.draft import LOOKUP
+from specsim.validate.compare import Comparison
+from specsim.validate.live_replay import Point, measured_acceptance
+
+PrefixCaching = Annotated[
+    bool | None,
+    typer.Option("--prefix-caching/--no-prefix-caching", help="Default: as the engine."),
+]
+Fitted = Annotated[
+    str | None,
+    typer.Option("--fitted", help="Names of points that a calibration has seen, comma separated "
+                 "(c=1): shown, not judged."),
+]
+MaxError = Annotated[
+    float | None,
+    typer.Option("--max-error", help="Exit with code 1 if the median error of throughput, TPOT, "
+                 "TTFT or E2E latency is above this share, e.g. 0.15."),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Write the whole comparison as JSON.")]
+Explain = Annotated[
+    bool, typer.Option("--explain/--no-explain", help="Say what explains the gap.")
+]
+ASSUMED_FLAGS = ("acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean",
+                 "acceptance_length")
+PLACEHOLDER_RATE = 0.5  # only so that the other options can be checked before a measurement
+
+
+@dataclass
+class Deployer:
+    """The deployment of the command line; `system` gives it with a point's acceptance."""
+
+    base: System
+    assumed: bool
+    warnings: tuple[str, ...]
+    asked: bool  # a method was named
+
+    @classmethod
+    def of(cls, options: Options) -> "Deployer":
+        """Check the options. UsageError and its kin as for `specsim predict`."""
+        from specsim.commands.request import build_request
+
+        assumed = any(getattr(options, name) is not None for name in ASSUMED_FLAGS)
+        asked = (options.method is not None or options.speculative_config is not None
+                 or options.draft is not None)
+        plain = (options.method or "").strip().lower() == "none"
+        if asked and not plain and not assumed and not _synthetic(options):
+            checked = replace(options, acceptance_rate=PLACEHOLDER_RATE)
+        else:
+            checked = options
+        request = build_request(checked)
+        notes = tuple(w for w in request.warnings if "acceptance" not in w)
+        return cls(request.system, assumed or _synthetic(options), notes, asked)
+
+    def check_drafts(self, drafted: int | None, where: str) -> None:
+        """Refuse before a run what cannot be simulated after it. drafted: k of the server, None
+        where it drafts nothing or does not say."""
+        if drafted and not self.base.speculative:
+            raise UsageError(
+                f"{where} drafts {drafted} tokens per step, but the simulation is told nothing "
+                "about it; give --method (ngram, draft-model, eagle3, ...) and its --draft"
+            )
+
+    def system(self, point: Point, measured: bool) -> System:
+        """The deployment of a point. measured: with the acceptance that was counted there."""
+        run = point.run
+        if not self.base.speculative:
+            self.check_drafts(_drafted(run), run.source)
+            return self.base
+        if not drafts(run):
+            if self.assumed and not measured:
+                return self.base
+            return self.base.plain()
+        if not measured:
+            return self.base
+        k = self.base.setup.k
+        lookup = self.base.setup.method in LOOKUP
+        found = measured_acceptance(run, k, lookup)
+        if found is None:
+            raise UsageError(
+                f"{run.source} does not say what was accepted; give --acceptance or "
+                "--acceptance-length"
+            )
+        made = replace(
+            self.base, acceptance=found,
+            setup=replace(self.base.setup, draft_share=found.draft_probability),
+        )
+        made.__dict__["latency"] = self.base.latency  # priced steps are shared
+        return made
+
+
+def drafts(run: BenchRun) -> bool:
+    """Whether a run shows any speculation."""
+    return _drafted(run) is not None or (run.tokens_per_step or 1.0) > 1.02
+
+
+def _drafted(run: BenchRun) -> int | None:
+    found = run.acceptance
+    if found is None or (found.num_drafts is not None and found.num_drafts == 0):
+        return None
+    return run.server_args.num_speculative_tokens or len(found.per_position) or 1
+
+
+def _synthetic(options: Options) -> bool:
+    """Whether vLLM's JSON holds an acceptance of its own."""
+    if options.speculative_config is None:
+        return False
+    from specsim.formats.vllm_args import parse_speculative_config
+
+    config = parse_speculative_config(options.speculative_config)
+    return bool(config.acceptance) or config.acceptance_length is not None
+
+
+def options_of(values: dict[str, Any], model: str) -> Options:
+    from dataclasses import fields
+
+    names = {item.name for item in fields(Options)} - {"model"}
+    return Options(model=model, **{k: v for k, v in values.items() if k in names})
+
+
+def check_max_error(value: float | None) -> None:
+    if value is not None and not 0 < value < 100:
+        raise UsageError(f"--max-error is {value:g}; it must be above 0, e.g. 0.15 for 15 %")
+
+
+def names_of(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def check_fitted(fitted: tuple[str, ...], points: list[str]) -> None:
+    unknown = [name for name in fitted if name not in points]
+    if unknown:
+        raise UsageError(
+            f"--fitted names {unknown[0][:60]!r}, which is no point; they are "
+            f"{', '.join(dict.fromkeys(points))[:200]}"
+        )
+
+
+def finish(found: Comparison, max_error: float | None, json_out: bool, out: Path | None,
+           partial: bool = False, stopped: str = "") -> None:
+    """Print, write, and end with the exit code that --max-error asks for."""
+    from specsim.report.live import live_text
+    from specsim.report.tables import to_json
+    from specsim.validate.live import JUDGED
+
+    if out is not None:
+        found.write(out)
+    result = found.to_dict()
+    sys.stdout.write((to_json(result) if json_out else live_text(result)) + "\n")
+    if partial:
+        sys.stdout.flush()
+        sys.stderr.write("specsim: interrupted; the figures are of what was finished\n")
+        raise typer.Exit(130)
+    if stopped:
+        sys.stdout.flush()
+        sys.stderr.write(f"specsim: ended early: {stopped}; the points before it are kept\n")
+        raise typer.Exit(1)
+    if max_error is not None:
+        over = [name for name in found.over(max_error) if name in JUDGED]
+        if over:
+            sys.stdout.flush()
+            sys.stderr.write(f"specsim: median error above {max_error:g} in {', '.join(over)}\n")
+            raise typer.Exit(1)

@@ -1,0 +1,321 @@
+"""The work of `specsim validate live`: what is sent, the runs, the comparison."""
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from specsim.client import (
+    LiveLoad,
+    LiveRun,
+    Prompt,
+    Sampling,
+    Target,
+    builtin_prompts,
+    drive,
+    random_prompts,
+    read_prompts,
+)
+from specsim.client.http import connect
+from specsim.client.load import Report, Told
+from specsim.client.metrics import Scraper
+from specsim.client.prompts import take
+from specsim.commands import validate_deployment as d
+from specsim.commands.options import parse_concurrency, parse_numbers, parse_rates, shown
+from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
+from specsim.formats.bench.server_metrics import run_of
+from specsim.formats.load_model import load_model
+from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.model.spec import ModelSpec
+from specsim.sim.arrivals import bench_serve_times
+from specsim.validate.compare import Comparison
+from specsim.validate.live import Settings, judge
+from specsim.validate.live_replay import Point
+
+Values = dict[str, Any]
+FEWEST, PER_CLIENT = 16, 4
+MAX_REQUESTS, MAX_REPEATS, MAX_TEMPERATURE = 100_000, 100, 10.0
+
+
+def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
+    """(comparison, interrupted, what ended it early). Every option is checked before anything is
+    sent; a server that fails after some points ends the session with those."""
+    d.check_max_error(values["max_error"])
+    target = Target(
+        values["url"], values["api_key_env"], stall_s=values["stall_timeout"],
+        request_s=values["request_timeout"],
+    )
+    _check(values)
+    served, drafted, notes = asyncio.run(_look(target))
+    name = values["served_model_name"] or served[0]
+    model = _model(values["model"], name)
+    deployer = d.Deployer.of(d.options_of(values, model))
+    deployer.check_drafts(drafted, target.base)
+    loads = _loads(values, load_model(model))
+    fitted = d.names_of(values["fitted"])
+    d.check_fitted(fitted, [load.name for load in loads])
+    sampling = Sampling(
+        chat=values["chat"], ignore_eos=values["ignore_eos"],
+        temperature=values["temperature"] if values["temperature"] >= 0 else None,
+    )
+    _check_folder(values["save_bench"])
+    runs: list[LiveRun] = []
+    partial, stopped = False, ""
+    order = [(r, n) for r in range(values["repeats"]) for n in range(len(loads))]
+    with _progress(bar, loads, values["repeats"]) as report:
+        for repeat, number in order:
+            try:
+                found = drive(
+                    target, loads[number], sampling, model=name, report=report(repeat, number),
+                    sample_every_s=values["sample_every"],
+                )
+            except ServerError as error:
+                if not runs:
+                    raise
+                stopped = f"{loads[number].name}: {error}"
+                break
+            partial = found.partial
+            if found.finished:
+                runs.append(found)
+                _save(values["save_bench"], found, repeat, deployer)
+            if partial:
+                break
+    if not runs:
+        raise KeyboardInterrupt
+    if deployer.base.speculative and not any(d.drafts(r.bench()) for r in runs):
+        notes.append("the server shows no drafts at all: simulated as plain decoding")
+    return _compare(values, runs, deployer, fitted, notes), partial, stopped
+
+
+def _check(values: Values) -> None:
+    for name, low, high in (("requests", 1, MAX_REQUESTS), ("repeats", 1, MAX_REPEATS),
+                            ("warmups", 1, 1000), ("output_len", 1, 1_000_000),
+                            ("seed", 0, (1 << 32) - 1)):
+        value = values[name]
+        if value is not None and not low <= value <= high:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is {value}; it must be from {low} to {high}"
+            )
+    if not values["temperature"] <= MAX_TEMPERATURE:
+        raise UsageError(f"--temperature is {values['temperature']:g}; it must be at most 10")
+    if not 0.05 <= values["sample_every"] <= 3600:
+        raise UsageError(
+            f"--sample-every is {values['sample_every']:g}; it must be from 0.05 to 3600 seconds"
+        )
+    if not values["burstiness"] > 0:
+        raise UsageError(f"--burstiness is {values['burstiness']:g}; it must be above 0")
+    sources = [n for n in ("prompts", "trace", "random") if values[n] is not None]
+    if len(sources) > 1:
+        raise UsageError(f"--{sources[0]} and --{sources[1]} are both given; choose one")
+    paced = [n for n in ("concurrency", "rate") if values[n] is not None]
+    if values["trace"] is not None:
+        if paced:
+            raise UsageError(f"--trace has its own send times; leave out --{paced[0]}")
+    elif not paced:
+        raise UsageError("no load is given; name --concurrency 1,2,4 or --rate 0.5,1")
+    elif len(paced) == 2:
+        rule = "give one concurrency with --rate (the most requests open at once)"
+        if len(parse_concurrency(values["concurrency"])) > 1:
+            raise UsageError(f"--rate and several --concurrency are given; {rule}")
+    if values["chat"] and (values["trace"] is not None or values["random"] is not None):
+        raise UsageError("--chat sends texts, not token ids; leave it out or give --prompts")
+
+
+async def _look(target: Target) -> tuple[list[str], int | None, list[str]]:
+    """(models, drafts per step or None, notes) of the server, before anything is sent."""
+    async with connect(target) as connection:
+        served = await connection.models()
+        scraper = Scraper(connection, 0.0)
+        await scraper.before()
+        drafted = None
+        if scraper.first is not None:
+            drafted = run_of(scraper.first).server_args.num_speculative_tokens
+        return served, drafted, []
+
+
+def _model(given: str | None, served: str) -> str:
+    """The model that is simulated: as given, or by the server's name for it."""
+    if given is not None:
+        return given
+    name = served.rsplit("/", 1)[-1]
+    try:
+        load_model(name)
+    except ModelConfigError:
+        raise UsageError(
+            f"the server calls its model {shown(served)}, which is not in the catalogue; give "
+            "MODEL: a name from `specsim models`, a config.json or its folder"
+        ) from None
+    return name
+
+
+def _prompts(values: Values, spec: ModelSpec, count: int) -> list[Prompt]:
+    if values["prompts"] is not None:
+        return read_prompts(values["prompts"], values["output_len"])
+    if values["random"] is not None:
+        lengths = [int(x) for x in parse_numbers(values["random"], "--random")]
+        if len(lengths) != 2 or min(lengths) < 1:
+            raise UsageError(
+                f"--random is {shown(values['random'])}; it must be PROMPT,OUTPUT such as 512,128"
+            )
+        return random_prompts([(lengths[0], lengths[1])] * count, spec.vocab, values["seed"])
+    return builtin_prompts(values["output_len"])
+
+
+def _loads(values: Values, spec: ModelSpec) -> list[LiveLoad]:
+    """One load per point. Points take prompts one after the other, so that a prefix cache does
+    not know them from the point before as long as the file has enough."""
+    warmups = values["warmups"]
+    if values["trace"] is not None:
+        return [_trace_load(values["trace"], values["requests"], spec, values["seed"], warmups)]
+    limit = 0
+    if values["rate"] is not None:
+        if values["concurrency"] is not None:
+            limit = parse_concurrency(values["concurrency"])[0]
+        paces: list[tuple[float, int]] = [(rate, limit) for rate in parse_rates(values["rate"])]
+    else:
+        paces = [(math.inf, c) for c in parse_concurrency(values["concurrency"])]
+    counts = [
+        values["requests"] or max(FEWEST, PER_CLIENT * (c if math.isinf(rate) else 4))
+        for rate, c in paces
+    ]
+    prompts = _prompts(values, spec, sum(counts))
+    loads, used = [], 0
+    for (rate, clients), count in zip(paces, counts, strict=True):
+        chosen = tuple(take(prompts, count, used))
+        used += count
+        times: tuple[float, ...] = ()
+        if math.isfinite(rate):
+            drawn = bench_serve_times(
+                count, rate, burstiness=values["burstiness"], seed=values["seed"]
+            )
+            times = tuple(float(t) for t in drawn)
+        name = f"c={clients}" if not times else f"rate={rate:g}"
+        if times and clients:
+            name += f" c<={clients}"
+        loads.append(LiveLoad(
+            chosen, times, clients, rate, values["burstiness"], warmups, name
+        ))
+    return loads
+
+
+def _trace_load(
+    path: Path, limit: int | None, spec: ModelSpec, seed: int, warmups: int
+) -> LiveLoad:
+    kind = detect_format(path)
+    found = list(read_trace(path, kind, TraceOptions(limit=limit or MAX_REQUESTS)))
+    if not found:
+        raise FormatError(f"{path} holds no request")
+    lengths = [(r.prompt_tokens, max(1, r.output_tokens)) for r in found]
+    prompts = tuple(random_prompts(lengths, spec.vocab, seed))
+    times = tuple(r.arrival_s - found[0].arrival_s for r in found)
+    rate = len(times) / times[-1] if times[-1] > 0 else 1.0
+    return LiveLoad(prompts, times, 0, rate, 1.0, warmups, "trace")
+
+
+def _check_folder(folder: Path | None) -> None:
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder} for --save-bench: {error.strerror}") from None
+
+
+def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer) -> None:
+    """One point as `vllm bench serve` would have saved it."""
+    if folder is None:
+        return
+    setup = deployer.base.setup
+    extra = {"repeat": str(repeat)}
+    if deployer.base.speculative:
+        extra |= {"method": setup.method, "num_speculative_tokens": str(setup.k)}
+    name = "".join(ch if ch.isalnum() or ch in "=.-" else "_" for ch in found.name)
+    path = folder / f"{name}.{repeat}.json"
+    try:
+        path.write_text(json.dumps(found.vllm_bench(extra)) + "\n", "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> Point:
+    """A run with what only the client knows: tokens per chunk, and which prompts were equal."""
+    done = [r for r in found.finished if r.record.output_tokens]
+    done.sort(key=lambda r: r.record.arrival_s)
+    keys: dict[Any, int] = {}
+    contents = tuple(
+        keys.setdefault(prompts[r.record.request_id].content, len(keys)) for r in done
+    )
+    chunks = tuple(r.chunk_tokens for r in done)
+    return Point(found.name, found.bench(), chunks if all(chunks) else (), contents)
+
+
+def _compare(
+    values: Values, runs: list[LiveRun], deployer: d.Deployer, fitted: tuple[str, ...],
+    notes: list[str],
+) -> Comparison:
+    by_name = {load.name: load.prompts for load in _loads(values, deployer.base.spec)}
+    points = [point_of(found, by_name[found.name]) for found in runs]
+    base = deployer.base
+    title = (
+        f"{runs[0].model} at {runs[0].url}"
+        f"{' (' + runs[0].version + ')' if runs[0].version else ''} beside the simulation of the "
+        f"same requests on {base.profile.title or base.profile.name}, "
+        f"{base.engine.title or base.engine.name}"
+    )
+    provenance = {
+        "options": {key: _plain(value) for key, value in values.items() if value is not None},
+        "runs": [found.to_dict() for found in runs],
+    }
+    settings = Settings(deployer.assumed, values["prefix_caching"], fitted, values["explain"])
+    for found in runs:
+        for reason, count in found.failures().items():
+            notes.append(f"{found.name}: {count} x {reason}")
+    if values["random"] is not None or values["trace"] is not None:
+        notes.append("prompts were random tokens: what is accepted on them says nothing about text")
+    return judge(
+        "live", title, points, deployer.system, settings, provenance,
+        (*deployer.warnings, *notes),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf"
+    return value
+
+
+@contextmanager
+def _progress(wanted: bool, loads: list[LiveLoad], repeats: int) -> Iterator[Any]:
+    """report(repeat, number): the listener of one run; a bar on stderr if wanted."""
+    if not wanted:
+        yield lambda repeat, number: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn())
+    total = repeats * sum(len(load.prompts) for load in loads)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("measuring", total=total)
+
+        def listener(repeat: int, number: int) -> Report:
+            before = repeat * sum(len(x.prompts) for x in loads)
+            before += sum(len(x.prompts) for x in loads[:number])
+
+            def told(now: Told) -> None:
+                words = f"{loads[number].name}, {now.running} open"
+                if repeats > 1:
+                    words += f", repeat {repeat + 1} of {repeats}"
+                bars.update(task, description=words, completed=before + now.ended)
+
+            return told
+
+        yield listener
+
+
