@@ -34,7 +34,6 @@ from typing import Any
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
 from specsim.latency.draft import LOOKUP
-from specsim.latency.engine import EngineProfile
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
@@ -139,8 +138,8 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
         prefix_caching=_caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
-        readback_lag_steps=_readback_lag(engine, system.setup.method),
-        plan_ahead=_readback_lag(engine, system.setup.method) > 0,
+        readback_lag_steps=_readback_lag(system),
+        plan_ahead=_readback_lag(system) > 0,
         spec_max_num_seqs=0,  # seqs_limit knows it already
     )
 
@@ -149,15 +148,18 @@ def _caches_prefixes(system: System) -> bool:
     """Whether the engine keeps prefixes when nobody asks: not static batches, and not vLLM with
     recurrent states, whose snapshots it would have to keep too (recalled from its source: hybrid
     models are left out unless --enable-prefix-caching is given)."""
-    if system.engine.name == "transformers":
+    if system.engine.name in ("transformers", "specsim"):
         return False
     return not (system.engine.name == "vllm" and system.memory.state_bytes_per_seq > 0)
 
 
-def _readback_lag(engine: EngineProfile, method: str) -> int:
+def _readback_lag(system: System) -> int:
     """1 where the next step is planned before this one's tokens are known."""
+    engine, method = system.engine, system.setup.method
     if engine.name == "transformers":
         return 0
+    if engine.name == "specsim":  # decoder/engine.py: on a GPU, unless drafts are made on the host
+        return int(system.profile.kind == "gpu" and method != "suffix")
     if engine.name == "vllm":
         parts = [int(part) for part in engine.version.split(".")[:2] if part.isdigit()]
         return int(tuple(parts) >= ASYNC_SINCE and method not in LOOKUP)
@@ -287,6 +289,9 @@ def sim_config(
         "acceptance": system.acceptance if system.speculative else None,
         "easiness": easiness_of(system) if easiness is None else easiness,
         "request_overhead_s": request_overhead_s(system),
+        # Where every chunk is a pass of its own, a step's price jumps with their number, and no
+        # table over tokens and spans can be read between its nodes.
+        "exact_cost": system.engine.separate_passes,
     }
     built.update(settings)
     longest = built.get("max_model_len")
