@@ -110,7 +110,7 @@ def software() -> dict[str, str]:
         from specsim import __version__
 
         found["specsim-llm"] = __version__
-    for name in ("OMP_WAIT_POLICY", "OMP_PROC_BIND"):
+    for name in ("OMP_WAIT_POLICY", "OMP_PROC_BIND", "GOMP_SPINCOUNT"):
         if os.environ.get(name):
             found[name] = os.environ[name]
     return found
