@@ -109,6 +109,14 @@ Fidelity = Annotated[
 Profiles = Annotated[
     str | None, typer.Option("--profiles", help="Folder with hardware profiles of your own.")
 ]
+Command = Annotated[
+    str | None,
+    typer.Option(
+        "--command",
+        help="A server's whole command line ('vllm serve ...', 'python -m sglang.launch_server "
+        "...'), in place of the options it sets.",
+    ),
+]
 JsonOut = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CsvOut = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 
@@ -146,6 +154,7 @@ class Options:
     gpu_memory_utilization: float | None = None
     fidelity: str = "calibrated"
     profiles: str | None = None
+    command: str | None = None
 
 
 def shown(text: str) -> str:

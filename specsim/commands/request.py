@@ -2,7 +2,8 @@
 
 Each option is checked where its meaning lives (profiles, engines, methods, acceptance); here they
 are brought together, and what contradicts is refused: acceptance without a method, a tree for a
-chain, two forms of acceptance, a draft length beside another one in vLLM's JSON.
+chain, two forms of acceptance, a draft length beside another one in vLLM's JSON. A server's command
+line (--command) is filled in first.
 """
 
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,11 @@ from specsim.speculation.methods import (
     resolve_setup,
 )
 
+TABLE_FIELD = "num_speculative_tokens_per_batch_size"
+TABLE_NOTE = (
+    f"{TABLE_FIELD}: one draft length is priced at every batch here; `specsim simulate` follows "
+    "the table, `specsim tune` makes one"
+)
 _ACCEPTANCE_FLAGS = (
     "acceptance",
     "acceptance_conditional",
@@ -66,6 +72,10 @@ def build_workload(options: Options) -> Workload:
 def build_request(options: Options) -> Request:
     """Checks the options together and builds the system. Raises SpecSimError for any misuse."""
     warnings: list[str] = []
+    if options.command is not None:
+        from specsim.commands.command_line import expand_command
+
+        options, warnings = expand_command(options)
     if options.fidelity not in FIDELITIES:
         raise UsageError(
             f"fidelity {shown(options.fidelity)} is not known; use {' or '.join(FIDELITIES)}"
@@ -246,8 +256,11 @@ def _config(
             "--speculative-config holds a synthetic acceptance and another one is given beside it; "
             "give one of them"
         )
-    if config.not_modelled:
-        warnings.append(f"set but not modelled: {', '.join(config.not_modelled)}")
+    unknown = [name for name in config.not_modelled if name != TABLE_FIELD]
+    if unknown:
+        warnings.append(f"set but not modelled: {', '.join(unknown)}")
+    if config.batch_table:
+        warnings.append(TABLE_NOTE)
     return config
 
 

@@ -8,8 +8,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from specsim.analytic.workload import Workload
+from specsim.commands.command_line import expand_values
 from specsim.commands.options import Options, shown
-from specsim.commands.request import Request, build_request, build_workload
+from specsim.commands.request import (
+    TABLE_FIELD,
+    TABLE_NOTE,
+    Request,
+    build_request,
+    build_workload,
+)
 from specsim.commands.simulate_load import (
     LoadOptions,
     check_numbers,
@@ -32,7 +39,6 @@ from specsim.speculation.easiness import INDEPENDENT, Easiness, easiness_names, 
 
 Values = dict[str, Any]
 MAX_REPLICATIONS = 1000
-TABLE_FIELD = "num_speculative_tokens_per_batch_size"
 
 
 def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
@@ -42,6 +48,10 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
     """
     if values["json_out"] and values["csv_out"]:
         raise UsageError("--json and --csv are both given; choose one output")
+    notes: list[str] = []
+    if values.get("command") is not None:
+        values, changed, notes = expand_values(values)
+        given |= changed
     load = _load_options(values, given)
     check_numbers(load)
     check_together(load, values["scenario"])
@@ -65,7 +75,7 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
         plan = trace_plan(load)
     else:
         plan = fixed_plan(load, build_workload(options))
-    warnings = list(request.warnings)
+    warnings = [*notes, *request.warnings]
     deployment = _deployment(values, request, plan, warnings)
     if load.trace is None and scenario is None:
         _check_servable(deployment, request.workload)
@@ -130,7 +140,8 @@ def _deployment(
     table: tuple[tuple[int, int, int], ...] = ()
     if values["speculative_config"] is not None:
         table = parse_speculative_config(values["speculative_config"]).batch_table
-        _drop_modelled(warnings)
+        if TABLE_NOTE in warnings:
+            warnings.remove(TABLE_NOTE)  # what the analytic model leaves out is simulated
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
     if values["adaptive"]:
         adaptive = _adaptive(request)
@@ -168,16 +179,6 @@ def _deployment(
     )
     _ = deployment.config, deployment.plain().config  # refuse what cannot run before it runs
     return deployment
-
-
-def _drop_modelled(warnings: list[str]) -> None:
-    """The table by batch size is simulated, though the analytic model leaves it out."""
-    start = "set but not modelled: "
-    for i, text in enumerate(warnings):
-        if text.startswith(start):
-            names = [name for name in text[len(start):].split(", ") if name != TABLE_FIELD]
-            warnings[i : i + 1] = [start + ", ".join(names)] if names else []
-            return
 
 
 def _count(value: int, option: str, low: int, high: int) -> int:

@@ -107,7 +107,7 @@ def ready_flags(
 
 def version_key(text: str) -> tuple[int, ...]:
     """'0.25.1' as (0, 25, 1); anything behind the numbers is left out."""
-    return tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0])[:3])
+    return tuple(int(part) for part in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:3])
 
 
 def graphed_requests(system: System) -> int:
