@@ -163,7 +163,7 @@ class LiveRun:
 
     def vllm_bench(self, metadata: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The result as `vllm bench serve --save-result --save-detailed` writes it, without the
-        texts. Times rounded to microseconds."""
+        texts, and with the tokens of every chunk. Times rounded to microseconds."""
         done, run = self.finished, self.bench()
         acceptance = run.acceptance
         out: dict[str, Any] = {
@@ -199,6 +199,7 @@ class LiveRun:
             ],
             "ttfts": [_micro(r.record.ttft_s) for r in self.requests],
             "itls": [[round(gap, 6) for gap in r.itls_s] for r in self.requests],
+            "chunk_tokens": [list(r.chunk_tokens) for r in self.requests],
             "latencies": [_micro(r.record.e2el_s) for r in self.requests],
             "start_times": [round(r.record.arrival_s, 6) for r in self.requests],
             "errors": [
@@ -237,7 +238,7 @@ def _row(request: LiveRequest) -> RequestRow:
         arrival_s=record.arrival_s, input_tokens=record.prompt_tokens,
         output_tokens=record.output_tokens, ttft_s=record.ttft_s if good else None,
         e2el_s=record.e2el_s if good else None, itls_s=request.itls_s if good else (),
-        success=good,
+        success=good, chunk_tokens=request.chunk_tokens if good else (),
     )
 
 

@@ -52,6 +52,9 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
     served, drafted, notes = asyncio.run(_look(target))
     name = values["served_model_name"] or served[0]
     model = _model(values["model"], name)
+    named = values["method"] is not None and values["method"].strip().lower() != "none"
+    if drafted and named and values["k"] is None:
+        values["k"] = drafted
     deployer = d.Deployer.of(d.options_of(values, model))
     deployer.check_drafts(drafted, target.base)
     loads = _loads(values, load_model(model))
@@ -241,15 +244,14 @@ def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer
 
 
 def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> Point:
-    """A run with what only the client knows: tokens per chunk, and which prompts were equal."""
+    """A run with what only the client knows: which prompts were equal."""
     done = [r for r in found.finished if r.record.output_tokens]
     done.sort(key=lambda r: r.record.arrival_s)
     keys: dict[Any, int] = {}
     contents = tuple(
         keys.setdefault(prompts[r.record.request_id].content, len(keys)) for r in done
     )
-    chunks = tuple(r.chunk_tokens for r in done)
-    return Point(found.name, found.bench(), chunks if all(chunks) else (), contents)
+    return Point(found.name, found.bench(), contents)
 
 
 def _compare(

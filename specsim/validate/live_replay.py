@@ -1,9 +1,9 @@
 """The simulation of what was sent to a server: the same requests, the same times or clients.
 
-A `Point` is one load as it was measured: a benchmark run in the normal form and, from our own
-client, the tokens of every chunk. Its requests are simulated with their real lengths: an open loop
-at the times they were really sent, a closed loop with its clients. A result file without single
-requests is simulated with its mean lengths and the times its tool draws.
+A `Point` is one load as it was measured, a benchmark run in the normal form. Its requests are
+simulated with their real lengths: an open loop at the times they were really sent, a closed loop
+with its clients. A result file without single requests is simulated with its mean lengths and the
+times its tool draws.
 
 Acceptance is the measured one: step by step where the tokens of every chunk are known (a chunk of
 n tokens is a step that accepted n - 1 drafts, so steps without a draft are in it), else by
@@ -37,12 +37,11 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Point:
-    """One measured load. chunk_tokens: of every finished request, in order of sending; () where
-    unknown. contents: a number per finished request, equal where prompts were equal."""
+    """One measured load. contents: a number per finished request in the order of sending, equal
+    where prompts were equal; () where unknown."""
 
     name: str
     run: BenchRun
-    chunk_tokens: tuple[tuple[int, ...], ...] = ()
     contents: tuple[int, ...] = ()
 
     @property
@@ -129,10 +128,11 @@ def replayed_steps(point: Point, k: int) -> Recorded | None:
     """Accepted drafts of every step of every request; None where chunks were not counted.
 
     A chunk of more than k + 1 tokens held several steps that the server sent together."""
-    if k < 1 or not point.chunk_tokens or len(point.chunk_tokens) != len(point.rows):
+    chunks = [row.chunk_tokens for row in point.rows]
+    if k < 1 or not chunks or not all(chunks):
         return None
     sequences = []
-    for tokens in point.chunk_tokens:
+    for tokens in chunks:
         steps: list[int] = []
         for count in tokens[1:]:
             left = count

@@ -125,7 +125,8 @@ class ServerSide:
 
 @dataclass(frozen=True)
 class RequestRow:
-    """One request. `itls_s` are gaps between chunks; token counts are None where unknown."""
+    """One request. `itls_s` are gaps between chunks; token counts are None where unknown.
+    chunk_tokens: tokens of every chunk, the first included; () where nobody counted them."""
 
     arrival_s: float | None  # sent, counted from the first request of the run
     input_tokens: int | None
@@ -135,6 +136,7 @@ class RequestRow:
     itls_s: tuple[float, ...] = ()
     decode_s: float | None = None  # last token - first token, where it is not e2el - ttft
     success: bool = True
+    chunk_tokens: tuple[int, ...] = ()
 
     @property
     def tpot_s(self) -> float | None:

@@ -3,6 +3,7 @@
 
 Its definitions are those of `record`: TPOT = (latency - ttft) / (output tokens - 1) with the
 server's token count; ITL = gap between chunks, so under speculation one entry per verify step.
+`chunk_tokens` (tokens of every chunk, request by request) is written by specsim only.
 Traps: spec_decode_acceptance_rate is a percentage; max_output_tokens_per_s counts chunks, not
 tokens, and is not read; a failed request keeps its place in every list, with zeros; the file
 says nothing about k or the parallelism unless the user added --metadata.
@@ -204,12 +205,17 @@ def _rows(item: Fields) -> tuple[RequestRow, ...]:
         item.number_list(f"itls[{position}]", values)
         for position, values in enumerate(item.items("itls") or ())
     ]
+    chunks = [
+        _chunk_tokens(item, position, values)
+        for position, values in enumerate(item.items("chunk_tokens") or ())
+    ]
     inputs = item.counts("input_lens")
     latencies, starts = item.numbers("latencies"), item.numbers("start_times")
     errors = item.items("errors")
     for name, values in (
         ("ttfts", ttfts),
         ("itls", gaps or None),
+        ("chunk_tokens", chunks or None),
         ("input_lens", inputs),
         ("latencies", latencies),
         ("start_times", starts),
@@ -236,6 +242,15 @@ def _rows(item: Fields) -> tuple[RequestRow, ...]:
                 e2el_s=e2el if good else None,
                 itls_s=itls if good else (),
                 success=good,
+                chunk_tokens=chunks[i] if chunks and good else (),
             )
         )
     return tuple(rows)
+
+
+def _chunk_tokens(item: Fields, position: int, values: object) -> tuple[int, ...]:
+    name = f"chunk_tokens[{position}]"
+    found = item.number_list(name, values)
+    if any(value < 0 or value != int(value) for value in found):
+        raise item.error(name, values, "a list of whole numbers")
+    return tuple(int(value) for value in found)

@@ -1,0 +1,158 @@
+"""`specsim validate live` and `bench` as commands: output, exit codes, bad input."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="the client needs aiohttp")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client"))
+
+from fake_server import FakeServer
+from specsim.commands import main
+
+DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
+CPU = ("--gpu", "cpu-generic")
+NGRAM = ("--method", "ngram", "--k", "3")
+C4 = str(DATA / "vllm_ngram3_codeedit_c4.json")
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """(exit code, stdout, stderr) of a command line."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["specsim", "validate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return run
+
+
+def live(server, *arguments):
+    return ("live", "smollm2-135m", "--url", server.url, *CPU, "--requests", "6", "--output-len",
+            "10", "--sample-every", "0.05", *arguments)
+
+
+def test_live_writes_a_whole_record_and_bench_files(call, tmp_path):
+    record = tmp_path / "r.json"
+    with FakeServer(per_chunk=3, max_tokens=10).running() as server:
+        code, out, err = call(*live(
+            server, "--concurrency", "1,2", "--repeats", "2", *NGRAM, "--json", "--out", record,
+            "--save-bench", tmp_path / "bench"))
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found == json.loads(record.read_text())
+    assert (found["kind"], found["what"]) == ("validation", "live")
+    assert {row["name"] for row in found["rows"]} == {"c=1", "c=2"}
+    assert all(point["steps_replayed"] for point in found["provenance"]["points"])
+    steps = [r for r in found["rows"] if r["metric"] == "tokens_per_step"]
+    assert steps and all(r["error"] == pytest.approx(0, abs=1e-9) for r in steps)
+    assert all(r["spread"] is not None for r in steps)
+    assert len(found["provenance"]["runs"]) == 4
+    assert len(found["provenance"]["runs"][0]["requests"]) == 6
+    files = sorted(path.name for path in (tmp_path / "bench").iterdir())
+    assert files == ["c=1.0.json", "c=1.1.json", "c=2.0.json", "c=2.1.json"]
+    # The same points through the other command.
+    code, out, err = call("bench", tmp_path / "bench" / "c=2.0.json", "--model", "smollm2-135m",
+                          *CPU, *NGRAM, "--json")
+    assert code == 0, err
+    again = json.loads(out)
+    assert all(point["steps_replayed"] for point in again["provenance"]["points"])
+
+
+def test_live_text_and_exit_code(call):
+    with FakeServer(metrics=False).running() as server:
+        code, out, err = call(*live(server, "--rate", "40", "--method", "none", "--max-error",
+                                    "0.000001"))
+    assert code == 1 and "median error above 1e-06" in err
+    assert "TTFT mean" in out and "what explains the gap" in out
+    assert "no engine metrics" in out
+
+
+def test_live_traces_and_random_tokens(call, tmp_path):
+    trace = tmp_path / "t.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,5\n0.05,30,4\n0.1,10,6\n")
+    with FakeServer().running() as server:
+        code, out, _ = call(*live(server, "--trace", trace, "--method", "none", "--json"))
+        assert code == 0
+        assert [len(b["prompt"]) for b in server.bodies[1:]] == [20, 30, 10]
+        code, out, _ = call(*live(server, "--random", "16,4", "--concurrency", "2", "--method",
+                                  "none", "--json"))
+    assert code == 0 and any("random tokens" in w for w in json.loads(out)["warnings"])
+
+
+def test_live_refuses_drafts_it_was_told_nothing_about(call):
+    with FakeServer(per_chunk=2).running() as server:
+        code, _, err = call(*live(server, "--concurrency", "1", "--method", "none"))
+    assert code == 2 and "drafts 3 tokens per step" in err
+    assert not server.bodies  # before anything was sent
+
+
+def test_live_keeps_the_points_before_a_failure(call):
+    with FakeServer("500", faults_from=8).running() as server:
+        code, out, err = call(*live(server, "--concurrency", "1,2", "--method", "none"))
+    assert code == 1 and "ended early: c=2" in err and "c=1" in out
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (("--concurrency", "0"), "from 1 to"), ((), "no load is given"),
+    (("--rate", "1", "--concurrency", "1,2"), "give one concurrency"),
+    (("--concurrency", "1", "--trace", "x"), "own send times"),
+    (("--concurrency", "1", "--prompts", "/nowhere"), "cannot read prompts"),
+    (("--concurrency", "1", "--random", "5"), "PROMPT,OUTPUT"),
+    (("--concurrency", "1", "--random", "5,5", "--chat"), "not token ids"),
+    (("--concurrency", "1", "--requests", "0"), "--requests is 0"),
+    (("--concurrency", "1", "--max-error", "0"), "above 0"),
+    (("--concurrency", "1", "--fitted", "c=9"), "which is no point"),
+    (("--concurrency", "1", "--served-model-name", "other"), "not in the catalogue|serves"),
+    (("--concurrency", "1", "--burstiness", "0"), "above 0"),
+    (("--concurrency", "1", "--temperature", "99"), "at most 10"),
+])
+def test_live_bad_input(call, arguments, words):
+    with FakeServer().running() as server:
+        given = [a for a in live(server, "--method", "none") if a not in ("--requests", "6")]
+        code, out, err = call(*given, *arguments)
+    assert (code, out) == (2, "") and err.startswith("specsim: ") and err.count("\n") == 1
+    assert any(word in err for word in words.split("|")), err
+    assert not server.bodies
+
+
+def test_live_without_a_server(call):
+    code, _, err = call("live", "smollm2-135m", "--url", "http://127.0.0.1:9", "--concurrency", "1")
+    assert code == 2 and "cannot reach http://127.0.0.1:9" in err
+
+
+def test_bench_simulates_a_result_file(call):
+    code, out, err = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m",
+                          "--no-prefix-caching")
+    assert code == 0, err
+    assert "c=4" in out and "tokens per step" in out and "what explains the gap" in out
+    code, out, _ = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--json",
+                        "--no-explain", "--max-error", "0.0001")
+    found = json.loads(out)
+    assert code == 1 and found["what"] == "bench" and found["reasons"] == []
+    used = found["provenance"]["points"][0]["acceptance_used"]
+    assert used["draft_probability"] < 0.9  # steps without a draft are known
+
+
+def test_bench_with_an_assumed_acceptance_blames_it(call):
+    code, out, err = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--json",
+                          "--acceptance-length", "1.1")
+    assert code == 0, err
+    causes = [reason["cause"] for reason in json.loads(out)["reasons"]]
+    assert "acceptance" in causes
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ((C4, *CPU, "--method", "none", "--model", "smollm2-135m"), "drafts 3 tokens per step"),
+    ((C4, *CPU), "catalogue"), ((str(DATA / "spec_log.txt"),), "lacks a load"),
+    (("/nowhere.json",), "not a file"),
+    ((C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--fitted", "x"), "which is no point"),
+])
+def test_bench_bad_input(call, arguments, words):
+    code, out, err = call("bench", *arguments)
+    assert (code, out) == (2, "") and words in err and err.count("\n") == 1
