@@ -108,6 +108,7 @@ def _given(error: Any) -> str:
 
 
 from specsim.commands import (  # noqa: E402
+    calibrate,
     explain,
     generate,
     gpus,
@@ -122,5 +123,5 @@ from specsim.commands import (  # noqa: E402
 )
 
 for module in (predict, simulate, explain, models, gpus, import_, validate, measure,
-               generate, serve, train_head):
+               generate, serve, train_head, calibrate):
     module.register(app)

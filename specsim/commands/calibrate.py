@@ -43,6 +43,13 @@ def calibrate(
         Path | None,
         typer.Option("--report", help="Write the whole report, with what was fitted, as JSON."),
     ] = None,
+    statistic: Annotated[
+        str,
+        typer.Option(
+            "--statistic",
+            help="Which time of a record is fitted: median, p10 or min (a busy machine).",
+        ),
+    ] = "median",
     from_: Annotated[
         FilesOpt,
         typer.Option("--from", help="Result file of a benchmark of one server; repeatable."),
@@ -100,4 +107,5 @@ def calibrate(
         )
     from specsim.commands.calibrate_records import run_records
 
-    run_records([Path(name) for name in given], base, out, report, profiles, json_out)
+    run_records([Path(name) for name in given], base, out, report, profiles, json_out,
+                statistic)

@@ -20,7 +20,7 @@ tile_power (cost of a wave of blocks, grows as (head_dim / 128)^tile_power), tai
 whole), split_s, max_splits (of one sequence's cache), sm_frac (bandwidth of one block against an
 equal share of the device's), block_s (serial cost of a block), p, peak_frac; for benchmarks of
 warm caches l2_frac (of the L2 size that holds a cache) and l2_traffic (time of a byte from L2
-against one from memory).
+against one from memory); untiled 1: no rows are padded (a CPU's loops).
 Prefill: floor_s, mem_frac, peak_frac, wide_frac (the same for head_dim above 128), chain_gain
 (speed of one tile alone against its share of a full device), tile_s, sag and sag_s (clock loss
 per doubling beyond sag_s seconds of arithmetic), p.
@@ -85,7 +85,8 @@ def attn_decode(
     mem_s = (read + other) / (bandwidth * mem_frac)
     # Blocks are padded to 64 rows of query heads of one group.
     group_rows = q_len * heads / kv_heads
-    padded = ceil(group_rows / 64) * 64
+    untiled = bool(t.get("untiled", 0.0))  # a CPU's loops multiply no idle rows
+    padded = group_rows if untiled else ceil(group_rows / 64) * 64
     compute_s = flops / peak / t["peak_frac"] * (padded / group_rows)
     blocks = seqs * kv_heads * ceil(group_rows / ROWS_PER_BLOCK)
     floor_s += cold_s + t["block_s"] * blocks

@@ -1,0 +1,92 @@
+"""Which timings a fit can trust, and how far: disturbed samples are seen, and treated by rule.
+
+Each record carries what tells a disturbance: CPU seconds per wall second (others had the cores)
+and the memory's read rate measured beside it (a shared host's rate drifts). On a CPU:
+
+contended   cpu_over_wall below CONTENDED of the median of its kind: left out
+slow memory stream below SLOW of the best (90th percentile) of its run: left out; between that and
+            the best it is kept with the shortfall added to its uncertainty
+
+The relative uncertainty of what is kept is that of its median over the repeats (from the spread of
+its samples), never less than LEAST. On a GPU only the spread counts.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from specsim.calibrate.records import Measurement, quantile
+from specsim.errors import UsageError
+
+CONTENDED = 0.85
+SLOW = 0.75
+LEAST = 0.01
+STATISTICS = ("median", "p10", "min")
+_P10_TO_P90 = 2.563  # standard deviations of a normal distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A record as a fit takes it. seconds: of the statistic; noise: relative standard deviation;
+    fault: why it is left out, '' where it is kept."""
+
+    record: Measurement
+    seconds: float
+    noise: float
+    fault: str = ""
+
+
+def samples(records: Iterable[Measurement], statistic: str = "median") -> list[Sample]:
+    """Every record with its uncertainty and, where it is disturbed, the reason."""
+    if statistic not in STATISTICS:
+        raise UsageError(
+            f"statistic {statistic[:20]!r} is not known; use one of {', '.join(STATISTICS)}"
+        )
+    found = list(records)
+    busy: dict[tuple[int, str], list[float]] = defaultdict(list)
+    rates: dict[int, list[float]] = defaultdict(list)
+    for record in found:
+        busy[id(record.run), record.kind].append(record.cpu_over_wall)
+        if record.stream_bytes_per_s > 0:
+            rates[id(record.run)].append(record.stream_bytes_per_s)
+    usual = {key: median(values) for key, values in busy.items()}
+    best = {key: quantile(sorted(values), 0.9) for key, values in rates.items()}
+    return [
+        _sample(record, statistic, usual[id(record.run), record.kind], best.get(id(record.run)))
+        for record in found
+    ]
+
+
+def _sample(
+    record: Measurement, statistic: str, usual_busy: float, best_rate: float | None
+) -> Sample:
+    timing = record.timing
+    seconds = float(getattr(timing, f"{statistic}_s"))
+    noise = max(LEAST, timing.spread / _P10_TO_P90 * 1.25 / math.sqrt(timing.n))
+    if seconds <= 0:
+        return Sample(record, seconds, noise, "no time measured")
+    if not on_cpu(record):
+        return Sample(record, seconds, noise)
+    if record.cpu_over_wall < CONTENDED * usual_busy:
+        return Sample(record, seconds, noise, "contended: others had the cores")
+    if best_rate and record.stream_bytes_per_s > 0:
+        share = record.stream_bytes_per_s / best_rate
+        if share < SLOW:
+            return Sample(record, seconds, noise, "slow memory: the host's rate had dropped")
+        noise = math.hypot(noise, max(0.0, 1 - share))
+    return Sample(record, seconds, noise)
+
+
+def on_cpu(record: Measurement) -> bool:
+    return record.run is None or record.run.device.get("kind", "cpu") != "cuda"
+
+
+def faults(found: Sequence[Sample]) -> dict[str, int]:
+    """How many samples are left out, by reason."""
+    out: dict[str, int] = {}
+    for sample in found:
+        if sample.fault:
+            out[sample.fault] = out.get(sample.fault, 0) + 1
+    return out

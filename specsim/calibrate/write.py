@@ -1,0 +1,143 @@
+"""A calibration as files: the profile, the engine, and the report with its ledger."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from specsim.calibrate.ledger import run_id
+from specsim.calibrate.records_fit import Outcome, parameter_rows
+from specsim.errors import FormatError, UsageError
+from specsim.hardware.toml_file import to_toml
+from specsim.latency.engine import EngineProfile
+
+FORMAT = 1
+
+
+def profile_name(path: Path) -> str:
+    """The name a profile file gives its profile; UsageError for one that is no .toml."""
+    if path.suffix != ".toml" or not path.stem:
+        raise UsageError(f"{path.name or path!s} must end in .toml, e.g. -o my-machine.toml")
+    return path.stem
+
+
+def engine_path(path: Path) -> Path:
+    """Where the engine of a profile is written: beside it."""
+    return path.with_name(f"{path.stem}-engine.toml")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Complete or not at all. FormatError where it cannot be written."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, "utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def write_outcome(outcome: Outcome, path: Path) -> list[Path]:
+    """The profile, and beside it the engine where one was fitted; the files written."""
+    write_text(path, to_toml(outcome.profile))
+    if outcome.engine is None:
+        return [path]
+    beside = engine_path(path)
+    write_text(beside, engine_toml(outcome.engine))
+    return [path, beside]
+
+
+def engine_toml(engine: EngineProfile) -> str:
+    """An engine profile as the text of a TOML file that reads back to an equal one."""
+    plain = EngineProfile(engine.name, engine.version)
+    lines = ["# Seconds. Keys: specsim/latency/engine.py.", "", "[engine]"]
+    for f in fields(EngineProfile):
+        value = getattr(engine, f.name)
+        if f.name in ("overheads", "sources") or (
+            value == getattr(plain, f.name) and f.name not in ("name", "version")
+        ):
+            continue
+        lines.append(f"{f.name} = {_toml(value)}")
+    lines += ["", "[overheads]"]
+    for f in fields(type(engine.overheads)):
+        lines.append(f"{f.name} = {_toml(getattr(engine.overheads, f.name))}")
+    lines += ["", "[sources]"]
+    lines += [f"{json.dumps(key)} = {_toml(text)}" for key, text in engine.sources.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
+    return repr(float(f"{value:.6g}")) if isinstance(value, float) else str(value)
+
+
+def errors_of(errors: list[float] | tuple[float, ...]) -> dict[str, Any] | None:
+    """Count, median and 90th percentile of the size, bias and worst of relative errors."""
+    if not errors:
+        return None
+    sizes = sorted(abs(e) for e in errors)
+    place = 0.9 * (len(sizes) - 1)
+    low = int(place)
+    p90 = sizes[low] + (sizes[min(low + 1, len(sizes) - 1)] - sizes[low]) * (place - low)
+    return {
+        "count": len(sizes), "median_abs_error": median(sizes), "p90_abs_error": p90,
+        "bias": median(errors), "worst": max(errors, key=abs),
+    }
+
+
+def report(outcome: Outcome, points: bool = True) -> dict[str, Any]:
+    """Everything about a calibration. points: with the ledger, point by point."""
+    run = outcome.data.headers[-1]
+    groups = {name: errors_of(errors) for name, errors in outcome.groups.items()}
+    everything = [e for errors in outcome.groups.values() for e in errors]
+    engine = outcome.engine
+    out: dict[str, Any] = {
+        "kind": "calibration", "format": FORMAT, "profile": outcome.profile.name,
+        "base": outcome.base.name, "device": dict(run.device), "software": dict(run.software),
+        "dates": sorted({h.date for h in outcome.data.headers}),
+        "runs": sorted({run_id(h) for h in outcome.data.headers}),
+        "git_shas": sorted({h.git_sha for h in outcome.data.headers if h.git_sha}),
+        "statistic": outcome.statistic,
+        "peaks": {
+            "mem_bytes_per_s": outcome.profile.mem_bytes_per_s,
+            "flops": dict(outcome.profile.flops),
+        },
+        "parameters": parameter_rows(outcome),
+        "not_seen": [p.name for p in outcome.fit.blind],
+        "hardly_told_apart": [list(pair) for pair in outcome.fit.pairs],
+        "unexplained_by_kind": dict(outcome.fit.model_sd),
+        "fitted": {kind: errors_of(errors) for kind, errors in outcome.by_kind.items()},
+        "left_out_shapes": {"all": errors_of(everything), "by_shape": groups},
+        "held_out_steps": errors_of(outcome.step_errors),
+        "engine": None if engine is None else {
+            "name": engine.name, "overheads": {
+                f.name: getattr(engine.overheads, f.name) for f in fields(type(engine.overheads))
+            },
+        },
+        "excluded": dict(outcome.left_out),
+        "truncated_files": list(outcome.data.truncated),
+    }
+    if points:
+        host = outcome.host
+        out["ledger"] = {
+            "fitted": [
+                {"point": sample.record.key, "measured_s": sample.seconds, "error": error}
+                for sample, error in zip(outcome.fitted, outcome.fit.errors, strict=True)
+            ],
+            "fitted_host_time": [] if host is None else [r.key for r in host.anchors],
+            "held_out": [
+                {"point": sample.record.key, "measured_s": sample.seconds,
+                 "predicted_s": predicted, "error": predicted / sample.seconds - 1}
+                for sample, predicted in outcome.steps
+            ],
+        }
+    return out
