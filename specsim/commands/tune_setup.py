@@ -1,0 +1,291 @@
+"""From the options of `specsim tune` to the systems it compares, the mix and the ranges."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload, find_workload
+from specsim.commands.command_line import expand_command
+from specsim.commands.options import Options, parse_numbers, profile_folder, shown
+from specsim.commands.request import Request, build_request
+from specsim.errors import SpecSimError, UsageError
+from specsim.hardware.store import load_profile
+from specsim.planning.flags import asked_version
+from specsim.planning.tune_robust import Scenario, range_scenarios
+from specsim.speculation.acceptance_catalogue import lookup
+from specsim.speculation.methods import method_name
+from specsim.units import GB
+
+MAX_PARTS = 20  # of --mix and --methods
+_PLAIN: dict[str, Any] = {
+    "method": "none", "k": None, "draft": None, "speculative_config": None, "acceptance": None,
+    "acceptance_conditional": None, "acceptance_rate": None, "acceptance_mean": None,
+    "acceptance_length": None, "tree": None, "draft_share": 1.0, "exit_layers": 0,
+}
+_ACCEPTANCE = tuple(name for name in _PLAIN if name.startswith("acceptance"))
+# Data sets whose measured acceptance stands for a kind of work, the first that is known.
+_DATASETS = {
+    "chat": ("chat",),
+    "short": ("chat",),
+    "summarize": ("cnn-dailymail", "summarization", "speed-bench-summarization"),
+    "code": ("humaneval", "livecodebench", "instructcoder", "mbpp", "speed-bench-coding",
+             "speed-bench-coding-thinking-on"),
+    "reasoning": ("math500", "gsm8k", "aime24", "math-reasoning", "speed-bench-math",
+                  "speed-bench-reasoning"),
+    "rag": ("rag", "speed-bench-rag", "qa", "speed-bench-qa"),
+}
+
+
+@dataclass(frozen=True)
+class TuneSetup:
+    """What `planning.tune.tune` is given. model, draft: names for the flags (None: the
+    catalogue's)."""
+
+    systems: tuple[System, ...]
+    plain: System
+    workload: Workload
+    scenarios: tuple[Scenario, ...]
+    spreads: dict[str, tuple[float, float]]
+    skipped: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    model: str | None
+    draft: str | None
+    version: str | None
+
+
+def build_setup(
+    options: Options,
+    methods: str | None,
+    max_memory: float | None,
+    acceptance_range: str | None,
+    mix: str | None,
+) -> TuneSetup:
+    """Checks everything. SpecSimError where plain decoding cannot run, or nothing was found that
+    was asked for by name."""
+    options, notes = expand_command(options)
+    options = _limited(options, max_memory)
+    shares = _parse_mix(mix)
+    if shares and acceptance_range is not None:
+        raise UsageError("--mix and --acceptance-range both say what is accepted; give one")
+    bounds = _range(acceptance_range)
+    given = [name for name in _ACCEPTANCE if getattr(options, name) is not None]
+    if bounds is not None and not given:
+        options = replace(options, acceptance_length=sum(bounds) / 2)
+        given = ["acceptance_length"]
+    base = build_request(replace(options, **_PLAIN))
+    if options.workload is None and options.input_len is None and options.output_len is None:
+        base = replace(base, workload=_mean_workload(shares, base.workload))
+    named = options.method or options.draft or options.speculative_config
+    names = _methods(methods, options)
+    requests: list[Request] = []
+    skipped: list[tuple[str, str]] = []
+    if names is None and (named or given):
+        requests.append(build_request(options))
+    else:
+        if names is not None and len(names) > 1 and (given or options.draft):
+            flag = "--draft" if options.draft else "--" + given[0].replace("_", "-")
+            raise UsageError(f"{flag} is for one method, but --methods names {len(names)}")
+        wanted = base.system.engine.methods if names is None else names
+        for name in wanted:
+            if name in ("none", "early-exit") and names is None:
+                continue
+            _try(options, name, names is not None, requests, skipped)
+    systems = tuple(r.system for r in requests if r.system.speculative)
+    warnings = dict.fromkeys(
+        [*notes, *base.warnings, *(text for r in requests for text in r.warnings)]
+    )
+    if not systems and names is not None and not _only_none(names):
+        raise UsageError(f"none of --methods can run: {skipped[0][0]}: {skipped[0][1]}")
+    scenarios: tuple[Scenario, ...] = ()
+    spreads = _spreads(systems, options.draft)
+    if bounds is not None:
+        scenarios, spreads = _of_range(systems, base.workload, bounds)
+    elif shares:
+        scenarios = tuple(_scenario(systems, part, warnings) for part in shares)
+    return TuneSetup(
+        systems, base.system, base.workload, scenarios, spreads, tuple(skipped), tuple(warnings),
+        *_served(options),
+    )
+
+
+def _try(
+    options: Options,
+    name: str,
+    asked: bool,
+    requests: list[Request],
+    skipped: list[tuple[str, str]],
+) -> None:
+    if name == "none":
+        return
+    try:
+        found = build_request(replace(options, method=name))
+    except SpecSimError as error:
+        skipped.append((name, str(error)))
+        return
+    drafter = found.system.setup.drafter
+    if not asked and drafter is not None and drafter.source == "assumed":
+        skipped.append((name, f"no published {name} drafter of this model is in the catalogue"))
+        return
+    requests.append(found)
+
+
+def _only_none(names: tuple[str, ...]) -> bool:
+    return set(names) == {"none"}
+
+
+def _methods(text: str | None, options: Options) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    for name, flag in (("method", "--method"), ("speculative_config", "--speculative-config")):
+        if getattr(options, name) is not None:
+            raise UsageError(f"{flag} and --methods contradict each other; give one of them")
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or len(parts) > MAX_PARTS:
+        raise UsageError(f"--methods is {shown(text)}; name methods such as mtp,eagle3,ngram")
+    return tuple(dict.fromkeys(method_name(part) for part in parts))
+
+
+def _limited(options: Options, max_memory: float | None) -> Options:
+    """--max-memory as the share that the engine may use."""
+    if max_memory is None:
+        return options
+    if options.gpu_memory_utilization is not None:
+        raise UsageError(
+            "--max-memory and --gpu-memory-utilization both limit the memory; give one of them"
+        )
+    profile = load_profile(options.gpu, profile_folder(options.profiles))
+    share = max_memory * GB / profile.mem_bytes
+    if not 0.05 <= share <= 1:
+        raise UsageError(
+            f"--max-memory is {max_memory:g}; {profile.name} has {profile.mem_bytes / GB:.0f} GB, "
+            f"so give from {0.05 * profile.mem_bytes / GB:.0f} to {profile.mem_bytes / GB:.0f}"
+        )
+    return replace(options, gpu_memory_utilization=share)
+
+
+def _range(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    values = parse_numbers(text, "--acceptance-range", whole=False)
+    if len(values) != 2 or not 1 <= values[0] < values[1]:
+        raise UsageError(
+            f"--acceptance-range is {shown(text)}; give two acceptance lengths at k, the lower "
+            "first, e.g. 2.1,3.2 (mean tokens per step, at least 1)"
+        )
+    return values[0], values[1]
+
+
+def _of_range(
+    systems: tuple[System, ...], workload: Workload, bounds: tuple[float, float]
+) -> tuple[tuple[Scenario, ...], dict[str, tuple[float, float]]]:
+    if len(systems) != 1:
+        raise UsageError(
+            "--acceptance-range is for one method; name it with --method (found "
+            f"{', '.join(s.setup.method for s in systems) or 'none'})"
+        )
+    setup = systems[0].setup
+    return range_scenarios(workload, *bounds, setup.k, setup.method), {setup.method: bounds}
+
+
+# --- a mix of workloads -------------------------------------------------------------------------
+
+_Part = tuple[str, float, float | None]
+
+
+def _parse_mix(text: str | None) -> list[_Part]:
+    """'chat=0.6,code=0.4@3.5' as (workload, share, acceptance length or None)."""
+    if text is None:
+        return []
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    out: list[_Part] = []
+    for part in parts[: MAX_PARTS + 1]:
+        match = re.fullmatch(r"([\w-]+)=([\d.eE+-]+)(?:@([\d.eE+-]+))?", part)
+        try:
+            if match is None:
+                raise ValueError
+            share, length = float(match[2]), float(match[3]) if match[3] else None
+        except ValueError:
+            raise UsageError(
+                f"--mix has {shown(part)}; write WORKLOAD=SHARE or WORKLOAD=SHARE@LENGTH, e.g. "
+                "chat=0.6,code=0.4@3.5"
+            ) from None
+        find_workload(match[1])
+        if not 0 < share <= 1 or (length is not None and not length >= 1):
+            raise UsageError(
+                f"--mix has {shown(part)}; shares are above 0 and at most 1, acceptance lengths "
+                "at least 1"
+            )
+        out.append((match[1].lower(), share, length))
+    total = sum(share for _, share, _ in out)
+    if not 2 <= len(out) <= MAX_PARTS or abs(total - 1) > 0.01:
+        raise UsageError(
+            f"--mix has {len(out)} parts whose shares add up to {total:g}; give from 2 to "
+            f"{MAX_PARTS} parts that add up to 1"
+        )
+    return out
+
+
+def _mean_workload(parts: list[_Part], default: Workload) -> Workload:
+    """Mean lengths of a mix: what the load as a whole looks like."""
+    if not parts:
+        return default
+    loads = [(find_workload(name), share) for name, share, _ in parts]
+    total = sum(share for _, share in loads)
+    return replace(
+        default,
+        input_len=round(sum(w.input_len * share for w, share in loads) / total),
+        output_len=round(sum(w.output_len * share for w, share in loads) / total),
+        name="mix",
+    )
+
+
+def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None]) -> Scenario:
+    from specsim.speculation.acceptance import Acceptance
+
+    name, share, length = part
+    found: dict[str, Acceptance] = {}
+    sources = []
+    for system in systems:
+        setup = system.setup
+        if length is not None:
+            found[setup.method] = Acceptance.from_mean_length(length, setup.k)
+            sources.append(f"acceptance length {length:g} at k = {setup.k}")
+            continue
+        for dataset in _DATASETS.get(name, ()):
+            match = lookup(system.spec.name, setup.method, dataset=dataset)
+            if match is not None:
+                found[setup.method] = match.acceptance
+                sources.append(f"{setup.method}: {match.dataset}")
+                break
+        else:
+            warnings[
+                f"--mix: no acceptance of {setup.method} was measured for {name}; its general one "
+                f"stands for it ({name}=SHARE@LENGTH gives your own)"
+            ] = None
+    return Scenario(name, share, find_workload(name), found, "; ".join(dict.fromkeys(sources)))
+
+
+def _spreads(systems: tuple[System, ...], draft: str | None) -> dict[str, tuple[float, float]]:
+    """Measured range of the acceptance length over data sets, where the catalogue's was taken."""
+    out = {}
+    for system in systems:
+        accepted = system.acceptance
+        if accepted is None or accepted.kind != "catalogue":
+            continue
+        known = min(accepted.measured_positions, accepted.positions)
+        match = lookup(system.spec.name, system.setup.method, k=known, draft=draft)
+        match = match or lookup(system.spec.name, system.setup.method, k=known)
+        if match is not None and match.spread[1] - match.spread[0] > 0.05:
+            out[system.setup.method] = match.spread
+    return out
+
+
+def _served(options: Options) -> tuple[str | None, str | None, str | None]:
+    """(model, draft, version) for the flags: as the user writes them, unless that is a file or
+    the name of another weight format."""
+    model = options.model if "/" in options.model and options.weights is None else None
+    if model is not None and model.endswith("config.json"):
+        model = model.removesuffix("/config.json")
+    draft = options.draft if options.draft and "/" in options.draft else None
+    return model, draft, asked_version(options.engine)

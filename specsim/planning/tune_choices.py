@@ -1,0 +1,281 @@
+"""What can be chosen, a method with a draft length, and how each choice does at one load.
+
+A choice is a `System` whose setup says the method and k; k = 0 is plain decoding. Speed-up and
+intervals are those of `specsim predict`: output tokens per second over plain decoding at the same
+load, TPOT in an open loop that both sides sustain.
+
+Analytic predictions are means. A gate on a percentile is compared with the mean of its metric,
+which a caller must say; `specsim simulate` has the tails.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.closed import SteadyState, closed_loop
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.open import open_loop
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import CapacityError, UsageError
+from specsim.latency.shape import StepShape
+from specsim.speculation.methods import MAX_K
+
+OBJECTIVES = ("throughput", "tpot", "goodput")
+LONGEST = 8  # draft lengths looked at by default
+_AT_LEAST = ("stream_tok_s", "output_tok_s", "request_rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """clients of a closed loop, or requests per second of an open one (the other is None)."""
+
+    clients: int | None = None
+    rate: float | None = None
+
+    @property
+    def label(self) -> str:
+        """'64' clients or '2.5/s'."""
+        return f"{self.clients}" if self.rate is None else f"{self.rate:g}/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One choice at one load. Times in seconds.
+
+    tokens_per_step: with steps that carry no draft. capacity_rate: requests per second it can
+    sustain, open loop only. extrapolated: acceptance at this k reaches beyond what was measured.
+    interval_90: of the speed-up, None where too few measurements are known. reason: why it is not
+    feasible, '' where it is."""
+
+    method: str
+    draft: str | None
+    k: int
+    tokens_per_step: float
+    ttft_s: float
+    tpot_s: float
+    step_s: float
+    output_tok_s: float
+    stream_tok_s: float
+    speedup: float
+    step_cost_ratio: float
+    running: float
+    queue_s: float
+    capacity_rate: float | None
+    bound: str
+    extrapolated: bool
+    interval_90: tuple[float, float] | None
+    reason: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        return not self.reason
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            out[name] = None if isinstance(value, float) and not math.isfinite(value) else value
+        interval = out.pop("interval_90")
+        out["speedup_90"] = list(interval) if interval else None
+        out["feasible"] = self.feasible
+        out["reason"] = out.pop("reason") or None
+        return out
+
+
+def draft_lengths(system: System, longest: int = LONGEST) -> list[int]:
+    """Draft lengths that the method can run with this drafter and engine, the system's own
+    included. A tree has only its own."""
+    setup = system.setup
+    if not system.speculative:
+        return []
+    if setup.tree_topk > 1:
+        return [setup.k]
+    limit = min(max(longest, setup.k), MAX_K, system.engine.max_k or MAX_K)
+    drafter, group = setup.drafter, 1
+    if drafter is not None:
+        if setup.method in ("dflash", "dspark") and drafter.block_size:
+            limit = min(limit, drafter.block_size)
+        if setup.method == "medusa" and drafter.n_heads_medusa:
+            limit = min(limit, drafter.n_heads_medusa)
+        if setup.method == "mtp" and system.engine.k_multiple_of_n_predict:
+            group = max(1, drafter.n_predict)
+    allowed = [k for k in range(1, limit + 1) if k <= group or k % group == 0]
+    return sorted(k for k in {*allowed, setup.k} if k <= max(longest, setup.k))
+
+
+def at_k(system: System, k: int) -> System:
+    """The system at another draft length; 0: plain decoding. Priced steps are shared, since a
+    step's price depends on its shape alone."""
+    if k == 0:
+        return system.plain()
+    if k == system.setup.k:
+        return system
+    other = system.with_k(k)
+    other.__dict__["latency"] = system.latency
+    other.__dict__["_plain"] = system.plain()
+    return other
+
+
+def with_acceptance(system: System, acceptance: Any) -> System:
+    """The system with another acceptance; prices and memory are shared."""
+    other = replace(system, acceptance=acceptance)
+    for name in ("latency", "memory", "_plain"):
+        if name in system.__dict__:
+            other.__dict__[name] = system.__dict__[name]
+    return other
+
+
+def decode_step_s(system: System, seqs: int, context: float, *, drafting: bool = True) -> float:
+    """Seconds of a decode step of `seqs` sequences. drafting False: speculation is on but k is 0
+    in this step, so the drafter only keeps its cache and the engine its books."""
+    setup, total = system.setup, seqs * context
+    bare = StepShape(seqs, 1, total)
+    if not system.speculative or not drafting:
+        return system.latency.seconds(bare)
+    full_s = system.latency.seconds(
+        StepShape(seqs, setup.verify_tokens, total, num_drafts=setup.k)
+    )
+    if setup.draft_share >= 1:
+        return full_s
+    # Sequences without a draft bring a single token (see `analytic.closed`).
+    return setup.draft_share * full_s + (1 - setup.draft_share) * system.latency.seconds(bare)
+
+
+def mean_gates(gates: Mapping[str, float]) -> tuple[str, ...]:
+    """Gates on percentiles, which the analytic model compares with means. UsageError for gates
+    of which it knows nothing."""
+    tails = []
+    for gate in gates:
+        if gate in ("error_rate", "stall_rate"):
+            raise UsageError(
+                f"gate {gate} is not predicted analytically; leave it out, or use "
+                "`specsim simulate --slo`"
+            )
+        if gate not in _AT_LEAST and not gate.endswith("_mean"):
+            tails.append(gate)
+    return tuple(tails)
+
+
+def evaluate(
+    system: System, workload: Workload, load: Load, gates: Mapping[str, float]
+) -> Candidate:
+    """How a choice does at a load. What cannot run at all comes back with a reason."""
+    try:
+        return _evaluate(system, workload, load, gates)
+    except (CapacityError, UsageError) as error:
+        return _impossible(system, str(error))
+
+
+def _evaluate(
+    system: System, workload: Workload, load: Load, gates: Mapping[str, float]
+) -> Candidate:
+    plain, capacity, reason = system.plain(), None, ""
+    if load.rate is None:
+        state = closed_loop(system, workload, load.clients or 1)
+        base = closed_loop(plain, workload, load.clients or 1)
+        running, queue_s = state.running, state.queue_s
+        ttft_s, tpot_s, output = state.ttft_s, state.tpot_s, state.output_tok_s
+        speedup = output / base.output_tok_s
+    else:
+        found, alone = open_loop(system, workload, load.rate), open_loop(plain, workload, load.rate)
+        state, base, capacity = found.state, alone.state, found.capacity_rate
+        running, queue_s = found.running, found.queue_s
+        ttft_s, tpot_s, output = found.ttft_s, found.tpot_s, found.output_tok_s
+        both = found.stable and alone.stable and tpot_s > 0
+        speedup = alone.tpot_s / tpot_s if both else output / alone.output_tok_s
+        if not found.stable:
+            reason = f"the queue grows without end: it sustains {capacity:.3g} requests/s"
+    values = {
+        "ttft": ttft_s, "tpot": tpot_s, "queue": queue_s, "itl": tpot_s * system.tokens_per_step,
+        "e2el": ttft_s + tpot_s * (workload.output_len - 1),
+        "stream_tok_s": 1 / tpot_s if tpot_s > 0 else math.inf, "output_tok_s": output,
+        "request_rate": state.request_rate if load.rate is None else min(load.rate, capacity or 0),
+    }
+    reason = reason or _broken_gate(gates, values)
+    return Candidate(
+        **_names(system),
+        tokens_per_step=system.tokens_per_step,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        step_s=state.step_s,
+        output_tok_s=output,
+        stream_tok_s=1 / tpot_s if tpot_s > 0 else 0.0,
+        speedup=speedup,
+        step_cost_ratio=_ratio(plain, workload, state, base),
+        running=running,
+        queue_s=queue_s,
+        capacity_rate=capacity,
+        bound=state.bound,
+        interval_90=_interval(system, speedup),
+        reason=reason,
+    )
+
+
+def _names(system: System) -> dict[str, Any]:
+    setup, accepted = system.setup, system.acceptance
+    beyond = (
+        system.speculative and accepted is not None and accepted.kind != "rate"
+        and setup.k > accepted.measured_positions
+    )
+    return {
+        "method": setup.method if system.speculative else "none",
+        "draft": setup.drafter.name if system.speculative and setup.drafter else None,
+        "k": setup.k if system.speculative else 0,
+        "extrapolated": beyond,
+    }
+
+
+def _impossible(system: System, reason: str) -> Candidate:
+    nan = math.nan
+    return Candidate(
+        **_names(system), tokens_per_step=system.tokens_per_step, ttft_s=nan, tpot_s=nan,
+        step_s=nan, output_tok_s=0.0, stream_tok_s=0.0, speedup=0.0, step_cost_ratio=nan,
+        running=0.0, queue_s=nan, capacity_rate=None, bound="", interval_90=None, reason=reason,
+    )
+
+
+def _interval(system: System, speedup: float) -> tuple[float, float] | None:
+    if not system.speculative or system.fidelity == "datasheet":
+        return None
+    return interval_for("speedup", prediction_class(system), speedup)
+
+
+def _ratio(plain: System, workload: Workload, state: SteadyState, base: SteadyState) -> float:
+    """r: both sides step the same sequences (as `specsim predict` has it)."""
+    if base.running != state.running:
+        base = closed_loop(plain, workload, max(1, round(state.running)))
+    return state.step_s / base.step_s
+
+
+def _broken_gate(gates: Mapping[str, float], values: Mapping[str, float]) -> str:
+    """The first gate that the means break, in words; '' when all hold."""
+    for gate, limit in gates.items():
+        metric = gate if gate in values else gate.rpartition("_")[0]
+        value = values[metric]
+        at_least = metric in _AT_LEAST
+        if value < limit if at_least else value > limit:
+            sign = "below" if at_least else "above"
+            return f"mean {metric} {value:.3g} is {sign} the {limit:g} of {gate}"
+    return ""
+
+
+def score(candidate: Candidate, objective: str) -> tuple[float, float]:
+    """What is compared, higher is better: the objective, then what decides between equals (all
+    choices that sustain a rate serve the same tokens). Infeasible choices come last."""
+    if not math.isfinite(candidate.tpot_s):
+        return (-math.inf, -math.inf)
+    speed = 1 / candidate.tpot_s if candidate.tpot_s > 0 else math.inf
+    if objective == "tpot":
+        return (speed, candidate.output_tok_s)
+    # Tokens served differ by rounding alone where every choice keeps up.
+    return (float(f"{candidate.output_tok_s:.9g}"), speed)
+
+
+def best_of(candidates: Sequence[Candidate], objective: str) -> Candidate | None:
+    """The best feasible candidate; among equals the shortest draft."""
+    feasible = [c for c in candidates if c.feasible]
+    if not feasible:
+        return None
+    return max(feasible, key=lambda c: (*score(c, objective), -c.k))

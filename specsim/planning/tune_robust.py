@@ -1,0 +1,127 @@
+"""The choice that holds when acceptance is not one number: a range, or several kinds of work.
+
+Each scenario has its own acceptance (and lengths) and a weight. Of every choice its speed over
+plain decoding is known in every scenario; then
+    expected value   sum of weight x speed-up: right for a mix whose shares are known
+    regret           1 - speed-up / the best speed-up any choice has in that scenario; the minimax
+                     choice has the least worst regret: right when the true scenario is unknown
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.planning.tune_choices import Load, evaluate, with_acceptance
+from specsim.speculation.acceptance import Acceptance
+
+RANGE_POINTS = 5
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """weight: share of the traffic, or of belief. acceptance: by method; a method that is not in
+    it keeps its own."""
+
+    name: str
+    weight: float
+    workload: Workload
+    acceptance: Mapping[str, Acceptance] = field(default_factory=dict)
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RobustChoice:
+    """A choice over all scenarios. speedups: by scenario, in their order."""
+
+    method: str
+    k: int
+    speedups: tuple[float, ...]
+    expected: float
+    worst_regret: float
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {name: getattr(self, name) for name in self.__slots__}
+        out["speedups"] = list(self.speedups)
+        return out
+
+
+@dataclass(frozen=True)
+class Robust:
+    """scenarios: (name, weight, source). by_regret, by_expected: the two answers."""
+
+    scenarios: tuple[tuple[str, float, str], ...]
+    choices: tuple[RobustChoice, ...]
+    by_regret: RobustChoice
+    by_expected: RobustChoice
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scenarios": [
+                {"name": name, "weight": weight, "source": source}
+                for name, weight, source in self.scenarios
+            ],
+            "minimax_regret": self.by_regret.to_dict(),
+            "expected_value": self.by_expected.to_dict(),
+            "choices": [choice.to_dict() for choice in self.choices],
+        }
+
+
+def range_scenarios(workload: Workload, low: float, high: float, k: int, method: str
+                    ) -> tuple[Scenario, ...]:
+    """Acceptance lengths at k drafts, evenly spaced from low to high, all equally likely."""
+    out = []
+    for i in range(RANGE_POINTS):
+        length = low + (high - low) * i / (RANGE_POINTS - 1)
+        found = Acceptance.from_mean_length(length, k)
+        out.append(
+            Scenario(
+                f"{length:.2f} tokens/step", 1 / RANGE_POINTS, workload, {method: found},
+                f"acceptance length {length:.3g} at k = {k}",
+            )
+        )
+    return tuple(out)
+
+
+def robust_choice(
+    choices: Sequence[System], scenarios: Sequence[Scenario], load: Load, objective: str
+) -> Robust | None:
+    """Both answers over `choices` (plain decoding is always one); None where nothing runs in
+    every scenario."""
+    table: dict[tuple[str, int], list[float]] = {}
+    for side in [choices[0].plain(), *choices]:
+        values = []
+        for scenario in scenarios:
+            accepted = scenario.acceptance.get(side.setup.method)
+            system = with_acceptance(side, accepted) if accepted and side.speculative else side
+            found = evaluate(system, scenario.workload, load, {})
+            if not found.feasible and load.rate is None:
+                break
+            values.append(_value(found, system, scenario.workload, load, objective))
+        else:
+            key = (side.setup.method if side.speculative else "none", side.setup.k)
+            table[key] = values
+    if not table:
+        return None
+    best = [max(values[i] for values in table.values()) for i in range(len(scenarios))]
+    total = sum(scenario.weight for scenario in scenarios)
+    entries = []
+    for (method, k), values in table.items():
+        expected = sum(s.weight * v for s, v in zip(scenarios, values, strict=True)) / total
+        regret = max(1 - v / top for v, top in zip(values, best, strict=True))
+        entries.append(RobustChoice(method, k, tuple(values), expected, regret))
+    return Robust(
+        tuple((s.name, s.weight / total, s.source) for s in scenarios),
+        tuple(entries),
+        min(entries, key=lambda c: (c.worst_regret, c.k)),
+        max(entries, key=lambda c: (c.expected, -c.k)),
+    )
+
+
+def _value(found: Any, system: System, workload: Workload, load: Load, objective: str) -> float:
+    """Speed over plain decoding by the objective."""
+    if objective != "tpot" or not system.speculative:
+        return float(found.speedup)
+    plain = evaluate(system.plain(), workload, load, {})
+    return plain.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0

@@ -1,0 +1,355 @@
+"""Which unknown would change the answer, and which measurement would settle it.
+
+Each unknown is moved to the ends of its range with everything else as predicted, and the choice is
+made again. What counts is the loss: how much slower the choice made today would be there than the
+best one. Ranges: acceptance from the spread over measured data sets (else 10 % of the accepted
+drafts), acceptance beyond the measured positions between a conditional rate that falls by 10 % per
+position and one that stays, the step-cost ratio from its 90 % interval (else 15 %); draft cost,
+the engine's overhead per speculative step and the load between half and double (assumed).
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.closed import closed_loop, decode_steps
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import SpecSimError
+from specsim.latency.step import decode_shape
+from specsim.planning.flags import ready_flags, version_key
+from specsim.planning.tune_choices import at_k, with_acceptance
+from specsim.speculation.acceptance import Acceptance
+
+MATTERS = 0.01  # losses below this are within what a prediction can tell
+DEFAULT_ACCEPTANCE = 0.10
+DEFAULT_RATIO = 0.15
+SYNTHETIC_SINCE = (0, 25)
+
+Valuer = Callable[[System], float]  # output tokens per second, or 1 / TPOT, of a choice
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    method: str
+    k: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"method": self.method, "k": self.k}
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """One unknown at both ends of its range. low, high: the range as factors or values (see
+    `range_text`); at_low, at_high: the choice there; loss: what today's choice loses at the worse
+    end, a share; measurement: what settles it; commands: how."""
+
+    name: str
+    range_text: str
+    low: float
+    high: float
+    at_low: Choice
+    at_high: Choice
+    loss: float
+    changes: bool
+    measurement: str
+    commands: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {name: getattr(self, name) for name in self.__slots__}
+        out["at_low"], out["at_high"] = self.at_low.to_dict(), self.at_high.to_dict()
+        out["commands"] = list(self.commands)
+        return out
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """unknowns: the worst first. decisive: the one to measure, None where none matters."""
+
+    unknowns: tuple[Unknown, ...]
+
+    @property
+    def decisive(self) -> Unknown | None:
+        worst = self.unknowns[0] if self.unknowns else None
+        return worst if worst is not None and worst.loss >= MATTERS else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "decisive": self.decisive.name if self.decisive else None,
+            "unknowns": [unknown.to_dict() for unknown in self.unknowns],
+        }
+
+
+def sensitivity(
+    choices: Sequence[System],
+    today: Choice,
+    workload: Workload,
+    clients: int,
+    objective: str = "throughput",
+    spreads: Mapping[str, tuple[float, float]] | None = None,
+    version: str | None = None,
+    spread_source: str = "measured data sets",
+) -> Sensitivity:
+    """choices: every system that could be chosen, without plain decoding (always one of them).
+    spreads: measured range of the acceptance length at each method's own k, by method, and
+    where it is from."""
+    if not choices:
+        return Sensitivity(())
+    base = _Base(tuple(choices), workload, clients, objective)
+    lead = next((c for c in choices if c.setup.method == today.method), choices[0])
+    lead = max((c for c in choices if c.setup.method == lead.setup.method),
+               key=lambda c: c.setup.k)
+    ends = [
+        _acceptance(base, spreads or {}, spread_source),
+        _beyond(base),
+        _ratio(base),
+        _draft(base),
+        _overhead(base),
+        _load(base),
+    ]
+    found = []
+    for end in ends:
+        if end is None:
+            continue
+        name, text, low, high, at_low, at_high = end
+        low_choice, low_loss = base.pick(at_low, today)
+        high_choice, high_loss = base.pick(at_high, today)
+        what, commands = _measurement(name, lead, today, workload, clients, version)
+        found.append(
+            Unknown(
+                name, text, low, high, low_choice, high_choice, max(low_loss, high_loss),
+                low_choice != today or high_choice != today, what, commands,
+            )
+        )
+    return Sensitivity(tuple(sorted(found, key=lambda u: -u.loss)))
+
+
+@dataclass(frozen=True)
+class _Base:
+    choices: tuple[System, ...]
+    workload: Workload
+    clients: int
+    objective: str
+
+    def value(self, system: System, factor: float = 1.0, draft: float = 1.0,
+              clients: int | None = None) -> float:
+        """The objective of a choice whose speculative steps take `factor` times, and their drafting
+        `draft` times, what is predicted."""
+        state = closed_loop(system, self.workload, clients or self.clients)
+        extra_s = 0.0
+        if system.speculative and (factor != 1 or draft != 1):
+            running = max(1, round(state.running))
+            step = system.latency.step(
+                decode_shape(running, self.workload.mean_context, system.setup)
+            )
+            extra_s = (factor - 1) * state.step_s + (draft - 1) * step.draft_s
+        steps = decode_steps(self.workload.output_len, system.tokens_per_step)
+        tokens = max(1, self.workload.output_len - 1)
+        if self.objective == "tpot":
+            return 1 / (state.tpot_s + extra_s * steps / tokens)
+        busy_s = state.running / state.request_rate + extra_s * steps
+        return state.running * self.workload.output_len / busy_s
+
+    def pick(self, valuer: Valuer, today: Choice) -> tuple[Choice, float]:
+        """(the best choice under `valuer`, what today's loses against it)."""
+        values: dict[Choice, float] = {}
+        for system in (self.choices[0].plain(), *self.choices):
+            try:
+                method = system.setup.method if system.speculative else "none"
+                values[Choice(method, system.setup.k)] = valuer(system)
+            except SpecSimError:
+                continue  # does not run there
+        best = max(values, key=lambda c: (values[c], -c.k))
+        if values.get(today, 0.0) >= values[best] * (1 - 1e-9):
+            return today, 0.0
+        return best, 1 - values.get(today, 0.0) / values[best]
+
+
+_End = tuple[str, str, float, float, Valuer, Valuer]
+
+
+def scaled_acceptance(acceptance: Acceptance, k: int, length: float) -> Acceptance:
+    """The acceptance with every P_i raised to one power, so that AL(k) is `length`: positions keep
+    their order and stay within 0 and 1."""
+    low, high = 1e-3, 1e3
+    rates = acceptance.probabilities(max(k, acceptance.positions))
+
+    def total(power: float) -> float:
+        return 1 + sum(float(rate**power) for rate in rates[:k])
+
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        if total(middle) > length:
+            low = middle
+        else:
+            high = middle
+    power = (low * high) ** 0.5
+    return replace(acceptance, unconditional=tuple(rate**power for rate in rates))
+
+
+def _acceptance(
+    base: _Base, spreads: Mapping[str, tuple[float, float]], source: str
+) -> _End | None:
+    lead = max(base.choices, key=lambda c: c.setup.k)
+    if lead.acceptance is None:
+        return None
+
+    def moved(end: int) -> Valuer:
+        def value(system: System) -> float:
+            accepted = system.acceptance
+            if accepted is None or not system.speculative:
+                return base.value(system)
+            known = min(accepted.measured_positions, accepted.positions)
+            length = accepted.expected_tokens(known)
+            pair = spreads.get(system.setup.method)
+            if pair is None:
+                sign = 1 if end else -1
+                target = 1 + (length - 1) * (1 + sign * DEFAULT_ACCEPTANCE)
+            else:
+                target = pair[end]
+            target = min(known + 1 - 1e-6, max(1 + 1e-6, target))
+            return base.value(with_acceptance(system, scaled_acceptance(accepted, known, target)))
+
+        return value
+
+    known = min(lead.acceptance.measured_positions, lead.acceptance.positions)
+    length = lead.acceptance.expected_tokens(known)
+    pair = spreads.get(lead.setup.method)
+    low = pair[0] if pair else 1 + (length - 1) * (1 - DEFAULT_ACCEPTANCE)
+    high = pair[1] if pair else 1 + (length - 1) * (1 + DEFAULT_ACCEPTANCE)
+    origin = source if pair else "assumed: 10 % of accepted drafts"
+    text = f"{low:.2f} to {high:.2f} tokens/step at k = {known} ({origin})"
+    return ("acceptance", text, low, high, moved(0), moved(1))
+
+
+def _beyond(base: _Base) -> _End | None:
+    reaching = [
+        c for c in base.choices
+        if c.acceptance is not None and c.acceptance.kind != "rate"
+        and c.setup.k > c.acceptance.measured_positions
+    ]
+    if not reaching:
+        return None
+
+    def moved(decline: float) -> Valuer:
+        def value(system: System) -> float:
+            accepted = system.acceptance
+            if accepted is None or not system.speculative:
+                return base.value(system)
+            known = accepted.probabilities(accepted.measured_positions)
+            other = replace(accepted, unconditional=known, decline=decline)
+            return base.value(with_acceptance(system, other))
+
+        return value
+
+    first = min(c.acceptance.measured_positions for c in reaching if c.acceptance is not None)
+    text = f"conditional rate x 0.90 to x 1.00 per position beyond {first} (assumed)"
+    return ("acceptance beyond the measured positions", text, 0.9, 1.0, moved(0.9), moved(1.0))
+
+
+def _ratio(base: _Base) -> _End:
+    klass = prediction_class(base.choices[0])
+    known = base.choices[0].fidelity != "datasheet"
+    found = interval_for("step_cost_ratio", klass, 1.0) if known else None
+    low, high = found or (1 - DEFAULT_RATIO, 1 + DEFAULT_RATIO)
+    origin = "90 % interval of public measurements" if found else "assumed"
+    text = f"x {low:.2f} to x {high:.2f} ({origin})"
+    return (
+        "step cost", text, low, high,
+        lambda s: base.value(s, factor=low), lambda s: base.value(s, factor=high),
+    )
+
+
+def _draft(base: _Base) -> _End:
+    return (
+        "draft cost", "x 0.5 to x 2 (assumed)", 0.5, 2.0,
+        lambda s: base.value(s, draft=0.5), lambda s: base.value(s, draft=2.0),
+    )
+
+
+def _overhead(base: _Base) -> _End | None:
+    over = base.choices[0].engine.overheads
+    if base.choices[0].fidelity == "datasheet" or not (over.spec_step_s or over.spec_seq_s):
+        return None
+
+    def moved(factor: float) -> Valuer:
+        changed = replace(
+            over, spec_step_s=over.spec_step_s * factor, spec_seq_s=over.spec_seq_s * factor
+        )
+        return lambda s: base.value(s.with_overheads(changed) if s.speculative else s)
+
+    return ("engine overhead", "x 0.5 to x 2 (assumed)", 0.5, 2.0, moved(0.5), moved(2.0))
+
+
+def _load(base: _Base) -> _End:
+    low, high = max(1, base.clients // 2), base.clients * 2
+    return (
+        "load", f"{low} to {high} clients (assumed)", float(low), float(high),
+        lambda s: base.value(s, clients=low), lambda s: base.value(s, clients=high),
+    )
+
+
+# --- how to measure -----------------------------------------------------------------------------
+
+
+def _measurement(
+    name: str, lead: System, today: Choice, workload: Workload, clients: int, version: str | None
+) -> tuple[str, tuple[str, ...]]:
+    if name.startswith("acceptance"):
+        what = (
+            f"serve your own traffic with k = {lead.setup.k} for some thousand steps and read the "
+            "acceptance per position; one run answers every shorter k"
+        )
+        read = (
+            "curl -s localhost:8000/metrics | grep spec_decode"
+            if lead.engine.name == "vllm"
+            else "curl -s localhost:30000/metrics | grep spec_accept"
+        )
+        again = f"specsim tune MODEL ... --method {lead.setup.method} --acceptance P1,P2,..."
+        return what, (*_serve(lead, version, {}), read, again)
+    if name == "load":
+        return "count running requests over a day", (
+            "curl -s localhost:8000/metrics | grep num_requests_running",
+        )
+    ks = f"k = {max(1, today.k)} and k = {lead.setup.k}"
+    what = (
+        f"time {ks} with the acceptance fixed, and plain decoding: TPOT x tokens per step is the "
+        "step time"
+    )
+    fixed: dict[str, Any] = {}
+    before = ""
+    asked = version or lead.engine.version
+    if lead.engine.name == "vllm" and version_key(asked) >= SYNTHETIC_SINCE:
+        length = round(1 + lead.setup.k / 2, 1)
+        fixed = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": length}
+    elif lead.engine.name == "sglang":
+        before = f"SGLANG_SIMULATE_ACC_LEN={1 + lead.setup.k / 2:g} "
+    runs = [before + text for text in _serve(lead, version, fixed)]
+    short = at_k(lead, max(1, today.k)) if lead.setup.tree_topk == 1 else lead
+    if short.setup.k != lead.setup.k:
+        if fixed:
+            fixed["synthetic_acceptance_length"] = round(1 + short.setup.k / 2, 1)
+        runs = [before + text for text in _serve(short, version, fixed)] + runs
+    bench = (
+        "vllm bench serve --dataset-name random "
+        f"--random-input-len {workload.input_len} --random-output-len {workload.output_len} "
+        f"--ignore-eos --max-concurrency {clients} --num-prompts {max(32, 8 * clients)} "
+        "--save-result"
+    )
+    return what, (*runs, bench)
+
+
+def _serve(system: System, version: str | None, extra: Mapping[str, Any]) -> list[str]:
+    """The command that serves `system`, with more fields in vLLM's JSON; none where the engine's
+    command line is not known."""
+    try:
+        flags = ready_flags(system, version=version)
+    except SpecSimError:
+        return []
+    if not extra or flags.speculative_config is None:
+        return [flags.command]
+    config = json.dumps({**flags.speculative_config, **extra})
+    return [shlex.join([*flags.args[:-1], config])]
