@@ -17,6 +17,7 @@ from specsim.commands.request import (
     build_request,
     build_workload,
 )
+from specsim.commands.simulate_export import check_exports, write_exports
 from specsim.commands.simulate_load import (
     LoadOptions,
     check_numbers,
@@ -62,6 +63,7 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
         values = _of_scenario(values, given, scenario)
     for name, option in (("trace_out", "--trace-out"), ("records", "--records")):
         check_writable(values[name], option)
+    steps_wanted = check_exports(values)
     names = {item.name for item in fields(Options)}
     if values["model"] is None:
         raise UsageError("a MODEL is needed (or a --scenario that names one); see `specsim models`")
@@ -89,14 +91,16 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
             replications=replications,
             precision=values["precision"],
             baseline=values["baseline"],
-            keep_trace=values["trace_out"] is not None,
+            keep_trace=values["trace_out"] is not None or steps_wanted,
             report=report,
         )
     _write(values, found)
     warnings += _what_went_wrong(found)
     if found.partial:
         warnings.append(_partial_words(found, values["baseline"], deployment))
-    return Simulation(deployment, found, plan.description, seed, tuple(warnings))
+    result = Simulation(deployment, found, plan.description, seed, tuple(warnings))
+    write_exports(values, result)
+    return result
 
 
 def _of_scenario(values: Values, given: frozenset[str], scenario: Scenario) -> Values:
