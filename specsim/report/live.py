@@ -43,7 +43,7 @@ def _value(metric: str, value: float) -> str:
 
 
 def _rows(rows: list[dict[str, Any]]) -> str:
-    cells = []
+    cells: list[list[str]] = []
     spread = any(row["spread"] is not None for row in rows)
     last = ""
     for row in rows:
