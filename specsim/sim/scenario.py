@@ -27,7 +27,7 @@ SYSTEM_KEYS = {
     "acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean_rate",
     "acceptance_length", "easiness", "replicas", "router", "max_concurrent",
 }  # fmt: skip
-STAGE_KEYS = {"duration_s", "warmup_s"}
+STAGE_KEYS = {"duration_s", "warmup_s", "ladder"}
 USER_KEYS = {
     "count", "thinking", "system_tokens", "another_turn", "max_turns", "read_tok_s", "read_max_s",
     "compose_s", "start_s", "output_tokens", "opener_tokens", "followup_tokens",
@@ -38,7 +38,8 @@ TABLES = {"name", "source", "system", "users", "stage", "slo", "assumed"}
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load with the system it describes. system: plain values by SYSTEM_KEYS."""
+    """A load with the system it describes. system: plain values by SYSTEM_KEYS. ladder: numbers of
+    users at which its source measured, for `specsim capacity`."""
 
     name: str
     source: str
@@ -50,6 +51,7 @@ class Scenario:
     system: Mapping[str, Any] = field(default_factory=dict)
     slo: Mapping[str, float] = field(default_factory=dict)
     assumed: Mapping[str, str] = field(default_factory=dict)
+    ladder: tuple[int, ...] = ()
 
     def load(self, users: int | None = None, *, thinking: bool | None = None) -> Humans:
         """The scenario's people; `users` and `thinking` override the file."""
@@ -136,6 +138,7 @@ def scenario_from(raw: Mapping[str, Any], where: str) -> Scenario:
         system=dict(system),
         slo=gates,
         assumed={key: str(value) for key, value in assumed.items()},
+        ladder=_stages(stage, where),
     )
 
 
@@ -160,6 +163,19 @@ def _switch(table: Mapping[str, Any], key: str, where: str) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{where}: [users] {key} is {value!r}; it must be true or false")
     return value
+
+
+def _stages(table: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    value = table.get("ladder", [])
+    whole = isinstance(value, list) and all(
+        isinstance(x, int) and not isinstance(x, bool) and 1 <= x <= 100_000 for x in value
+    )
+    if not whole or len(value) > 200:
+        raise UsageError(
+            f"{where}: [stage] ladder is {value!r:.60}; it must be at most 200 whole numbers of "
+            "users from 1 to 100000"
+        )
+    return tuple(sorted(set(value)))
 
 
 def _number(table: Mapping[str, Any], key: str, default: float, where: str) -> float:

@@ -1,0 +1,168 @@
+"""Loads of which there can be more or less: people who chat, and requests at a rate.
+
+A `LoadShape` makes the load of one run from its amount (people or requests per second) and a seed.
+More people are the same people and others besides; a higher rate is the same arrivals closer
+together with the same lengths, so that runs of one seed at two amounts differ by the amount alone.
+Lengths in tokens, times in seconds.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from specsim.analytic.workload import Workload
+from specsim.errors import UsageError
+from specsim.sim.arrivals import gamma_times
+from specsim.sim.humans import ChatBehaviour, Humans, behaviour_to_dict
+from specsim.sim.loads import Load, OpenLoop
+from specsim.sim.request import Request
+from specsim.sim.spread import chat_contexts
+
+SHARED_PREFIX = 0  # key of the tokens that all prompts of a workload begin with
+MOST_PEOPLE = 100_000
+HIGHEST_RATE = 1e6
+LOWEST_RATE = 1e-4
+
+
+class LoadShape(Protocol):
+    """whole: amounts are whole numbers. unit: what an amount counts. lowest, highest: amounts that
+    are tried. context_tokens, context_variation: what running requests hold (see `LoadPlan`)."""
+
+    duration_s: float
+    warmup_s: float
+
+    @property
+    def whole(self) -> bool: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def lowest(self) -> float: ...
+    @property
+    def highest(self) -> float: ...
+    @property
+    def context_tokens(self) -> int: ...
+    @property
+    def context_variation(self) -> float: ...
+    def make(self, amount: float, seed: int) -> Load: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class People:
+    """People who chat as `behaviour` says; name: the scenario they are from."""
+
+    behaviour: ChatBehaviour
+    duration_s: float = 300.0
+    warmup_s: float = 60.0
+    name: str = ""
+    thinking: bool = True
+
+    whole = True
+    lowest = 1.0
+    highest = float(MOST_PEOPLE)
+
+    @property
+    def unit(self) -> str:
+        return "users" if self.thinking else "streams"
+
+    @cached_property
+    def _contexts(self) -> tuple[float, float]:
+        return chat_contexts(
+            self.behaviour, self.warmup_s, self.duration_s, thinking=self.thinking
+        )
+
+    @property
+    def context_tokens(self) -> int:
+        return max(1, round(self._contexts[0]))
+
+    @property
+    def context_variation(self) -> float:
+        return self._contexts[1]
+
+    def make(self, amount: float, seed: int) -> Load:
+        return Humans(self.behaviour, round(amount), thinking=self.thinking)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "people",
+            "scenario": self.name,
+            "thinking": self.thinking,
+            "duration_s": self.duration_s,
+            "warmup_s": self.warmup_s,
+            "behaviour": behaviour_to_dict(self.behaviour),
+        }
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Requests of a workload at a rate, with gamma gaps (burstiness 1: Poisson, below: bursts).
+
+    range_ratio: lengths vary uniformly by this share of themselves."""
+
+    workload: Workload
+    duration_s: float = 300.0
+    warmup_s: float = 60.0
+    burstiness: float = 1.0
+    range_ratio: float = 0.0
+
+    whole = False
+    unit = "requests/s"
+    lowest = LOWEST_RATE
+    highest = HIGHEST_RATE
+    context_variation = 0.0
+
+    def __post_init__(self) -> None:
+        if self.range_ratio and self.workload.cached_share:
+            raise UsageError(
+                "--cached-share needs prompts of one length; leave out --range-ratio or "
+                "--cached-share"
+            )
+
+    @property
+    def context_tokens(self) -> int:
+        return max(1, round(self.workload.mean_context))
+
+    def make(self, amount: float, seed: int) -> Load:
+        return OpenLoop(self._requests(amount, seed))
+
+    def _requests(self, rate: float, seed: int) -> Iterator[Request]:
+        workload = self.workload
+        cached = round(workload.input_len * workload.cached_share)
+        spans = ((SHARED_PREFIX, cached),) if cached else ()
+        times = gamma_times(rate, seed, burstiness=self.burstiness)
+        for time_s, (prompt, output) in zip(times, self._lengths(seed), strict=False):
+            if time_s > self.duration_s:
+                return
+            yield Request(time_s, prompt, output, spans)
+
+    def _lengths(self, seed: int) -> Iterator[tuple[int, int]]:
+        lengths = (self.workload.input_len, self.workload.output_len)
+        if not self.range_ratio:
+            while True:
+                yield lengths
+        generator = np.random.default_rng([seed, 5])
+        bounds = [
+            (max(1, math.floor(x * (1 - self.range_ratio))),
+             math.ceil(x * (1 + self.range_ratio)) + 1)
+            for x in lengths
+        ]  # fmt: skip
+        while True:
+            drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
+            yield from zip(*drawn, strict=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "open",
+            "workload": self.workload.name,
+            "input_len": self.workload.input_len,
+            "output_len": self.workload.output_len,
+            "cached_share": self.workload.cached_share,
+            "range_ratio": self.range_ratio,
+            "burstiness": self.burstiness if math.isfinite(self.burstiness) else "inf",
+            "duration_s": self.duration_s,
+            "warmup_s": self.warmup_s,
+        }

@@ -1,0 +1,149 @@
+"""How many requests to let run together (max_num_seqs) so that every stream keeps a floor.
+
+The floor is on the p10 of the streams' rates (tokens per second, 1 / TPOT of a request), with all
+seats taken: more people than the seats serve, so that one is always waiting and the streams share
+the engine with the prompts that keep coming. What holds then holds at any load. Fewer seats would
+make people wait for no reason, more would let streams fall below the floor when it is busy.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.analytic.closed import closed_loop, running_limit
+from specsim.analytic.system import System
+from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.planning.capacity_start import SPREAD_P10, turns_of
+
+GATE = "stream_tok_s_p10"
+CROWDED = 1.25  # people, or arrivals, over what keeps the seats taken by formulas
+MOST_SEATS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class SeatTrial:
+    """seats that were tried with `amount` of load: p10 of the streams (tokens/s), seats taken on
+    average."""
+
+    seats: int
+    amount: float
+    stream_tok_s_p10: float | None
+    running_mean: float
+    ok: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "max_num_seqs": self.seats,
+            "load": self.amount,
+            "stream_tok_s_p10": self.stream_tok_s_p10,
+            "running_mean": self.running_mean,
+            "pass": self.ok,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """seats: largest max_num_seqs (of those tried: multiples of `step`) that keeps the floor; 0:
+    not even the smallest does. held_by: 'floor', or 'cache' where no more fit."""
+
+    floor_tok_s: float
+    seats: int
+    held_by: str
+    trials: tuple[SeatTrial, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "floor_stream_tok_s_p10": self.floor_tok_s,
+            "max_num_seqs": self.seats,
+            "held_by": self.held_by,
+            "trials": [trial.to_dict() for trial in self.trials],
+        }
+
+
+def step_of(seats: int) -> int:
+    """Granularity that people give max_num_seqs in."""
+    return 8 if seats >= 32 else 4 if seats >= 12 else 1
+
+
+def crowd_for(system: System, shape: LoadShape, seats: int) -> float:
+    """Load that keeps `seats` taken: Little's law at the formulas' time per request."""
+    if isinstance(shape, People):
+        turns = turns_of(shape)
+        workload = turns.workload(0.3)
+        limit = min(seats, running_limit(system, workload))
+        state = closed_loop(system, workload, limit)
+        think_s = turns.pause_s if shape.thinking else 0.0
+        return float(math.ceil(CROWDED * (seats + state.request_rate * think_s)))
+    assert isinstance(shape, Arrivals)
+    limit = min(seats, running_limit(system, shape.workload))
+    return CROWDED * closed_loop(system, shape.workload, limit).request_rate
+
+
+def first_seats(system: System, shape: LoadShape, floor_tok_s: float) -> int:
+    """Seats that keep the floor by formulas."""
+    workload = turns_of(shape).workload(0.3) if isinstance(shape, People) else None
+    if workload is None:
+        assert isinstance(shape, Arrivals)
+        workload = shape.workload
+    low, high = 1, min(MOST_SEATS, running_limit(system, workload))
+    while low < high:
+        middle = (low + high + 1) // 2
+        state = closed_loop(system, workload, middle)
+        if SPREAD_P10 * state.stream_tok_s >= floor_tok_s:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def recommend_seats(
+    guess: int,
+    floor_tok_s: float,
+    attempt: Callable[[int], SeatTrial],
+    most: int = MOST_SEATS,
+) -> Seats:
+    """Largest seats that keep the floor. attempt(seats) runs them with all seats taken."""
+    known: dict[int, SeatTrial] = {}
+    step = step_of(guess)
+
+    def keeps(seats: int) -> bool:
+        if seats not in known:
+            known[seats] = attempt(seats)
+        return known[seats].ok
+
+    def snapped(seats: float) -> int:
+        return max(step, min(most // step * step, round(seats / step) * step))
+
+    seats = snapped(guess)
+    held_by = "floor"
+    low, high = 0, 0
+    if keeps(seats):
+        low = seats
+        while low < most // step * step:
+            trial = known[low]
+            if trial.running_mean < 0.8 * low:
+                held_by = "cache"  # no more seats are ever taken
+                break
+            higher = snapped(max(low + step, low * 1.3))
+            if not keeps(higher):
+                high = higher
+                break
+            low = higher
+    else:
+        high = seats
+        while high > step:
+            lower = snapped(min(high - step, high / 1.3))
+            if keeps(lower):
+                low = lower
+                break
+            high = lower
+    while high and high - low > step:
+        middle = snapped((low + high) / 2)
+        if middle in (low, high):
+            break
+        if keeps(middle):
+            low = middle
+        else:
+            high = middle
+    return Seats(floor_tok_s, low, held_by, tuple(known[n] for n in sorted(known)))

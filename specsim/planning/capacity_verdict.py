@@ -1,0 +1,113 @@
+"""Whether a load meets its objectives, from replications that each meet them or do not.
+
+Rule: a load passes when more than half of all replications would meet every gate, that is, when
+the median replication does. (One measured stage is one replication, so this is the load that a
+measured ladder would more likely than not have called passed.) Ties count as a pass.
+
+How sure that is: replications are added, two at a time, until one of these holds,
+
+    count    two-sided binomial test of "half of them pass": p < 0.01
+    margin   all of them on one side, and the 99 % t interval of the log margin of the worst gate
+             excludes 0 (at least FEWEST runs)
+
+or the most that were allowed have run; then the load is too close to call, and the majority
+decides. A margin is log(limit / value) of a gate that must not be exceeded, log(value / limit) of
+one that must be reached; the worst gate's counts; within +-log(100).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.sim.replicate import estimate
+from specsim.sim.slo import AT_LEAST
+
+FEWEST = 4
+WAVE = 2
+LEVEL = 0.01
+MOST_MARGIN = math.log(100.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """passes of `runs` replications met all gates. decided: 'count', 'margin' or 'close' (too close
+    to call). margin: mean log margin of the worst gate. worst: the gate that was worst most often.
+    """
+
+    passes: int
+    runs: int
+    decided: str
+    margin: float
+    worst: str
+
+    @property
+    def ok(self) -> bool:
+        return 2 * self.passes >= self.runs
+
+    @property
+    def sure(self) -> bool:
+        return self.decided != "close"
+
+    @property
+    def word(self) -> str:
+        return "too close to call" if not self.sure else "passes" if self.ok else "fails"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pass": self.ok,
+            "sure": self.sure,
+            "passes": self.passes,
+            "replications": self.runs,
+            "decided_by": self.decided,
+            "margin": math.exp(self.margin),
+            "worst_gate": self.worst,
+        }
+
+
+def gate_margin(name: str, gate: Mapping[str, Any]) -> float:
+    """Log margin of one judged gate (see `sim.slo.judge`); above 0 it holds."""
+    value, limit = gate["value"], gate["limit"]
+    if value is None:
+        return -MOST_MARGIN
+    low, high = (limit, value) if name.startswith(AT_LEAST) else (value, limit)
+    if low <= 0.0:
+        return MOST_MARGIN
+    if high <= 0.0:
+        return -MOST_MARGIN
+    return min(MOST_MARGIN, max(-MOST_MARGIN, math.log(high / low)))
+
+
+def worst_gate(judged: Mapping[str, Any]) -> tuple[str, float]:
+    """(gate, its log margin) of the gate with the least margin."""
+    found = {
+        name: gate_margin(name, gate) for name, gate in judged.items() if isinstance(gate, Mapping)
+    }
+    name = min(found, key=lambda key: found[key])
+    return name, found[name]
+
+
+def binomial_p(passes: int, runs: int) -> float:
+    """Two-sided p of `passes` in `runs` when each passes with probability one half."""
+    extreme = min(passes, runs - passes)
+    tail = sum(math.comb(runs, i) for i in range(extreme + 1)) / 2.0**runs
+    return min(1.0, 2.0 * tail)
+
+
+def verdict_of(judged: Sequence[Mapping[str, Any]]) -> Verdict:
+    """The verdict so far, from the judged gates of each replication."""
+    worst = [worst_gate(one) for one in judged]
+    margins = [margin for _, margin in worst]
+    passes = sum(bool(one["pass"]) for one in judged)
+    names = [name for name, _ in worst]
+    most_often = max(dict.fromkeys(names), key=names.count)
+    runs = len(judged)
+    found = estimate(margins, 1.0 - LEVEL)
+    decided = "close"
+    if binomial_p(passes, runs) < LEVEL:
+        decided = "count"
+    elif (
+        runs >= FEWEST and passes in (0, runs) and abs(found.mean) > found.half_width
+    ):
+        decided = "margin"
+    return Verdict(passes, runs, decided, found.mean, most_often)

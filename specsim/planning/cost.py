@@ -1,0 +1,59 @@
+"""What tokens cost: money from a price per GPU hour, energy from the board's power limit.
+
+    cost per million output tokens = price per GPU hour x GPUs / (output tokens per hour) x 1e6
+    joules per output token       <= board power limit x GPUs / output tokens per second
+
+A device's power limit is what its datasheet says it may draw, not what it draws under a load, and
+hosts, fans and power supplies draw besides: it bounds the devices' share from above.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.errors import UsageError
+from specsim.hardware.profile import HardwareProfile
+
+HOUR_S = 3600.0
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of output tokens at a rate. None where no price was given, or no power is known."""
+
+    output_tok_s: float
+    gpus: int
+    price_per_gpu_hour: float | None
+    per_million_tokens: float | None
+    joules_per_token_at_most: float | None
+    power_w: float | None
+    power_source: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "output_tok_s": self.output_tok_s,
+            "gpus": self.gpus,
+            "price_per_gpu_hour": self.price_per_gpu_hour,
+            "per_million_output_tokens": self.per_million_tokens,
+            "joules_per_output_token_at_most": self.joules_per_token_at_most,
+            "power_limit_w_per_gpu": self.power_w,
+            "power_source": self.power_source,
+        }
+
+
+def check_price(price: float | None, what: str = "--price-per-gpu-hour") -> None:
+    if price is not None and not 0 < price < 1e6:
+        raise UsageError(f"{what} is {price!r}; it must be above 0 and below 1000000 per hour")
+
+
+def cost_of(
+    output_tok_s: float, gpus: int, profile: HardwareProfile, price: float | None = None
+) -> Cost:
+    """Cost of serving `output_tok_s` on `gpus` devices of this profile."""
+    check_price(price)
+    serves = output_tok_s > 0
+    money = price * gpus / (output_tok_s * HOUR_S) * MILLION if price and serves else None
+    power = profile.power_w
+    source = profile.sources.get("power_w", "") if power is not None else ""
+    energy = power * gpus / output_tok_s if power is not None and serves else None
+    return Cost(output_tok_s, gpus, price, money, energy, power, source)

@@ -1,0 +1,453 @@
+"""A fleet: which endpoints, how many replicas, on which GPUs, and what happens when one fails.
+
+Each model is sized on every type of GPU it may run on (`fleet_size`), gets as many replicas as its
+demand needs
+
+    ceil(demand / (share x capacity)), and with N - 1 at least ceil(demand / capacity) + 1
+
+and all are packed onto the pool (`fleet_pack`). Where models may run on several types, every
+combination is tried (up to MOST_COMBINATIONS; beyond that each model takes its cheapest) and the
+one that leaves least demand unserved is taken, of those the cheapest. A model that may `fill` takes
+what is left. If the pool is short, models are served in the order of the file, and what is missing
+is said in GPUs and in load.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.errors import SpecSimError
+from specsim.hardware.profile import HardwareProfile
+from specsim.planning.capacity import Point
+from specsim.planning.capacity_demand import whole
+from specsim.planning.capacity_seats import GATE
+from specsim.planning.cost import Cost, cost_of
+from specsim.planning.fleet_file import FleetPlanFile, Wanted
+from specsim.planning.fleet_pack import Packing, Piece, devices_of, pack
+from specsim.planning.fleet_size import Asked, Misfit, Sized, point_at, size_model
+from specsim.planning.flags import Flags, ready_flags
+
+MOST_COMBINATIONS = 512
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A model as it is served. demand: load wanted, in `unit` (0: it fills). wanted: replicas that
+    the demand needs; replicas: those placed. carries: load at the operating share that also
+    survives a failure if that was asked for. normal, failed: figures of one replica at the
+    demand, with all up and with one lost (None where not simulated or nothing is left)."""
+
+    sized: Sized
+    unit: str
+    demand: float
+    n_minus_1: bool
+    shares_gpu: bool
+    wanted: int
+    replicas: int
+    carries: float
+    devices: tuple[tuple[str, ...], ...]
+    normal: Point | None
+    failed: Point | None
+    flags: Flags | None
+    no_flags: str
+    cost: Cost | None
+
+    @property
+    def served(self) -> float:
+        """Load that is served within the rules: the demand, or as much as is carried."""
+        return min(self.demand, self.carries) if self.demand else self.carries
+
+    @property
+    def survives(self) -> bool:
+        """Whether the load served stays within capacity when one replica is lost."""
+        return (self.replicas - 1) * self.sized.capacity >= self.served > 0
+
+    @property
+    def short(self) -> float:
+        """Load that is not served."""
+        return max(0.0, self.demand - self.carries)
+
+    def row(self) -> dict[str, Any]:
+        """Flat, for CSV: what is not nested, and the command."""
+        out = {
+            key: value for key, value in self.to_dict().items()
+            if not isinstance(value, dict | list)
+        }  # fmt: skip
+        out["command"] = self.flags.command if self.flags else None
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        sized = self.sized
+        system = sized.system
+        acceptance = system.acceptance
+        each = self.served / self.replicas if self.replicas else None
+        left = self.replicas - 1
+        return {
+            "name": sized.name,
+            "model": system.spec.name,
+            "gpu": sized.gpu,
+            "tp": system.parallel.tp,
+            "gpus_per_replica": sized.gpus,
+            "weights": system.spec.weights,
+            "kv_dtype": system.kv_dtype,
+            "method": system.setup.method,
+            "k": system.setup.k,
+            "acceptance_length": (
+                acceptance.expected_tokens(system.setup.k) if acceptance else None
+            ),
+            "max_num_seqs": sized.seats,
+            "max_num_seqs_from": sized.seats_from,
+            "unit": self.unit,
+            "demand": self.demand or None,
+            "capacity_per_replica": sized.capacity,
+            "estimate_by_formulas": sized.estimate,
+            "binding_limit": sized.limit.to_dict() if sized.limit else None,
+            "replicas_wanted": self.wanted,
+            "replicas": self.replicas,
+            "gpus": self.replicas * sized.gpus,
+            "carries": self.carries,
+            "short": self.short,
+            "load_per_replica": each,
+            "load_per_replica_after_a_failure": self.served / left if left > 0 else None,
+            "n_minus_1": self.n_minus_1,
+            "survives_a_failure": self.survives,
+            "shares_gpu": self.shares_gpu,
+            "devices": [list(names) for names in self.devices],
+            "at_demand": self.normal.to_dict() if self.normal else None,
+            "after_a_failure": self.failed.to_dict() if self.failed else None,
+            "cost": self.cost.to_dict() if self.cost else None,
+            "flags": self.flags.to_dict() if self.flags else None,
+            "no_flags": self.no_flags or None,
+        }
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A type of GPU of which there are too few: how many all models need, and how many there are.
+    without_spares: how many they would need without N - 1."""
+
+    gpu: str
+    needed: int
+    present: int
+    without_spares: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "gpu": self.gpu,
+            "needed": self.needed,
+            "present": self.present,
+            "short": max(0, self.needed - self.present),
+            "needed_without_n_minus_1": self.without_spares,
+        }
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The plan. misfits: models that fit none of their types. empty: GPUs left, by type."""
+
+    name: str
+    operating_share: float
+    endpoints: tuple[Endpoint, ...]
+    misfits: tuple[Misfit, ...]
+    shortages: tuple[Shortage, ...]
+    empty: dict[str, int]
+    price_per_hour: float | None
+    quick: bool
+    warnings: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        return not self.misfits and all(
+            e.short <= 0 and e.replicas >= e.wanted and e.replicas > 0 for e in self.endpoints
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "fleet",
+            "name": self.name,
+            "fits": self.fits,
+            "operating_share": self.operating_share,
+            "method": "formulas" if self.quick else "simulation",
+            "endpoints": [endpoint.to_dict() for endpoint in self.endpoints],
+            "does_not_fit": [
+                {"name": m.name, "gpu": m.gpu, "reason": m.reason} for m in self.misfits
+            ],
+            "gpus": [shortage.to_dict() for shortage in self.shortages],
+            "empty_gpus": self.empty,
+            "price_per_hour": self.price_per_hour,
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A model on one type, with the replicas its demand needs."""
+
+    wanted: Wanted
+    sized: Sized
+    demand: float
+    replicas: int
+    lean: int  # without N - 1
+
+
+def carried(replicas: int, capacity: float, share: float, n_minus_1: bool) -> float:
+    """Load that so many replicas carry at the operating share, and after a failure if asked."""
+    load = share * capacity * replicas
+    return min(load, capacity * (replicas - 1)) if n_minus_1 else load
+
+
+def replicas_needed(
+    demand: float, capacity: float, share: float, n_minus_1: bool, least: int = 1
+) -> int:
+    """Replicas whose `carried` load reaches the demand."""
+    count = max(least, whole(demand / (share * capacity)))
+    return max(count, whole(demand / capacity) + 1) if n_minus_1 else count
+
+
+def plan_fleet(
+    file: FleetPlanFile,
+    asked: Mapping[str, Asked],
+    demands: Mapping[str, float],
+    profiles: Mapping[str, HardwareProfile],
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    jobs: int = 1,
+    tell: Tell | None = None,
+    warnings: Sequence[str] = (),
+) -> Fleet:
+    """Size every model, pack, and look at the load of each replica before and after a failure.
+
+    asked, demands: by the model's name; demand in the unit of its shape, 0 for what fills."""
+    notes = list(warnings)
+    sized, misfits = _size_all(file, asked, quick, seed, jobs, tell, notes)
+    choices = [
+        [
+            _choice(model, option, demands[model.name], file.operating_share)
+            for option in sized[model.name]
+        ]
+        for model in file.models
+        if sized[model.name]
+    ]
+    best = _best(file, choices, profiles)
+    endpoints = tuple(
+        _endpoint(file, choice, packing_of, quick, seed, tell, notes)
+        for choice, packing_of in best[0]
+    )
+    shortages = _shortages(file, [choice for choice, _ in best[0]])
+    return Fleet(
+        file.name, file.operating_share, endpoints, tuple(misfits), shortages, best[1],
+        _price(file, endpoints), quick, tuple(notes),
+    )  # fmt: skip
+
+
+def _size_all(
+    file: FleetPlanFile, asked: Mapping[str, Asked], quick: bool, seed: int, jobs: int,
+    tell: Tell | None, notes: list[str],
+) -> tuple[dict[str, list[Sized]], list[Misfit]]:
+    sized: dict[str, list[Sized]] = {}
+    misfits: list[Misfit] = []
+    for model in file.models:
+        sized[model.name] = []
+        failed: list[Misfit] = []
+        for gpu in model.gpus:
+            if tell is not None:
+                tell(f"{model.name} on {gpu}")
+
+            def heard(trial: Any, summary: Any, where: str = f"{model.name} on {gpu}") -> None:
+                if tell is not None:
+                    tell(f"{where}: load {trial.amount:g}")
+
+            found = size_model(
+                asked[model.name], gpu, quick=quick, seed=seed, jobs=jobs, heard=heard
+            )
+            if isinstance(found, Misfit):
+                failed.append(found)
+            elif found.capacity <= 0:
+                limit = f" ({found.limit.name})" if found.limit else ""
+                failed.append(
+                    Misfit(model.name, gpu, f"no load meets the objectives on {gpu}{limit}")
+                )
+            else:
+                sized[model.name].append(found)
+                notes += [note for note in found.notes if note not in notes]
+        if not sized[model.name]:
+            misfits += failed
+    return sized, misfits
+
+
+def _choice(model: Wanted, sized: Sized, demand: float, share: float) -> _Choice:
+    if model.demand == "fill":
+        least = max(model.min_replicas, 2 if model.n_minus_1 else 1)
+        return _Choice(model, sized, 0.0, least, model.min_replicas)
+    count, lean = (
+        replicas_needed(demand, sized.capacity, share, spare, model.min_replicas)
+        for spare in (model.n_minus_1, False)
+    )
+    return _Choice(model, sized, demand, count, lean)
+
+
+_Assigned = list[tuple[_Choice, list[tuple[str, ...]]]]
+
+
+def _best(
+    file: FleetPlanFile,
+    choices: Sequence[Sequence[_Choice]],
+    profiles: Mapping[str, HardwareProfile],
+) -> tuple[_Assigned, dict[str, int]]:
+    """The combination of types that leaves least unserved, then the cheapest."""
+    prices = {pool.gpu: pool.price_per_gpu_hour or 1.0 for pool in file.pools}
+
+    def price(choice: _Choice) -> float:
+        return choice.replicas * choice.sized.gpus * prices[choice.sized.gpu]
+
+    if math.prod(len(options) for options in choices) > MOST_COMBINATIONS:
+        choices = [[min(options, key=price)] for options in choices]
+    best: tuple[tuple[float, float], _Assigned, dict[str, int]] | None = None
+    for combination in itertools.product(*choices):
+        assigned, empty = _assign(file, combination, profiles)
+        missing = 0.0
+        for choice, places in assigned:
+            if choice.demand > 0:
+                load = carried(
+                    len(places), choice.sized.capacity, file.operating_share,
+                    choice.wanted.n_minus_1,
+                )  # fmt: skip
+                missing += max(0.0, 1.0 - load / choice.demand)
+            missing += 0.001 * max(0, choice.replicas - len(places))
+        score = (round(missing, 9), sum(price(choice) for choice in combination))
+        if best is None or score < best[0]:
+            best = (score, assigned, empty)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _assign(
+    file: FleetPlanFile, combination: Sequence[_Choice], profiles: Mapping[str, HardwareProfile]
+) -> tuple[_Assigned, dict[str, int]]:
+    """Pack a combination; if not all goes in, models in the order of the file, replica by replica.
+    Then what fills."""
+    usable: dict[str, float] = {}
+    for choice in combination:
+        room = choice.sized.system.memory.usable_bytes
+        usable[choice.sized.gpu] = max(room, usable.get(choice.sized.gpu, 0.0))
+    pools = [
+        (pool.gpu, pool.count, pool.per_node or max(1, profiles[pool.gpu].gpus_per_node),
+         usable.get(pool.gpu, 0.0))
+        for pool in file.pools
+    ]  # fmt: skip
+    pieces = [_piece(choice) for choice in combination for _ in range(choice.replicas)]
+    devices = devices_of(pools)
+    done = pack(devices, pieces, file.operating_share)
+    if done.left:
+        devices = devices_of(pools)
+        placed = []
+        for piece in pieces:
+            placed += pack(devices, [piece], file.operating_share).placed
+        done = Packing(tuple(placed), (), {})
+    places: dict[str, list[tuple[str, ...]]] = {c.wanted.name: [] for c in combination}
+    for one in done.placed:
+        places[one.piece.model].append(one.devices)
+    for choice in combination:
+        while choice.wanted.demand == "fill":
+            more = pack(devices, [_piece(choice)], file.operating_share).placed
+            if not more:
+                break
+            places[choice.wanted.name].append(more[0].devices)
+    empty = pack(devices, [], file.operating_share).empty
+    return [(choice, places[choice.wanted.name]) for choice in combination], empty
+
+
+def _piece(choice: _Choice) -> Piece:
+    sized = choice.sized
+    if not choice.wanted.share_gpu or sized.gpus != 1:
+        return Piece(sized.name, sized.gpu, sized.gpus)
+    system = sized.system
+    plan = system.memory
+    # Cache for the requests that run at capacity, half as many again, each with its context.
+    running = min(float(sized.seats), 1.5 * sized.running + 1.0)
+    held = running * plan.bytes_per_request(sized.study.shape.context_tokens)
+    need = plan.weight_bytes + plan.drafter_bytes + plan.reserve_bytes + held
+    load = choice.demand / (choice.replicas * sized.capacity)
+    floor = sized.study.slo.get(GATE, 0.0)
+    slack = max(0.0, 1.0 - floor / sized.stream_tok_s) if sized.stream_tok_s > 0 else 0.0
+    return Piece(sized.name, sized.gpu, 1, True, need, load, slack)
+
+
+def _endpoint(
+    file: FleetPlanFile, choice: _Choice, places: list[tuple[str, ...]], quick: bool, seed: int,
+    tell: Tell | None, notes: list[str],
+) -> Endpoint:
+    sized, model = choice.sized, choice.wanted
+    count = len(places)
+    load = carried(count, sized.capacity, file.operating_share, model.n_minus_1)
+    served = min(choice.demand, load) if choice.demand else load
+    normal = failed = None
+    shape = sized.study.shape
+    if not quick and count and served > 0:
+        if tell is not None:
+            tell(f"{sized.name}: {count} replicas at the demand")
+        normal = point_at(sized, _amount(served / count, shape.whole), seed)
+        if count > 1:
+            failed = point_at(sized, _amount(served / (count - 1), shape.whole), seed)
+    flags, no_flags = None, ""
+    try:
+        flags = ready_flags(sized.system)
+        notes += [
+            f"{sized.name}: {text}" for text in flags.warnings
+            if f"{sized.name}: {text}" not in notes
+        ]  # fmt: skip
+    except SpecSimError as error:
+        no_flags = str(error)
+    shared = model.share_gpu and sized.gpus == 1
+    if shared:
+        notes.append(
+            f"{sized.name} may share its GPUs: time is assumed to be shared in proportion to load; "
+            "give each of the engines there its part of gpu_memory_utilization"
+        )
+    price = next((p.price_per_gpu_hour for p in file.pools if p.gpu == sized.gpu), None)
+    cost = None
+    if normal is not None:
+        rate = (normal.figures["output_tok_s"] or 0.0) * count
+        cost = cost_of(rate, count * sized.gpus, sized.system.profile, price)
+    return Endpoint(
+        sized, shape.unit, choice.demand, model.n_minus_1, shared, choice.replicas, count, load,
+        tuple(places), normal, failed, flags, no_flags, cost,
+    )  # fmt: skip
+
+
+def _amount(load: float, whole_numbers: bool) -> float:
+    """The load of the replica that has most."""
+    return float(math.ceil(load - 1e-9)) if whole_numbers else load
+
+
+def _shortages(file: FleetPlanFile, chosen: Sequence[_Choice]) -> tuple[Shortage, ...]:
+    """GPUs that all models need by type, sharing left out of account."""
+    out = []
+    for pool in file.pools:
+        mine = [choice for choice in chosen if choice.sized.gpu == pool.gpu]
+        out.append(
+            Shortage(
+                pool.gpu,
+                sum(c.replicas * c.sized.gpus for c in mine),
+                pool.count,
+                sum(c.lean * c.sized.gpus for c in mine),
+            )
+        )
+    return tuple(out)
+
+
+def _price(file: FleetPlanFile, endpoints: Sequence[Endpoint]) -> float | None:
+    """Price per hour of the devices that are used; None without prices."""
+    prices = {pool.gpu: pool.price_per_gpu_hour for pool in file.pools}
+    used = {name for e in endpoints for names in e.devices for name in names}
+    total = 0.0
+    for name in used:
+        price = prices[name.rpartition(":")[0]]
+        if price is None:
+            return None
+        total += price
+    return total if used else None

@@ -1,0 +1,132 @@
+"""Replicas onto GPUs: whole devices inside one node, or parts of one where that was asked for.
+
+A replica of t GPUs takes t empty ones of one node, of the node with the fewest left that has
+enough. A replica that may share takes part of one device: beside others that may share too, never
+beside another of the same model (one failure would take both), as long as
+
+    memory  the bytes of all (weights, drafter, reserve, cache of its running requests) fit
+    load    the shares of time they need add up to at most `share`
+    speed   each stream keeps its floor while the others run: with the others busy a share u of the
+            time, streams run at (1 - u) of their speed (assumed: time is shared, nothing overlaps)
+
+Widest first, then by memory, each where it leaves least room (best fit decreasing).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One replica to place. bytes_needed, load, slack: for replicas that share a device: bytes on
+    it, share of its time, largest share of time that others may take."""
+
+    model: str
+    gpu: str
+    gpus: int
+    shares: bool = False
+    bytes_needed: float = 0.0
+    load: float = 0.0
+    slack: float = 0.0
+
+
+@dataclass(slots=True)
+class Device:
+    """A GPU of the pool with what was put on it."""
+
+    gpu: str
+    node: int
+    index: int
+    room_bytes: float
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.gpu}:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A replica and its devices."""
+
+    piece: Piece
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """placed replicas, those left over, and the devices that stay empty."""
+
+    placed: tuple[Placed, ...]
+    left: tuple[Piece, ...]
+    empty: dict[str, int]
+
+
+def devices_of(pools: Sequence[tuple[str, int, int, float]]) -> list[Device]:
+    """Devices of pools of (type, count, devices per node, usable bytes of one)."""
+    out, node = [], 0
+    for gpu, count, per_node, room in pools:
+        for index in range(count):
+            if index % max(1, per_node) == 0:
+                node += 1
+            out.append(Device(gpu, node, index, room))
+    return out
+
+
+def pack(devices: list[Device], pieces: Sequence[Piece], share: float) -> Packing:
+    """Place all pieces; those for which there is no room are left."""
+    placed, left = [], []
+    order = sorted(pieces, key=lambda p: (p.shares, -p.gpus, -p.bytes_needed))
+    for piece in order:
+        found = _shared(devices, piece, share) if piece.shares else _whole(devices, piece)
+        if not found:
+            left.append(piece)
+            continue
+        for device in found:
+            device.pieces.append(piece)
+        placed.append(Placed(piece, tuple(device.name for device in found)))
+    empty: dict[str, int] = {}
+    for device in devices:
+        empty.setdefault(device.gpu, 0)
+        empty[device.gpu] += not device.pieces
+    return Packing(tuple(placed), tuple(left), empty)
+
+
+def _whole(devices: list[Device], piece: Piece) -> list[Device]:
+    nodes: dict[int, list[Device]] = {}
+    for device in devices:
+        if device.gpu == piece.gpu and not device.pieces:
+            nodes.setdefault(device.node, []).append(device)
+    enough = [node for node in nodes.values() if len(node) >= piece.gpus]
+    if not enough:
+        return []
+    return min(enough, key=len)[: piece.gpus]
+
+
+def _shared(devices: list[Device], piece: Piece, share: float) -> list[Device]:
+    def room(device: Device) -> float:
+        return device.room_bytes - sum(other.bytes_needed for other in device.pieces)
+
+    beside = [
+        device
+        for device in devices
+        if device.gpu == piece.gpu and device.pieces and _goes(device, piece, share)
+    ]
+    if beside:
+        return [min(beside, key=room)]
+    empty = [d for d in devices if d.gpu == piece.gpu and not d.pieces]
+    if empty and piece.bytes_needed <= empty[0].room_bytes:
+        return [empty[0]]
+    return []
+
+
+def _goes(device: Device, piece: Piece, share: float) -> bool:
+    """Whether a piece may join the pieces of a device."""
+    others = device.pieces
+    if any(not other.shares or other.model == piece.model for other in others):
+        return False
+    everyone = [*others, piece]
+    if sum(one.bytes_needed for one in everyone) > device.room_bytes:
+        return False
+    load = sum(one.load for one in everyone)
+    return load <= share and all(load - one.load <= one.slack for one in everyone)

@@ -1,0 +1,230 @@
+"""How one model is served on one type of GPU: TP, draft length, seats, capacity of a replica.
+
+    TP      the smallest that fits, or twice that where formulas give more load per GPU
+    k       the file's; else the draft length with the highest throughput at half the seats
+    seats   the file's max_num_seqs; else the most that keep the floor per stream with all seats
+            taken (by formulas, then checked by simulation and lowered until it holds)
+    load    the largest that meets the gates (the floor is one of them): by simulation, or by
+            formulas (quick)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.predict import best_k_at, candidate_k
+from specsim.analytic.system import System
+from specsim.errors import CapacityError, ProfileError, UsageError
+from specsim.planning.capacity import Finder, Point, Wishes, with_waiting_gate
+from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.planning.capacity_runs import WITH, Heard, Runner, Study, with_seats
+from specsim.planning.capacity_seats import GATE, first_seats, step_of
+from specsim.planning.capacity_start import estimate_capacity, turns_of
+from specsim.planning.limits import Limit
+
+WIDEST_TP = 16
+REPLICATIONS = 8
+RESOLUTION = 0.05
+MOST_SEATS = 1024  # recommended for one replica
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model to size. build(gpu, tp): its system (CapacityError where it does not fit). tp, seats,
+    k_fixed: what the file says; 0, 0, False: to be chosen."""
+
+    name: str
+    build: Callable[[str, int], System]
+    shape: LoadShape
+    slo: Mapping[str, float]
+    floor_tok_s: float
+    tp: int = 0
+    seats: int = 0
+    k_fixed: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A model on a type of GPU. capacity: load of one replica at the edge of its gates. seats_from:
+    where max_num_seqs is from. running: mean running requests at capacity. stream_tok_s: p10 there.
+    limit: what stops more, None by formulas. study: to run more."""
+
+    name: str
+    gpu: str
+    system: System
+    seats: int
+    seats_from: str
+    capacity: float
+    estimate: float
+    running: float
+    stream_tok_s: float
+    limit: Limit | None
+    study: Study
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        return self.system.parallel.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a model cannot be served on a type of GPU."""
+
+    name: str
+    gpu: str
+    reason: str
+
+
+def gates_of(asked: Asked) -> dict[str, float]:
+    """The gates with the floor as one of them."""
+    gates = dict(asked.slo)
+    if asked.floor_tok_s > 0:
+        gates[GATE] = max(asked.floor_tok_s, gates.get(GATE, 0.0))
+    return with_waiting_gate(gates)
+
+
+def size_model(
+    asked: Asked, gpu: str, *, quick: bool = False, seed: int = 0, jobs: int = 1,
+    heard: Heard | None = None,
+) -> Sized | Misfit:
+    """The best way found to serve a model on a type of GPU, or why there is none."""
+    gates = gates_of(asked)
+    best: tuple[float, System, int, str] | None = None
+    fits: tuple[float, System, int, str] | None = None
+    reasons: list[str] = []
+    for tp in _widths(asked):
+        try:
+            system = asked.build(gpu, tp)
+            if tp > system.profile.gpus_per_node > 0 and not asked.tp:
+                break
+            system, seats, origin = _tuned(system, asked, gates)
+            load = estimate_capacity(system, asked.shape, gates)
+        except (CapacityError, UsageError, ProfileError) as error:
+            reasons.append(str(error))
+            if best is not None:
+                break
+            continue
+        found = (load, system, seats, origin)
+        fits = fits or found
+        if best is not None:
+            # Twice the smallest width that serves: no wider one is tried.
+            if load / system.parallel.gpus > best[0] / best[1].parallel.gpus:
+                best = found
+            break
+        if load > asked.shape.lowest:
+            best = found
+    best = best or fits
+    if best is None:
+        return Misfit(asked.name, gpu, reasons[0] if reasons else "no TP was tried")
+    load, system, seats, origin = best
+    study = Study(system, (asked.shape,), gates, asked.settings)
+    if quick:
+        return _by_formulas(asked, gpu, study, seats, origin, load)
+    return _by_runs(asked, gpu, study, seats, origin, load, seed, jobs, heard)
+
+
+def _widths(asked: Asked) -> list[int]:
+    if asked.tp:
+        return [asked.tp]
+    widths, tp = [], 1
+    while tp <= WIDEST_TP:
+        widths.append(tp)
+        tp *= 2
+    return widths
+
+
+def _tuned(
+    system: System, asked: Asked, gates: Mapping[str, float]
+) -> tuple[System, int, str]:
+    """The system with draft length and seats. (system, seats, where the seats are from)"""
+    floor = gates.get(GATE, 0.0)
+    seats, origin = asked.seats, "file"
+    if not seats:
+        seats, origin = system.seqs_limit, f"default of {system.engine.name}"
+        if floor > 0:
+            most = min(MOST_SEATS, first_seats(system, asked.shape, floor))
+            step = step_of(most)
+            seats, origin = max(1, most // step * step), f"floor of {floor:g} tok/s"
+    system = with_seats(system, seats)
+    candidates = candidate_k(system)
+    if not asked.k_fixed and candidates:
+        shape = asked.shape
+        if isinstance(shape, People):
+            workload = turns_of(shape).workload(0.3)
+        else:
+            assert isinstance(shape, Arrivals)
+            workload = shape.workload
+        k = best_k_at(system, workload, max(1, min(seats, 256) // 2), candidates)
+        if k == 0:
+            system = system.plain()
+        elif k != system.setup.k:
+            system = system.with_k(k)
+    return system, seats, origin
+
+
+def _by_formulas(
+    asked: Asked, gpu: str, study: Study, seats: int, origin: str, load: float
+) -> Sized:
+    from specsim.planning.capacity_start import CrowdModel, arrivals_at
+
+    shape = asked.shape
+    if isinstance(shape, People):
+        found = CrowdModel(study.system, shape).at(load)
+    else:
+        assert isinstance(shape, Arrivals)
+        found = arrivals_at(study.system, shape, load)
+    stream = 1.0 / found.tpot_s if found.tpot_s > 0 else 0.0
+    usable = load if load > shape.lowest else 0.0
+    return Sized(
+        asked.name, gpu, study.system, seats, origin, usable, load, found.running, stream, None,
+        study, ("capacity by formulas, not simulated",),
+    )  # fmt: skip
+
+
+def _by_runs(
+    asked: Asked,
+    gpu: str,
+    study: Study,
+    seats: int,
+    origin: str,
+    load: float,
+    seed: int,
+    jobs: int,
+    heard: Heard | None,
+) -> Sized:
+    wishes = Wishes(
+        replications=REPLICATIONS, seed=seed, resolution=RESOLUTION, baseline=False
+    )
+    notes: list[str] = []
+    floor = study.slo.get(GATE, 0.0)
+    with Runner(study, jobs, heard) as runner:
+        finder = Finder(runner, wishes)
+        if floor > 0 and asked.floor_tok_s > 0 and not asked.seats:
+            found = finder.seats(WITH, floor)
+            if found.seats:
+                seats = found.seats
+        elif floor > 0 and asked.seats:
+            trial = finder.seat_trial(WITH, asked.seats, floor)
+            if not trial.ok:
+                got = trial.stream_tok_s_p10 or 0.0
+                notes.append(
+                    f"{asked.name}: with all {asked.seats} seats taken streams fall to {got:.3g} "
+                    f"tok/s (p10), below the floor of {floor:g}: lower max_num_seqs"
+                )
+        side = finder.side(WITH, seats, load)
+    at = side.at
+    running = (at.figures["running_mean"] or 0.0) if at else 0.0
+    stream = (at.figures["stream_tok_s.p10"] or 0.0) if at else 0.0
+    system = with_seats(study.system, seats)
+    return Sized(
+        asked.name, gpu, system, seats, origin, side.capacity, side.estimate, running, stream,
+        side.limit, replace(study, system=system), tuple(notes),
+    )  # fmt: skip
+
+
+def point_at(sized: Sized, amount: float, seed: int, heard: Heard | None = None) -> Point:
+    """Figures of one replica at a load, by simulation."""
+    with Runner(sized.study, 1, heard) as runner:
+        return Finder(runner, Wishes(seed=seed)).point(WITH, 0, amount)

@@ -1,0 +1,257 @@
+"""Models x GPUs: what one GPU sustains, with speculation and without, at one operating point.
+
+Operating point of a cell, per replica (the smallest TP that fits):
+
+    floor        the largest number of requests that run together with a mean rate per stream of
+                 `stream_floor` tokens/s and, if asked for, a mean time to first token within limit
+    concurrency  exactly so many clients (what does not fit waits)
+
+    tokens/s per GPU = output tokens per second of the replica / its GPUs
+    users per GPU    = requests per second x (pause between two turns + time of an answer) / GPUs
+
+Users follow Little's law: everyone is either being answered or pausing. Both sides are held to
+the same operating point, so the ratio is what speculation adds in capacity, not in speed. Formulas
+only (`analytic.closed`); seconds and tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.analytic.closed import SteadyState, closed_loop, running_limit
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import CapacityError, SpecSimError, UsageError
+
+WIDTHS = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where cells are compared. concurrency: clients per replica, 0: by the floor. think_s: pause
+    of a user between an answer and the next request."""
+
+    workload: Workload
+    think_s: float
+    stream_floor: float = 0.0
+    ttft_limit_s: float = 0.0
+    concurrency: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "input_len": self.workload.input_len,
+            "output_len": self.workload.output_len,
+            "cached_share": self.workload.cached_share,
+            "think_s": self.think_s,
+            "stream_floor": self.stream_floor or None,
+            "ttft_limit_s": self.ttft_limit_s or None,
+            "concurrency": self.concurrency or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One side of a cell. concurrency: running requests of the replica."""
+
+    concurrency: int
+    tok_s_per_gpu: float
+    users_per_gpu: float
+    stream_tok_s: float
+    ttft_s: float
+    tpot_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a GPU. reason: why it cannot be served there ('' where it can). assumed: whether
+    the kernel efficiencies of this device are assumed. The sides are None where the operating
+    point cannot be reached (`missed` says so), or there is no speculation."""
+
+    model: str
+    weights: str
+    gpu: str
+    tp: int
+    method: str
+    k: int
+    acceptance_length: float | None
+    plain: Served | None
+    speculative: Served | None
+    assumed: bool
+    reason: str = ""
+    missed: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        if self.plain is None or self.speculative is None:
+            return None
+        return self.speculative.tok_s_per_gpu / self.plain.tok_s_per_gpu
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "weights": self.weights,
+            "gpu": self.gpu,
+            "fits": not self.reason,
+            "tp": self.tp or None,
+            "method": self.method,
+            "k": self.k,
+            "acceptance_length": self.acceptance_length,
+            "plain": self.plain.to_dict() if self.plain else None,
+            "speculative": self.speculative.to_dict() if self.speculative else None,
+            "gain": self.gain,
+            "efficiencies_assumed": self.assumed,
+            "reason": self.reason or self.missed or None,
+        }
+
+    def row(self) -> dict[str, Any]:
+        """Flat, for CSV."""
+        out = self.to_dict()
+        for side in ("plain", "speculative"):
+            found = out.pop(side) or dict.fromkeys(Served.__slots__)
+            out.update({f"{side}_{name}": value for name, value in found.items()})
+        return out
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Cells in the order of models, then GPUs."""
+
+    point: Point
+    cells: tuple[Cell, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "matrix",
+            "operating_point": self.point.to_dict(),
+            "cells": [cell.to_dict() for cell in self.cells],
+            "warnings": list(self.warnings),
+        }
+
+
+Build = Callable[[str, str, int], tuple[System, Sequence[str]]]
+"""(model, gpu, tp) -> system and warnings; CapacityError where it does not fit."""
+
+
+def matrix(
+    models: Sequence[str], gpus: Sequence[str], build: Build, point: Point, tp: int = 0
+) -> Matrix:
+    """Every model on every GPU. tp: this one; 0: the smallest that fits."""
+    cells, notes = [], []
+    for model in models:
+        for gpu in gpus:
+            cell, said = cell_of(model, gpu, build, point, tp)
+            cells.append(cell)
+            notes += [f"{model}: {text}" for text in said]
+    return Matrix(point, tuple(cells), tuple(dict.fromkeys(notes)))
+
+
+def cell_of(
+    model: str, gpu: str, build: Build, point: Point, tp: int
+) -> tuple[Cell, list[str]]:
+    """One cell, and what to know about it."""
+    reason = ""
+    tokens = point.workload.input_len + point.workload.output_len
+    for width in (tp,) if tp else WIDTHS:
+        try:
+            system, said = build(model, gpu, width)
+            if width > max(1, system.profile.gpus_per_node) and not tp:
+                break
+            if system.memory.max_requests(tokens) < 1:
+                raise CapacityError(
+                    f"no request of {tokens} tokens fits beside the weights at tp {width}"
+                )
+        except CapacityError as error:
+            reason = str(error)  # of the widest tried
+            continue
+        except UsageError:
+            # Heads or experts that do not divide by this width: only an error if it was asked for.
+            if tp or width == 1:
+                raise
+            continue
+        return _served(system, point, model, gpu), [
+            text for text in said if not text.startswith("kernel efficiencies")
+        ]
+    empty = Cell(model, "", gpu, 0, "", 0, None, None, None, False, reason or "no tp fits")
+    return empty, []
+
+
+def _served(system: System, point: Point, model: str, gpu: str) -> Cell:
+    table = system.profile.kernels.get("gemm.bf16")
+    plain = _side(system.plain(), point)
+    other = _side(system, point) if system.speculative else None
+    acceptance = system.acceptance
+    missed = ""
+    if plain is None and other is None:
+        missed = "the operating point is not reached by a single request"
+    elif plain is None:
+        missed = "without speculation the operating point is not reached"
+    elif system.speculative and other is None:
+        missed = "with speculation the operating point is not reached"
+    return Cell(
+        model=system.spec.name,
+        weights=system.spec.weights,
+        gpu=gpu,
+        tp=system.parallel.tp,
+        method=system.setup.method,
+        k=system.setup.k,
+        acceptance_length=acceptance.expected_tokens(system.setup.k) if acceptance else None,
+        plain=plain,
+        speculative=other,
+        assumed=table is None or table.assumed,
+        missed=missed,
+    )
+
+
+def _side(system: System, point: Point) -> Served | None:
+    """The operating point of one side; None where even one request misses it."""
+    workload = point.workload
+    try:
+        if point.concurrency:
+            return _at(closed_loop(system, workload, point.concurrency), system, point)
+        limit = running_limit(system, workload)
+    except SpecSimError:
+        return None
+
+    def state(running: int) -> SteadyState:
+        return closed_loop(system, workload, running)
+
+    def meets(running: int) -> bool:
+        found = state(running)
+        if found.tpot_s > 0 and 1.0 / found.tpot_s < point.stream_floor:
+            return False
+        return not point.ttft_limit_s or found.ttft_s <= point.ttft_limit_s
+
+    if not meets(1):
+        return None
+    # Powers of two first: the time of a routed model's step is not smooth, and a batch that leaves
+    # the captured graphs is slower, but what is looked for is the end of the first stretch.
+    low, high = 1, 1
+    while high < limit:
+        high = min(limit, high * 2)
+        if not meets(high):
+            break
+        low = high
+    while high - low > 1 and low < limit:
+        middle = (low + high) // 2
+        if meets(middle):
+            low = middle
+        else:
+            high = middle
+    return _at(state(low), system, point)
+
+
+def _at(state: SteadyState, system: System, point: Point) -> Served:
+    gpus = system.parallel.gpus
+    answer_s = state.ttft_s + state.tpot_s * max(0, point.workload.output_len - 1)
+    return Served(
+        concurrency=round(state.running),
+        tok_s_per_gpu=state.output_tok_s / gpus,
+        users_per_gpu=state.request_rate * (point.think_s + answer_s) / gpus,
+        stream_tok_s=state.stream_tok_s,
+        ttft_s=state.ttft_s,
+        tpot_s=state.tpot_s,
+    )
