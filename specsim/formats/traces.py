@@ -4,13 +4,16 @@
     burstgpt   Timestamp,[Session ID,...],Model,Request tokens,Response tokens,...   seconds
     mooncake   {"timestamp": ms, "input_length", "output_length", "hash_ids"}        JSON lines
     sharegpt   arrival_time_ns,input_toks,output_toks        LLMServingSim's ShareGPT lengths
+    vidur      arrived_at,num_prefill_tokens,num_decode_tokens,...
     lengths    num_prefill_tokens,num_decode_tokens,...      Vidur; no times
     requests   arrival_s,prompt_tokens,output_tokens         our own and anybody's CSV
 
-vLLM's `timed_trace` data set is the Mooncake format. Times come out as seconds from the trace's
-first request. A broken line is a FormatError with its number; times must not fall (sort_times
-allows it: some published traces are out of order by a little). Readers stream: a file is never
-held in memory as a whole.
+vLLM's `timed_trace` data set is the Mooncake format. sharegpt, vidur, lengths and requests are
+read from JSON lines with the same names too, so that what `specsim simulate --records` writes can
+be sent again. A `session` column of `requests` keeps conversations together for routers. Times come
+out as seconds from the trace's first request. A broken line is a FormatError with its number; times
+must not fall (sort_times allows it: some published traces are out of order by a little). Readers
+stream: a file is never held in memory as a whole.
 """
 
 import csv
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from specsim.errors import FormatError, UsageError
 from specsim.sim.request import Request
@@ -30,7 +34,7 @@ MOONCAKE_BLOCK = 512  # tokens that one hash id stands for
 MAX_TOKENS = 20_000_000
 MAX_LINE = 10_000_000  # characters
 OUT_OF_ORDER_ROWS = 10_000  # with sort_times: how far a row may be out of place
-FORMATS = ("azure", "burstgpt", "mooncake", "sharegpt", "lengths", "requests")
+FORMATS = ("azure", "burstgpt", "mooncake", "sharegpt", "vidur", "lengths", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,17 @@ def detect_format(path: Path) -> str:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         first = file.readline(MAX_LINE).strip()
     if first.startswith("{"):
-        return "mooncake"
-    columns = {name.strip() for name in first.split(",")}
-    for kind, needed in _COLUMNS.items():
+        try:
+            columns = set(json.loads(first))
+        except (ValueError, RecursionError):
+            return "mooncake"  # its reader says what is wrong with the line
+        known = {kind: _COLUMNS[kind] for kind in _JSON_LINES}
+        if not any(needed <= columns for needed in known.values()):
+            return "mooncake"
+    else:
+        columns = {name.strip() for name in first.split(",")}
+        known = _COLUMNS
+    for kind, needed in known.items():
         if needed <= columns:
             return kind
     raise FormatError(
@@ -101,8 +113,13 @@ _COLUMNS: dict[str, set[str]] = {
     "burstgpt": {"Timestamp", "Request tokens", "Response tokens"},
     "sharegpt": {"arrival_time_ns", "input_toks", "output_toks"},
     "requests": {"arrival_s", "prompt_tokens", "output_tokens"},
+    "vidur": {"arrived_at", "num_prefill_tokens", "num_decode_tokens"},
     "lengths": {"num_prefill_tokens", "num_decode_tokens"},
 }
+_JSON_LINES = ("sharegpt", "requests", "vidur", "lengths")
+_TIME_NAMES = {"azure": "TIMESTAMP", "burstgpt": "Timestamp", "mooncake": "timestamp",
+               "sharegpt": "arrival_time_ns", "requests": "arrival_s",
+               "vidur": "arrived_at", "lengths": "arrived_at"}
 
 
 def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Iterator[Request]:
@@ -117,9 +134,11 @@ def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Ite
             origin = request.arrival_s
         time_s = request.arrival_s - origin
         if time_s < previous:
+            now, before = (_time_as_written(path, kind, at) for at in (line, previous_line))
             raise FormatError(
-                f"{path.name}: line {line} is at {time_s:g} s, before line {previous_line} at "
-                f"{previous:g} s; sort the trace by time (or read it with sort_times)"
+                f"{path.name}: line {line} has the {_TIME_NAMES[kind]} {now}, earlier than the "
+                f"{before} of line {previous_line}; sort the trace by time, or accept a small "
+                "disorder with --sort-trace"
             )
         previous, previous_line = time_s, line
         if time_s < options.start_s:
@@ -130,6 +149,14 @@ def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Ite
             return
     if kept == 0:
         raise FormatError(f"{path.name} holds no request (after start_s {options.start_s:g} s)")
+
+
+def _time_as_written(path: Path, kind: str, line: int) -> str:
+    """The time that stands in a line that was read before, for an error message."""
+    name = _TIME_NAMES[kind]
+    rows = _rows(path, _COLUMNS[kind]) if kind in _COLUMNS else _json_rows(path)
+    text = next((row.get(name) for at, row in rows if at == line), None)
+    return str(text).strip()[:40]
 
 
 def _sorted(rows: Iterator[tuple[int, Request]]) -> Iterator[tuple[int, Request]]:
@@ -180,6 +207,38 @@ def _csv_rows(path: Path, needed: set[str]) -> Iterator[tuple[int, Mapping[str, 
                 yield reader.line_num, {key.strip(): value for key, value in row.items()}
         except (csv.Error, UnicodeDecodeError) as error:
             raise FormatError(f"{path.name}: line {reader.line_num + 1}: {error}") from None
+
+
+def _rows(path: Path, needed: set[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Rows of a CSV or of JSON lines with the same names."""
+    with path.open("rb") as file:
+        is_json = file.readline(MAX_LINE).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+    if not is_json:
+        yield from _csv_rows(path, needed)
+        return
+    for line, row in _json_rows(path):
+        for key in needed:
+            if key not in row:
+                raise FormatError(f"{path.name}: line {line} lacks {key!r}")
+        yield line, row
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    with path.open("rb") as file:
+        for line, raw in enumerate(file, start=1):
+            if line == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901
+            if not raw.strip():
+                continue
+            if len(raw) > MAX_LINE:
+                raise FormatError(f"{path.name}: line {line} is longer than {MAX_LINE} characters")
+            try:
+                row = json.loads(raw)
+            except (ValueError, RecursionError) as error:
+                raise FormatError(f"{path.name}: line {line} is not JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise FormatError(f"{path.name}: line {line} is not a JSON object")
+            yield line, row
 
 
 def _tokens(text: object, name: str, path: Path, line: int, low: int = 0) -> int:
@@ -252,7 +311,7 @@ def _burstgpt(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]
 
 
 def _sharegpt(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    for line, row in _csv_rows(path, _COLUMNS["sharegpt"]):
+    for line, row in _rows(path, _COLUMNS["sharegpt"]):
         yield line, Request(
             _time(row["arrival_time_ns"], "arrival_time_ns", path, line) * 1e-9,
             _tokens(row["input_toks"], "input_toks", path, line, 1),
@@ -261,47 +320,61 @@ def _sharegpt(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]
 
 
 def _own(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    for line, row in _csv_rows(path, _COLUMNS["requests"]):
+    for line, row in _rows(path, _COLUMNS["requests"]):
         yield line, Request(
             _time(row["arrival_s"], "arrival_s", path, line),
             _tokens(row["prompt_tokens"], "prompt_tokens", path, line, 1),
             _tokens(row["output_tokens"], "output_tokens", path, line),
+            session=_session(row.get("session"), path, line),
         )
+
+
+def _session(value: object, path: Path, line: int) -> int:
+    """-1 (none) where the column is missing or empty."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return -1
+    try:
+        number = int(value) if isinstance(value, str | int) and len(str(value)) < 18 else None
+    except ValueError:
+        number = None
+    if number is None or number < -1 or isinstance(value, bool):
+        raise FormatError(
+            f"{path.name}: line {line}: session is {str(value)[:40]!r}; it must be a whole number "
+            "from 0, or -1 for none"
+        )
+    return number
+
+
+def _vidur(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
+    for line, row in _rows(path, _COLUMNS["vidur"]):
+        yield line, _of_lengths(row, _time(row["arrived_at"], "arrived_at", path, line), path, line)
 
 
 def _lengths(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
     """Lengths without times: all at 0 s, for closed loops or arrivals drawn apart."""
-    for line, row in _csv_rows(path, _COLUMNS["lengths"]):
-        yield line, Request(
-            0.0,
-            _tokens(row["num_prefill_tokens"], "num_prefill_tokens", path, line, 1),
-            _tokens(row["num_decode_tokens"], "num_decode_tokens", path, line),
-        )
+    for line, row in _rows(path, _COLUMNS["lengths"]):
+        yield line, _of_lengths(row, 0.0, path, line)
+
+
+def _of_lengths(row: Mapping[str, Any], time_s: float, path: Path, line: int) -> Request:
+    prompt = _tokens(row["num_prefill_tokens"], "num_prefill_tokens", path, line, 1)
+    return Request(
+        time_s, prompt, _tokens(row["num_decode_tokens"], "num_decode_tokens", path, line)
+    )
 
 
 def _mooncake(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, start=1):
-            if not raw.strip():
-                continue
-            if len(raw) > MAX_LINE:
-                raise FormatError(f"{path.name}: line {line} is longer than {MAX_LINE} characters")
-            try:
-                row = json.loads(raw)
-            except (ValueError, RecursionError) as error:
-                raise FormatError(f"{path.name}: line {line} is not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise FormatError(f"{path.name}: line {line} is not a JSON object")
-            for key in ("timestamp", "input_length", "output_length"):
-                if key not in row:
-                    raise FormatError(f"{path.name}: line {line} lacks {key!r}")
-            prompt = _tokens(row["input_length"], "input_length", path, line, 1)
-            yield line, Request(
-                _time(row["timestamp"], "timestamp", path, line) * 1e-3,
-                prompt,
-                _tokens(row["output_length"], "output_length", path, line),
-                spans=_hash_spans(row.get("hash_ids", []), prompt, options.hash_block, path, line),
-            )
+    for line, row in _json_rows(path):
+        for key in ("timestamp", "input_length", "output_length"):
+            if key not in row:
+                raise FormatError(f"{path.name}: line {line} lacks {key!r}")
+        prompt = _tokens(row["input_length"], "input_length", path, line, 1)
+        yield line, Request(
+            _time(row["timestamp"], "timestamp", path, line) * 1e-3,
+            prompt,
+            _tokens(row["output_length"], "output_length", path, line),
+            spans=_hash_spans(row.get("hash_ids", []), prompt, options.hash_block, path, line),
+        )
 
 
 def _hash_spans(
@@ -328,6 +401,7 @@ _READERS: dict[str, Callable[[Path, TraceOptions], Iterator[tuple[int, Request]]
     "burstgpt": _burstgpt,
     "mooncake": _mooncake,
     "sharegpt": _sharegpt,
+    "vidur": _vidur,
     "lengths": _lengths,
     "requests": _own,
 }

@@ -42,6 +42,15 @@ MOONCAKE = "\n".join(
     )
 )
 SHAREGPT = "arrival_time_ns,input_toks,output_toks\n46926808,2358,531\n347938951,1034,769\n"
+VIDUR = "arrived_at,num_prefill_tokens,num_decode_tokens\n10.5,374,44\n10.75,396,109\n"
+OWN_LINES = (
+    '{"arrival_s": 0.5, "prompt_tokens": 10, "output_tokens": 20, "session": 4, "replica": 0}\n'
+    '{"arrival_s": 1.25, "prompt_tokens": 30, "output_tokens": 0}\n'
+)
+SHAREGPT_LINES = (
+    '{"input_toks": 2358, "output_toks": 531, "arrival_time_ns": 46926808}\n'
+    '{"input_toks": 1034, "output_toks": 769, "arrival_time_ns": 347938951}\n'
+)
 LENGTHS = (
     "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
     "3772,54,3826,69.85\n2015,156,2171,12.9\n"
@@ -63,6 +72,9 @@ def rows(path, **options):
         (SHAREGPT, "sharegpt", [(0, 2358, 531), (0.301012143, 1034, 769)]),
         (LENGTHS, "lengths", [(0, 3772, 54), (0, 2015, 156)]),
         (OWN, "requests", [(0, 10, 20), (0.75, 30, 0)]),
+        (VIDUR, "vidur", [(0, 374, 44), (0.25, 396, 109)]),
+        (OWN_LINES, "requests", [(0, 10, 20), (0.75, 30, 0)]),
+        (SHAREGPT_LINES, "sharegpt", [(0, 2358, 531), (0.301012143, 1034, 769)]),
         (MOONCAKE, "mooncake", [(0, 1100, 500), (3, 512, 3)]),
     ],
 )
@@ -105,8 +117,18 @@ def test_limits_offsets_and_rates(tmp_path):
 
 def test_out_of_order_lines_are_named_or_sorted(tmp_path):
     path = write(tmp_path, OWN + "1.0,5,5\n")
-    with pytest.raises(FormatError, match=r"line 4 is at 0\.5 s, before line 3 at 0\.75 s"):
+    # in the file's own times, although requests count from the first one
+    words = r"line 4 has the arrival_s 1\.0, earlier than the 1\.25 of line 3.*--sort-trace"
+    with pytest.raises(FormatError, match=words):
         rows(path)
+    azure = write(tmp_path, AZURE + "2023-11-16 20:00:00.5,10,20\n")
+    words = r"TIMESTAMP 2023-11-16 20:00:00\.5, earlier than the 2023-11-17 00:00:00\.0000001 of"
+    with pytest.raises(FormatError, match=words):
+        rows(azure)
+    mooncake = write(tmp_path, MOONCAKE + '\n{"timestamp":2,"input_length":1,"output_length":1}')
+    with pytest.raises(FormatError, match="line 3 has the timestamp 2, earlier than the 3000 of"):
+        rows(mooncake)
+    path = write(tmp_path, OWN + "1.0,5,5\n")
     assert [row[0] for row in rows(path, sort_times=True)] == [0, 0.5, 0.75]
 
 
@@ -121,7 +143,7 @@ def test_out_of_order_lines_are_named_or_sorted(tmp_path):
         (AZURE + "2023-11-18 01:00:00.1,5,1.5\n", "line 5: GeneratedTokens is '1.5'"),
         (BURSTGPT + "soon,GPT-4,1,2,3,API log\n", "line 5: Timestamp is 'soon'"),
         (BURSTGPT + "nan,GPT-4,1,2,3,API log\n", "line 5: Timestamp is 'nan'"),
-        (SHAREGPT + "9e99,5,5\n", "is at"),
+        (SHAREGPT + "9e99,5,5\n", "9e99 of line 4"),
         (SHAREGPT + "348000000,99999999999,5\n", "line 4: input_toks is '99999999999'"),
         (OWN + '2.0,"5,5\n', "line 4"),
         (MOONCAKE + '\n{"timestamp": 4000', "line 3 is not JSON"),
@@ -141,6 +163,12 @@ def test_out_of_order_lines_are_named_or_sorted(tmp_path):
             '"hash_ids": 7}',
             "line 3: hash_ids is 7",
         ),
+        (OWN_LINES + '{"arrival_s": 2, "prompt_tokens": 5}', "line 3 lacks 'output_tokens'"),
+        (OWN_LINES + "{", "line 3 is not JSON"),
+        (
+            OWN_LINES + '{"arrival_s":2,"prompt_tokens":5,"output_tokens":1,"session":"x"}',
+            "line 3: session is 'x'",
+        ),
         ("time,in,out\n1,2,3\n", "line 1 is no known trace header"),
         ("arrival_s,prompt_tokens,output_tokens\n", "holds no request"),
         ("", "line 1 is no known trace header"),
@@ -148,7 +176,7 @@ def test_out_of_order_lines_are_named_or_sorted(tmp_path):
 )
 def test_broken_lines_are_named(tmp_path, text, words):
     path = write(tmp_path, text)
-    if words == "is at":
+    if words == "9e99 of line 4":
         # A time that is a number but absurd: refused only when the next one comes earlier.
         path = write(tmp_path, text + "349000000,5,5\n")
     with pytest.raises(FormatError, match=words):
@@ -167,7 +195,7 @@ def test_asking_for_the_wrong_format_names_the_missing_column(tmp_path):
     with pytest.raises(FormatError, match="line 1 lacks the column"):
         list(read_trace(path, "burstgpt"))
     with pytest.raises(UsageError, match="formats are azure"):
-        read_trace(path, "vidur")
+        read_trace(path, "vidor")
     with pytest.raises(UsageError, match="is not a file"):
         read_trace(tmp_path / "none.csv")
 

@@ -1,0 +1,87 @@
+"""What `diagnose` and `watch` share: a deployment built from options and what was measured.
+
+Acceptance and draft length come from the evidence, not from options; options only describe what
+was served. Without MODEL there is no prediction, and only counters are judged.
+"""
+
+from dataclasses import fields, replace
+from typing import Any
+
+from specsim.commands.options import Options
+from specsim.commands.request import build_request
+from specsim.diagnose.evidence import Evidence
+from specsim.diagnose.expected import Predictor
+from specsim.errors import UsageError
+from specsim.speculation.methods import method_name
+
+_NEED_MODEL = {
+    "gpu": "--gpu", "tp": "--tp", "ep": "--ep", "attention_dp": "--attention-dp",
+    "weights": "--weights", "kv": "--kv", "method": "--method", "draft": "--draft", "k": "--k",
+    "speculative_config": "--speculative-config", "tree": "--tree", "workload": "--workload",
+    "input_len": "--input-len", "output_len": "--output-len", "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "gpu_memory_utilization": "--gpu-memory-utilization", "profiles": "--profiles",
+}
+
+
+def check_options(model: str | None, values: dict[str, Any], given: frozenset[str]) -> None:
+    """Options that describe a deployment mean nothing without one."""
+    if model is None:
+        for name, flag in _NEED_MODEL.items():
+            if name in given:
+                raise UsageError(
+                    f"{flag} describes the deployment, but no MODEL is named; add one of "
+                    "`specsim models`, or leave it out"
+                )
+
+
+def predictor_for(
+    model: str | None, values: dict[str, Any], evidence: Evidence, warnings: list[str]
+) -> Predictor | None:
+    """The deployment that the options and the evidence describe; None without MODEL.
+
+    SpecSimError for options that cannot be, as `specsim predict` says it.
+    """
+    if model is None:
+        return None
+    names = {item.name for item in fields(Options)}
+    chosen = {name: value for name, value in values.items() if name in names}
+    chosen["model"] = model
+    if chosen.get("engine") is None:
+        chosen["engine"] = evidence.engine or "vllm"
+    options = Options(**chosen)
+    method = options.method
+    off = method is not None and method_name(method) == "none"
+    if options.speculative_config is None and not off and evidence.speculates:
+        options = _with_measured(options, evidence)
+    request = build_request(options)
+    warnings += [text for text in request.warnings if not text.startswith("acceptance")]
+    fixed = options.input_len is not None or options.output_len is not None
+    if evidence.speculates and not request.system.speculative:
+        warnings.append(
+            "drafts were counted, but the deployment named has none: give --method (and --draft) "
+            "as served"
+        )
+    return Predictor(request.system, request.workload, fixed or options.workload is not None)
+
+
+def _with_measured(options: Options, evidence: Evidence) -> Options:
+    """k and acceptance as measured, where the options leave them open."""
+    k = options.k or len(evidence.per_position) or evidence.num_speculative_tokens
+    method = options.method
+    if method is None and options.draft is None and evidence.method is not None:
+        try:
+            method = method_name(evidence.method)
+        except UsageError:  # an engine's own word for it
+            method = None
+    length = evidence.acceptance_length
+    if length is None and evidence.acceptance_rate is not None and k:
+        length = 1 + k * evidence.acceptance_rate
+    if length is not None and k:
+        length = min(max(1.0, length), k + 1.0)
+    share = evidence.draft_share
+    lookup = method is not None and method_name(method) in ("ngram", "suffix")
+    return replace(
+        options, k=k, method=method, acceptance_length=length,
+        draft_share=min(1.0, max(0.01, round(share, 2))) if share and lookup else 1.0,
+    )

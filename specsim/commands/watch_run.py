@@ -1,0 +1,160 @@
+"""The loop of `specsim watch`: scrape, judge, show, wait. Ctrl-C ends it in peace."""
+
+import json
+import re
+import sys
+import time
+from collections import deque
+from typing import Any, Protocol
+
+from specsim.commands.diagnose_setup import check_options, predictor_for
+from specsim.diagnose.evidence import Evidence
+from specsim.diagnose.expected import Predictor
+from specsim.diagnose.scrape import ScrapeError, metrics_url, scrape
+from specsim.diagnose.watching import FIRST, Observation, Observer, Watcher
+from specsim.errors import FormatError, UsageError
+from specsim.report.watch_view import HISTORY, watch_line, watch_screen
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)\s*([smh]?)")
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.2, 3600.0
+
+
+class Show(Protocol):
+    """Where observations go."""
+
+    def __enter__(self) -> "Show": ...
+    def __exit__(self, *_: object) -> None: ...
+    def __call__(self, seen: Observation) -> None: ...
+
+
+class _Plain:
+    def __enter__(self) -> "_Plain":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class LineShow(_Plain):
+    """One line each, for pipes and logs."""
+
+    def __call__(self, seen: Observation) -> None:
+        sys.stdout.write(watch_line(seen.to_dict(), time.strftime("%H:%M:%S")) + "\n")
+        sys.stdout.flush()
+
+
+class JsonShow(_Plain):
+    """One JSON object per line."""
+
+    def __call__(self, seen: Observation) -> None:
+        sys.stdout.write(json.dumps(seen.to_dict(), allow_nan=False) + "\n")
+        sys.stdout.flush()
+
+
+class ScreenShow:
+    """A screen that is drawn over, on a terminal."""
+
+    def __init__(self, url: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._url = url
+        self._seen: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self._events: deque[str] = deque(maxlen=5)
+        self._live = Live(console=Console(), auto_refresh=False, vertical_overflow="visible")
+
+    def __enter__(self) -> "ScreenShow":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, seen: Observation) -> None:
+        from rich.text import Text
+
+        clock = time.strftime("%H:%M:%S")
+        self._seen.append(seen.to_dict())
+        if seen.event is not None:
+            self._events.append(f"  {clock}  {seen.event.replace('_', ' ')}: {seen.message}")
+        screen = watch_screen(list(self._seen), self._url, clock)
+        events = ["", *self._events] if self._events else []
+        self._live.update(Text("\n".join([screen, *events, "", "  Ctrl-C to stop"])), refresh=True)
+
+
+def run(values: dict[str, Any], given: frozenset[str], show: Show) -> None:
+    """Watch until the time is up or Ctrl-C. SpecSimError for misuse, or when the server cannot be
+    read at the start; later failures are shown and the next scrape is tried."""
+    model = values["model"]
+    check_options(model, values, given)
+    interval = values["interval"]
+    if not LEAST_INTERVAL_S <= interval <= MOST_INTERVAL_S:
+        raise UsageError(
+            f"--interval is {interval:g}; it must be from {LEAST_INTERVAL_S:g} to "
+            f"{MOST_INTERVAL_S:g} seconds"
+        )
+    window = values["window"]
+    if not interval <= window <= MOST_INTERVAL_S:
+        if "window" in given:
+            raise UsageError(
+                f"--window is {window:g}; it must be from --interval ({interval:g}) to "
+                f"{MOST_INTERVAL_S:g} seconds"
+            )
+        window = interval
+    end = duration_s(values["for_"])
+    if values["once"] and end is not None:
+        raise UsageError("--once and --for both say when to stop; give one of them")
+    url = metrics_url(values["url"])
+    if model is not None:
+        _check_deployment(model, values)
+    notes: list[str] = []
+
+    def make(evidence: Evidence) -> Predictor | None:
+        return predictor_for(model, values, evidence, notes)
+
+    observer = Observer(Watcher(url, window), make)
+    start = time.monotonic()
+    seen = observer.see(0.0, scrape(url))
+    _say(notes)
+    with show:
+        try:
+            if not values["once"]:
+                show(seen)
+            next_s = start + interval
+            while end is None or next_s - start <= end + 1e-9:
+                time.sleep(max(0.0, next_s - time.monotonic()))
+                at_s = time.monotonic() - start
+                try:
+                    seen = observer.see(at_s, scrape(url, min(5.0, max(1.0, interval))))
+                except (ScrapeError, FormatError) as error:
+                    seen = observer.unreachable(at_s, str(error))
+                show(seen)
+                if values["once"] and seen.state != FIRST:
+                    return
+                # a slow scrape skips beats instead of hurrying after them
+                next_s += interval * (1 + max(0.0, time.monotonic() - next_s) // interval)
+        except KeyboardInterrupt:
+            return
+
+
+def duration_s(text: str | None) -> float | None:
+    """Seconds of '60', '60s', '5m' or '1h'; None for none."""
+    if text is None:
+        return None
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"--for is {text[:40]!a}; it must be a time above 0 like 60s, 5m or 1h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _check_deployment(model: str, values: dict[str, Any]) -> None:
+    """Refuse what cannot be before the server is asked: model, GPU, weights, sizes."""
+    bare = {**values, "method": "none", "draft": None, "k": None, "speculative_config": None,
+            "tree": None}
+    predictor_for(model, bare, Evidence("options"), [])
+
+
+def _say(notes: list[str]) -> None:
+    for text in dict.fromkeys(notes):
+        sys.stderr.write(f"specsim: note: {text}\n")

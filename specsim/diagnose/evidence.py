@@ -1,0 +1,169 @@
+"""Evidence: the measured side of a diagnosis, from any imported run.
+
+Times are seconds, token counts per request. A figure is None when the source does not hold it;
+rules then keep silent or say what is missing. `step_s` is the mean time between two outputs of a
+stream, which is one engine step of a decoding request, prompts of others in it included; `running`
+the mean number of sequences in a step. Where several ways lead to the batch, the one closest to
+the steps is taken (`running_from` says which):
+
+    steps       outputs / engine steps (vLLM counts both), idle time and single moments left out
+    streams     time that streams were decoding / length of the run
+    in flight   requests in flight on average, their wait for admission included
+    gauge       num_requests_running: its mean over scrapes, or one moment
+    clients     the clients of a closed loop
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from specsim.formats.bench.record import BenchRun, Stat
+
+FEW_DRAFTS = 100  # shares from fewer drafts are off by some percent
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was measured. `live`: from a scrape, so gauges are of now."""
+
+    source: str
+    format: str = ""
+    engine: str | None = None
+    model: str | None = None
+    live: bool = False
+    method: str | None = None
+    num_speculative_tokens: int | None = None
+    running: float | None = None
+    running_from: str | None = None
+    waiting: float | None = None
+    kv_cache_usage: float | None = None
+    preemptions: int | None = None
+    prefix_cache_hit_rate: float | None = None
+    max_num_seqs: int | None = None
+    tokens_per_step: float | None = None
+    acceptance_length: float | None = None
+    acceptance_rate: float | None = None
+    per_position: tuple[float, ...] = ()
+    num_drafts: int | None = None
+    draft_share: float | None = None
+    step_s: float | None = None
+    step_p50_s: float | None = None
+    step_p99_s: float | None = None
+    step_from: str | None = None
+    steps_counted: int | None = None
+    tpot_s: float | None = None
+    ttft_s: float | None = None
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    output_tok_s: float | None = None
+    input_len: float | None = None
+    output_len: float | None = None
+    output_tokens: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+    counted_since_start: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def speculates(self) -> bool | None:
+        """Whether drafts were verified; None when the source cannot tell."""
+        if self.acceptance_length is not None or self.acceptance_rate is not None:
+            return True
+        if self.tokens_per_step is not None:
+            return self.tokens_per_step > 1.05
+        return None
+
+    @property
+    def yield_per_step(self) -> float | None:
+        """Tokens per step, or the acceptance length where every step drafts as far as known."""
+        return self.tokens_per_step or self.acceptance_length
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, without what is unknown."""
+        out: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value in (None, (), ""):
+                continue
+            out[item.name] = list(value) if isinstance(value, tuple) else value
+        return out
+
+
+def evidence_of(run: BenchRun, live: bool = False) -> Evidence:
+    """The evidence in an imported run (benchmark file, /metrics pair, log lines)."""
+    server, acceptance = run.server, run.acceptance
+    running, origin = _running(run)
+    step, step_from = _step(run)
+    return Evidence(
+        source=run.source,
+        format=run.format,
+        engine=run.engine,
+        model=run.model,
+        live=live,
+        method=run.server_args.method,
+        num_speculative_tokens=run.server_args.num_speculative_tokens,
+        running=running,
+        running_from=origin,
+        waiting=server.waiting if server else None,
+        kv_cache_usage=server.kv_cache_usage if server else None,
+        preemptions=server.preemptions if server else None,
+        prefix_cache_hit_rate=server.prefix_cache_hit_rate if server else None,
+        max_num_seqs=run.server_args.max_num_seqs,
+        tokens_per_step=run.tokens_per_step,
+        acceptance_length=acceptance.acceptance_length if acceptance else None,
+        acceptance_rate=acceptance.acceptance_rate if acceptance else None,
+        per_position=acceptance.per_position if acceptance else (),
+        num_drafts=acceptance.num_drafts if acceptance else None,
+        draft_share=run.draft_share,
+        step_s=step.mean if step else None,
+        step_p50_s=step.median if step else None,
+        step_p99_s=step.percentiles.get("p99") if step else None,
+        step_from=step_from,
+        steps_counted=step.count if step else None,
+        tpot_s=_mean(run.tpot_s),
+        ttft_s=_mean(run.ttft_s),
+        queue_s=_mean(server.queue_s) if server else None,
+        prefill_s=_mean(server.prefill_s) if server else None,
+        output_tok_s=run.output_tok_s,
+        input_len=run.input_tokens_mean,
+        output_len=run.output_tokens_mean,
+        output_tokens=run.output_tokens,
+        completed=run.completed,
+        failed=run.failed,
+        counted_since_start=acceptance is not None and acceptance.scope == "since server start",
+        warnings=run.warnings,
+    )
+
+
+def _mean(stat: Stat | None) -> float | None:
+    return stat.mean if stat is not None else None
+
+
+def _step(run: BenchRun) -> tuple[Stat | None, str | None]:
+    """Time between outputs of a stream: measured chunk by chunk, or TPOT times tokens per step."""
+    if run.itl_s is not None and run.itl_s.mean:
+        words = {"requests": "gaps between chunks", "buckets": "inter_token_latency_seconds",
+                 "derived": "per-token gaps times tokens per step"}
+        return run.itl_s, words.get(run.itl_s.basis, "ITL as reported")
+    tokens = run.tokens_per_step
+    if tokens is None and run.acceptance is not None and run.draft_share is None:
+        tokens = run.acceptance.acceptance_length
+    if run.tpot_s is not None and run.tpot_s.mean and tokens:
+        return Stat(run.tpot_s.mean * tokens, basis="derived"), "TPOT times tokens per step"
+    return None, None
+
+
+def _running(run: BenchRun) -> tuple[float | None, str | None]:
+    gaps, firsts, server = run.itl_s, run.ttft_s, run.server
+    steps = server.iteration_tokens if server is not None else None
+    if steps is not None and steps.count and gaps is not None and gaps.count:
+        first = firsts.count if firsts is not None and firsts.count else 0
+        return (gaps.count + first) / steps.count, "steps"
+    if gaps is not None and gaps.count and gaps.mean and run.duration_s:
+        return gaps.count * gaps.mean / run.duration_s, "streams"
+    if run.concurrency_mean:
+        return run.concurrency_mean, "in flight"
+    if server is not None and server.running:
+        return server.running, "gauge"
+    if run.load.kind == "closed" and run.load.max_concurrency:
+        return float(run.load.max_concurrency), "clients"
+    return None, None

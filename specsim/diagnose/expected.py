@@ -1,0 +1,246 @@
+"""Expected: what the analytic model says about the measured batch, with the measured acceptance.
+
+`Predictor` holds one deployment and prices it at any batch, acceptance and draft length; prices of
+kernels do not depend on acceptance and are kept, so that a watched server is judged anew every
+few seconds at little cost. `alone` is the same system with one client: what speculation is worth
+before a batch competes for the device.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.closed import closed_loop, running_limit
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.predict import candidate_k
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.diagnose.evidence import Evidence
+from specsim.errors import CapacityError, UsageError
+from specsim.latency.draft import LOOKUP
+from specsim.latency.step import decode_shape
+from specsim.speculation.acceptance import Acceptance
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Predictions at `batch` running sequences. Times in seconds, bytes per GPU.
+
+    step_s: decode step without prompts; itl_s: mean time between outputs with the prompts of
+    others in the steps. speedup: output tokens per second against plain decoding; *_alone: at one
+    client; speedup_if_all: if every draft were accepted. itl_interval: 90 % interval of itl_s.
+    best_k: draft length with the highest throughput (0: none), its speedup in best_speedup.
+    """
+
+    batch: int
+    method: str
+    k: int
+    tokens_per_step: float
+    acceptance_source: str
+    step_s: float
+    itl_s: float
+    draft_s: float
+    verify_s: float
+    host_s: float
+    plain_step_s: float
+    step_cost_ratio: float
+    speedup: float
+    step_cost_ratio_alone: float
+    speedup_alone: float
+    speedup_if_all: float
+    bound: str
+    plain_bound: str
+    mixed_share: float
+    best_k: int | None
+    best_speedup: float
+    break_even: int | None
+    itl_interval: tuple[float, float] | None
+    drafter_bytes: float
+    pool_bytes: float
+    max_requests: int
+    plain_max_requests: int
+    input_len: int
+    output_len: int
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {name: getattr(self, name) for name in self.__slots__}
+        out["itl_interval"] = list(self.itl_interval) if self.itl_interval else None
+        return out
+
+
+class Predictor:
+    """One deployment at any measured acceptance and batch. workload: lengths where the
+    evidence has none; `fixed_lengths` of it hold over what was measured."""
+
+    def __init__(self, system: System, workload: Workload, fixed_lengths: bool = False) -> None:
+        self.system = system
+        self.workload = workload
+        self._fixed = fixed_lengths
+        self._by_k: dict[int, System] = {}
+
+    def expect(self, evidence: Evidence, look_for_k: bool = True) -> Expected | None:
+        """None when the evidence holds no batch, or the system has no room for one request."""
+        if evidence.running is None:
+            return None
+        system = self.measured_system(evidence)
+        workload = self._lengths(evidence)
+        plain = system.plain()
+        batch = max(1, round(evidence.running))
+        batch = min(batch, running_limit(system, workload))
+        state, base = closed_loop(system, workload, batch), closed_loop(plain, workload, batch)
+        one, base_one = closed_loop(system, workload, 1), closed_loop(plain, workload, 1)
+        shape = decode_shape(batch, workload.mean_context, system.setup)
+        parts = system.latency.parts(shape)
+        speedup = state.output_tok_s / base.output_tok_s
+        best_k, best_speedup = None, speedup
+        if look_for_k:
+            best_k, best_speedup = self._best(system, workload, batch)
+        klass = prediction_class(system)
+        known = system.fidelity != "datasheet"
+        interval = interval_for("tpot", klass, state.itl_s) if known else None
+        tokens = workload.input_len + workload.output_len
+        return Expected(
+            batch=batch,
+            method=system.setup.method,
+            k=system.setup.k,
+            tokens_per_step=system.tokens_per_step,
+            acceptance_source=system.acceptance.source if system.acceptance else "",
+            step_s=state.step_s,
+            itl_s=state.itl_s,
+            draft_s=parts["draft"],
+            verify_s=parts["verify"],
+            host_s=parts["host"],
+            plain_step_s=base.step_s,
+            step_cost_ratio=state.step_s / base.step_s,
+            speedup=speedup,
+            step_cost_ratio_alone=one.step_s / base_one.step_s,
+            speedup_alone=one.output_tok_s / base_one.output_tok_s,
+            speedup_if_all=self._if_all(system, workload, batch) / base.output_tok_s,
+            bound=state.bound,
+            plain_bound=base.bound,
+            mixed_share=state.mixed_share,
+            best_k=best_k,
+            best_speedup=best_speedup,
+            break_even=self._break_even(system, workload) if look_for_k else None,
+            itl_interval=interval,
+            drafter_bytes=system.memory.drafter_bytes,
+            pool_bytes=system.memory.pool_bytes,
+            max_requests=system.memory.max_requests(tokens),
+            plain_max_requests=plain.memory.max_requests(tokens),
+            input_len=workload.input_len,
+            output_len=workload.output_len,
+        )
+
+    def measured_system(self, evidence: Evidence) -> System:
+        """The deployment with the acceptance that was measured, where it was."""
+        system = self.system
+        if not system.speculative or evidence.speculates is False:
+            return system if evidence.speculates is not False else system.plain()
+        found = measured_acceptance(evidence, system.setup.k)
+        share = evidence.draft_share
+        drafts = share if share and system.setup.method in LOOKUP else 1.0
+        if found is None:
+            return system
+        if drafts < 1:
+            # the price of a step follows the share of sequences with a draft
+            setup = replace(system.setup, draft_share=max(0.01, round(drafts, 2)))
+            changed = replace(system, setup=setup)
+            found = replace(found, draft_probability=drafts)
+            return replace(changed, acceptance=found)
+        return _with_acceptance(system, found)
+
+    def _lengths(self, evidence: Evidence) -> Workload:
+        given = self.workload
+        if self._fixed or not evidence.input_len or not evidence.output_len:
+            return given
+        cached = evidence.prefix_cache_hit_rate or 0.0
+        return replace(
+            given,
+            input_len=max(1, round(evidence.input_len)),
+            output_len=max(2, round(evidence.output_len)),
+            cached_share=min(0.99, max(0.0, cached)),
+            name="measured",
+        )
+
+    def _at(self, system: System, k: int) -> System:
+        """The system at another draft length; its latency model is kept over acceptances."""
+        kept = self._by_k.get(k)
+        if kept is None or kept.setup != replace(system.setup, k=k):
+            kept = self._by_k[k] = system.with_k(k)
+        assert system.acceptance is not None
+        return _with_acceptance(kept, system.acceptance)
+
+    def _best(self, system: System, workload: Workload, batch: int) -> tuple[int | None, float]:
+        candidates = candidate_k(system)
+        base = closed_loop(system.plain(), workload, batch).output_tok_s
+        now = closed_loop(system, workload, batch).output_tok_s / base
+        if not candidates:
+            return None, now
+        gains = {0: 1.0}
+        for k in candidates:
+            try:
+                other = self._at(system, k)
+                gains[k] = closed_loop(other, workload, batch).output_tok_s / base
+            except (CapacityError, UsageError):
+                continue
+        best = max(gains, key=lambda k: (gains[k], -k))
+        return best, gains[best]
+
+    def _if_all(self, system: System, workload: Workload, batch: int) -> float:
+        if system.acceptance is None:
+            return closed_loop(system, workload, batch).output_tok_s
+        k = max(1, system.setup.k)
+        full = replace(system.acceptance, unconditional=(1.0,) * k, measured_positions=k)
+        return closed_loop(_with_acceptance(system, full), workload, batch).output_tok_s
+
+    def _break_even(self, system: System, workload: Workload) -> int | None:
+        """Smallest power-of-two-refined batch at which speculation no longer pays; None: never."""
+        if not system.speculative:
+            return None
+        plain = system.plain()
+        limit = min(running_limit(system, workload), running_limit(plain, workload))
+
+        def pays(batch: int) -> bool:
+            with_it = closed_loop(system, workload, batch).output_tok_s
+            return with_it >= closed_loop(plain, workload, batch).output_tok_s
+
+        low, high = 0, 1
+        while pays(high):
+            if high == limit:
+                return None
+            low, high = high, min(limit, high * 2)
+        while high - low > max(1, high // 16):
+            middle = (low + high) // 2
+            low, high = (middle, high) if pays(middle) else (low, middle)
+        return high
+
+
+def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:
+    """What was measured, at least k positions long; None when the evidence holds none."""
+    source = f"measured: {evidence.source}"[:200]
+    rates = evidence.per_position
+    if rates and rates[0] > 0:
+        falling = [min(rates[: i + 1]) for i in range(len(rates))]
+        found = Acceptance.from_unconditional(falling, source=source)
+        return found.at(max(k, len(rates)))
+    width = evidence.num_speculative_tokens or k
+    length = evidence.acceptance_length
+    if length is None and evidence.acceptance_rate is not None:
+        length = 1 + width * evidence.acceptance_rate
+    if length is None or width < 1:
+        return None
+    length = min(max(1.0, length), width + 1.0)
+    return Acceptance.from_mean_length(length, width, source=source).at(max(k, width))
+
+
+def _with_acceptance(system: System, acceptance: Acceptance) -> System:
+    """Only acceptance changes: prices and memory are the same objects."""
+    other = replace(system, acceptance=acceptance)
+    other.__dict__["latency"] = system.latency
+    other.__dict__["memory"] = system.memory
+    other.__dict__["_plain"] = system.plain()
+    return other
+
+
+def finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,110 @@
+"""Findings: a verdict, the figures that carry it with their sources, and what to do next."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.diagnose.evidence import Evidence
+from specsim.diagnose.expected import Expected
+
+LEVELS = ("problem", "good", "notice")
+UNITS = ("s", "x", "share", "tokens", "count", "bytes")
+MEASURED, PREDICTED, GIVEN = "measured", "predicted", "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One figure. unit: one of UNITS ('x': a ratio). source: measured (with where), predicted,
+    or given."""
+
+    what: str
+    value: float
+    unit: str
+    source: str = MEASURED
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"what": self.what, "value": self.value, "unit": self.unit, "source": self.source}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """rule: a stable name for programs. level: problem, good or notice. next: what to inspect or
+    change, most promising first."""
+
+    rule: str
+    level: str
+    verdict: str
+    facts: tuple[Fact, ...]
+    next: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule, "level": self.level, "verdict": self.verdict,
+            "evidence": [fact.to_dict() for fact in self.facts], "next": list(self.next),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What the evidence lacks, what could not be judged for that, and how to get it."""
+
+    what: str
+    unjudged: str
+    how: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"what": self.what, "unjudged": self.unjudged, "how": self.how}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What rules look at. plain: the same load measured without speculation. would: prediction
+    with speculation switched on, where it was off. usual_length: acceptance length that was
+    measured in public for this model and method at this k."""
+
+    evidence: Evidence
+    expected: Expected | None = None
+    plain: Evidence | None = None
+    would: Expected | None = None
+    usual_length: float | None = None
+
+    @property
+    def speedup(self) -> tuple[float, str] | None:
+        """Gain of speculation in tokens per second and stream, and how it is known: from the run
+        without it where there is one, else predicted for the measured batch and acceptance."""
+        plain, here = self.plain, self.evidence
+        if plain is not None and plain.tpot_s and here.tpot_s:
+            return plain.tpot_s / here.tpot_s, f"{MEASURED}: TPOT without / with"
+        if self.expected is not None and here.speculates is not False:
+            return self.expected.speedup, PREDICTED
+        return None
+
+    @property
+    def step_cost_ratio(self) -> tuple[float, str] | None:
+        """r: a step with drafts over a plain step of the same sequences."""
+        plain, here = self.plain, self.evidence
+        if plain is not None and plain.step_s and here.step_s:
+            return here.step_s / plain.step_s, f"{MEASURED}: step with / without"
+        if self.expected is not None and here.speculates is not False:
+            return self.expected.step_cost_ratio, PREDICTED
+        return None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything found about one run."""
+
+    evidence: Evidence
+    expected: Expected | None
+    findings: tuple[Finding, ...]
+    missing: tuple[Missing, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "source": self.evidence.source,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "missing": [item.to_dict() for item in self.missing],
+            "measured": self.evidence.to_dict(),
+            "predicted": self.expected.to_dict() if self.expected else None,
+            "warnings": list(self.warnings),
+        }

@@ -1,0 +1,120 @@
+"""All rules over one case: findings in order of weight, and what was missing to judge more."""
+
+from dataclasses import replace
+
+from specsim.diagnose import rules_serving, rules_speculation
+from specsim.diagnose.evidence import FEW_DRAFTS, Evidence
+from specsim.diagnose.expected import Predictor
+from specsim.diagnose.finding import LEVELS, Case, Diagnosis, Missing
+
+RULES = (*rules_speculation.RULES, *rules_serving.RULES)
+
+
+def diagnose(
+    evidence: Evidence,
+    predictor: Predictor | None = None,
+    plain: Evidence | None = None,
+    warnings: tuple[str, ...] = (),
+) -> Diagnosis:
+    """Judge one run. predictor: the deployment it ran on, where known; plain: the same load
+    measured without speculation."""
+    expected = would = usual = None
+    if predictor is not None:
+        expected = predictor.expect(evidence)
+        system = predictor.system
+        if evidence.speculates is False and system.speculative:
+            # what it would do: the same batch with the acceptance the options or catalogue have
+            would = predictor.expect(
+                replace(evidence, tokens_per_step=None, acceptance_length=None,
+                        acceptance_rate=None, per_position=(), draft_share=None)
+            )
+        usual = usual_length(predictor, evidence)
+    case = Case(evidence, expected, plain, would, usual)
+    found = [finding for rule in RULES if (finding := rule(case)) is not None]
+    found.sort(key=lambda finding: LEVELS.index(finding.level))
+    return Diagnosis(
+        evidence, expected, tuple(found), tuple(what_is_missing(case)), warnings + evidence.warnings
+    )
+
+
+def usual_length(predictor: Predictor, evidence: Evidence) -> float | None:
+    """Acceptance length at the measured k that the catalogue holds for this model and method:
+    the lowest of the data sets, so that hard text alone is no finding."""
+    from specsim.speculation.acceptance_catalogue import lookup
+
+    setup = predictor.system.setup
+    k = len(evidence.per_position) or evidence.num_speculative_tokens or setup.k
+    if evidence.speculates is not True or not k or setup.method == "none":
+        return None
+    match = lookup(predictor.system.spec.name, setup.method, k=k)
+    return match.spread[0] if match is not None else None
+
+
+def work_done(evidence: Evidence) -> bool:
+    """Whether anything ran while the evidence was taken."""
+    return bool(evidence.output_tokens or evidence.output_tok_s or evidence.step_s
+                or evidence.acceptance_length)
+
+
+def what_is_missing(case: Case) -> list[Missing]:
+    """What the evidence lacks, most useful first."""
+    here, out = case.evidence, []
+    if not work_done(here):
+        return [Missing(
+            "any output token", "anything: the server was idle",
+            "repeat while requests run; --interval waits longer between the two scrapes of --url",
+        )]
+    if case.expected is None and case.plain is None:
+        if here.running is None:
+            out.append(Missing(
+                "the running batch", "what a step should cost",
+                "give the /metrics of before and after, or a benchmark with its load",
+            ))
+        out.append(Missing(
+            "a prediction for this deployment",
+            "whether drafts are worth their cost, the best k, the host gap",
+            "add MODEL and --gpu (and --tp, --weights, --method as served), or --plain FILE: the "
+            "same load without speculation",
+        ))
+    if here.speculates is None:
+        out.append(Missing(
+            "acceptance and tokens per step", "what speculation brings",
+            "take /metrics before and after the run, or benchmark with --save-detailed",
+        ))
+    elif here.speculates and not here.per_position:
+        out.append(Missing(
+            "acceptance by position", "which draft positions are worth their cost",
+            "vLLM's /metrics and log lines hold it; for SGLang, the spec_correct_drafts_histogram "
+            "of single answers",
+        ))
+    if here.step_s is None:
+        out.append(Missing(
+            "the time between outputs", "host gap and prompts' interference",
+            "a streaming benchmark, or /metrics before and after",
+        ))
+    if here.queue_s is None and here.waiting is None:
+        out.append(Missing(
+            "the server's queue", "queueing at admission",
+            "take /metrics before and after the run, or use --url while it runs",
+        ))
+    if here.kv_cache_usage is None:
+        out.append(Missing(
+            "cache use", "memory pressure", "use --url or a /metrics dump taken under load"
+        ))
+    elif here.kv_cache_usage == 0 and not here.live and here.output_tokens:
+        out.append(Missing(
+            "cache use under load", "memory pressure",
+            "this dump was taken when nothing ran; scrape during the run, or use --url",
+        ))
+    if here.counted_since_start:
+        out.append(Missing(
+            "a beginning", "the present load: counters cover everything since the server started",
+            "give an earlier dump with --before",
+        ))
+    if here.num_drafts is not None and here.num_drafts < FEW_DRAFTS:
+        out.append(Missing(
+            "more drafts", f"acceptance: {here.num_drafts} drafts are too few",
+            "measure longer",
+        ))
+    return out
+

@@ -1,0 +1,204 @@
+"""Rules about what surrounds speculation: memory, host, queue and prompts.
+
+Thresholds are of order, not of fit: a cache over 90 % full preempts at the next burst; a queue
+that makes up a third of TTFT is what its users wait for; a step whose 99th percentile is four
+medians carries prompts. The host gap is judged against the 90 % interval of public residuals where
+there is one, so that ordinary model error is not called a gap.
+"""
+
+from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding
+
+FULL = 0.9
+QUEUE_SHARE = 0.3  # of TTFT
+QUEUE_LEAST_S = 0.05
+WAITING_SHARE = 0.1  # of running
+GAP = 1.15  # measured / predicted that counts at all
+GAP_WITHOUT_INTERVAL = 1.3
+MISFIT = 4.0  # beyond it the options describe another server
+FASTER = 0.8
+SGLANG_SPECULATIVE_LIMIT = 48  # its default of max_running_requests once it speculates
+SPIKE = 4.0  # p99 / p50 of the step
+SPIKED_MEAN = 1.15  # mean / p50
+PROMPT_SHARE = 0.2  # of the time between outputs
+
+
+def memory_pressure(case: Case) -> Finding | None:
+    """The cache is nearly full, or requests were preempted."""
+    here, expected = case.evidence, case.expected
+    full = here.kv_cache_usage is not None and here.kv_cache_usage >= FULL
+    lost = bool(here.preemptions)
+    filled = (
+        expected is not None and here.running is not None and expected.max_requests > 0
+        and here.running >= FULL * expected.max_requests
+    )
+    if not (full or lost or (filled and here.kv_cache_usage is None)):
+        return None
+    facts = []
+    if here.kv_cache_usage is not None:
+        facts.append(Fact("KV cache in use", here.kv_cache_usage, "share"))
+    if here.preemptions is not None:
+        facts.append(Fact("preemptions", here.preemptions, "count"))
+    if here.waiting:
+        facts.append(Fact("requests waiting", here.waiting, "count"))
+    drafter = False
+    if expected is not None and here.speculates:
+        drafter = expected.max_requests < 0.97 * expected.plain_max_requests
+        facts += [
+            Fact("requests of this length that fit", expected.max_requests, "count", PREDICTED),
+            Fact("without speculation", expected.plain_max_requests, "count", PREDICTED),
+            Fact("weights of the drafter", expected.drafter_bytes, "bytes", PREDICTED),
+        ]
+    steps = [
+        "raise --gpu-memory-utilization, or use --kv-cache-dtype fp8",
+        "lower --max-num-seqs so that admitted requests can finish without preemption",
+    ]
+    if drafter:
+        steps.insert(0, "weigh the drafter against the batch it displaces: a smaller one, an "
+                        "MTP head, n-gram, or none at peak load (specsim tune compares)")
+        verdict = ("Memory is short, and the drafter with its cache takes part of it: fewer "
+                   "requests fit than without speculation.")
+    else:
+        verdict = "The KV cache is the limit: requests are preempted or wait for blocks."
+        if not lost:
+            verdict = "The KV cache is nearly full: the next burst waits or preempts."
+    return Finding("memory_pressure", "problem", verdict, tuple(facts), tuple(steps))
+
+
+def host_gap(case: Case) -> Finding | None:
+    """Steps take longer than the device's work explains."""
+    here, expected = case.evidence, case.expected
+    if expected is None or here.step_s is None:
+        return None
+    measured, predicted = here.step_s, expected.itl_s
+    ratio = measured / predicted
+    facts = [
+        Fact("time between outputs", measured, "s", f"measured: {here.step_from}"),
+        Fact("predicted for this batch", predicted, "s", PREDICTED),
+    ]
+    interval = expected.itl_interval
+    if interval is not None:
+        facts.append(Fact("90 % of such predictions are below", interval[1], "s", PREDICTED))
+    least = interval[1] / predicted if interval else GAP_WITHOUT_INTERVAL
+    if ratio < FASTER and (interval is None or measured < interval[0]):
+        return Finding(
+            "faster_than_predicted", "notice",
+            "Steps are faster than predicted for this deployment: the options may describe "
+            "another one.",
+            tuple(facts),
+            ("check --gpu, --tp, --weights and the measured batch; calibrate with "
+             "`specsim calibrate --from FILE`",),
+        )
+    if ratio < max(GAP, least):
+        return None
+    if ratio > MISFIT:
+        return Finding(
+            "prediction_misfit", "notice",
+            f"Steps take {ratio:.1f} times what was predicted: more than a host gap; the options "
+            "may describe another server.",
+            tuple(facts),
+            ("check --gpu, --tp, --weights and --engine; is another process on the device, or is "
+             "it a CPU?", "calibrate with `specsim calibrate --from FILE`"),
+        )
+    gaps = here.step_from == "gaps between chunks"
+    if gaps and here.step_p50_s is not None and here.step_p50_s < least * expected.step_s:
+        return None  # the usual step is as predicted; the mean is raised by prompts or pauses
+    facts += [
+        Fact("unexplained, per step", measured - predicted, "s", "measured - predicted"),
+        Fact("of the prediction: drafting", expected.draft_s, "s", PREDICTED),
+        Fact("verification", expected.verify_s, "s", PREDICTED),
+        Fact("host", expected.host_s, "s", PREDICTED),
+    ]
+    steps = [
+        "check that CUDA graphs are on (no --enforce-eager) and reach this batch: "
+        f"{expected.batch} sequences x {expected.k + 1} tokens (cudagraph_capture_sizes in "
+        "--compilation-config; SGLang: --cuda-graph-max-bs)",
+        "check asynchronous scheduling: n-gram and structured output switch it off in vLLM",
+        "look at the host: a core at 100 % in the engine or API server process, CPU quota, "
+        "tokenizer, logging",
+        "check the device's clocks and other processes on it (nvidia-smi)",
+    ]
+    return Finding(
+        "host_gap", "problem",
+        f"Steps take {measured / predicted - 1:.0%} longer than the device's work explains: a gap "
+        "at the host.",
+        tuple(facts), tuple(steps),
+    )
+
+
+def queueing(case: Case) -> Finding | None:
+    """Requests wait for admission."""
+    here = case.evidence
+    share = None
+    if here.queue_s is not None and here.ttft_s:
+        share = here.queue_s / here.ttft_s
+    slow = share is not None and share >= QUEUE_SHARE and (here.queue_s or 0) >= QUEUE_LEAST_S
+    waits = (here.waiting or 0) >= max(1.0, WAITING_SHARE * (here.running or 0))
+    if not (slow or waits):
+        return None
+    facts = []
+    if here.queue_s is not None:
+        facts.append(Fact("wait for admission", here.queue_s, "s"))
+    if here.ttft_s is not None:
+        facts.append(Fact("time to first token", here.ttft_s, "s"))
+    if here.waiting is not None:
+        facts.append(Fact("requests waiting", here.waiting, "count"))
+    if here.running is not None:
+        source = f"measured: {here.running_from}"
+        facts.append(Fact("running sequences", here.running, "count", source))
+    limit = here.max_num_seqs
+    if limit is None and here.engine == "sglang" and here.speculates:
+        limit = SGLANG_SPECULATIVE_LIMIT
+    if here.kv_cache_usage is not None:
+        facts.append(Fact("KV cache in use", here.kv_cache_usage, "share"))
+    if here.kv_cache_usage is not None and here.kv_cache_usage >= FULL:
+        why, step = "for KV cache", "free cache first: see the memory finding"
+    elif limit and here.running is not None and here.running >= 0.95 * limit:
+        why = f"for one of {limit} slots"
+        step = f"raise --max-num-seqs above {limit} while time per token allows"
+        if here.engine == "sglang":
+            step = (f"SGLang runs at most {SGLANG_SPECULATIVE_LIMIT} requests under speculation "
+                    "unless told otherwise: set --max-running-requests")
+    else:
+        why = "for slots or for their prompt's turn"
+        step = ("compare running requests with --max-num-seqs, and prompt tokens per second with "
+                "--max-num-batched-tokens per step")
+    steps = (step, "specsim capacity finds the load that still meets your targets",
+             "speculation shortens the queue only while it raises throughput at this batch")
+    return Finding(
+        "queueing", "problem", f"Requests queue at admission: they wait {why}.", tuple(facts), steps
+    )
+
+
+def prefill_interference(case: Case) -> Finding | None:
+    """Prompts of others delay the outputs of running streams."""
+    here, expected = case.evidence, case.expected
+    facts: list[Fact] = []
+    found = False
+    p50, p99, mean = here.step_p50_s, here.step_p99_s, here.step_s
+    if p50 and p99 and mean and (here.steps_counted or 1000) >= 100:
+        found = p99 >= SPIKE * p50 and mean >= SPIKED_MEAN * p50
+        facts += [
+            Fact("median time between outputs", p50, "s"),
+            Fact("99th percentile", p99, "s"),
+            Fact("mean", mean, "s"),
+        ]
+    if expected is not None:
+        share = 1 - expected.step_s / expected.itl_s if expected.itl_s > 0 else 0.0
+        facts.append(Fact("prompts' share of the time between outputs", share, "share", PREDICTED))
+        found = found or share >= PROMPT_SHARE
+    if not found:
+        return None
+    if here.input_len:
+        facts.append(Fact("prompt tokens per request", here.input_len, "tokens"))
+    return Finding(
+        "prefill_interference", "problem",
+        "Prompts interfere with running streams: steps that carry prompt chunks are much longer "
+        "than the others.",
+        tuple(facts),
+        ("a smaller --max-num-batched-tokens cuts prompts into shorter pieces (and lengthens TTFT)",
+         "prefix caching spares prompts that repeat (--enable-prefix-caching)",
+         "separate prefill from decoding where prompts are long (disaggregated serving)"),
+    )
+
+
+RULES = (memory_pressure, host_gap, queueing, prefill_interference)

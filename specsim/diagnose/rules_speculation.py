@@ -1,0 +1,313 @@
+"""Rules about what speculation costs and brings. Each takes a Case and returns a Finding or None.
+
+A verify step costs r plain steps and brings a tokens per sequence; it pays where a > r. What the
+rules tell apart is why it does not:
+
+    competes    it would pay for one client, but at this batch the drafted tokens take time from
+                other sequences: the spare compute is used up
+    rejected    it would pay if the drafts were accepted, but they are not
+    too_costly  it would not pay even then: drafter or host cost more than a step can win
+
+GAIN is the margin around break-even in which neither a gain nor a loss is claimed; the sign of
+predictions was right outside it for 98 of 100 public measurements (validation/report.md).
+"""
+
+from specsim.diagnose.evidence import FEW_DRAFTS
+from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding
+
+GAIN = 0.03
+LOW_FIRST = 0.5  # first drafts accepted less often than not
+LOW_LENGTH = 1.5  # the same, where only the length is known
+RARE_TAIL = 0.15  # a last position that is reached by fewer than one step in seven
+RARELY_PROPOSES = 0.7
+FAR_BELOW_USUAL = 0.75  # of what was measured in public, less the bonus token
+
+
+def _balance(case: Case) -> tuple[Fact, ...]:
+    """The two sides of the bargain and the gain, each with its source."""
+    facts = []
+    value = case.evidence.yield_per_step
+    if value is not None:
+        facts.append(Fact("tokens per step", value, "tokens"))
+    if case.step_cost_ratio is not None:
+        ratio, source = case.step_cost_ratio
+        facts.append(Fact("step with drafts / plain step (r)", ratio, "x", source))
+    if case.speedup is not None:
+        gain, source = case.speedup
+        facts.append(Fact("speedup", gain, "x", source))
+    return tuple(facts)
+
+
+def _batch(case: Case) -> tuple[Fact, ...]:
+    running = case.evidence.running
+    if running is None:
+        return ()
+    return (Fact("running sequences", running, "count", f"measured: {case.evidence.running_from}"),)
+
+
+def trades_well(case: Case) -> Finding | None:
+    """Spare compute is being traded for tokens, at a gain."""
+    if case.speedup is None or case.evidence.speculates is not True:
+        return None
+    gain, _ = case.speedup
+    if gain < 1 - GAIN:
+        return None
+    expected = case.expected
+    facts = _balance(case) + _batch(case)
+    if gain <= 1 + GAIN:
+        return Finding(
+            "break_even", "notice",
+            "Speculation neither gains nor loses at this load: its extra work costs about what it "
+            "brings.",
+            facts,
+            ("let traffic decide: a larger batch makes it a loss, a smaller one a gain",
+             "vLLM: num_speculative_tokens_per_batch_size in --speculative-config drafts less as "
+             "the batch grows"),
+        )
+    spare = ""
+    if expected is not None and expected.plain_bound == "memory":
+        spare = ": a plain step of this batch waits for memory, so drafted tokens ride along"
+    elif expected is not None and expected.plain_bound == "latency":
+        spare = ": a plain step of this batch waits for launches and the host, not for compute"
+    steps = ["keep it; watch the batch at which it stops paying"]
+    if expected is not None and expected.break_even is not None:
+        facts += (Fact("stops paying at about", expected.break_even, "count", PREDICTED),)
+    return Finding(
+        "trades_well", "good", f"Spare compute is traded well for tokens{spare}.", facts,
+        tuple(steps),
+    )
+
+
+def competes(case: Case) -> Finding | None:
+    """Speculative work takes time from batched work."""
+    expected = case.expected
+    if case.speedup is None or case.evidence.speculates is not True:
+        return None
+    gain, _ = case.speedup
+    if gain >= 1 - GAIN:
+        return None
+    if expected is not None and expected.speedup_alone < 1 + GAIN:
+        return None  # it would not pay for one client either: not the batch's doing
+    if expected is None and not _proven_costly(case):
+        return None
+    facts = _balance(case) + _batch(case)
+    if expected is not None:
+        facts += (
+            Fact("speedup for one client", expected.speedup_alone, "x", PREDICTED),
+            Fact("r for one client", expected.step_cost_ratio_alone, "x", PREDICTED),
+        )
+        if expected.break_even is not None:
+            facts += (Fact("stops paying at about", expected.break_even, "count", PREDICTED),)
+    steps = []
+    if expected is not None and expected.best_k is not None and expected.best_k != expected.k:
+        steps.append(
+            f"--speculative-config '{{..., \"num_speculative_tokens\": {expected.best_k}}}'"
+            if expected.best_k else "switch speculation off at this load"
+        )
+    steps += [
+        "vLLM: num_speculative_tokens_per_batch_size in --speculative-config drafts less, or not "
+        "at all, from a batch on; SGLang: --speculative-adaptive",
+        "spread the load over more replicas, so that each runs a smaller batch",
+    ]
+    bound = "" if expected is None else f" (the step waits for {expected.bound})"
+    return Finding(
+        "competes", "problem",
+        f"Speculative work competes with batched work{bound}: verifying drafts costs more time "
+        "than the accepted ones save.",
+        facts, tuple(steps),
+    )
+
+
+def _proven_costly(case: Case) -> bool:
+    """Without a model: a run without speculation shows that steps cost more than they bring,
+    although drafts are accepted."""
+    value, ratio = case.evidence.yield_per_step, case.step_cost_ratio
+    return value is not None and ratio is not None and value > LOW_LENGTH and ratio[0] > value
+
+
+def rejected(case: Case) -> Finding | None:
+    """The proposer's tokens are rejected."""
+    here, expected = case.evidence, case.expected
+    if here.speculates is not True or (here.num_drafts or FEW_DRAFTS) < FEW_DRAFTS:
+        return None
+    first = here.per_position[0] if here.per_position else None
+    length = here.acceptance_length
+    low = first < LOW_FIRST if first is not None else length is not None and length < LOW_LENGTH
+    unpaid = (
+        expected is not None and expected.speedup < 1 - GAIN
+        and expected.speedup_alone < 1 + GAIN and expected.speedup_if_all > 1 + GAIN
+    )
+    usual = case.usual_length
+    below = usual is not None and length is not None and usual > 1.2 and (
+        length - 1 < FAR_BELOW_USUAL * (usual - 1)
+    )
+    if not (low or unpaid or below):
+        return None
+    facts = [Fact("acceptance length", length, "tokens")] if length is not None else []
+    if here.acceptance_rate is not None:
+        facts.append(Fact("accepted / drafted tokens", here.acceptance_rate, "share"))
+    if first is not None:
+        facts.append(Fact("first draft accepted", first, "share"))
+    if here.num_drafts:
+        facts.append(Fact("drafts counted", here.num_drafts, "count"))
+    if below and usual is not None:
+        facts.append(Fact("acceptance length measured in public", usual, "tokens", "catalogue"))
+    if expected is not None and (low or unpaid):
+        facts.append(Fact("speedup", expected.speedup, "x", PREDICTED))
+        facts.append(Fact("speedup if all were accepted", expected.speedup_if_all, "x", PREDICTED))
+    steps = [
+        "look at the text: random or synthetic prompts make any acceptance low; measure with your "
+        "own traffic",
+        "check that drafter and target belong together: same tokenizer, same fine-tune, same chat "
+        "template; temperature and penalties lower acceptance",
+    ]
+    if below:
+        steps.insert(0, "compare with a run at temperature 0 on ordinary chat or code: if it stays "
+                        "this low, suspect a wrong drafter checkpoint or an engine bug")
+    if expected is not None and expected.best_k is not None and expected.best_k < expected.k:
+        steps.append(f"draft less: num_speculative_tokens {expected.best_k}")
+    elif expected is None:
+        steps.append("draft less: a smaller num_speculative_tokens wastes fewer rejected tokens")
+    level = "problem" if low or unpaid else "notice"
+    verdict = "The proposer's tokens are rejected"
+    if not (low or unpaid):
+        verdict = "Far fewer drafts are accepted than others measured for this model and method"
+    elif case.speedup is not None and case.speedup[0] > 1 + GAIN:
+        level = "notice"
+        verdict += ", though what is accepted still pays"
+    return Finding("rejected", level, verdict + ".", tuple(facts), tuple(steps))
+
+
+def too_costly(case: Case) -> Finding | None:
+    """Drafting costs more than even full acceptance would win."""
+    expected = case.expected
+    if expected is None or case.evidence.speculates is not True or case.speedup is None:
+        return None
+    if case.speedup[0] >= 1 - GAIN or expected.speedup_alone >= 1 + GAIN:
+        return None
+    if expected.speedup_if_all > 1 + GAIN:
+        return None
+    facts = (
+        *_balance(case),
+        Fact("speedup if all were accepted", expected.speedup_if_all, "x", PREDICTED),
+        Fact("drafting, of each step", expected.draft_s, "s", PREDICTED),
+        Fact("verification", expected.verify_s, "s", PREDICTED),
+        Fact("a plain step", expected.plain_step_s, "s", PREDICTED),
+    )
+    return Finding(
+        "too_costly", "problem",
+        "Drafting costs more than it can win on this deployment, even if every draft were "
+        "accepted.",
+        facts,
+        ("take a cheaper proposer: an MTP head or EAGLE-3 instead of a draft model, n-gram where "
+         "answers repeat the prompt", "switch speculation off: leave out --speculative-config"),
+    )
+
+
+def other_k(case: Case) -> Finding | None:
+    """Another draft length would serve this batch better."""
+    expected = case.expected
+    if expected is None or expected.best_k is None or case.evidence.speculates is not True:
+        return None
+    better = expected.best_speedup / expected.speedup
+    if expected.best_k == expected.k or better < 1 + GAIN:
+        return None
+    facts = (
+        Fact("num_speculative_tokens now", expected.k, "count"),
+        Fact("best num_speculative_tokens", expected.best_k, "count", PREDICTED),
+        Fact("speedup now", expected.speedup, "x", PREDICTED),
+        Fact("speedup with the best", expected.best_speedup, "x", PREDICTED),
+        *_batch(case),
+    )
+    if expected.best_k == 0:
+        verdict, step = "At this batch plain decoding is faster than any draft length.", (
+            "leave out --speculative-config, or let it rest at large batches")
+    else:
+        verdict = f"Drafting {expected.best_k} tokens per step would pay more than {expected.k}."
+        step = ("vLLM: \"num_speculative_tokens\": "
+                f"{expected.best_k} in --speculative-config; SGLang: --speculative-num-steps "
+                f"{expected.best_k} --speculative-num-draft-tokens {expected.best_k + 1}")
+    steps = [step]
+    if expected.best_k > len(case.evidence.per_position) > 0:
+        steps.append("acceptance beyond the measured positions is extrapolated: try it and "
+                     "measure again")
+    return Finding("other_k", "notice", verdict, facts, tuple(steps))
+
+
+def wasted_tail(case: Case) -> Finding | None:
+    """Without a model: the last positions are nearly never accepted."""
+    rates = case.evidence.per_position
+    if case.expected is not None or len(rates) < 2 or rates[-1] >= RARE_TAIL:
+        return None
+    if (case.evidence.num_drafts or FEW_DRAFTS) < FEW_DRAFTS or rates[0] < LOW_FIRST:
+        return None
+    useful = sum(rate >= RARE_TAIL for rate in rates)
+    facts = tuple(
+        Fact(f"draft {i + 1} accepted", rate, "share") for i, rate in enumerate(rates)
+    )
+    return Finding(
+        "wasted_tail", "notice",
+        f"Drafts beyond position {useful} are nearly never accepted: they cost time in every step.",
+        facts,
+        (f"num_speculative_tokens {max(1, useful)}; with MODEL and --gpu the best length is "
+         "computed",),
+    )
+
+
+def rarely_proposes(case: Case) -> Finding | None:
+    """Most steps carry no draft at all (n-gram and suffix lookups that find nothing)."""
+    here = case.evidence
+    share = here.draft_share
+    if share is None or share >= RARELY_PROPOSES or here.speculates is not True:
+        return None
+    if (here.num_drafts or FEW_DRAFTS) < 10:
+        return None
+    facts = [Fact("steps with a draft", share, "share")]
+    if here.acceptance_length is not None:
+        facts.append(Fact("acceptance length of those", here.acceptance_length, "tokens"))
+    if here.tokens_per_step is not None:
+        facts.append(Fact("tokens per step over all", here.tokens_per_step, "tokens"))
+    return Finding(
+        "rarely_proposes", "notice",
+        f"The proposer finds a draft in only {share:.0%} of the steps, so the acceptance length "
+        "overstates the gain.",
+        tuple(facts),
+        ("n-gram: a smaller prompt_lookup_min finds more (and worse) drafts; it pays where answers "
+         "repeat their prompt (edits, summaries, extraction)",
+         "suffix decoding also looks into earlier answers; MTP or EAGLE-3 draft in every step"),
+    )
+
+
+def switched_off(case: Case) -> Finding | None:
+    """No drafts at all."""
+    here, would = case.evidence, case.would
+    if here.speculates is not False:
+        return None
+    facts = []
+    if here.tokens_per_step is not None:
+        facts.append(Fact("tokens per step", here.tokens_per_step, "tokens"))
+    facts += _batch(case)
+    if would is None:
+        return Finding(
+            "switched_off", "notice", "No draft was counted: speculation is off.", tuple(facts),
+            ("give MODEL and --gpu to see what it would do at this load",),
+        )
+    facts += [
+        Fact("speedup it would bring", would.speedup, "x", PREDICTED),
+        Fact("tokens per step", would.tokens_per_step, "tokens", would.acceptance_source),
+    ]
+    pays = would.best_speedup > 1 + GAIN
+    verdict = "Speculation is off"
+    if pays:
+        verdict += f"; {would.method} would pay at this load."
+        k = would.best_k if would.best_k else would.k
+        steps = (f"specsim tune, then --speculative-config with {would.method} and "
+                 f"num_speculative_tokens {k}",)
+    else:
+        verdict += f", and {would.method} would not pay at this load either."
+        steps = ("leave it off while the batch is this large",)
+    return Finding("switched_off", "notice", verdict, tuple(facts), steps)
+
+
+RULES = (trades_well, competes, rejected, too_costly, other_k, wasted_tail, rarely_proposes,
+         switched_off)

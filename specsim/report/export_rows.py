@@ -1,0 +1,116 @@
+"""Rows of plain values to a file that other tools read: JSON, JSON Lines, CSV or Parquet.
+
+The format follows the file's ending. Parquet needs pyarrow (the extra `parquet`); columns keep
+their types there, nested values become JSON text. A file appears complete or not at all.
+"""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import UsageError
+
+Row = Mapping[str, Any]
+INSTALL_HINT = "pip install 'specsim-llm[parquet]'"
+
+
+def check_export_path(path: str | Path, option: str = "--export") -> str:
+    """The ending of a file that can be written; UsageError before any work is done."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in WRITERS:
+        raise UsageError(
+            f"{option} is {str(path)[:80]!a}; it must end in {', '.join(WRITERS)}, which "
+            "names the format"
+        )
+    if suffix == ".parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                f"{option} {str(path)[:80]!a}: writing Parquet needs pyarrow; {INSTALL_HINT}, "
+                "or write .csv"
+            ) from None
+    return suffix
+
+
+def write_rows(rows: Iterable[Row], path: str | Path, option: str = "--export") -> None:
+    """All rows to `path`. UsageError when its format is unknown or it cannot be written."""
+    target = Path(path)
+    suffix = check_export_path(target, option)
+    part = target.with_name(target.name + ".part")
+    try:
+        WRITERS[suffix]([_plain(row) for row in rows], part)
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        reason = error.strerror or error
+        raise UsageError(f"{option} {str(path)[:80]!a} cannot be written: {reason}") from None
+
+
+def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested objects as one row, keys joined by dots; lists stay."""
+    out: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(inner, Mapping):
+            out.update(flat(inner, name))
+        else:
+            out[name] = inner
+    return out
+
+
+def columns_of(rows: Iterable[Row]) -> list[str]:
+    """All keys in order of appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """Numbers that no JSON or table holds become null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, allow_nan=False) if isinstance(value, list | tuple | dict) else value
+
+
+def _json(rows: list[dict[str, Any]], path: Path) -> None:
+    path.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _jsonl(rows: list[dict[str, Any]], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def _csv(rows: list[dict[str, Any]], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns_of(rows), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _parquet(rows: list[dict[str, Any]], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {}
+    for name in columns_of(rows):
+        values = [_cell(row.get(name)) for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {int, float} and len(kinds) == 2:
+            values = [None if value is None else float(value) for value in values]
+        elif len(kinds) > 1:  # a column of numbers and words ("inf"): text keeps both
+            values = [None if value is None else str(value) for value in values]
+        columns[name] = pa.array(values)
+    pq.write_table(pa.table(columns), path)
+
+
+WRITERS: dict[str, Callable[[list[dict[str, Any]], Path], None]] = {
+    ".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet,
+}

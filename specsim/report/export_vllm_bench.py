@@ -1,0 +1,190 @@
+"""A simulated run in the shape of `vllm bench serve --save-result --save-detailed` (vLLM 0.33).
+
+Scripts and dashboards that read such files read this one; `specsim import` gives the simulation's
+own numbers back. Definitions are vLLM's: TPOT over finished requests of two tokens or more, ITL one
+entry per chunk, acceptance rate in percent, E2EL to the last token. Requests of the warm-up are
+left out, as a benchmark leaves out its own. What vLLM does not write is marked: `simulated`,
+`specsim_version`, and the deployment under vLLM's argument names. Per-position acceptance rates are
+the input's shape at the run's own acceptance length: a simulation counts accepted tokens, not
+positions.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from specsim import __version__
+from specsim.report.export_chunks import ChunkTimes
+from specsim.sim.request import FINISHED, RequestRecord
+from specsim.sim.result import Simulation
+
+PERCENTILES = (50, 90, 95, 99)
+NO_DATE = "19700101-000000"  # a simulation has none, and the same run gives the same bytes
+
+
+def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, Any]:
+    """The first run with speculation as one JSON-ready object. detailed: also the lists per
+    request, for which the run must have kept its steps (keep_trace)."""
+    result, inputs = simulation.comparison.first, simulation.inputs()
+    start = result.window.start_s
+    sent = sorted(
+        (record for record in result.records if record.arrival_s >= start),
+        key=lambda record: (record.arrival_s, record.request_id),
+    )
+    done = [record for record in sent if record.status == FINISHED]
+    chunks = ChunkTimes(result)
+    gaps = {record.request_id: chunks.gaps(record) for record in done}
+    duration = max((record.last_token_s or 0.0) for record in done) - start if done else 0.0
+    load = inputs["load"]
+    rate, clients = load.get("rate"), load.get("concurrency")
+    prompt_tokens = sum(record.prompt_tokens for record in done)
+    output_tokens = sum(record.output_tokens for record in done)
+    out: dict[str, Any] = {
+        "date": NO_DATE,
+        "endpoint_type": inputs["engine"],
+        "backend": inputs["engine"],
+        "label": "specsim simulation",
+        "model_id": inputs["model"],
+        "tokenizer_id": inputs["model"],
+        "num_prompts": len(sent),
+        "simulated": "true",
+        "specsim_version": __version__,
+        "gpu": inputs["gpu"],
+        "tensor_parallel_size": inputs["tp"],
+        "num_speculative_tokens": inputs["k"],
+        "method": inputs["method"],
+        "seed": simulation.seed,
+        "request_rate": "inf" if rate in (None, "inf") else rate,
+        "burstiness": load.get("burstiness") or 1.0,
+        "max_concurrency": clients,
+        "duration": duration,
+        "completed": len(done),
+        "failed": len(sent) - len(done),
+        "total_input_tokens": prompt_tokens,
+        "total_output_tokens": output_tokens,
+        "request_throughput": len(done) / duration if duration else 0.0,
+        "request_goodput": None,
+        "output_throughput": output_tokens / duration if duration else 0.0,
+        "total_token_throughput": (
+            (prompt_tokens + output_tokens) / duration if duration else 0.0
+        ),
+        "max_output_tokens_per_s": _peak_chunks(done, gaps),
+        "max_concurrent_requests": _most_at_once(sent),
+    }
+    if detailed:
+        out.update(_lists(sent, gaps, start))
+    out.update(_acceptance(done, simulation))
+    times = {
+        "ttft": [record.ttft_s for record in done if record.ttft_s is not None],
+        "tpot": [record.tpot_s for record in done if record.tpot_s is not None],
+        "itl": [gap for values in gaps.values() for gap in values],
+        "e2el": [_latency(record) for record in done],
+    }
+    for name, values in times.items():
+        out.update(_statistics(name, values))
+    return out
+
+
+def _latency(record: RequestRecord) -> float:
+    assert record.last_token_s is not None
+    return record.last_token_s - record.arrival_s
+
+
+def _lists(
+    sent: Sequence[RequestRecord], gaps: dict[int, list[float]], start: float
+) -> dict[str, Any]:
+    """What --save-detailed keeps; failed requests hold their place with zeros."""
+    good = [record.status == FINISHED for record in sent]
+    return {
+        "input_lens": [record.prompt_tokens for record in sent],
+        "output_lens": [
+            record.output_tokens if ok else 0 for record, ok in zip(sent, good, strict=True)
+        ],
+        "ttfts": [
+            (record.ttft_s or 0.0) if ok else 0.0 for record, ok in zip(sent, good, strict=True)
+        ],
+        "itls": [gaps.get(record.request_id, []) for record in sent],
+        "latencies": [
+            _latency(record) if ok else 0.0 for record, ok in zip(sent, good, strict=True)
+        ],
+        "start_times": [record.arrival_s - start for record in sent],
+        "generated_texts": ["" for _ in sent],
+        "errors": [
+            "" if ok else f"{record.status}: {record.reason}".rstrip(": ")
+            for record, ok in zip(sent, good, strict=True)
+        ],
+    }
+
+
+def _acceptance(done: Sequence[RequestRecord], simulation: Simulation) -> dict[str, Any]:
+    drafts = sum(record.verify_steps for record in done)
+    if not drafts:
+        return {}
+    drafted = sum(record.drafted_tokens for record in done)
+    accepted = sum(record.accepted_tokens for record in done)
+    out: dict[str, Any] = {
+        "spec_decode_acceptance_rate": 100.0 * accepted / drafted if drafted else 0.0,
+        "spec_decode_acceptance_length": 1 + accepted / drafts,
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": drafted,
+        "spec_decode_accepted_tokens": accepted,
+    }
+    rates = position_rates(simulation, accepted / drafts, drafted, drafts)
+    if rates:
+        out["spec_decode_per_position_acceptance_rates"] = rates
+    return out
+
+
+def position_rates(
+    simulation: Simulation, per_draft: float, drafted: int, drafts: int
+) -> list[float]:
+    """P(at least i drafts accepted) whose sum is the run's accepted tokens per draft; [] where
+    drafts had different lengths, so that the input's shape is not the run's."""
+    system = simulation.deployment.system
+    k = system.setup.k
+    if system.acceptance is None or drafted != k * drafts or system.setup.tree_topk > 1:
+        return []
+    shape = system.acceptance.probabilities(k)
+    total = math.fsum(shape)
+    if total <= 0:
+        return [0.0] * k
+    return [min(1.0, rate * per_draft / total) for rate in shape]
+
+
+def _statistics(name: str, values: Sequence[float]) -> dict[str, float]:
+    """mean, median, std and percentiles in ms; zeros where there is nothing, as vLLM writes."""
+    ms = np.asarray(values, dtype=np.float64) * 1e3 if len(values) else np.zeros(1)
+    out = {
+        f"mean_{name}_ms": float(ms.mean()),
+        f"median_{name}_ms": float(np.median(ms)),
+        f"std_{name}_ms": float(ms.std()),
+    }
+    for percent in PERCENTILES:
+        out[f"p{percent}_{name}_ms"] = float(np.percentile(ms, percent))
+    return out
+
+
+def _peak_chunks(done: Sequence[RequestRecord], gaps: dict[int, list[float]]) -> float:
+    """Most chunks in one second: vLLM's "peak output token throughput", which counts chunks."""
+    times: list[float] = []
+    for record in done:
+        assert record.first_token_s is not None
+        times.append(record.first_token_s)
+        times.extend(record.first_token_s + np.cumsum(gaps[record.request_id]))
+    if not times:
+        return 0.0
+    seconds = np.floor(np.asarray(times) - min(times)).astype(np.int64)
+    return float(np.bincount(seconds).max())
+
+
+def _most_at_once(sent: Sequence[RequestRecord]) -> int:
+    """Most requests between their sending and their end."""
+    events = [(record.arrival_s, 1) for record in sent]
+    events += [(record.end_s, -1) for record in sent if record.end_s is not None]
+    most = now = 0
+    for _, change in sorted(events):
+        now += change
+        most = max(most, now)
+    return most
