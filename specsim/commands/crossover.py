@@ -1,0 +1,165 @@
+"""`specsim crossover`: with and without speculation while concurrency grows, by context length."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from specsim.commands import options as o
+
+Contexts = Annotated[
+    str | None,
+    typer.Option("--contexts", help="Prompt lengths, e.g. 1k,8k,32k (1k is 1024 tokens)."),
+]
+MaxConcurrency = Annotated[
+    int | None,
+    typer.Option("--max-concurrency", help="Clients at most; default: the largest batch."),
+]
+CheapShare = Annotated[
+    float,
+    typer.Option("--cheap-share", help="Speculative work is cheap while a step costs at most "
+                 "this share more than a plain one."),
+]
+Plot = Annotated[str | None, typer.Option("--plot", help="Draw into a file: .svg or .png.")]
+NoPlot = Annotated[bool, typer.Option("--no-plot", help="No plot in the terminal.")]
+
+MAX_CONTEXT = 10_000_000
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="crossover")(crossover)
+
+
+def crossover(
+    context: typer.Context,
+    model: o.Model = None,
+    contexts: Contexts = None,
+    max_concurrency: MaxConcurrency = None,
+    cheap_share: CheapShare = 0.5,
+    gpu: o.Gpu = "h200-sxm",
+    tp: o.Tp = 1,
+    ep: o.Ep = 1,
+    attention_dp: o.Dp = 1,
+    weights: o.Weights = None,
+    kv: o.Kv = None,
+    engine: o.Engine = "vllm",
+    method: o.Method = None,
+    draft: o.Draft = None,
+    k: o.K = None,
+    speculative_config: o.SpecConfig = None,
+    acceptance: o.Acc = None,
+    acceptance_conditional: o.AccCond = None,
+    acceptance_rate: o.AccRate = None,
+    acceptance_mean: o.AccMean = None,
+    acceptance_length: o.AccLen = None,
+    tree: o.Tree = None,
+    draft_share: o.DraftShare = 1.0,
+    exit_layers: o.ExitLayers = 0,
+    workload: o.WorkloadOpt = None,
+    input_len: o.InputLen = None,
+    output_len: o.OutputLen = None,
+    cached_share: o.Cached = 0.0,
+    max_num_seqs: o.MaxSeqs = None,
+    max_num_batched_tokens: o.MaxTokens = None,
+    gpu_memory_utilization: o.MemShare = None,
+    fidelity: o.Fidelity = "calibrated",
+    profiles: o.Profiles = None,
+    command: o.Command = None,
+    plot: Plot = None,
+    no_plot: NoPlot = False,
+    json_out: o.JsonOut = False,
+    csv_out: o.CsvOut = False,
+) -> None:
+    """Compare ordinary and speculative decoding while concurrency grows: where speculative work
+    stops being cheap, and where it stops paying, by context length."""
+    values = dict(locals())
+    from specsim.commands.repeat import repeat_command
+    from specsim.errors import UsageError
+    from specsim.planning.crossover import crossover as run
+    from specsim.report.crossovers import crossover_picture, crossover_text, speedup_panel
+    from specsim.report.plots_file import check_plot, write_picture
+    from specsim.report.tables import to_csv, to_json
+
+    if contexts is not None and input_len is not None:
+        raise UsageError("--contexts and --input-len both give prompt lengths; give one of them")
+    if max_concurrency is not None and not 1 <= max_concurrency <= 100_000:
+        raise UsageError(
+            f"--max-concurrency is {max_concurrency}; it must be from 1 to 100000 clients"
+        )
+    if not 0 < cheap_share <= 100:
+        raise UsageError(
+            f"--cheap-share is {cheap_share:g}; it must be above 0, such as 0.5 for 50 %"
+        )
+    check_plot(plot)
+    request = checked_request(values, json_out, csv_out, plot)
+    lengths = [request.workload.input_len] if contexts is None else parse_contexts(contexts)
+    result = run(
+        request.system, request.workload, lengths, max_concurrency, cheap_share, request.warnings
+    )
+    if plot is not None:
+        write_picture(crossover_picture(result), plot)
+    if json_out:
+        text = to_json({**result.to_dict(), "command": repeat_command(context)})
+    elif csv_out:
+        text = to_csv(result.rows()).rstrip("\n")
+    else:
+        text = crossover_text(result)
+        if not no_plot:
+            text = f"{text}\n\n{terminal_plot(speedup_panel(result))}"
+        if plot is not None:
+            text = f"{text}\n\nplot: {plot}"
+    sys.stdout.write(text + "\n")
+
+
+def checked_request(
+    values: dict[str, Any], json_out: bool, csv_out: bool, plot: str | None
+) -> Any:
+    """The system and load of the options that all of these commands share."""
+    from dataclasses import fields
+
+    from specsim.commands.request import build_request
+    from specsim.commands.simulate_load import check_writable
+    from specsim.errors import UsageError
+
+    if json_out and csv_out:
+        raise UsageError("--json and --csv are both given; choose one output")
+    if values["model"] is None and values["command"] is None:
+        raise UsageError("a MODEL is needed; `specsim models` lists them")
+    check_writable(plot, "--plot")
+    names = {item.name for item in fields(o.Options)}
+    given = {name: value for name, value in values.items() if name in names}
+    return build_request(o.Options(**{**given, "model": given["model"] or ""}))
+
+
+def terminal_plot(panel: Any) -> str:
+    """The panel as wide as the terminal, in colour where there is one."""
+    import os
+    import shutil
+
+    from specsim.report.plots_text import panel_text
+
+    width = min(110, shutil.get_terminal_size((78, 24)).columns)
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return panel_text(panel, max(50, width), colour=colour)
+
+
+def parse_contexts(text: str) -> list[int]:
+    """'1k,8k,32k' as tokens; UsageError with the value and the rule."""
+    from specsim.errors import UsageError
+
+    found = []
+    for part in text.split(","):
+        word = part.strip().lower()
+        number, scale = (word[:-1], 1024) if word.endswith("k") else (word, 1)
+        try:
+            tokens = float(number) * scale
+            whole = tokens == int(tokens)
+        except (ValueError, OverflowError):
+            tokens, whole = 0.0, False
+        if not whole or not 1 <= tokens <= MAX_CONTEXT:
+            raise UsageError(
+                f"--contexts has {o.shown(part.strip())}; it must be token counts from 1 to "
+                f"{MAX_CONTEXT} such as 512, 8k or 32k, separated by commas"
+            )
+        found.append(int(tokens))
+    return sorted(set(found))

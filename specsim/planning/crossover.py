@@ -1,0 +1,367 @@
+"""Where speculation stops paying: the same deployment with and without it while load grows.
+
+Closed loops of 1, 2, ... clients at one model, device, workload and context length. Two limits are
+looked for, per context length:
+
+    cheap end   smallest concurrency at which a step under speculation costs more than `cheap_share`
+                above a plain step (r - 1 > cheap_share). While the verify step is limited by
+                memory, its further tokens are nearly free; `ridge` is where it is not any more.
+    break-even  smallest concurrency at which speculation no longer raises throughput. Its 90 %
+                interval holds the crossings of the speedup stretched and shrunk by what
+                validation found of such predictions.
+
+Neither curve is monotone (routed models lose before they win again), so powers of two are
+scanned for the first crossing before it is narrowed down.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.closed import SteadyState, closed_loop, running_limit
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.predict import NO_INTERVAL, NO_INTERVAL_DATASHEET
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import CapacityError, UsageError
+from specsim.latency.breakdown import StepLatency
+from specsim.planning.utilisation import (
+    Utilisation,
+    decode_step_shape,
+    served_utilisation,
+    step_utilisation,
+)
+
+CHEAP_SHARE = 0.5
+POINTS_PER_OCTAVE = 2
+MAX_CONTEXTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side at one concurrency. e2el_s: sending to last token. served: shares of the device's
+    peaks over the whole load; step: during a decode (verify) step alone."""
+
+    ttft_s: float
+    tpot_s: float
+    itl_s: float
+    e2el_s: float
+    output_tok_s: float
+    running: float
+    step_s: float
+    bound: str
+    served: Utilisation
+    step: Utilisation
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ttft_s": self.ttft_s,
+            "tpot_s": self.tpot_s,
+            "itl_s": self.itl_s,
+            "e2el_s": self.e2el_s,
+            "output_tok_s": self.output_tok_s,
+            "running": self.running,
+            "step_s": self.step_s,
+            "bound": self.bound,
+            "bandwidth_share": self.served.bandwidth,
+            "compute_share": self.served.compute,
+            "step_bandwidth_share": self.step.bandwidth,
+            "step_compute_share": self.step.compute,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CrossPoint:
+    """One concurrency. step_cost_ratio: r, for equal batches. verify_cost_ratio: the target's pass
+    over k + 1 tokens / over one. accepted_share: of the drafted tokens."""
+
+    concurrency: int
+    speculative: Side
+    plain: Side
+    speedup: float
+    speedup_90: tuple[float, float] | None
+    step_cost_ratio: float
+    verify_cost_ratio: float
+    accepted_share: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "concurrency": self.concurrency,
+            "speedup": self.speedup,
+            "speedup_90": list(self.speedup_90) if self.speedup_90 else None,
+            "step_cost_ratio": self.step_cost_ratio,
+            "verify_cost_ratio": self.verify_cost_ratio,
+            "accepted_share": self.accepted_share,
+            "speculative": self.speculative.to_dict(),
+            "plain": self.plain.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """All of one context length. Concurrencies of None: not reached up to max_concurrency.
+
+    break_even_90: (smallest, largest) crossing; None in it: not reached; None for the pair: the
+    interval of the speedup is not known. error: why this length cannot be served, points empty.
+    """
+
+    context: int
+    points: tuple[CrossPoint, ...] = ()
+    max_concurrency: int = 0
+    running_limit: int = 0
+    plain_running_limit: int = 0
+    cheap_until: int | None = None
+    ridge: int | None = None
+    plain_ridge: int | None = None
+    break_even: int | None = None
+    break_even_90: tuple[int | None, int | None] | None = None
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "context": self.context,
+            "max_concurrency": self.max_concurrency,
+            "running_limit": self.running_limit,
+            "plain_running_limit": self.plain_running_limit,
+            "cheap_until": self.cheap_until,
+            "ridge": self.ridge,
+            "plain_ridge": self.plain_ridge,
+            "break_even_concurrency": self.break_even,
+            "break_even_90": list(self.break_even_90) if self.break_even_90 else None,
+            "error": self.error,
+            "points": [point.to_dict() for point in self.points],
+        }
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Result of `crossover`."""
+
+    system: System
+    workload: Workload
+    cheap_share: float
+    curves: tuple[Curve, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def acceptance_length(self) -> float:
+        """Mean tokens of a verify step."""
+        assert self.system.acceptance is not None
+        return self.system.acceptance.expected_tokens(self.system.setup.k)
+
+    def to_dict(self) -> dict[str, Any]:
+        system = self.system
+        return {
+            "kind": "crossover",
+            "model": system.spec.name,
+            "gpu": system.profile.name,
+            "tp": system.parallel.tp,
+            "weights": system.spec.weights,
+            "kv_dtype": system.kv_dtype,
+            "engine": system.engine.name,
+            "engine_version": system.engine.version,
+            "method": system.setup.method,
+            "draft": system.setup.drafter.name if system.setup.drafter else None,
+            "k": system.setup.k,
+            "acceptance_length": self.acceptance_length,
+            "output_len": self.workload.output_len,
+            "cheap_share": self.cheap_share,
+            "fidelity": system.fidelity,
+            "curves": [curve.to_dict() for curve in self.curves],
+            "warnings": list(self.warnings),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per context and concurrency."""
+        out = []
+        for curve in self.curves:
+            for point in curve.points:
+                row = {"context": curve.context, **point.to_dict()}
+                for name in ("speculative", "plain"):
+                    side = row.pop(name)
+                    row.update({f"{name}_{key}": value for key, value in side.items()})
+                out.append(row)
+        return out
+
+
+def crossover(
+    system: System,
+    workload: Workload,
+    contexts: Sequence[int],
+    max_concurrency: int | None = None,
+    cheap_share: float = CHEAP_SHARE,
+    warnings: tuple[str, ...] = (),
+) -> Crossover:
+    """Every context length (prompt tokens) at growing concurrency.
+
+    max_concurrency: None: the largest batch that either side runs at that context. UsageError when
+    the system does not speculate, or for contexts, concurrency or share out of range.
+    """
+    if not system.speculative:
+        raise UsageError(
+            f"there is no speculation to compare for {system.spec.name}; name a --method with its "
+            "acceptance (--acceptance-length)"
+        )
+    if not 1 <= len(contexts) <= MAX_CONTEXTS:
+        raise UsageError(f"{len(contexts)} contexts are given; give 1 to {MAX_CONTEXTS}")
+    if not (math.isfinite(cheap_share) and cheap_share > 0):
+        raise UsageError(f"cheap share is {cheap_share:g}; it must be above 0, such as 0.5")
+    notes = list(warnings)
+    curves = []
+    for context in contexts:
+        load = replace(workload, input_len=context)
+        try:
+            curves.append(_curve(system, load, max_concurrency, cheap_share))
+        except CapacityError as error:
+            curves.append(Curve(context, error=str(error)))
+    if all(curve.error for curve in curves):
+        raise CapacityError(curves[0].error or "no context can be served")
+    if any(p.speedup_90 is None for curve in curves for p in curve.points):
+        notes.append(NO_INTERVAL_DATASHEET if system.fidelity == "datasheet" else NO_INTERVAL)
+    return Crossover(system, workload, cheap_share, tuple(curves), tuple(notes))
+
+
+def grid_to(limit: int) -> list[int]:
+    """1 to `limit`, evenly spaced by ratio, both ends included."""
+    steps = max(1, math.ceil(math.log2(limit) * POINTS_PER_OCTAVE)) if limit > 1 else 0
+    found = {round(2 ** (i / POINTS_PER_OCTAVE)) for i in range(steps)}
+    return sorted({c for c in found if c < limit} | {1, limit})
+
+
+def first_above(value: Callable[[int], float], threshold: float, limit: int) -> int | None:
+    """Smallest concurrency up to `limit` at which value(concurrency) exceeds the threshold, as far
+    as powers of two show it; None when none does."""
+    if value(1) > threshold:
+        return 1
+    low = high = 1
+    while high < limit:
+        high = min(limit, high * 2)
+        if value(high) > threshold:
+            break
+        low = high
+    else:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if value(middle) > threshold:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+class _Pair:
+    """Both sides of one deployment and workload, each state computed once."""
+
+    def __init__(self, system: System, workload: Workload) -> None:
+        self.system, self.plain, self.workload = system, system.plain(), workload
+        self._states: dict[tuple[bool, int], SteadyState] = {}
+
+    def state(self, speculative: bool, concurrency: int) -> SteadyState:
+        found = self._states.get((speculative, concurrency))
+        if found is None:
+            side = self.system if speculative else self.plain
+            found = self._states[speculative, concurrency] = closed_loop(
+                side, self.workload, concurrency
+            )
+        return found
+
+    def speedup(self, concurrency: int) -> float:
+        plain = self.state(False, concurrency)
+        return self.state(True, concurrency).output_tok_s / plain.output_tok_s
+
+    def step(self, speculative: bool, batch: float) -> StepLatency:
+        side = self.system if speculative else self.plain
+        return side.latency.step(decode_step_shape(side, batch, self.workload.mean_context))
+
+    def step_cost_ratio(self, batch: float) -> float:
+        """r at equal batches. A lookup's steps without a draft count as in `analytic.closed`."""
+        share = self.system.setup.draft_share
+        plain_s = self.step(False, batch).total_s
+        with_s = self.step(True, batch).total_s
+        if share < 1:
+            shape = decode_step_shape(self.plain, batch, self.workload.mean_context)
+            with_s = share * with_s + (1 - share) * self.system.latency.seconds(shape)
+        return with_s / plain_s
+
+    def point(self, concurrency: int) -> CrossPoint:
+        with_it, without = self.state(True, concurrency), self.state(False, concurrency)
+        batch = with_it.running
+        speedup = self.speedup(concurrency)
+        verify, bare = self.step(True, batch), self.step(False, batch)
+        acceptance, k = self.system.acceptance, self.system.setup.k
+        assert acceptance is not None
+        return CrossPoint(
+            concurrency,
+            _side(self.system, self.workload, with_it),
+            _side(self.plain, self.workload, without),
+            speedup,
+            stretched(self.system, speedup),
+            self.step_cost_ratio(batch),
+            verify.target_s / bare.target_s,
+            acceptance.rate(k),
+        )
+
+
+def stretched(system: System, speedup: float) -> tuple[float, float] | None:
+    """90 % interval of a speedup, None where too few residuals are known."""
+    if system.fidelity == "datasheet":
+        return None
+    return interval_for("speedup", prediction_class(system), speedup)
+
+
+def _curve(
+    system: System, workload: Workload, max_concurrency: int | None, cheap_share: float
+) -> Curve:
+    pair = _Pair(system, workload)
+    limit, plain_limit = (running_limit(side, workload) for side in (system, pair.plain))
+    top = max(limit, plain_limit) if max_concurrency is None else max_concurrency
+    band = stretched(system, 1.0)
+
+    def cost(concurrency: int) -> float:
+        return pair.step_cost_ratio(min(concurrency, limit)) - 1
+
+    def loss(concurrency: int) -> float:
+        return -pair.speedup(concurrency)
+
+    even = first_above(loss, -1.0, top)
+    interval = None
+    if band is not None:
+        low, high = band
+        # Where the true speedup is low x the predicted one, it ends where that is 1 / low.
+        interval = (first_above(loss, -1 / low, top), first_above(loss, -1 / high, top))
+    batches = min(top, max(limit, plain_limit))
+    return Curve(
+        workload.input_len,
+        tuple(pair.point(c) for c in grid_to(top)),
+        top,
+        limit,
+        plain_limit,
+        first_above(cost, cheap_share, min(top, limit)),
+        first_above(lambda c: _pressure(pair.step(True, c)), 1.0, min(batches, limit)),
+        first_above(lambda c: _pressure(pair.step(False, c)), 1.0, min(batches, plain_limit)),
+        even,
+        interval,
+    )
+
+
+def _pressure(step: StepLatency) -> float:
+    """Time in kernels that multiply over time in kernels that stream memory."""
+    return step.compute_s / step.memory_s if step.memory_s > 0 else math.inf
+
+
+def _side(system: System, workload: Workload, state: SteadyState) -> Side:
+    shape = decode_step_shape(system, state.running, workload.mean_context)
+    return Side(
+        state.ttft_s,
+        state.tpot_s,
+        state.itl_s,
+        state.ttft_s + state.tpot_s * (workload.output_len - 1),
+        state.output_tok_s,
+        state.running,
+        state.step_s,
+        state.bound,
+        served_utilisation(system, workload, state),
+        step_utilisation(system, shape),
+    )

@@ -1,0 +1,135 @@
+"""Workers of a Dask cluster: one that is there already, or a private one on this machine.
+
+Dask runs a task again when its worker dies, on another worker, until the scheduler gives up
+(`distributed.scheduler.allowed-failures`, 3 by default); nannies start dead workers again.
+"""
+
+import importlib
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specsim import __version__
+from specsim.errors import ServerError, UsageError
+from specsim.planning.executors.base import (
+    ATTEMPTS,
+    WINDOW_PER_WORKER,
+    Closing,
+    Done,
+    Job,
+    TaskFunction,
+    died,
+    words,
+)
+from specsim.planning.executors.peers import check_versions, worker_version
+
+CONNECT_S = 10
+
+
+class DaskExecutor(Closing):
+    """place: HOST:PORT of a scheduler, or 'local' for a private cluster of `workers` processes."""
+
+    def __init__(self, place: str, workers: int) -> None:
+        self.name = f"dask://{place}"
+        self._distributed = _distributed()
+        self._cluster: Any = None
+        try:
+            if place == "local":
+                self._cluster = self._distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, processes=True,
+                    dashboard_address=None, silence_logs=logging.CRITICAL,
+                )
+                self._client = self._distributed.Client(self._cluster)
+            else:
+                self._client = self._distributed.Client(f"tcp://{place}", timeout=CONNECT_S)
+        except (OSError, TimeoutError) as error:
+            self._end_cluster()
+            raise ServerError(
+                f"no Dask scheduler answers at {place} within {CONNECT_S} s "
+                f"({words(error)[:120]}); start one with `dask scheduler`, or use dask://local"
+            ) from None
+        try:
+            self._check(place)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, place: str) -> None:
+        """Workers are there, and would compute the same as this machine."""
+        try:
+            answers = self._client.run(worker_version)
+        except Exception as error:
+            raise UsageError(
+                f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
+                f"specsim-llm {__version__} on them"
+            ) from None
+        if not answers:
+            raise ServerError(
+                f"the Dask cluster at {place} has no workers; start some with "
+                f"`dask worker tcp://{place}`"
+            )
+        check_versions(answers.values(), place)
+        self.workers = sum(self._client.nthreads().values())
+
+    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
+        """See `Executor.run`."""
+        source = iter(jobs)
+        keys: dict[Any, str] = {}
+        ended = self._distributed.as_completed()
+        window = max(1, self.workers) * WINDOW_PER_WORKER
+        for job in _first(source, window):
+            ended.add(self._submit(function, job, keys))
+        while keys:
+            future = next(ended)
+            key = keys.pop(future.key)
+            yield self._outcome(future, key)
+            future.release()
+            for job in _first(source, 1):
+                ended.add(self._submit(function, job, keys))
+
+    def _submit(self, function: TaskFunction, job: Job, keys: dict[Any, str]) -> Any:
+        future = self._client.submit(function, job.payload, pure=False, retries=0)
+        keys[future.key] = job.key
+        return future
+
+    def _outcome(self, future: Any, key: str) -> Done:
+        if future.status == "finished":
+            return Done(key, future.result())
+        if future.status in ("cancelled", "lost"):
+            raise ServerError(
+                f"the connection to {self.name} was lost; what was finished is kept: run the same "
+                "command again to go on"
+            )
+        error = future.exception()
+        if isinstance(error, self._distributed.KilledWorker):
+            return Done(key, None, died(ATTEMPTS))
+        return Done(key, None, words(error))
+
+    def close(self) -> None:
+        client, self._client = getattr(self, "_client", None), None
+        if client is not None:
+            client.close()
+        self._end_cluster()
+
+    def _end_cluster(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close()
+
+
+def _first(source: Iterator[Job], count: int) -> Iterator[Job]:
+    for _ in range(count):
+        job = next(source, None)
+        if job is None:
+            return
+        yield job
+
+
+def _distributed() -> Any:
+    try:
+        return importlib.import_module("distributed")
+    except ImportError:
+        raise UsageError(
+            "--executor dask:// needs Dask, which is not installed; "
+            "pip install 'specsim-llm[dask]' or use --executor local"
+        ) from None

@@ -1,0 +1,120 @@
+"""Workers of a Ray cluster: one that is there already (Ray Client port), or a private one here.
+
+Ray runs a task again when its worker dies, ATTEMPTS times in all. A private cluster reports
+nothing to anyone and has no dashboard.
+"""
+
+import importlib
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from specsim import __version__
+from specsim.errors import ServerError, UsageError
+from specsim.planning.executors.base import (
+    ATTEMPTS,
+    WINDOW_PER_WORKER,
+    Closing,
+    Done,
+    Job,
+    TaskFunction,
+    died,
+    words,
+)
+from specsim.planning.executors.peers import check_versions, worker_version
+
+STORE_BYTES = 100_000_000  # results are a few kB each
+
+
+class RayExecutor(Closing):
+    """place: HOST:PORT of a Ray Client server, or 'local' for a private cluster of `workers`."""
+
+    def __init__(self, place: str, workers: int) -> None:
+        self.name = f"ray://{place}"
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray announces a change of a default of its own unless this is set.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        self._ray = _ray()
+        if self._ray.is_initialized():
+            raise UsageError(
+                "this process is connected to a Ray cluster already; call ray.shutdown() first"
+            )
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        try:
+            if place == "local":
+                self._ray.init(
+                    address="local", num_cpus=workers, include_dashboard=False,
+                    object_store_memory=STORE_BYTES, **quiet,
+                )
+            else:
+                self._ray.init(address=f"ray://{place}", **quiet)
+        except Exception as error:
+            raise ServerError(
+                f"no Ray cluster can be used at {place} ({words(error)[:160]}); start one with "
+                "`ray start --head --ray-client-server-port 10001`, or use ray://local"
+            ) from None
+        try:
+            self._check(place)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, place: str) -> None:
+        try:
+            version = self._ray.get(self._ray.remote(worker_version).remote())
+        except Exception as error:
+            raise UsageError(
+                f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
+                f"specsim-llm {__version__} on them"
+            ) from None
+        check_versions([version], place)
+        self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
+        """See `Executor.run`."""
+        remote = self._ray.remote(function).options(num_cpus=1, max_retries=ATTEMPTS - 1)
+        source = iter(jobs)
+        keys: dict[Any, str] = {}
+        window = self.workers * WINDOW_PER_WORKER
+        exhausted = False
+        while True:
+            while not exhausted and len(keys) < window:
+                job = next(source, None)
+                if job is None:
+                    exhausted = True
+                else:
+                    keys[remote.remote(job.payload)] = job.key
+            if not keys:
+                return
+            ended, _ = self._ray.wait(list(keys), num_returns=1)
+            for reference in ended:
+                yield self._outcome(reference, keys.pop(reference))
+
+    def _outcome(self, reference: Any, key: str) -> Done:
+        errors = self._ray.exceptions
+        try:
+            return Done(key, self._ray.get(reference))
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError):
+            return Done(key, None, died(ATTEMPTS))
+        except errors.RayTaskError as error:
+            return Done(key, None, words(error.cause or error))
+        except (errors.RayError, ConnectionError) as error:
+            raise ServerError(
+                f"the connection to {self.name} was lost ({words(error)[:120]}); what was finished "
+                "is kept: run the same command again to go on"
+            ) from None
+
+    def close(self) -> None:
+        if self._ray.is_initialized():
+            self._ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise UsageError(
+            "--executor ray:// needs Ray, which is not installed; "
+            "pip install 'specsim-llm[ray]' or use --executor local"
+        ) from None

@@ -1,0 +1,291 @@
+"""Speed for one user against throughput of a GPU, over everything an operator can set.
+
+Every combination of draft length (0: plain decoding), GPUs per replica, weight format, cache
+dtype, max_num_seqs and token budget is one point, taken when it is full: as many clients as
+max_num_seqs, in a closed loop. Its two coordinates:
+
+    stream_tok_s   tokens per second of one user, 1 / TPOT
+    gpu_tok_s      output tokens per second of the replica / its GPUs
+
+The frontier holds the points that no other one beats in both. There is one with speculation, one
+without, and one of both together. What cannot run is counted by reason: weights that do not fit, a
+cache that holds fewer requests than max_num_seqs, a token budget below what they verify, ...
+
+Priced kernels are shared between points that differ in limits alone, so that a point costs what
+its batch costs that no other has.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specsim.analytic.closed import closed_loop, running_limit
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.latency.step import LatencyModel
+
+MAX_POINTS = 200_000
+# Settings in the order in which they are reported.
+AXES = ("k", "tp", "weights", "kv_dtype", "max_num_seqs", "max_num_batched_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What is tried. k 0: plain decoding."""
+
+    k: tuple[int, ...]
+    tp: tuple[int, ...]
+    weights: tuple[str, ...]
+    kv_dtype: tuple[str, ...]
+    max_num_seqs: tuple[int, ...]
+    max_num_batched_tokens: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        total = 1
+        for name in AXES:
+            total *= len(getattr(self, name))
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(getattr(self, name)) for name in AXES}
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoPoint:
+    """One full deployment. system: as it would be started."""
+
+    system: System
+    k: int
+    tp: int
+    weights: str
+    kv_dtype: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    stream_tok_s: float
+    gpu_tok_s: float
+    ttft_s: float
+    tpot_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **{name: getattr(self, name) for name in AXES},
+            "gpus": self.system.parallel.gpus,
+            "stream_tok_s": self.stream_tok_s,
+            "gpu_tok_s": self.gpu_tok_s,
+            "ttft_s": self.ttft_s,
+            "tpot_s": self.tpot_s,
+        }
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """Result of `pareto`. frontier: of all points; speculative, plain: of one side. All from the
+    fastest for one user to the highest throughput. infeasible: reason -> points."""
+
+    base: System
+    workload: Workload
+    axes: Axes
+    points: tuple[ParetoPoint, ...]
+    frontier: tuple[ParetoPoint, ...]
+    speculative: tuple[ParetoPoint, ...]
+    plain: tuple[ParetoPoint, ...]
+    infeasible: dict[str, int]
+    examples: dict[str, str]
+    warnings: tuple[str, ...] = ()
+    partial: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        base = self.base
+        return {
+            "kind": "pareto",
+            "model": base.spec.name,
+            "gpu": base.profile.name,
+            "engine": base.engine.name,
+            "engine_version": base.engine.version,
+            "method": base.setup.method,
+            "draft": base.setup.drafter.name if base.setup.drafter else None,
+            "input_len": self.workload.input_len,
+            "output_len": self.workload.output_len,
+            "fidelity": base.fidelity,
+            "axes": self.axes.to_dict(),
+            "combinations": self.axes.count,
+            "feasible": len(self.points),
+            "infeasible": dict(self.infeasible),
+            "infeasible_examples": dict(self.examples),
+            "partial": self.partial,
+            "warnings": list(self.warnings),
+        }
+
+
+class _Refused(Exception):
+    """A combination that cannot run, or that the limits leave out. Its text is the reason."""
+
+    def __init__(self, reason: str, example: str = "") -> None:
+        super().__init__(reason)
+        self.example = example
+
+
+def pareto(
+    base: System,
+    workload: Workload,
+    axes: Axes,
+    build: Callable[[int, str, str, int], System],
+    *,
+    max_ttft_s: float | None = None,
+    stream_floor_tok_s: float | None = None,
+    warnings: tuple[str, ...] = (),
+    report: Callable[[int, int], None] | None = None,
+) -> Pareto:
+    """All combinations of `axes`, and who wins.
+
+    build(tp, weights, kv_dtype, k) -> the system with these (limits are set here); it may raise
+    SpecSimError, which makes the combinations infeasible. max_ttft_s, stream_floor_tok_s: points
+    that miss them count as infeasible. report(done, total) hears of the progress. Ctrl-C ends the
+    search early with what was found (partial).
+    """
+    if axes.count > MAX_POINTS:
+        raise UsageError(
+            f"{axes.count} combinations are asked for; at most {MAX_POINTS}: give fewer values"
+        )
+    reasons: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    points: list[ParetoPoint] = []
+    total, done, partial = axes.count, 0, False
+
+    def refuse(reason: str, example: str, times: int = 1) -> None:
+        reasons[reason] += times
+        examples.setdefault(reason, example)
+
+    limits = list(itertools.product(axes.max_num_seqs, axes.max_num_batched_tokens))
+    try:
+        for tp, weights, kv, k in itertools.product(
+            axes.tp, axes.weights, axes.kv_dtype, axes.k
+        ):
+            try:
+                shared = build(tp, weights, kv, k)
+                latency = shared.latency
+            except SpecSimError as error:
+                refuse(reason_of(error), str(error), len(limits))
+            else:
+                # One batch after the other, so that budgets find its steps priced.
+                for seqs, budget in limits:
+                    system = _limited(shared, latency, seqs, budget)
+                    try:
+                        points.append(
+                            _point(system, workload, k, max_ttft_s, stream_floor_tok_s)
+                        )
+                    except _Refused as error:
+                        refuse(str(error), error.example)
+            done += len(limits)
+            if report is not None:
+                report(done, total)
+    except KeyboardInterrupt:
+        if not points:
+            raise
+        partial = True
+    if not points:
+        text = "; ".join(f"{reason} ({n})" for reason, n in reasons.most_common(4))
+        first = next(iter(examples.values()), "")
+        raise CapacityError(f"none of the {total} combinations can run: {text}; e.g. {first}")
+    notes = list(warnings)
+    acceptance = base.acceptance
+    if acceptance is not None and max(axes.k) > acceptance.measured_positions:
+        notes.append(
+            f"acceptance beyond position {acceptance.measured_positions} is extrapolated, for "
+            "every larger k"
+        )
+    if partial:
+        notes.append(f"interrupted after {done} of {total} combinations")
+    return Pareto(
+        base, workload, axes, tuple(points), tuple(frontier(points)),
+        tuple(frontier(p for p in points if p.k)), tuple(frontier(p for p in points if not p.k)),
+        dict(reasons.most_common()), examples, tuple(notes), partial,
+    )  # fmt: skip
+
+
+def frontier(points: Iterable[ParetoPoint]) -> list[ParetoPoint]:
+    """Those that no other point beats in both coordinates, fastest for one user first. Of equal
+    ones the first stays."""
+    best = 0.0
+    found = []
+    for point in sorted(points, key=lambda p: (-p.stream_tok_s, -p.gpu_tok_s)):
+        if point.gpu_tok_s > best:
+            best = point.gpu_tok_s
+            found.append(point)
+    return found
+
+
+def _limited(shared: System, latency: LatencyModel, seqs: int, budget: int) -> System:
+    """The system with its limits; what prices steps does not depend on them."""
+    system = replace(shared, max_num_seqs=seqs, max_num_batched_tokens=budget)
+    system.__dict__["latency"] = latency
+    return system
+
+
+def _point(
+    system: System,
+    workload: Workload,
+    k: int,
+    max_ttft_s: float | None,
+    floor_tok_s: float | None,
+) -> ParetoPoint:
+    """The system full of requests; _Refused if it cannot be, or misses a limit."""
+    seqs, budget = system.seqs_limit, system.batched_tokens
+    try:
+        holds = running_limit(system, workload)
+    except SpecSimError as error:
+        raise _Refused(reason_of(error), str(error)) from None
+    if holds < seqs:
+        fits = system.memory.max_requests(workload.input_len + workload.output_len)
+        if fits < seqs:
+            raise _Refused(
+                "the cache holds fewer requests than max_num_seqs",
+                f"{fits} of {seqs} at tp {system.parallel.tp}",
+            )
+        raise _Refused(
+            "the token budget is below what max_num_seqs requests bring",
+            f"{seqs} x {system.setup.verify_tokens} tokens into {budget}",
+        )
+    state = closed_loop(system, workload, seqs)
+    if max_ttft_s is not None and state.ttft_s > max_ttft_s:
+        raise _Refused("TTFT is above --max-ttft", f"{state.ttft_s:.3g} s at {seqs} requests")
+    if floor_tok_s is not None and state.stream_tok_s < floor_tok_s:
+        raise _Refused(
+            "a stream is slower than --stream-floor",
+            f"{state.stream_tok_s:.3g} tok/s at {seqs} requests",
+        )
+    return ParetoPoint(
+        system, k, system.parallel.tp, system.spec.weights, system.kv_dtype, seqs, budget,
+        state.stream_tok_s, state.output_tok_s / system.parallel.gpus, state.ttft_s, state.tpot_s,
+    )  # fmt: skip
+
+
+def reason_of(error: SpecSimError) -> str:
+    """A refusal as one of a few reasons, for counting."""
+    text = str(error)
+    if isinstance(error, CapacityError):
+        if "GB per GPU" in text:
+            return "the weights do not fit"
+        return "the cache does not hold one request"
+    for mark, reason in (
+        ("cannot be split", "the model cannot be split over this tp"),
+        ("no link", "the device has no link for this tp"),
+        ("max_num_batched_tokens", "the token budget is below one request's tokens"),
+        ("dtype", "the model or device has no such dtype"),
+        ("k is", "the method does not allow this k"),
+    ):
+        if mark in text:
+            return reason
+    return "refused: " + text.split(";", maxsplit=1)[0][:80]
+
+
+def sides(points: Sequence[ParetoPoint]) -> Iterator[tuple[str, list[ParetoPoint]]]:
+    """('speculative', points) and ('plain', points), those that have any."""
+    for name, wanted in (("speculative", True), ("plain", False)):
+        found = [point for point in points if bool(point.k) is wanted]
+        if found:
+            yield name, found

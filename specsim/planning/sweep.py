@@ -1,0 +1,180 @@
+"""What a sweep computes: a grid over options, task by task.
+
+A definition has options that are the same everywhere (`fixed`), options that vary independently
+(`grid`, crossed), and options that vary together (`cases`, a list of groups, crossed with the
+grid). Each combination is run `repeats` times. A task is named by a key, the digest of its options
+and its repeat, so that it is the same task wherever it stands in a definition.
+
+Seeds. Where the definition gives `seed`, tasks use it: all combinations then see the same requests
+with the same luck, so that differences are the options' (repeat i adds i to it). Where it does
+not, each task derives its own from its key. Either way a task's randomness is part of its
+definition: neither workers nor their order can change it.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import UsageError
+
+RUNS = ("simulate", "predict")
+MAX_TASKS = 1_000_000
+MAX_REPEATS = 1000
+MAX_HASHED_BYTES = 256_000_000
+SEEDS = 1 << 32
+# Options whose value may be a file: what it holds decides the results too.
+FILE_OPTIONS = ("model", "gpu", "draft", "trace", "scenario")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """index: its place in the definition's order. varied: the options that tell it from others."""
+
+    index: int
+    key: str
+    options: Mapping[str, Any]
+    varied: Mapping[str, Any]
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """run: 'simulate' or 'predict'. columns: names of results for tables, () for the usual."""
+
+    run: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    cases: Sequence[Mapping[str, Any]] = ()
+    repeats: int = 1
+    columns: tuple[str, ...] = ()
+    name: str = "sweep"
+
+    def __post_init__(self) -> None:
+        if self.run not in RUNS:
+            raise UsageError(f"run is {self.run!r}; a sweep runs {' or '.join(RUNS)}")
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            raise UsageError(f"repeats is {self.repeats}; it must be from 1 to {MAX_REPEATS}")
+        if self.repeats > 1 and self.run == "predict":
+            raise UsageError(
+                f"repeats is {self.repeats}, but predict is not random; leave it out"
+            )
+        for name, values in self.grid.items():
+            if not values:
+                raise UsageError(f"grid.{name} is empty; give the values to try")
+            if len({_canonical(value) for value in values}) < len(values):
+                raise UsageError(f"grid.{name} has the same value twice; give each once")
+        if len({_canonical(dict(case)) for case in self.cases}) < len(self.cases):
+            raise UsageError("two [[case]] groups are the same; give each once")
+        self._check_overlap()
+        if self.count > MAX_TASKS:
+            raise UsageError(
+                f"the sweep has {self.count} tasks; at most {MAX_TASKS}: give fewer values"
+            )
+
+    def _check_overlap(self) -> None:
+        places: dict[str, str] = {}
+        groups = [("fixed", self.fixed), ("grid", self.grid)]
+        named = {key: None for case in self.cases for key in case}
+        for place, names in (*groups, ("case", named)):
+            for name in names:
+                if name in places:
+                    raise UsageError(
+                        f"{name} is in {places[name]} and in {place}; give it in one place"
+                    )
+                places[name] = place
+
+    @property
+    def count(self) -> int:
+        """Number of tasks."""
+        total = max(1, len(self.cases)) * self.repeats
+        for values in self.grid.values():
+            total *= len(values)
+        return total
+
+    @cached_property
+    def varied(self) -> tuple[str, ...]:
+        """Names of the options that differ between tasks, in order."""
+        names = dict.fromkeys(key for case in self.cases for key in case)
+        return (*names, *self.grid)
+
+    def tasks(self) -> Iterator[Task]:
+        """All tasks in order: cases first, then the grid with its last option fastest, then
+        repeats."""
+        index = 0
+        for case in self.cases or ({},):
+            for values in itertools.product(*self.grid.values()):
+                varied = {**case, **dict(zip(self.grid, values, strict=True))}
+                options = {**self.fixed, **varied}
+                for repeat in range(self.repeats):
+                    key = self._key(options, repeat)
+                    seed = self._seed(options, key, repeat)
+                    shown = dict(varied)
+                    if self.repeats > 1:
+                        shown["repeat"] = repeat
+                    yield Task(index, key, options, shown, seed)
+                    index += 1
+
+    def _key(self, options: Mapping[str, Any], repeat: int) -> str:
+        return _digest([self.run, dict(options), repeat])[:24]
+
+    def _seed(self, options: Mapping[str, Any], key: str, repeat: int) -> int | None:
+        if self.run == "predict":
+            return None
+        given = options.get("seed")
+        if given is not None:
+            return (int(given) + repeat) % SEEDS
+        return int(_digest(["seed", key])[:8], 16)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with whatever changes results or tasks: the definition and the files it names."""
+        files = {}
+        for name in FILE_OPTIONS:
+            values = [self.fixed.get(name), *self.grid.get(name, ())]
+            values += [case.get(name) for case in self.cases]
+            for value in values:
+                if isinstance(value, str):
+                    found = _content(value)
+                    if found:
+                        files[value] = found
+        profiles = self.fixed.get("profiles")
+        if isinstance(profiles, str) and Path(profiles).is_dir():
+            for path in sorted(Path(profiles).glob("*.toml")):
+                files[str(path)] = _content(str(path))
+        return _digest([self.to_dict(), files])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "fixed": dict(self.fixed),
+            "grid": {name: list(values) for name, values in self.grid.items()},
+            "cases": [dict(case) for case in self.cases],
+            "repeats": self.repeats,
+        }
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+
+
+def _content(name: str) -> str:
+    """Digest of a file (or of the config.json in a folder), '' if there is none of that name."""
+    path = Path(name)
+    try:
+        if path.is_dir():
+            path = path / "config.json"
+        if not path.is_file() or path.stat().st_size > MAX_HASHED_BYTES:
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,213 @@
+"""The journal of a sweep: one JSON line per finished task, so that nothing is computed twice.
+
+The first line says which sweep it is of. Every task is written out when it ends; a process that
+is killed loses only tasks that had not ended. A last line that was cut short (a full disk, a
+power failure) is dropped and its task runs again. A journal of another definition, of other input
+files or of another version of specsim is refused: its figures do not belong to this sweep.
+
+Lines stand in the order in which tasks ended. Results are read back by their place in the file,
+so that a large sweep needs little memory.
+"""
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import IO, Any, Self
+
+from specsim import __version__
+from specsim.errors import FormatError, UsageError
+from specsim.planning.sweep import Sweep
+
+FORMAT = 1
+BEGIN = b'{"specsim_sweep"'
+
+
+class Journal:
+    """Open with `Journal.open`; path None keeps results in memory only.
+
+    offsets: key of each finished task -> place of its line."""
+
+    def __init__(self, file: IO[bytes], path: Path | None) -> None:
+        self._file = file
+        self.path = path
+        self.offsets: dict[str, int] = {}
+        self._end = 0
+
+    @classmethod
+    def open(cls, path: Path | str | None, sweep: Sweep, *, restart: bool = False) -> Self:
+        """A new journal, or the one at `path` with what it has.
+
+        restart: forget what it has. UsageError for a journal of another sweep or one that is in
+        use, FormatError for a file that is no journal."""
+        header = {
+            "specsim_sweep": FORMAT,
+            "version": __version__,
+            "fingerprint": sweep.fingerprint,
+            "tasks": sweep.count,
+            "definition": sweep.to_dict(),
+        }
+        if path is None:
+            journal = cls(io.BytesIO(), None)
+            journal._write(header)
+            return journal
+        place = Path(path)
+        try:
+            file = place.open("a+b")
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the journal {str(path)!r}: {error.strerror}; choose another "
+                "--journal"
+            ) from None
+        journal = cls(file, place)
+        try:
+            journal._lock()
+            file.seek(0, os.SEEK_END)
+            if restart and file.tell():
+                journal._check_ours()
+                file.truncate(0)
+            if restart or file.tell() == 0:
+                journal._write(header)
+            else:
+                journal._read(header, sweep)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _lock(self) -> None:
+        """Two runs of one sweep at a time would do every task twice."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"the journal {str(self.path)!r} is in use by another run; wait for its end or "
+                "choose another --journal"
+            ) from None
+        except OSError:
+            return  # a file system without locks
+
+    def _check_ours(self) -> None:
+        """Only a journal may be emptied, not a file that was named by mistake."""
+        self._file.seek(0)
+        if not self._file.read(len(BEGIN)).startswith(BEGIN):
+            raise FormatError(
+                f"{str(self.path)!r} is not the journal of a sweep; choose another --journal"
+            )
+
+    def _read(self, header: dict[str, Any], sweep: Sweep) -> None:
+        self._file.seek(0)
+        number = 0
+        while True:
+            start = self._file.tell()
+            line = self._file.readline()
+            if not line:
+                break
+            number += 1
+            whole = line.endswith(b"\n")
+            entry = _parsed(line) if whole else None
+            if number == 1:
+                if whole or not BEGIN.startswith(line[: len(BEGIN)]):
+                    self._check_header(entry, header, sweep)
+                else:
+                    # Killed while the first line was written: nothing was finished.
+                    self._file.truncate(0)
+                    self._write(header)
+                    return
+            elif entry is None or not isinstance(entry.get("key"), str):
+                if self._file.read(1):
+                    raise FormatError(
+                        f"the journal {str(self.path)!r} is damaged at line {number}; delete that "
+                        "line (its task runs again) or start anew with --restart"
+                    )
+                self._file.truncate(start)
+                self._end = start
+                return
+            else:
+                self.offsets[entry["key"]] = start
+            self._end = self._file.tell()
+
+    def _check_header(
+        self, found: dict[str, Any] | None, wanted: dict[str, Any], sweep: Sweep
+    ) -> None:
+        name = repr(str(self.path))
+        if found is None or found.get("specsim_sweep") != FORMAT:
+            raise FormatError(
+                f"{name} is not the journal of a sweep; choose another --journal"
+            )
+        ways = "choose another --journal, or start anew with --restart"
+        if found.get("version") != wanted["version"]:
+            raise UsageError(
+                f"the journal {name} was made by specsim {found.get('version')}, this is "
+                f"{wanted['version']}: figures could differ; {ways}"
+            )
+        if found.get("fingerprint") == wanted["fingerprint"]:
+            return
+        changed = _changes(found.get("definition"), wanted["definition"])
+        what = f"its {changed}" if changed else "a file that it names has changed since"
+        raise UsageError(f"the journal {name} is of another sweep: {what}; {ways}")
+
+    def add(self, key: str, entry: dict[str, Any]) -> None:
+        """Keep a finished task; it is in the file when this returns."""
+        self.offsets[key] = self._write({"key": key, **entry})
+
+    def get(self, key: str) -> dict[str, Any]:
+        """What `add` kept."""
+        self._file.seek(self.offsets[key])
+        entry = _parsed(self._file.readline())
+        assert entry is not None
+        return entry
+
+    def _write(self, value: dict[str, Any]) -> int:
+        line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        start = self._end
+        self._file.seek(start)
+        self._file.write(line)
+        self._file.flush()
+        self._end = start + len(line)
+        return start
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _changes(old: Any, new: dict[str, Any]) -> str:
+    """The first difference of two definitions, in words; '' if there is none."""
+    if not isinstance(old, dict):
+        return "definition was another"
+    for part in ("run", "fixed", "grid", "cases", "repeats"):
+        before, now = old.get(part), new[part]
+        if before == now:
+            continue
+        if isinstance(before, dict) and isinstance(now, dict):
+            for name in dict.fromkeys([*before, *now]):
+                if before.get(name) != now.get(name):
+                    was, is_ = _short(before.get(name)), _short(now.get(name))
+                    return f"{part}.{name} was {was}, now {is_}"
+        return f"{part} was {_short(before)}, now {_short(now)}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "not there"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,139 @@
+"""How much of a device a load uses: share of its bandwidth and of its arithmetic.
+
+From what the kernels of a step must move and multiply, over the time they take:
+
+    bandwidth share = sum of bytes / (time x peak bandwidth)
+    compute share   = sum of FLOP / peak of the dtype that multiplies them / time
+
+Bytes count every operand once, FLOP a multiply-add as 2, both per GPU. Peaks are the datasheet's,
+so that neither share reaches 1 in practice. A product of FP8 weights counts against the FP8
+peak, attention against the 16-bit one.
+
+Of a served load (closed loop) the work of one request is that of its decode steps, shared by those
+that run with it, and what its prompt adds to the steps it takes part in; a request ends every
+1 / request rate seconds:
+
+    bytes = steps x step bytes / running + (mixed step - decode step)
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specsim.analytic.closed import SteadyState, decode_steps
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.latency.breakdown import StepLatency
+from specsim.latency.shape import PrefillChunk, StepShape
+from specsim.roofline.device import compute_peak
+
+_LINKS = ("all_reduce", "all_gather", "all_to_all")
+MAX_CHUNKS = 16  # of one prompt that are priced; evenly spaced ones stand for more
+
+
+class Demand(NamedTuple):
+    """What kernels ask of one GPU: memory traffic, and seconds of arithmetic at the peak."""
+
+    bytes: float
+    peak_s: float
+
+    def times(self, factor: float) -> "Demand":
+        return Demand(self.bytes * factor, self.peak_s * factor)
+
+    def plus(self, other: "Demand") -> "Demand":
+        return Demand(self.bytes + other.bytes, self.peak_s + other.peak_s)
+
+    def minus(self, other: "Demand") -> "Demand":
+        return Demand(max(0.0, self.bytes - other.bytes), max(0.0, self.peak_s - other.peak_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Shares of the peaks, 0 to 1."""
+
+    bandwidth: float
+    compute: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"bandwidth": self.bandwidth, "compute": self.compute}
+
+
+def demand(system: System, step: StepLatency) -> Demand:
+    """What a step's kernels ask. Traffic of links between GPUs is not memory traffic."""
+    moved = peak_s = 0.0
+    for timed in step.ops:
+        op = timed.op
+        if op.kind in _LINKS:
+            continue
+        moved += op.bytes * op.count
+        if op.flops:
+            fmt = op.fmt if op.kind in ("gemm", "moe") else "bf16"
+            peak_s += op.flops * op.count / compute_peak(system.profile, fmt)
+    return Demand(moved, peak_s)
+
+
+def _shares(system: System, asked: Demand, seconds: float) -> Utilisation:
+    return Utilisation(
+        asked.bytes / (seconds * system.profile.mem_bytes_per_s), asked.peak_s / seconds
+    )
+
+
+def decode_step_shape(system: System, running: float, context: float) -> StepShape:
+    """A pure decode (verify) step of `running` sequences with `context` cached tokens each."""
+    seqs = max(1, round(running))
+    if not system.speculative:
+        return StepShape(seqs, 1, seqs * context)
+    setup = system.setup
+    return StepShape(seqs, setup.verify_tokens, seqs * context, num_drafts=setup.k)
+
+
+def step_utilisation(system: System, shape: StepShape) -> Utilisation:
+    """Shares during one step."""
+    step = system.latency.step(shape)
+    return _shares(system, demand(system, step), step.total_s)
+
+
+def served_utilisation(system: System, workload: Workload, state: SteadyState) -> Utilisation:
+    """Shares over a closed loop in its steady state, prompts included."""
+    shape = decode_step_shape(system, state.running, workload.mean_context)
+    latency = system.latency
+    decode = demand(system, latency.step(shape))
+    steps = decode_steps(workload.output_len, system.tokens_per_step)
+    share = system.setup.draft_share if system.speculative else 1.0
+    if share < 1:
+        # Steps without a draft bring one token per sequence (see `analytic.closed`).
+        bare = StepShape(shape.decode_seqs, 1, shape.decode_context_tokens)
+        decode = decode.times(share).plus(
+            demand(system, latency.step(bare)).times(1 - share)
+        )
+    asked = decode.times(steps / state.running)
+    return _shares(
+        system, asked.plus(_prompt_demand(system, workload, shape)), 1 / state.request_rate
+    )
+
+
+def _prompt_demand(system: System, workload: Workload, decode: StepShape) -> Demand:
+    """What one prompt adds to the steps it takes part in."""
+    prompt = workload.computed_input
+    cached = workload.input_len - prompt
+    shares_steps = system.mixes and decode.decode_seqs > 1
+    room = system.batched_tokens
+    if shares_steps:
+        room = max(1, room - decode.decode_seqs * decode.decode_q_len)
+    count = -(-prompt // room)
+    priced = min(count, MAX_CHUNKS)
+    alone = demand(system, system.latency.step(decode)) if shares_steps else Demand(0.0, 0.0)
+    total = Demand(0.0, 0.0)
+    for i in range(priced):
+        start = round(i * count / priced) * room
+        size = min(room, prompt - start)
+        chunk = PrefillChunk(size, cached + start, last=start + size == prompt)
+        if shares_steps:
+            both = StepShape(
+                decode.decode_seqs, decode.decode_q_len, decode.decode_context_tokens, (chunk,),
+                decode.num_drafts,
+            )
+        else:
+            drafts = decode.num_drafts if chunk.last else 0
+            both = StepShape(prefill=(chunk,), num_drafts=drafts)
+        total = total.plus(demand(system, system.latency.step(both)).minus(alone))
+    return total.times(count / priced)

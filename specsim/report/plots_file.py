@@ -1,0 +1,119 @@
+"""A picture as an SVG or PNG file, without a display.
+
+Drawn by matplotlib (extra `plots`), with its object interface alone: no window system, no global
+state. The same picture gives the same SVG, byte for byte: no dates, no random ids.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import UsageError
+from specsim.report.plots import Panel, Picture, Series
+
+FORMATS = (".svg", ".png")
+# Okabe and Ito's palette, told apart by colour-blind readers too.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+LEVELS = (":", "-.", "--")
+PNG_DPI = 130
+
+
+def check_plot(path: str | None) -> None:
+    """Refuse a --plot that cannot be drawn before anything is computed."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"--plot is {path[:60]!r}; the name must end in {' or '.join(FORMATS)}"
+        )
+    _matplotlib("matplotlib.figure")
+
+
+def write_picture(picture: Picture, path: str) -> None:
+    """Draw the picture into a file; its ending chooses the format."""
+    check_plot(path)
+    figure_class = _matplotlib("matplotlib.figure").Figure
+    matplotlib = _matplotlib("matplotlib")
+    count = len(picture.panels)
+    across = 1 if count == 1 else 2
+    down = -(-count // across)
+    size = (8.0, 5.6) if count == 1 else (6.2 * across, 4.1 * down + 0.5)
+    settings = {
+        "svg.hashsalt": "specsim",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with matplotlib.rc_context(settings):
+        figure = figure_class(figsize=size, layout="constrained")
+        figure.suptitle(picture.title, fontsize=11)
+        for i, panel in enumerate(picture.panels):
+            _draw(figure.add_subplot(down, across, i + 1), panel)
+        if picture.notes:
+            figure.supxlabel("\n".join(picture.notes), fontsize=7.5, color="0.35")
+        kind = Path(path).suffix.lower()[1:]
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        try:
+            figure.savefig(path, format=kind, dpi=PNG_DPI, metadata=metadata)
+        except OSError as error:
+            raise UsageError(f"cannot write {path[:60]!r}: {error.strerror or error}") from None
+
+
+def _draw(axes: Any, panel: Panel) -> None:
+    axes.set_title(panel.title, fontsize=9.5, loc="left")
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.log_x:
+        _log(axes.set_xscale, axes.xaxis, [x for s in panel.series for x in s.x])
+    if panel.log_y:
+        _log(axes.set_yscale, axes.yaxis, [y for s in panel.series for y in s.y])
+    for i, (level, label) in enumerate(panel.levels):
+        axes.axhline(level, color="0.4", linewidth=0.9, linestyle=LEVELS[i % len(LEVELS)],
+                     label=label or None)
+    for series in panel.series:
+        _draw_series(axes, series)
+    axes.grid(True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if panel.from_zero and not panel.log_y:
+        axes.set_ylim(bottom=0)
+    if any(series.keyed for series in panel.series):
+        axes.legend(fontsize=7.5, frameon=False)
+
+
+def _draw_series(axes: Any, series: Series) -> None:
+    colour = PALETTE[series.hue % len(PALETTE)]
+    label = series.label if series.keyed else None
+    if series.style == "points":
+        axes.scatter(
+            series.x, series.y, s=7 if series.faint else 20, color=colour,
+            alpha=0.25 if series.faint else 1.0, linewidths=0, label=label,
+            zorder=1 if series.faint else 3,
+        )  # fmt: skip
+        return
+    dashed = series.style == "dashed"
+    axes.plot(
+        series.x, series.y, color=colour, linewidth=1.5, linestyle="--" if dashed else "-",
+        marker="o", markersize=3, markerfacecolor="white" if dashed else colour, label=label,
+        alpha=0.35 if series.faint else 1.0, zorder=2,
+    )  # fmt: skip
+
+
+def _log(set_scale: Any, axis: Any, values: list[float]) -> None:
+    """A logarithmic axis with plain numbers: powers of 2 over a narrow range, else of 10."""
+    ticker = _matplotlib("matplotlib.ticker")
+    known = [value for value in values if value > 0]
+    wide = bool(known) and max(known) / min(known) > 3000
+    set_scale("log", base=10 if wide else 2)
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def _matplotlib(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UsageError(
+            "--plot needs matplotlib, which is not installed; pip install 'specsim-llm[plots]' "
+            "(the plot in the terminal needs nothing)"
+        ) from None
