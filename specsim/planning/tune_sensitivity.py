@@ -5,7 +5,8 @@ made again. What counts is the loss: how much slower the choice made today would
 best one. Ranges: acceptance from the spread over measured data sets (else 10 % of the accepted
 drafts), acceptance beyond the measured positions between a conditional rate that falls by 10 % per
 position and one that stays, the step-cost ratio from its 90 % interval (else 15 %); draft cost,
-the engine's overhead per speculative step and the load between half and double (assumed).
+the engine's overhead per speculative step and the load between half and double (assumed); of a
+mixture also whether all experts are used alike.
 """
 
 import json
@@ -20,6 +21,9 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.latency.step import decode_shape
+from specsim.model.counts import ffn_branches
+from specsim.model.spec import MoE
+from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags, version_key
 from specsim.planning.tune_choices import at_k, with_acceptance
 from specsim.speculation.acceptance import Acceptance
@@ -108,6 +112,7 @@ def sensitivity(
         _ratio(base),
         _draft(base),
         _overhead(base),
+        _routing(base),
         _load(base),
     ]
     found = []
@@ -284,6 +289,30 @@ def _overhead(base: _Base) -> _End | None:
     return ("engine overhead", "x 0.5 to x 2 (assumed)", 0.5, 2.0, moved(0.5), moved(2.0))
 
 
+def _routing(base: _Base) -> _End | None:
+    """Whether the traffic uses all experts alike: the one thing about a mixture that moves the
+    price of verifying more tokens most, and differs from model to model."""
+    routing = base.choices[0].latency.routing
+    mixture = any(
+        isinstance(part, MoE)
+        for group in base.choices[0].spec.layers
+        for part in ffn_branches(group.ffn)
+    )
+    if not mixture or routing == UNIFORM:
+        return None
+    even: dict[str, System] = {}
+
+    def value(system: System) -> float:
+        method = system.setup.method
+        if method not in even:
+            even[method] = replace(system, routing=UNIFORM)
+        other = at_k(even[method], system.setup.k)
+        return base.value(other)
+
+    text = "as in most served traffic to all experts used alike"
+    return ("use of experts", text, 0.0, 1.0, base.value, value)
+
+
 def _load(base: _Base) -> _End:
     low, high = max(1, base.clients // 2), base.clients * 2
     return (
@@ -314,25 +343,30 @@ def _measurement(
         return "count running requests over a day", (
             "curl -s localhost:8000/metrics | grep num_requests_running",
         )
-    ks = f"k = {max(1, today.k)} and k = {lead.setup.k}"
+    # Two lengths far apart, the chosen one among them: their difference is the cost per draft.
+    chain = lead.setup.tree_topk == 1
+    long = at_k(lead, today.k) if chain and today.k > 1 else lead
+    short = at_k(lead, 1) if chain else lead
+    ks = f"k = {short.setup.k} and k = {long.setup.k}" if short.setup.k != long.setup.k else (
+        f"k = {long.setup.k}"
+    )
     what = (
         f"time {ks} with the acceptance fixed, and plain decoding: TPOT x tokens per step is the "
         "step time"
     )
-    fixed: dict[str, Any] = {}
-    before = ""
     asked = version or lead.engine.version
-    if lead.engine.name == "vllm" and version_key(asked) >= SYNTHETIC_SINCE:
-        length = round(1 + lead.setup.k / 2, 1)
-        fixed = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": length}
-    elif lead.engine.name == "sglang":
-        before = f"SGLANG_SIMULATE_ACC_LEN={1 + lead.setup.k / 2:g} "
-    runs = [before + text for text in _serve(lead, version, fixed)]
-    short = at_k(lead, max(1, today.k)) if lead.setup.tree_topk == 1 else lead
-    if short.setup.k != lead.setup.k:
-        if fixed:
-            fixed["synthetic_acceptance_length"] = round(1 + short.setup.k / 2, 1)
-        runs = [before + text for text in _serve(short, version, fixed)] + runs
+    runs: list[str] = []
+    for side in (short, long) if short.setup.k != long.setup.k else (long,):
+        length = round(1 + side.setup.k / 2, 1)
+        fixed: dict[str, Any] = {}
+        before = ""
+        if lead.engine.name == "vllm" and version_key(asked) >= SYNTHETIC_SINCE:
+            fixed = {
+                "rejection_sample_method": "synthetic", "synthetic_acceptance_length": length
+            }
+        elif lead.engine.name == "sglang":
+            before = f"SGLANG_SIMULATE_ACC_LEN={length:g} "
+        runs += [before + text for text in _serve(side, version, fixed)]
     bench = (
         "vllm bench serve --dataset-name random "
         f"--random-input-len {workload.input_len} --random-output-len {workload.output_len} "
