@@ -7,17 +7,17 @@ point, unless the command line gives one; then the measured one is what the gap 
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specsim.analytic.system import System
 from specsim.commands.options import Options
-from specsim.errors import UsageError
-from specsim.formats.bench.record import BenchRun
-from specsim.latency.draft import LOOKUP
-from specsim.validate.compare import Comparison
-from specsim.validate.live_replay import Point, measured_acceptance
+
+if TYPE_CHECKING:
+    from specsim.analytic.system import System
+    from specsim.formats.bench.record import BenchRun
+    from specsim.validate.compare import Comparison
+    from specsim.validate.live_replay import Point
 
 PrefixCaching = Annotated[
     bool | None,
@@ -46,7 +46,7 @@ PLACEHOLDER_RATE = 0.5  # only so that the other options can be checked before a
 class Deployer:
     """The deployment of the command line; `system` gives it with a point's acceptance."""
 
-    base: System
+    base: "System"
     assumed: bool
     warnings: tuple[str, ...]
     asked: bool  # a method was named
@@ -71,14 +71,20 @@ class Deployer:
     def check_drafts(self, drafted: int | None, where: str) -> None:
         """Refuse before a run what cannot be simulated after it. drafted: k of the server, None
         where it drafts nothing or does not say."""
+        from specsim.errors import UsageError
+
         if drafted and not self.base.speculative:
             raise UsageError(
                 f"{where} drafts {drafted} tokens per step, but the simulation is told nothing "
                 "about it; give --method (ngram, draft-model, eagle3, ...) and its --draft"
             )
 
-    def system(self, point: Point, measured: bool) -> System:
+    def system(self, point: "Point", measured: bool) -> "System":
         """The deployment of a point. measured: with the acceptance that was counted there."""
+        from specsim.errors import UsageError
+        from specsim.latency.draft import LOOKUP
+        from specsim.validate.live_replay import measured_acceptance
+
         run = point.run
         if not self.base.speculative:
             self.check_drafts(_drafted(run), run.source)
@@ -105,12 +111,12 @@ class Deployer:
         return made
 
 
-def drafts(run: BenchRun) -> bool:
+def drafts(run: "BenchRun") -> bool:
     """Whether a run shows any speculation."""
     return _drafted(run) is not None or (run.tokens_per_step or 1.0) > 1.02
 
 
-def _drafted(run: BenchRun) -> int | None:
+def _drafted(run: "BenchRun") -> int | None:
     found = run.acceptance
     if found is None or (found.num_drafts is not None and found.num_drafts == 0):
         return None
@@ -135,6 +141,8 @@ def options_of(values: dict[str, Any], model: str) -> Options:
 
 
 def check_max_error(value: float | None) -> None:
+    from specsim.errors import UsageError
+
     if value is not None and not 0 < value < 100:
         raise UsageError(f"--max-error is {value:g}; it must be above 0, e.g. 0.15 for 15 %")
 
@@ -144,6 +152,8 @@ def names_of(text: str | None) -> tuple[str, ...]:
 
 
 def check_fitted(fitted: tuple[str, ...], points: list[str]) -> None:
+    from specsim.errors import UsageError
+
     unknown = [name for name in fitted if name not in points]
     if unknown:
         raise UsageError(
@@ -152,7 +162,7 @@ def check_fitted(fitted: tuple[str, ...], points: list[str]) -> None:
         )
 
 
-def finish(found: Comparison, max_error: float | None, json_out: bool, out: Path | None,
+def finish(found: "Comparison", max_error: float | None, json_out: bool, out: Path | None,
            partial: bool = False, stopped: str = "") -> None:
     """Print, write, and end with the exit code that --max-error asks for."""
     from specsim.report.live import live_text

@@ -35,7 +35,7 @@ METRICS = (
 # Judged by --max-error; the others say why.
 JUDGED = ("output_tok_s", "tpot_mean_s", "ttft_mean_s", "e2el_mean_s")
 LEAST_WAIT = 0.05  # requests waiting, and seconds, below which a relative error says nothing
-SEEDS = 5
+SEEDS = 3  # simulations, where acceptance is drawn
 # system(point, measured): the deployment; measured: with the acceptance that was counted.
 SystemOf = Callable[[Point, bool], System]
 

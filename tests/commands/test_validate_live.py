@@ -127,10 +127,10 @@ def test_live_without_a_server(call):
 
 
 def test_bench_simulates_a_result_file(call):
-    code, out, err = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m",
+    code, out, err = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--no-explain",
                           "--no-prefix-caching")
     assert code == 0, err
-    assert "c=4" in out and "tokens per step" in out and "what explains the gap" in out
+    assert "c=4" in out and "tokens per step" in out
     code, out, _ = call("bench", C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--json",
                         "--no-explain", "--max-error", "0.0001")
     found = json.loads(out)
@@ -149,7 +149,7 @@ def test_bench_with_an_assumed_acceptance_blames_it(call):
 
 @pytest.mark.parametrize("arguments, words", [
     ((C4, *CPU, "--method", "none", "--model", "smollm2-135m"), "drafts 3 tokens per step"),
-    ((C4, *CPU), "catalogue"), ((str(DATA / "spec_log.txt"),), "lacks a load"),
+    ((C4, *CPU), "drafts 3 tokens per step"), ((str(DATA / "spec_log.txt"),), "lacks a load"),
     (("/nowhere.json",), "not a file"),
     ((C4, *CPU, *NGRAM, "--model", "smollm2-135m", "--fitted", "x"), "which is no point"),
 ])

@@ -143,20 +143,20 @@ def world(truth, swap, predicted, points):
     """Points whose measured figures are the simulation's on `truth` with `swap`."""
     seen = []
     for item in points:
-        measured = dict(predict(item, truth, swap=swap, seeds=3).figures)
-        seen.append(Seen(item, measured, predict(item, predicted, seeds=3)))
+        measured = dict(predict(item, truth, swap=swap).figures)
+        seen.append(Seen(item, measured, predict(item, predicted)))
     return seen
 
 
 def reasons(truth, predicted, points, swap=None):
     def again(item, change, measured):
-        return predict(item, truth if measured else predicted, swap=change, seeds=3)
+        return predict(item, truth if measured else predicted, swap=change)
 
     return explain(world(truth, swap or Swap(), predicted, points), again)
 
 
 POINTS = [
-    point(f"c={c}", rows(4 * c, 150, 60), load=Load(math.inf, c, 1.0, 4 * c)) for c in (1, 8)
+    point(f"c={c}", rows(3 * c, 150, 60), load=Load(math.inf, c, 1.0, 3 * c)) for c in (1, 4)
 ]
 
 
