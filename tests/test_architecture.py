@@ -39,7 +39,8 @@ EDGES = {
     "serve": {"units", "errors", "data", "decoder", "formats"},
 }
 HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn", "aiohttp",
-         "httpx2", "plotly", "plotext", "dask", "distributed", "ray", "pandas", "polars", "pyarrow"}
+         "httpx2", "plotly", "matplotlib", "dask", "distributed", "ray", "pandas", "polars",
+         "pyarrow"}
 ALLOWED_HEAVY = {
     "sim": {"simpy"},
     "commands": {"typer"},
@@ -48,7 +49,7 @@ ALLOWED_HEAVY = {
     "serve": {"starlette", "uvicorn"},
     "client": {"aiohttp", "httpx2"},
     "planning": {"dask", "distributed", "ray"},
-    "report": {"plotly", "plotext", "pandas", "polars", "pyarrow"},
+    "report": {"plotly", "matplotlib", "pandas", "polars", "pyarrow"},
 }
 
 
