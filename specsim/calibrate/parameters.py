@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.roofline.defaults import ASSUMED
 
-WIDE, LATENCY, SHARE, KNEE = 1.2, 0.8, 0.3, 0.35
+WIDE, CPU_LATENCY, LATENCY, SHARE, KNEE = 1.2, 2.0, 0.8, 0.3, 0.35
+
+NO_FLOOR_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +34,30 @@ class Parameter:
     targets: tuple[tuple[str, str], ...]
 
 
+# A CPU's prompts go through the same attention as large steps: one floor for both, since prompts
+# alone cannot tell it from what else a layer costs.
+_SHARED = {("attn_decode.bf16", "floor_s"): (("attn_prefill", "floor_s"),)}
 # table -> parameter -> (width, low, high, further parameters of the table with the same value)
 _Rule = tuple[float, float, float, tuple[str, ...]]
 _FRACTION = (0.005, 1.5)
 _CPU: Mapping[str, Mapping[str, _Rule]] = {
     "gemm.bf16": {
-        "floor_s": (WIDE, 1e-8, 1e-2, ()), "mem_frac": (SHARE, *_FRACTION, ()),
+        "floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "mem_frac": (SHARE, *_FRACTION, ()),
         "peak_frac": (SHARE, *_FRACTION, ()), "p": (KNEE, 1.0, 12.0, ()),
+        "loop_gain": (SHARE, 0.5, 4.0, ()),
     },
     "attn_decode.bf16": {
-        "floor_s": (WIDE, 1e-8, 1e-2, ()), "mem_frac": (WIDE, *_FRACTION, ()),
+        "floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "mem_frac": (WIDE, *_FRACTION, ()),
         "peak_frac": (WIDE, *_FRACTION, ()), "block_s": (WIDE, 1e-10, 1e-3, ()),
+        "small_floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "small_frac": (WIDE, 1e-4, 1.5, ()),
     },
-    "attn_prefill": {
-        "floor_s": (WIDE, 1e-8, 1e-2, ()), "peak_frac": (WIDE, *_FRACTION, ("wide_frac",)),
-    },
+    "attn_prefill": {"peak_frac": (WIDE, *_FRACTION, ("wide_frac",))},
     "elementwise": {
-        "floor_s": (WIDE, 1e-8, 1e-2, ()), "mem_frac": (WIDE, *_FRACTION, ()),
+        "floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "mem_frac": (WIDE, *_FRACTION, ()),
     },
-    "sample": {"floor_s": (WIDE, 1e-8, 1e-1, ()), "mem_frac": (WIDE, *_FRACTION, ())},
+    "sample": {"floor_s": (CPU_LATENCY, 1e-8, 1e-1, ()), "mem_frac": (WIDE, *_FRACTION, ())},
     "moe.bf16": {
-        "floor_s": (WIDE, 1e-8, 1e-1, ()), "mem_frac": (WIDE, *_FRACTION, ()),
+        "floor_s": (CPU_LATENCY, 1e-8, 1e-1, ()), "mem_frac": (WIDE, *_FRACTION, ()),
         "peak_frac": (WIDE, *_FRACTION, ()), "p": (KNEE, 1.0, 12.0, ()),
     },
 }  # fmt: skip
@@ -82,6 +87,7 @@ _GPU: Mapping[str, Mapping[str, _Rule]] = {
 # A CPU library has no tiles to waste, no waves and no second cost of a cold start.
 _CPU_GEMM = {
     "untiled": 1.0, "floor_s": 10e-6, "mem_frac": 0.85, "peak_frac": 0.8, "p": 2.2,
+    "loop_gain": 1.0,
     "act_traffic": 1.0, "cold_s": 0.0, "tile_s": 0.0, "k_step_s": 0.0, "tail": 0.0,
     "tile_by_rows": 0.0, "split_s": 0.0, "split_traffic": 0.0, "sag": 0.0, "sag_s": 0.0,
     "row_s": 0.0, "quant_frac": 1.0, "fill_penalty": 0.0, "fill_power": 1.0, "l2_frac": 1.0,
@@ -90,7 +96,8 @@ _CPU_GEMM = {
 _CPU_TABLES: Mapping[str, Mapping[str, float]] = {
     "gemm.bf16": _CPU_GEMM,
     "attn_decode.bf16": {
-        "untiled": 1.0, "floor_s": 10e-6, "mem_frac": 0.5, "peak_frac": 0.2, "p": 2.0, "cold_s": 0.0,
+        "untiled": 1.0, "small_flops": 6e6, "small_flops_one": 16e6, "small_floor_s": 5e-6,
+        "small_frac": 0.02, "floor_s": 10e-6, "mem_frac": 0.5, "peak_frac": 0.2, "p": 2.0, "cold_s": 0.0,
         "wide_power": 0.0, "tile_s": 0.0, "tile_power": 0.0, "tail": 0.0, "split_s": 0.0,
         "max_splits": 1.0, "sm_frac": 1.5, "block_s": 1e-6, "l2_frac": 1.0, "l2_traffic": 1.0,
     },
@@ -98,7 +105,7 @@ _CPU_TABLES: Mapping[str, Mapping[str, float]] = {
         "floor_s": 20e-6, "mem_frac": 0.85, "peak_frac": 0.3, "p": 2.0, "wide_frac": 0.3,
         "chain_gain": 2.0, "tile_s": 0.0, "sag": 0.0, "sag_s": 10.0,
     },
-    "elementwise": {"floor_s": 5e-6, "mem_frac": 0.5, "p_floor": 1.0},
+    "elementwise": {"floor_s": 10e-6, "mem_frac": 0.5, "p_floor": 1.0},
     "sample": {"floor_s": 50e-6, "mem_frac": 0.3, "passes": 1.0},
     "moe.bf16": {
         "floor_s": 100e-6, "sort_s": 0.0, "mem_frac": 0.7, "peak_frac": 0.4, "p": 2.0,
@@ -121,6 +128,8 @@ def starting_tables(profile: HardwareProfile) -> HardwareProfile:
             own = dict(table.params) if table is not None and _is_untiled(profile) else {}
             if own and own.get("untiled", 0.0) != params.get("untiled", 0.0):
                 own.pop("peak_frac", None)  # it stood for rows of padded tiles
+            if own.get("floor_s", 1.0) <= NO_FLOOR_S:
+                own.pop("floor_s")  # shorter than any call: it was left to other kernels
             kept = {k: v for k, v in own.items() if v > 0.0 or params.get(k) == 0.0}
             source = table.source if table is not None else "assumed: typical of a CPU library"
             kernels[name] = KernelTable(name, {**params, **kept}, source, assumed=True)
@@ -149,6 +158,8 @@ def free_parameters(profile: HardwareProfile, tables: Iterable[str]) -> tuple[Pa
             if start <= 0.0:
                 continue  # the base knows no such cost
             targets = tuple((table, one) for one in (name, *also))
+            if profile.kind == "cpu":
+                targets += _SHARED.get((table, name), ())
             out.append(Parameter(f"{table}: {name}", min(max(start, low), high), width, low, high,
                                  targets))
     return tuple(out)

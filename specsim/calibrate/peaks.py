@@ -56,13 +56,18 @@ def own_figures(
 
 
 def memory_rate(records: Iterable[Measurement], cache_bytes: float) -> float | None:
-    """Bytes/s of the fastest read beyond the caches."""
-    rates = [
-        r.values["bytes_per_s"] for r in records
+    """Bytes/s of the fastest read beyond the caches, the probes beside the other points among
+    them; of the largest size where a cache (of the whole host, say) holds them all."""
+    found = list(records)
+    reads = [
+        (float(r.shape["bytes"]), r.values["bytes_per_s"]) for r in found
         if r.kind == "stream" and r.shape["op"] == "read" and "bytes_per_s" in r.values
-        and float(r.shape["bytes"]) >= LARGE * cache_bytes
     ]
-    return max(rates, default=None)
+    if not reads:
+        return None
+    least = min(LARGE * cache_bytes, max(size for size, _ in reads))
+    probed = max((r.stream_bytes_per_s for r in found), default=0.0)
+    return max(probed, *(rate for size, rate in reads if size >= least))
 
 
 def product_peaks(records: Iterable[Measurement]) -> dict[str, float]:

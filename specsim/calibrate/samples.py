@@ -3,7 +3,9 @@
 Each record carries what tells a disturbance: CPU seconds per wall second (others had the cores)
 and the memory's read rate measured beside it (a shared host's rate drifts). On a CPU:
 
-contended   cpu_over_wall below CONTENDED of the median of its kind: left out
+contended   cpu_over_wall below CONTENDED of what points of its kind have when they are left
+            alone (their 90th percentile): left out. Attention and sampling run
+            on one core or on all by their size, and are held to one core
 slow memory stream below SLOW of the best (90th percentile) of its run: left out; between that and
             the best it is kept with the shortfall added to its uncertainty
 
@@ -15,7 +17,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from specsim.calibrate.records import Measurement, quantile
 from specsim.errors import UsageError
@@ -24,6 +25,7 @@ CONTENDED = 0.85
 SLOW = 0.75
 LEAST = 0.01
 STATISTICS = ("median", "p10", "min")
+_ONE_CORE = ("attention", "sample", "launch", "moe")
 _P10_TO_P90 = 2.563  # standard deviations of a normal distribution
 
 
@@ -45,22 +47,32 @@ def samples(records: Iterable[Measurement], statistic: str = "median") -> list[S
             f"statistic {statistic[:20]!r} is not known; use one of {', '.join(STATISTICS)}"
         )
     found = list(records)
-    busy: dict[tuple[int, str], list[float]] = defaultdict(list)
+    busy: dict[_Alike, list[float]] = defaultdict(list)
     rates: dict[int, list[float]] = defaultdict(list)
     for record in found:
-        busy[id(record.run), record.kind].append(record.cpu_over_wall)
+        busy[_alike(record)].append(record.cpu_over_wall)
         if record.stream_bytes_per_s > 0:
             rates[id(record.run)].append(record.stream_bytes_per_s)
-    usual = {key: median(values) for key, values in busy.items()}
+    alone = {
+        key: 1.0 if key[1] in _ONE_CORE else quantile(sorted(values), 0.9)
+        for key, values in busy.items()
+    }
     best = {key: quantile(sorted(values), 0.9) for key, values in rates.items()}
     return [
-        _sample(record, statistic, usual[id(record.run), record.kind], best.get(id(record.run)))
+        _sample(record, statistic, alone[_alike(record)], best.get(id(record.run)))
         for record in found
     ]
 
 
+_Alike = tuple[int, str]
+
+
+def _alike(record: Measurement) -> _Alike:
+    return id(record.run), record.kind
+
+
 def _sample(
-    record: Measurement, statistic: str, usual_busy: float, best_rate: float | None
+    record: Measurement, statistic: str, alone: float, best_rate: float | None
 ) -> Sample:
     timing = record.timing
     seconds = float(getattr(timing, f"{statistic}_s"))
@@ -69,7 +81,7 @@ def _sample(
         return Sample(record, seconds, noise, "no time measured")
     if not on_cpu(record):
         return Sample(record, seconds, noise)
-    if record.cpu_over_wall < CONTENDED * usual_busy:
+    if record.cpu_over_wall < CONTENDED * alone:
         return Sample(record, seconds, noise, "contended: others had the cores")
     if best_rate and record.stream_bytes_per_s > 0:
         share = record.stream_bytes_per_s / best_rate

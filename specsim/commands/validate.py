@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specsim.commands import options as o
-from specsim.commands import validate_bench, validate_live
+from specsim.commands import validate_bench, validate_live, validate_records, validate_run
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +24,8 @@ def register(app: typer.Typer) -> None:
     validate.command(name="published")(published)
     validate.command(name="live")(validate_live.live)
     validate.command(name="bench")(validate_bench.bench)
+    validate.command(name="records")(validate_records.records)
+    validate.command(name="run")(validate_run.run)
     app.add_typer(validate, name="validate")
 
 

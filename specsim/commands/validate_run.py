@@ -1,0 +1,323 @@
+"""`specsim validate run`: measure this machine, calibrate, predict, then serve and compare."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specsim.commands import decoder_setup as d
+from specsim.commands import options as o
+from specsim.commands.validate_deployment import MaxError, check_max_error
+
+if TYPE_CHECKING:
+    from specsim.calibrate.records_fit import Outcome
+    from specsim.measure.run import Plan
+    from specsim.validate.compare import Comparison
+    from specsim.validate.run_plan import RunPlan
+    from specsim.validate.run_state import Work
+
+Tell = Callable[[str], None]
+SHORT_SCALE = 6.0  # of the bars, for --short: tiny models, seconds of serving
+SEEDS = range(5)  # draws of acceptance that a prediction is the mean of
+
+
+def run(
+    budget: Annotated[
+        str, typer.Option("--budget", help="Time for the whole run: 600s, 10m.")
+    ] = "10m",
+    short: Annotated[
+        bool, typer.Option("--short", help="Under a minute with tiny random models, wide bars.")
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="As for `specsim measure`; repeat for several sizes."),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option("--records", help="Records of `specsim measure` on this machine to start "
+                     "from, instead of measuring again."),
+    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="Runs of each serving load.")] = 3,
+    grid: Annotated[str, typer.Option("--grid", help="Of the measurement: small or full.")] = "full",
+    work: Annotated[
+        Path, typer.Option("--work", help="Folder for what is done; a later call goes on.")
+    ] = Path("specsim-validate"),
+    seed: d.SeedOpt = 0,
+    threads: d.ThreadsOpt = None,
+    max_error: MaxError = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the whole comparison as JSON.")
+    ] = None,
+    json_out: o.JsonOut = False,
+) -> None:
+    """Measure, fit on one part, predict the rest; simulate serving first, then serve and compare.
+
+    Ctrl-C keeps what is done; the same command goes on. Exit code 1 if a metric's median error is
+    above --max-error, or with --short above its wide bar.
+    """
+    from specsim.commands.measure import parse_duration
+    from specsim.commands.validate_records import text as records_text
+    from specsim.errors import UsageError
+    from specsim.report.tables import to_json
+    from specsim.validate.run_compare import verdicts
+    from specsim.validate.run_plan import full_plan, short_plan
+    from specsim.validate.run_state import Work
+
+    check_max_error(max_error)
+    if grid not in ("small", "full"):
+        raise UsageError(f"--grid is {o.shown(grid)}; choose one of small, full")
+    if not 1 <= repeats <= 20:
+        raise UsageError(f"--repeats is {repeats}; it must be from 1 to 20")
+    if short and (model or records):
+        raise UsageError("--short brings its own tiny models; leave out --model and --records")
+    d.need({"torch": "torch", "safetensors": "safetensors"}, "validate run", "decoder")
+    used = d.prepare_torch(threads)
+    budget_s = parse_duration(budget, "--budget")
+    plan = short_plan(seed) if short else full_plan(
+        budget_s, tuple(model or _models(grid)), seed, grid, repeats)
+    place = Work(work)
+    place.open(plan)
+    interrupted = False
+    with _progress() as tell:
+        measuring = _measure_plan(plan, used)
+        interrupted = _measure(plan, measuring, place, records, tell)
+        outcome = None if interrupted else _calibrate(place, records, tell)
+        if outcome is not None:
+            interrupted = _serve_all(plan, measuring, place, outcome, tell)
+        found = _comparison(plan, place, outcome, used)
+    if found is None:
+        sys.stderr.write("specsim: interrupted; run the same command again to go on\n")
+        raise typer.Exit(130)
+    bars = verdicts(found, SHORT_SCALE if short else 1.0)
+    result = found.to_dict() | {"bars": bars}
+    if out is not None:
+        found.write(out)
+    sys.stdout.write((to_json(result) if json_out else
+                      records_text(result, rows_out=True) + "\n\n" + _bars_text(bars)) + "\n")
+    sys.stdout.flush()
+    if interrupted:
+        sys.stderr.write("specsim: interrupted; run the same command again to go on\n")
+        raise typer.Exit(130)
+    over = found.over(max_error) if max_error is not None else ()
+    if short and max_error is None:
+        over = tuple(name for name, item in bars.items() if not item["inside"])
+    if over:
+        sys.stderr.write(f"specsim: median error above the limit in {', '.join(over)}\n")
+        raise typer.Exit(1)
+
+
+def _models(grid: str) -> tuple[str, ...]:
+    from specsim.measure.models import default_models
+
+    return default_models("cpu", grid)
+
+
+def _measure_plan(plan: "RunPlan", threads: int) -> "Plan":
+    """What `specsim measure` would do: the same grid, without its serving part."""
+    from specsim.measure.models import MeasuredModel, check_together, find_model
+    from specsim.measure.run import Plan
+
+    if plan.short:
+        models = tuple(MeasuredModel(name, config) for name, config in _tiny().items())
+    else:
+        models = tuple(find_model(name) for name in plan.models)
+        check_together(models)
+    return Plan("cpu", plan.grid, models, None, "bf16", plan.seed, threads)
+
+
+def _tiny() -> dict[str, Any]:
+    """Two small random models of one vocabulary."""
+    from dataclasses import replace
+
+    from specsim.decoder.config import ModelConfig
+
+    small = ModelConfig(
+        family="llama", hidden_size=192, num_layers=6, num_heads=3, num_kv_heads=3, head_dim=64,
+        intermediate_size=512, vocab_size=4096, tie_word_embeddings=True, max_position=1024,
+    )
+    wide = replace(small, hidden_size=512, num_layers=8, num_heads=8, num_kv_heads=8,
+                   intermediate_size=1536)
+    return {"tiny": small, "tiny-wide": wide}
+
+
+def _jobs(plan: "RunPlan", measuring: "Plan") -> list[Any]:
+    """The grid's jobs but for serving; a few of them for a short run."""
+    from dataclasses import replace
+
+    from specsim.measure.grid import grid_for, jobs_for
+
+    grid = grid_for("cpu", plan.grid)
+    if plan.short:
+        mib = 1 << 20
+        grid = replace(
+            grid, stream_bytes=(64 * mib, 256 * mib), cube=512, gemm_rows=(1, 4, 16, 64),
+            attention=tuple((b, q, 64) for b in (1, 4) for q in (1, 4)),
+            sampling=((1, 0), (4, 3)), prompts=((16, 16), (128, 128)), draft_steps=(),
+            steps=tuple((m, k, b, 32) for m, k in (("none", 0), ("ngram", 3)) for b in (1, 2, 4)),
+        )
+    found = jobs_for(grid, measuring.models, measuring.experts, "bf16", "cpu")
+    return [job for job in found if job.part != "H"]
+
+
+def _measure(
+    plan: "RunPlan", measuring: "Plan", place: "Work", records: Path | None, tell: Tell
+) -> bool:
+    """Measure what the work folder lacks; whether it was interrupted."""
+    from specsim.measure.run import measure
+
+    if records is not None or place.calibration.exists():
+        return False
+    tell("measuring kernels and steps")
+    summary = measure(
+        measuring, place.records, plan.measure_s, jobs=_jobs(plan, measuring),
+        on_progress=lambda p: tell(f"measuring: {p.what[:50]} ({p.done}/{p.total})"),
+    )
+    return summary.interrupted
+
+
+def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
+    """Fit the profile and write it with its engine and report."""
+    from specsim.calibrate.records_fit import calibrate, read_all
+    from specsim.calibrate.write import report, write_outcome, write_text
+    from specsim.commands.calibrate_records import DECODER, base_profile
+    from specsim.latency.engine import find_engine
+    from specsim.report.tables import to_json
+
+    tell("calibrating")
+    data = read_all([records or place.records])
+    base = base_profile("", data.headers[-1], None)
+    outcome = calibrate(data, base, find_engine(DECODER), place.profile.stem, leave_out=False)
+    if not place.calibration.exists():
+        write_outcome(outcome, place.profile)
+        write_text(place.calibration, to_json(report(outcome)) + "\n")
+    return outcome
+
+
+def _serve_all(
+    plan: "RunPlan", measuring: "Plan", place: "Work", outcome: "Outcome", tell: Tell
+) -> bool:
+    """Predict and serve every load that is not done yet; whether it was interrupted."""
+    import torch
+
+    from specsim.commands.calibrate_records import DECODER
+    from specsim.commands.validate_run_serve import make_engine, serve
+    from specsim.latency.engine import find_engine
+    from specsim.measure.environment import now
+    from specsim.measure.session import Session
+    from specsim.measure.timer import Limits
+    from specsim.validate.run_plan import load_for
+    from specsim.validate.run_serving import predict_serving, serving_system
+    from specsim.validate.run_state import load_key
+
+    predicted, measured = place.done()
+    target = measuring.models[0]
+    spec = _spec(outcome, target.name, plan)
+    engine_profile = outcome.engine or find_engine(DECODER)
+    session = Session(torch.device("cpu"), "bf16", measuring.models, Limits(), plan.seed)
+    try:
+        for method in plan.methods:
+            full = load_for(plan, method, clients=plan.max_num_seqs)
+            system = serving_system(spec, outcome.profile, engine_profile, full)
+            speed = predict_serving(system, full, range(1))["output_tok_s"]
+            capacity = speed / plan.output_len
+            engine = None
+            loads = [(f"{c} clients", {"clients": c}) for c in plan.closed]
+            loads += [(f"Poisson at {s:.0%}", {"share": s}) for s in plan.shares]
+            for repeat in range(plan.repeats):
+                for how, settings in loads:
+                    key = load_key(method, how, repeat)
+                    if key in measured and key in predicted:
+                        continue
+                    load = load_for(plan, method, capacity_req_s=capacity, repeat=repeat,
+                                    **settings)  # type: ignore[arg-type]
+                    if key not in predicted:
+                        tell(f"predicting: {key}")
+                        line = {"what": "predicted", "load": key, "date": now(),
+                                "capacity_req_s": capacity,
+                                "figures": predict_serving(system, load, SEEDS)}
+                        place.add(line)
+                        predicted[key] = line
+                    tell(f"serving: {key}")
+                    rate = session.probe()
+                    session.release_probe()
+                    with torch.inference_mode():
+                        if engine is None:
+                            engine = make_engine(session.model(target.name), full, plan.seed)
+                        served = serve(engine, load, repeat)
+                    line = {"what": "measured", "load": key, "date": now(),
+                            "stream_bytes_per_s": rate, **served}
+                    place.add(line)
+                    measured[key] = line
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _spec(outcome: "Outcome", name: str, plan: "RunPlan") -> Any:
+    from specsim.calibrate.price import Models
+
+    return Models().spec(outcome.data.headers[-1], name, "bf16")
+
+
+def _comparison(
+    plan: "RunPlan", place: "Work", outcome: "Outcome | None", threads: int
+) -> "Comparison | None":
+    """What there is so far; None before anything could be predicted."""
+    from specsim.measure.environment import git_sha, now
+    from specsim.validate.compare import Row
+    from specsim.validate.records import name_of
+    from specsim.validate.run_compare import run_comparison, serving_rows
+
+    if outcome is None:
+        return None
+    steps = [
+        Row(name_of(sample.record), "step_s", sample.seconds, predicted,
+            spread=sample.record.timing.spread / 2.563)
+        for sample, predicted in outcome.steps
+    ]
+    predicted, measured = place.done()
+    run = outcome.data.headers[-1]
+    provenance = {
+        "command": "specsim validate run" + (" --short" if plan.short else ""),
+        "plan": plan.to_dict(), "date": now(), "git_sha": git_sha(), "threads": threads,
+        "device": dict(run.device), "software": dict(run.software),
+        "measured": sorted({h.date for h in outcome.data.headers}),
+        "predicted_before_serving": {k: v["date"] for k, v in predicted.items()},
+        "served": {
+            k: {"date": v["date"], "cpu_over_wall": v["cpu_over_wall"],
+                "stream_bytes_per_s": v["stream_bytes_per_s"]} for k, v in measured.items()
+        },
+    }
+    warnings = [f"{count} points left out: {reason}" for reason, count in outcome.left_out.items()]
+    return run_comparison(steps, serving_rows(predicted, measured), provenance, warnings)
+
+
+def _bars_text(bars: dict[str, dict[str, Any]]) -> str:
+    from specsim.report.tables import table
+
+    rows = []
+    for metric, item in bars.items():
+        p90 = "-" if item["bar_p90"] is None else f"{100 * item['bar_p90']:.0f} %"
+        rows.append((
+            metric, str(item["count"]), f"{100 * item['median_abs_error']:.1f} %",
+            f"{100 * item['bar_median']:.0f} %", f"{100 * item['p90_abs_error']:.1f} %", p90,
+            "inside" if item["inside"] else "outside",
+        ))
+    return table(("bar", "rows", "median", "limit", "p90", "limit", ""), rows)
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """A line that says what is done, on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    began = time.monotonic()
+    with Console(stderr=True).status("") as status:
+        yield lambda text: status.update(f"[{time.monotonic() - began:.0f} s] {text}")

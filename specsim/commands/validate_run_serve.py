@@ -1,0 +1,97 @@
+"""Serving loads with the bundled decoder against the clock, for `specsim validate run`.
+
+The engine gets the loads of `validate.run_serving`: equal requests of random tokens with forced
+acceptance. Each run is timed as a client in the same process sees it.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specsim.decoder.engine import Engine
+    from specsim.decoder.requests import RequestResult
+    from specsim.decoder.transformer import Transformer
+    from specsim.validate.run_serving import ServingLoad
+
+
+def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engine":
+    """An engine for loads like this one, warmed up."""
+    import random
+
+    from specsim.decoder.acceptance import ForcedAcceptance
+    from specsim.decoder.engine import Engine
+    from specsim.decoder.options import DecoderOptions
+
+    options = DecoderOptions(
+        method=load.method, num_speculative_tokens=load.k, max_num_seqs=load.max_num_seqs,
+        max_model_len=load.prompt_len + load.output_len + 1, seed=seed, trim_drafts=False,
+    )
+    forced = ForcedAcceptance.from_alpha(load.alpha, load.k) if load.k else None
+    engine = Engine(target, options, acceptance=forced)
+    rng = random.Random(seed)
+    engine.run([(0.0, _request(engine, load, i, rng)) for i in range(2)])
+    return engine
+
+
+def _request(engine: "Engine", load: "ServingLoad", number: int, rng: Any) -> Any:
+    from specsim.decoder.options import SamplingParams
+    from specsim.decoder.requests import Request
+
+    vocab = engine.target.config.vocab_size
+    prompt = [rng.randrange(vocab) for _ in range(load.prompt_len)]
+    params = SamplingParams(max_tokens=load.output_len, ignore_eos=True)
+    return Request(f"request-{number}", prompt, params)
+
+
+def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, Any]:
+    """Serve a load; its figures, and one value per request. KeyboardInterrupt leaves the engine
+    unusable for further loads."""
+    import random
+
+    from specsim.validate.run_serving import measured_figures
+
+    rng = random.Random(f"prompts {seed}")
+    rows_before = engine.stats.num_row_steps
+    cpu, begun = time.process_time(), time.perf_counter()
+    if load.arrivals:
+        done = engine.run([
+            (at, _request(engine, load, i, rng)) for i, at in enumerate(load.arrivals)
+        ])
+    else:
+        done = _closed(engine, load, rng)
+    wall = time.perf_counter() - begun
+    busy = (time.process_time() - cpu) / wall
+    rows = engine.stats.num_row_steps - rows_before
+    tokens_per_step = sum(len(r.token_ids) - 1 for r in done) / max(1, rows)
+    series = _series(done)
+    return {
+        "figures": measured_figures(series, load.output_len, tokens_per_step),
+        "cpu_over_wall": round(busy, 3), "wall_s": wall, "requests": len(done), "series": series,
+    }
+
+
+def _closed(engine: "Engine", load: "ServingLoad", rng: Any) -> "list[RequestResult]":
+    """Clients that send the next request when the last one is answered."""
+    waiting = [_request(engine, load, i, rng) for i in range(load.requests)]
+    waiting.reverse()
+    done: list[RequestResult] = []
+    open_now = 0
+    while waiting or open_now:
+        while waiting and open_now < load.concurrency:
+            engine.add(waiting.pop())
+            open_now += 1
+        for output in engine.step():
+            if output.finished:
+                done.append(engine.finished.pop(output.request_id))
+                open_now -= 1
+    return sorted(done, key=lambda r: r.arrival_s)
+
+
+def _series(done: "list[RequestResult]") -> dict[str, list[float]]:
+    first = min(r.arrival_s for r in done)
+    return {
+        "arrival_s": [round(r.arrival_s - first, 6) for r in done],
+        "ttft_s": [round(r.ttft_s, 6) for r in done],
+        "tpot_s": [round(r.tpot_s, 6) for r in done],
+        "e2el_s": [round(r.finished_s - r.arrival_s, 6) for r in done],
+    }

@@ -1,0 +1,63 @@
+"""The comparison of `specsim validate run`: held-out steps, then serving, repeats put together.
+
+Steps are rows of their own. Of serving, each situation is a row per figure: the mean over repeats
+of what was measured beside the mean of what was predicted before each of them, with the relative
+standard deviation of the measured one. Judged against `run_plan.BARS`.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from specsim.validate.compare import Comparison, Row
+from specsim.validate.run_plan import BARS
+from specsim.validate.run_serving import FIGURES
+from specsim.validate.run_state import situation
+
+
+def serving_rows(
+    predicted: Mapping[str, Mapping[str, Any]], measured: Mapping[str, Mapping[str, Any]]
+) -> list[Row]:
+    """Rows of all situations that were served at least once."""
+    repeats: dict[str, list[str]] = {}
+    for key in measured:
+        if key in predicted:
+            repeats.setdefault(situation(key), []).append(key)
+    rows = []
+    for name, keys in repeats.items():
+        for figure in FIGURES:
+            found = [float(measured[key]["figures"][figure]) for key in keys]
+            expected = [float(predicted[key]["figures"][figure]) for key in keys]
+            mean = statistics.fmean(found)
+            spread = statistics.stdev(found) / mean if len(found) > 1 and mean else None
+            rows.append(Row(name, figure, mean, statistics.fmean(expected), spread=spread,
+                            note=f"{len(found)} runs"))
+    return rows
+
+
+def run_comparison(
+    step_rows: Iterable[Row], served: Sequence[Row], provenance: Mapping[str, Any],
+    warnings: Iterable[str] = (),
+) -> Comparison:
+    return Comparison("run", "this machine: predicted before it was measured",
+                      (*step_rows, *served), dict(provenance), (), tuple(warnings))
+
+
+def verdicts(found: Comparison, scale: float = 1.0) -> dict[str, dict[str, Any]]:
+    """Each bar with its measured value. scale: of the bars, for short runs."""
+    summary = found.summary()
+    out: dict[str, dict[str, Any]] = {}
+    for metric, (median, p90) in BARS.items():
+        item = summary.get(metric)
+        if item is None:
+            continue
+        inside = item["median_abs_error"] <= median * scale
+        if p90 is not None:
+            inside = inside and item["p90_abs_error"] <= p90 * scale
+        out[metric] = {
+            "bar_median": median * scale, "median_abs_error": item["median_abs_error"],
+            "bar_p90": None if p90 is None else p90 * scale,
+            "p90_abs_error": item["p90_abs_error"], "worst": item["worst"],
+            "count": item["count"], "inside": inside,
+        }
+    return out

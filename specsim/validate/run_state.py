@@ -1,0 +1,119 @@
+"""The work folder of `specsim validate run`: what is done is kept, and a later call goes on.
+
+    plan.json          the plan; a folder belongs to one
+    records.jsonl      of `specsim measure`
+    profile.toml, profile-engine.toml, calibration.json
+    serving.jsonl      one line per load: first its prediction, then, once served, its measurement
+
+A prediction is written before its load is served, with the time, and is never written again.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError, UsageError
+from specsim.validate.run_plan import RunPlan
+
+MAX_FILE_BYTES = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Paths of a work folder."""
+
+    folder: Path
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "records.jsonl"
+
+    @property
+    def profile(self) -> Path:
+        return self.folder / "profile.toml"
+
+    @property
+    def calibration(self) -> Path:
+        return self.folder / "calibration.json"
+
+    @property
+    def serving(self) -> Path:
+        return self.folder / "serving.jsonl"
+
+    def open(self, plan: RunPlan) -> None:
+        """Make the folder, or check that it belongs to the same plan. UsageError otherwise."""
+        path = self.folder / "plan.json"
+        wanted = plan.to_dict()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                known = json.loads(path.read_text("utf-8"))
+                if known != json.loads(json.dumps(wanted)):
+                    raise UsageError(
+                        f"{self.folder} holds a run of another plan; choose another --work folder"
+                    )
+                return
+            path.write_text(json.dumps(wanted, indent=1) + "\n", "utf-8")
+        except OSError as error:
+            raise FormatError(f"cannot write {self.folder}: {error.strerror or error}") from None
+        except ValueError:
+            raise FormatError(
+                f"{path} is not valid JSON; choose another --work folder"
+            ) from None
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Whole lines of serving.jsonl; one cut short by a killed run is passed over."""
+        if not self.serving.exists():
+            return
+        if self.serving.stat().st_size > MAX_FILE_BYTES:
+            raise FormatError(f"{self.serving} is larger than {MAX_FILE_BYTES} bytes")
+        for number, line in enumerate(self.serving.read_bytes().split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                found = json.loads(line)
+                _ = found["load"], found["what"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                if not line.endswith(b"}"):
+                    continue
+                raise FormatError(f"{self.serving} line {number} is no line of a run") from None
+            yield found
+
+    def done(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+        """(predictions, measurements) by the key of their load."""
+        predicted: dict[str, dict[str, Any]] = {}
+        measured: dict[str, dict[str, Any]] = {}
+        for line in self.lines():
+            (predicted if line["what"] == "predicted" else measured)[line["load"]] = line
+        return predicted, measured
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Append a line; flushed, so that stopping at any moment loses nothing finished."""
+        try:
+            with self.serving.open("ab") as file:
+                if file.tell() and not self._ends_with_newline():
+                    file.write(b"\n")
+                file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise FormatError(f"cannot write {self.serving}: {error.strerror or error}") from None
+
+    def _ends_with_newline(self) -> bool:
+        with self.serving.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+def load_key(method: tuple[str, int], how: str, repeat: int) -> str:
+    """'ngram k=3, Poisson 60 %, run 2'."""
+    name, k = method
+    return f"{f'{name} k={k}' if k else 'plain'}, {how}, run {repeat + 1}"
+
+
+def situation(key: str) -> str:
+    """The key without its repeat."""
+    return key.rsplit(", run ", 1)[0]
