@@ -122,6 +122,8 @@ def judge(out: Path, gpu: str, name: str, source: str) -> tuple[list[Row], dict]
             used = acceptance.to_dict()
         for clients in CLIENTS:
             found = points(out, mode, clients)
+            if not found:
+                continue
             measured = [figures_of_run(p.run) for p in found]
             ours = [
                 predict(p, fixed or made.system(p, True), replay=fixed is None,
