@@ -129,8 +129,8 @@ def _shape(model: Wanted, options: Options) -> LoadShape:
     ratio = float(_typed(model, "range_ratio", traffic.get("range_ratio", 0.0), float))
     if not burstiness > 0 or not 0 <= ratio < 1:
         raise UsageError(
-            f"model {model.name}: burstiness is {burstiness:g} and range_ratio {ratio:g}; they must "
-            "be above 0, and from 0 to below 1"
+            f"model {model.name}: burstiness is {burstiness:g} and range_ratio {ratio:g}; they "
+            "must be above 0, and from 0 to below 1"
         )
     return Arrivals(build_workload(options), duration_s, warmup_s, burstiness, ratio)
 
@@ -138,8 +138,8 @@ def _shape(model: Wanted, options: Options) -> LoadShape:
 def _check_stage(model: Wanted, duration_s: float, warmup_s: float) -> None:
     if not warmup_s < duration_s:
         raise UsageError(
-            f"model {model.name}: warmup_s is {warmup_s:g}; it must be below the {duration_s:g} s of "
-            "a run"
+            f"model {model.name}: warmup_s is {warmup_s:g}; it must be below the {duration_s:g} s "
+            "of a run"
         )
 
 

@@ -78,7 +78,7 @@ def matrix(
     if json_out and csv_out:
         raise UsageError("--json and --csv are both given; choose one output")
     if not 0 <= tp <= 1024:
-        raise UsageError(f"--tp is {tp}; it must be from 1 to 1024, or 0 for the smallest that fits")
+        raise UsageError(f"--tp is {tp}; it must be 1 to 1024, or 0 for the smallest that fits")
     if concurrency is not None and (stream_floor is not None or ttft is not None):
         raise UsageError(
             "--concurrency and --stream-floor or --ttft are different operating points; give one"

@@ -85,7 +85,8 @@ class Point:
 @dataclass(frozen=True)
 class Side:
     """What one side carries with so many seats. estimate: by formulas. ladder: capacity on the
-    ladder, None without one. at: figures at the capacity; operating: at the operating point."""
+    ladder, None without one. at: figures at the capacity (of the first runs there); operating: at
+    the operating point."""
 
     side: str
     seats: int
@@ -259,9 +260,15 @@ class Finder:
         study, wishes, shape = self.study, self.wishes, self.study.shape
         system = study.system_of(side, seats)
         estimate = estimate_capacity(system, shape, study.slo)
-        prober = Prober(
-            lambda load: self.runs_at(side, seats, load, study.slo, wishes.replications)[1]
-        )
+        most = wishes.replications
+        searched = max(FEWEST, most // 2) if most > FEWEST else most
+
+        def tried(load: float) -> Verdict:
+            # Stages are what a measured ladder is compared with; a search needs less.
+            count = most if load in wishes.ladder else searched
+            return self.runs_at(side, seats, load, study.slo, count)[1]
+
+        prober = Prober(tried)
         stages = None
         if wishes.ladder:
             stages = climb(prober, wishes.ladder)
@@ -282,15 +289,13 @@ class Finder:
         config = study.deployment(side, seats).config
         failing = bracket.sure_fail or bracket.fails
         if failing is not None:
-            runs, verdict = self.runs_at(
-                side, seats, failing, study.slo, self.wishes.replications
-            )
+            runs, verdict = self.runs_at(side, seats, failing, study.slo, FEWEST)
             offered = failing if isinstance(shape, Arrivals) else None
             limit = name_limit(runs, config, verdict.worst, failing, offered)
             if limit.cause == ADMISSION:
                 relieved = self._relieved(side, config.rules.max_num_seqs, failing)
         if bracket.capacity > 0:
-            at = self.point(side, seats, bracket.capacity, self.wishes.replications)
+            at = self.point(side, seats, bracket.capacity)
             amount = self.wishes.share * bracket.capacity
             if shape.whole:
                 amount = float(max(1, int(amount)))
@@ -327,7 +332,7 @@ class Finder:
         """So many seats with all of them taken."""
         study = self.study
         amount = crowd_for(study.system_of(side, seats), study.shape, seats)
-        runs, verdict = self.runs_at(side, seats, amount, {GATE: floor_tok_s}, 2 * FEWEST)
+        runs, verdict = self.runs_at(side, seats, amount, {GATE: floor_tok_s}, FEWEST)
         return SeatTrial(
             seats, amount, mean_of(runs, "stream_tok_s.p10"),
             mean_of(runs, "running_mean") or 0.0, verdict.ok,
@@ -373,7 +378,7 @@ def find_capacity(
         replicas = replicas_for(wishes.demand, carried, wishes.share)
     return Capacity(
         study, wishes, main, found.get(WITHOUT), seats, reseated, replicas, runs, partial,
-        tuple([*warnings, *_notes(main, seats, reseated, partial)]),
+        (*warnings, *_notes(main, seats, reseated, partial)),
     )  # fmt: skip
 
 

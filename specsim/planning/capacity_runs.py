@@ -17,11 +17,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specsim.analytic.system import System
-from specsim.planning.capacity_loads import LoadShape
+from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
 from specsim.sim.compiled import available, is_cached
-from specsim.sim.run import simulate
+from specsim.sim.request import FINISHED
+from specsim.sim.run import SimResult, simulate
 
 WITH, WITHOUT = "with", "without"
 Summary = dict[str, Any]
@@ -93,7 +97,38 @@ class Study:
         result = simulate(deployment.config, load, deployment.cost, trial.seed)
         if result.partial:
             raise KeyboardInterrupt
-        return result.summary()
+        summary = result.summary()
+        if isinstance(self.shapes[trial.shape], People):
+            summary.update(completed_turns(result))
+        return summary
+
+
+def completed_turns(result: SimResult) -> Summary:
+    """Latencies as a load test of people records them: of the turns that are complete inside the
+    measured time. (The summary's own are of the turns sent in it, those that still wait included;
+    near capacity a run ends in its worst minute, and the two differ by how much of it they see.)"""
+    records, window = result.records, result.window
+    arrival, end = records.times("arrival_s"), records.times("end_s")
+    first, last = records.times("first_token_s"), records.times("last_token_s")
+    tokens = records.ints("output_tokens")
+    done = records.status(FINISHED) & (end >= window.start_s) & (end <= window.end_s)
+    several = done & (tokens > 1) & (last > first)
+    gap = (last - first)[several] / (tokens[several] - 1)
+    return {
+        "ttft_s": _percentiles((first - arrival)[done]),
+        "queue_s": _percentiles((records.times("scheduled_s") - arrival)[done]),
+        "e2el_s": _percentiles((end - arrival)[done]),
+        "tpot_s": _percentiles(gap),
+        "stream_tok_s": _percentiles(1.0 / gap),
+    }
+
+
+def _percentiles(values: NDArray[np.float64]) -> dict[str, float | None]:
+    names = {"p10": 10, "p50": 50, "p90": 90, "p95": 95, "p99": 99}
+    if not len(values):
+        return dict.fromkeys(("mean", *names))
+    found = np.percentile(values, list(names.values()))
+    return {"mean": float(values.mean()), **dict(zip(names, found.tolist(), strict=True))}
 
 
 def with_seats(system: System, seats: int) -> System:

@@ -12,7 +12,8 @@ How sure that is: replications are added, two at a time, until one of these hold
 
 or the most that were allowed have run; then the load is too close to call, and the majority
 decides. A margin is log(limit / value) of a gate that must not be exceeded, log(value / limit) of
-one that must be reached; the worst gate's counts; within +-log(100).
+one that must be reached; the worst gate's counts; cut at tenfold, so that
+one run without any answer does not drown the others.
 """
 
 import math
@@ -26,7 +27,7 @@ from specsim.sim.slo import AT_LEAST
 FEWEST = 4
 WAVE = 2
 LEVEL = 0.01
-MOST_MARGIN = math.log(100.0)
+MOST_MARGIN = math.log(10.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,19 +15,20 @@ is said in GPUs and in load.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from specsim.analytic.system import System
 from specsim.errors import SpecSimError
 from specsim.hardware.profile import HardwareProfile
 from specsim.planning.capacity import Point
 from specsim.planning.capacity_demand import whole
 from specsim.planning.capacity_seats import GATE
 from specsim.planning.cost import Cost, cost_of
-from specsim.planning.fleet_file import FleetPlanFile, Wanted
-from specsim.planning.fleet_pack import Packing, Piece, devices_of, pack
-from specsim.planning.fleet_size import Asked, Misfit, Sized, point_at, size_model
 from specsim.planning.flags import Flags, ready_flags
+from specsim.planning.fleet_file import FleetPlanFile, Wanted
+from specsim.planning.fleet_pack import Packing, Piece, Placed, devices_of, pack
+from specsim.planning.fleet_size import Asked, Misfit, Sized, point_at, size_model
 
 MOST_COMBINATIONS = 512
 Tell = Callable[[str], None]
@@ -344,7 +345,7 @@ def _assign(
     done = pack(devices, pieces, file.operating_share)
     if done.left:
         devices = devices_of(pools)
-        placed = []
+        placed: list[Placed] = []
         for piece in pieces:
             placed += pack(devices, [piece], file.operating_share).placed
         done = Packing(tuple(placed), (), {})
@@ -377,6 +378,15 @@ def _piece(choice: _Choice) -> Piece:
     return Piece(sized.name, sized.gpu, 1, True, need, load, slack)
 
 
+def _sharing(choice: _Choice) -> System:
+    """The system as it is started: with its part of the memory where it shares a device."""
+    system = choice.sized.system
+    if not choice.wanted.share_gpu or choice.sized.gpus != 1:
+        return system
+    part = _piece(choice).bytes_needed / system.memory.capacity_bytes
+    return replace(system, gpu_memory_utilization=min(0.95, math.ceil(100 * part) / 100))
+
+
 def _endpoint(
     file: FleetPlanFile, choice: _Choice, places: list[tuple[str, ...]], quick: bool, seed: int,
     tell: Tell | None, notes: list[str],
@@ -395,7 +405,7 @@ def _endpoint(
             failed = point_at(sized, _amount(served / (count - 1), shape.whole), seed)
     flags, no_flags = None, ""
     try:
-        flags = ready_flags(sized.system)
+        flags = ready_flags(_sharing(choice))
         notes += [
             f"{sized.name}: {text}" for text in flags.warnings
             if f"{sized.name}: {text}" not in notes
@@ -406,7 +416,7 @@ def _endpoint(
     if shared:
         notes.append(
             f"{sized.name} may share its GPUs: time is assumed to be shared in proportion to load; "
-            "give each of the engines there its part of gpu_memory_utilization"
+            "its command has the part of the memory that it was given"
         )
     price = next((p.price_per_gpu_hour for p in file.pools if p.gpu == sized.gpu), None)
     cost = None

@@ -65,13 +65,12 @@ def _sides(result: Capacity) -> list[tuple[str, Side]]:
 def _loads(result: Capacity) -> str:
     rows = []
     for name, side in _sides(result):
-        for trial in side.bracket.trials:
+        for i, trial in enumerate(side.bracket.trials):
             found = trial.verdict
             rows.append(
-                [name, f"{trial.load:g}", f"{found.passes} of {found.runs}", found.word,
-                 found.worst]
+                ["" if i else name, f"{trial.load:g}", f"{found.passes} of {found.runs}",
+                 found.word, found.worst]
             )
-            name = ""
     unit = result.study.shape.unit
     return table(["speculation", unit, "runs that pass", "", "worst gate"], rows)
 
