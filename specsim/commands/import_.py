@@ -1,8 +1,8 @@
-"""`specsim import`: what a benchmark's result files hold, in one normal form."""
+"""`specsim import`: what a file is, in one normal form: benchmark results, traces, models."""
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,7 +18,8 @@ def import_results(
         list[Path],
         typer.Argument(
             help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
-            "genai-perf, inference-perf, llmperf; /metrics dumps; pasted server log lines; folders."
+            "genai-perf, inference-perf, llmperf; /metrics dumps; pasted server log lines; "
+            "request traces; model folders, config.json, .gguf; folders of results."
         ),
     ],
     before: Annotated[
@@ -26,27 +27,84 @@ def import_results(
         typer.Option("--before", help="An earlier /metrics dump: count only from it to FILE."),
     ] = None,
     requests: Annotated[
-        bool, typer.Option("--requests", help="With --json, also every request.")
+        bool, typer.Option("--requests", help="With --json or --export, every request.")
     ] = False,
+    export: Annotated[
+        str | None,
+        typer.Option("--export", help="Write the runs (with --requests, or of a trace, the "
+                     "requests) to FILE.csv, .json, .jsonl or .parquet."),
+    ] = None,
     json_out: o.JsonOut = False,
 ) -> None:
     """Say what FILES are, and show them in one normal form whichever tool wrote them."""
     from specsim.errors import UsageError
     from specsim.formats.bench import scan
-    from specsim.report.imported import imported_text
+    from specsim.formats.recognise import TraceSummary, recognise
+    from specsim.report.imported import found_text, imported_text
     from specsim.report.tables import to_json
 
     if before is not None and len(files) != 1:
         raise UsageError(f"--before goes with one later /metrics dump; {len(files)} files given")
-    if requests and not json_out:
-        raise UsageError("--requests goes with --json; the table shows no single requests")
-    runs, skipped = [], []
+    if requests and not (json_out or export):
+        raise UsageError("--requests goes with --json or --export; the table shows no requests")
+    if export is not None:
+        from specsim.report.export_rows import check_export_path
+
+        check_export_path(export)
+    runs: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    traces: list[dict[str, Any]] = []
+    models: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for file in files:
+        other = recognise(file) if before is None else None
+        if isinstance(other, TraceSummary):
+            traces.append(other.to_dict())
+            if export is not None:
+                rows += other.rows()
+            continue
+        if other is not None:
+            models.append(other.to_dict())
+            continue
         found = scan(file, before)
         runs += [run.to_dict(requests=requests) for run in found.runs]
         skipped += [{"file": path, "reason": reason} for path, reason in found.skipped]
+    if export is not None:
+        _export(export, runs, rows, requests)
     if json_out:
-        text = to_json({"runs": runs, "skipped": skipped})
+        # what a file can be besides a result appears only where there is one
+        extra = {name: items for name, items in (("traces", traces), ("models", models)) if items}
+        text = to_json({"runs": runs, "skipped": skipped, **extra})
     else:
-        text = imported_text(runs, skipped)
+        shown = [found_text(item) for item in (*traces, *models)]
+        if runs or skipped:
+            plain = [{key: value for key, value in run.items() if key != "requests"}
+                     for run in runs]
+            shown.append(imported_text(plain, skipped))
+        text = "\n\n".join(shown)
     sys.stdout.write(text + "\n")
+
+
+def _export(
+    path: str, runs: list[dict[str, Any]], rows: list[dict[str, Any]], requests: bool
+) -> None:
+    """One row per run, per request of runs, or per request of traces; never mixed."""
+    from specsim.errors import UsageError
+    from specsim.report.export_rows import columns_of, flat, write_rows
+
+    if rows and runs:
+        raise UsageError("--export writes traces or results, not both in one file; name one kind")
+    if not rows and not runs:
+        raise UsageError("--export writes traces and results; nothing of the kind was given")
+    if requests and runs:
+        rows = [
+            {"source": run["source"], "request": i, **row}
+            for run in runs for i, row in enumerate(run["requests"])
+        ]
+        if not rows:
+            raise UsageError("--requests: the files hold no single requests; leave it out")
+    elif runs:
+        rows = [flat({key: value for key, value in run.items() if key != "requests"})
+                for run in runs]
+    columns = columns_of(rows)
+    write_rows(({name: row.get(name) for name in columns} for row in rows), path)

@@ -1,28 +1,44 @@
-"""A model or drafter as a user names it: a catalogue name, a config.json, or its folder."""
+"""A model or drafter as a user names it: a catalogue name, a config.json or its folder, or a .gguf
+file, of which only the header is read.
+"""
 
+from dataclasses import replace
 from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError
+from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
 from specsim.formats.hf_config import read_model
 from specsim.formats.hf_drafters import read_drafter
 from specsim.model.catalogue import find_model
+from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 
 
 def load_model(text: str) -> ModelSpec:
-    """The model named `text`. A path (a name ending in .json, or an existing folder or file) is
-    read as a Hugging Face config; anything else is looked up in the catalogue.
+    """The model named `text`. A path (a name ending in .json or .gguf, or an existing folder or
+    file) is read as a Hugging Face config or a GGUF header; anything else is looked up in the
+    catalogue.
 
     Raises ModelConfigError or FormatError with the way out."""
     path = _path(text, "model")
-    return find_model(text) if path is None else read_model(path)
+    if path is None:
+        return find_model(text)
+    return read_gguf_model(path) if _is_gguf(path) else read_model(path)
 
 
 def load_drafter(text: str, target: ModelSpec) -> Drafter | None:
     """The drafter a config.json or its folder describes, or None when `text` is a name, to be
     looked up in the catalogue. `target` supplies the sizes that some drafter files leave out."""
     path = _path(text, "drafter")
-    return None if path is None else read_drafter(path, target=target)
+    if path is None:
+        return None
+    if _is_gguf(path):
+        return replace(drafter_from_spec(read_gguf_model(path)), target=target.name)
+    return read_drafter(path, target=target)
+
+
+def _is_gguf(path: Path) -> bool:
+    return path.suffix.lower() == ".gguf" or looks_like_gguf(path)
 
 
 def _path(text: str, what: str) -> Path | None:
@@ -36,10 +52,11 @@ def _path(text: str, what: str) -> Path | None:
         is_folder, is_file = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError):  # too long, a null byte, no such home folder
         return None
-    if is_folder or text.endswith(".json"):
+    if is_folder or text.lower().endswith((".json", ".gguf")) or (is_file and _is_gguf(path)):
         return path
     if is_file:
         raise FormatError(
-            f"{text}: a {what} is read from a config.json (or its folder), not from this file"
+            f"{text}: a {what} is read from a config.json (or its folder) or a .gguf, not from "
+            "this file"
         )
     return None

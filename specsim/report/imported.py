@@ -221,3 +221,45 @@ def _configured(args: dict[str, Any]) -> str:
         ("max_num_seqs", "max_num_seqs"),
     )
     return ", ".join(f"{word} {args[name]}" for name, word in names if args[name] is not None)
+
+
+def found_text(item: dict[str, Any]) -> str:
+    """A trace, model or drafter (`formats.recognise`) in a few lines."""
+    if "requests" in item:
+        facts = [
+            ("requests", f"{item['requests']}"
+             + (f" in {seconds(item['span_s'])}" if item["span_s"] else ", without times")),
+            ("rate", None if item["request_rate"] is None else f"{item['request_rate']:.4g}/s"
+             + (f", burstiness {item['burstiness']:.3g}" if item["burstiness"] else "")),
+            ("prompt", _lengths(item, "prompt")),
+            ("output", _lengths(item, "output")),
+            ("sessions", item["sessions"]),
+            ("prefixes", "shared prefixes are named (hash ids)" if item["with_prefix_ids"]
+             else None),
+        ]
+        title = f"{item['file']}: {item['format']} trace"
+    else:
+        facts = [
+            (item["kind"], item["name"]),
+            ("method" if item["kind"] == "drafter" else "family",
+             item.get("method") or item.get("family")),
+            ("weights", item.get("weights")),
+            ("layers", f"{item['layers']} of width {item['hidden']}"),
+            ("vocabulary", f"{item['vocab']}" + (
+                f", drafts from {item['draft_vocab']}"
+                if item.get("draft_vocab") not in (None, item["vocab"]) else "")),
+            ("parameters", f"{item['parameters'] / 1e9:.3g} G"),
+            ("verifier", item.get("verifier")),
+            ("k", item.get("num_speculative_tokens")),
+            ("MTP head", item.get("mtp")),
+        ]
+        title = f"{item['file']}: {item['format']}"
+    lines = [title, *(f"  {name:<12}{value}" for name, value in facts if value)]
+    lines += [f"  note: {text}" for text in item.get("notes", ())]
+    return "\n".join(lines)
+
+
+def _lengths(item: dict[str, Any], name: str) -> str:
+    key = f"{name}_tokens"
+    return (f"{item[f'{key}_mean']:.4g} tokens on average, median {item[f'{key}_p50']:g}, "
+            f"longest {item[f'{key}_max']}")

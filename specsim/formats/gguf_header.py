@@ -1,0 +1,302 @@
+"""The header of a GGUF file as a ModelSpec: `specsim predict model.gguf`. Weights are never read.
+
+    magic "GGUF", version 2 or 3, number of tensors, number of metadata entries (little endian)
+    metadata: key, type, value; an array is type, length, values
+    tensors:  name, dimensions, quantisation type, offset
+
+(Format: ggml's docs/gguf.md, MIT.) Files are untrusted: every length is checked against a limit
+and against what is left of the file, long arrays (the tokenizer's) are skipped, and nothing is
+read beyond the header. Metadata becomes the fields of a Hugging Face config, and the readers of
+those do the rest. Quantised layers get their true mean bytes per weight and are multiplied in
+16 bits, as kernels that unpack weights do.
+"""
+
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from specsim.errors import FormatError, ModelConfigError
+from specsim.formats.hf_config import model_from_config
+from specsim.model.spec import ModelSpec, WeightFormat
+from specsim.model.weights import reformat_layers
+
+MAX_HEADER_BYTES = 200_000_000
+MAX_ENTRIES = 100_000
+MAX_TENSORS = 1_000_000
+MAX_STRING = 1_000_000
+MAX_KEPT = 4096  # values of an array that are kept
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+            12: "d"}
+_STRING, _ARRAY = 8, 9
+# ggml type -> (name, weights per block, bytes per block)
+_TYPES = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36),
+    10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+}  # fmt: skip
+# general.architecture -> Hugging Face model_type
+_FAMILIES = {
+    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2moe": "qwen2_moe",
+    "qwen3moe": "qwen3_moe", "phi3": "phi3", "gemma": "gemma", "gemma2": "gemma2",
+    "gemma3": "gemma3_text", "smollm3": "smollm3", "glm4": "glm4", "granite": "granite",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    name: str
+    shape: tuple[int, ...]
+    type_name: str
+    bytes: float
+
+    @property
+    def weights(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """metadata: key -> value; arrays longer than MAX_KEPT are their length as ('array', n)."""
+
+    metadata: dict[str, Any]
+    tensors: tuple[GgufTensor, ...]
+
+
+def looks_like_gguf(path: Path) -> bool:
+    """Whether a regular file begins with GGUF's magic."""
+    try:
+        if not path.is_file():  # a pipe would wait for a writer
+            return False
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError):
+        return False
+
+
+def read_gguf_header(path: str | Path) -> GgufHeader:
+    """Metadata and tensor list. FormatError naming what is wrong with the file."""
+    where = Path(path)
+    try:
+        if not where.is_file():
+            raise FormatError(f"{where}: not a file; give a .gguf file or a config.json")
+        size = where.stat().st_size
+        with where.open("rb") as file:
+            return _Reader(file, size, where.name).header()
+    except OSError as error:
+        raise FormatError(f"{where}: cannot be read ({error.strerror or error})") from None
+
+
+def read_gguf_model(path: str | Path) -> ModelSpec:
+    """The model a GGUF file describes. FormatError or ModelConfigError with the way out."""
+    where = Path(path)
+    header = read_gguf_header(where)
+    config = config_of(header, where.name)
+    spec = model_from_config(config, where.stem, source=f"file {where.name}")
+    bits, name = bits_per_weight(header)
+    by_name = {tensor.name: tensor for tensor in header.tensors}
+    embed = _format(by_name.get("token_embd.weight"))
+    head = _format(by_name.get("output.weight")) or embed
+    if bits < 15:
+        spec = replace(
+            spec,
+            layers=reformat_layers(spec.layers, WeightFormat(name.lower(), bits / 8, "bf16")),
+            weights=name.lower(),
+        )
+    return replace(
+        spec, name=where.stem, embed_weight=embed or spec.embed_weight,
+        head_weight=head or spec.head_weight,
+        notes=(*spec.notes, f"GGUF {name}, {bits:.2f} bits per weight, multiplied in 16 bits"),
+    )
+
+
+def _format(tensor: GgufTensor | None) -> WeightFormat | None:
+    """The format of one matrix; None where it is 16 bits or more (priced as bf16) or missing."""
+    if tensor is None or not tensor.weights or tensor.bytes / tensor.weights >= 1.9:
+        return None
+    return WeightFormat(tensor.type_name.lower(), tensor.bytes / tensor.weights, "bf16")
+
+
+def bits_per_weight(header: GgufHeader) -> tuple[float, str]:
+    """(bits per weight of the matrices inside the layers, the type most of them have)."""
+    inside = [t for t in header.tensors if t.name.startswith("blk.") and len(t.shape) >= 2]
+    chosen = inside or [t for t in header.tensors if len(t.shape) >= 2]
+    total = sum(tensor.weights for tensor in chosen)
+    if not total:
+        return 16.0, "without matrices"
+    by_type: dict[str, int] = {}
+    for tensor in chosen:
+        by_type[tensor.type_name] = by_type.get(tensor.type_name, 0) + tensor.weights
+    most = max(by_type, key=lambda name: by_type[name])
+    return 8 * sum(tensor.bytes for tensor in chosen) / total, most
+
+
+def config_of(header: GgufHeader, where: str) -> dict[str, Any]:
+    """The fields of a Hugging Face config that the metadata hold."""
+    meta = header.metadata
+    arch = meta.get("general.architecture")
+    if not isinstance(arch, str):
+        raise FormatError(f"{where}: no general.architecture in the metadata; it is no model")
+    names = {tensor.name for tensor in header.tensors}
+
+    def get(key: str) -> Any:
+        return meta.get(f"{arch}.{key}")
+
+    kind = _FAMILIES.get(arch)
+    if kind == "llama" and get("expert_count"):
+        kind = "mixtral"
+    if kind is None:
+        raise ModelConfigError(
+            f"{where}: the GGUF architecture {arch[:40]!a} is not read from a GGUF header "
+            f"(known: {', '.join(_FAMILIES)}); give the model's config.json instead"
+        )
+    vocab = get("vocab_size")
+    if vocab is None:
+        embedding = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
+        tokens = meta.get("tokenizer.ggml.tokens")
+        if embedding is not None and len(embedding.shape) == 2:
+            vocab = embedding.shape[1]
+        elif isinstance(tokens, tuple):
+            vocab = tokens[1] if tokens[:1] == ("array",) else len(tokens)
+    heads = get("attention.head_count")
+    kv_heads = get("attention.head_count_kv")
+    if isinstance(heads, tuple) or isinstance(kv_heads, tuple):
+        raise ModelConfigError(
+            f"{where}: its layers differ in their heads; give the model's config.json instead"
+        )
+    out = {
+        "model_type": kind,
+        "hidden_size": get("embedding_length"),
+        "num_hidden_layers": get("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads if kv_heads is not None else heads,
+        "head_dim": get("attention.key_length"),
+        "intermediate_size": get("feed_forward_length"),
+        "vocab_size": vocab,
+        "max_position_embeddings": get("context_length"),
+        "sliding_window": get("attention.sliding_window"),
+        "attention_bias": "blk.0.attn_q.bias" in names,
+        "tie_word_embeddings": bool(names) and "output.weight" not in names,
+        "hidden_act": "gelu_pytorch_tanh" if arch.startswith("gemma") else "silu",
+        "num_experts": get("expert_count"),
+        "num_local_experts": get("expert_count"),
+        "num_experts_per_tok": get("expert_used_count"),
+        "moe_intermediate_size": get("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": get("expert_shared_feed_forward_length"),
+    }
+    if arch == "llama":
+        out["sliding_window"] = None
+    if out["head_dim"] is None and isinstance(heads, int) and heads > 0:
+        hidden = out["hidden_size"]
+        out["head_dim"] = hidden // heads if isinstance(hidden, int) else None
+    for key, wanted in (("hidden_size", "embedding_length"), ("num_hidden_layers", "block_count"),
+                        ("num_attention_heads", "attention.head_count")):
+        if not isinstance(out[key], int) or isinstance(out[key], bool):
+            raise FormatError(f"{where}: {arch}.{wanted} is missing or no whole number; the file "
+                              "is not complete")
+    return {key: value for key, value in out.items() if value is not None}
+
+
+class _Reader:
+    """Checked reads from the beginning of a file."""
+
+    def __init__(self, file: BinaryIO, size: int, name: str) -> None:
+        self._file = file
+        self._left = min(size, MAX_HEADER_BYTES)
+        self._name = name
+
+    def header(self) -> GgufHeader:
+        if self._take(4) != b"GGUF":
+            raise FormatError(f"{self._name}: does not begin with GGUF; it is no GGUF file")
+        (version,) = struct.unpack("<I", self._take(4))
+        if version not in (2, 3):
+            raise FormatError(
+                f"{self._name}: GGUF version {version} (byte order included) is not read; known "
+                "are 2 and 3, little endian"
+            )
+        tensors, entries = struct.unpack("<QQ", self._take(16))
+        if tensors > MAX_TENSORS or entries > MAX_ENTRIES:
+            raise FormatError(
+                f"{self._name}: {tensors} tensors and {entries} metadata entries are more than any "
+                "model has; the header is damaged"
+            )
+        metadata: dict[str, Any] = {}
+        for _ in range(entries):
+            key = self._string()
+            (kind,) = struct.unpack("<I", self._take(4))
+            metadata[key] = self._value(kind, key)
+        return GgufHeader(metadata, tuple(self._tensor() for _ in range(tensors)))
+
+    def _take(self, count: int) -> bytes:
+        if count > self._left:
+            raise FormatError(
+                f"{self._name}: the header ends before it should; the file is cut off or damaged"
+            )
+        raw = self._file.read(count)
+        if len(raw) != count:
+            raise FormatError(f"{self._name}: the file is cut off in its header")
+        self._left -= count
+        return raw
+
+    def _string(self) -> str:
+        (length,) = struct.unpack("<Q", self._take(8))
+        if length > MAX_STRING:
+            raise FormatError(f"{self._name}: a text of {length} bytes in the header; at most "
+                              f"{MAX_STRING} are read")
+        return self._take(length).decode("utf-8", errors="replace")
+
+    def _value(self, kind: int, key: str) -> Any:
+        if kind in _SCALARS:
+            code = _SCALARS[kind]
+            (value,) = struct.unpack("<" + code, self._take(struct.calcsize("<" + code)))
+            return value
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            raise FormatError(f"{self._name}: {key[:60]!a} has the unknown type {kind}")
+        (inner,) = struct.unpack("<I", self._take(4))
+        (length,) = struct.unpack("<Q", self._take(8))
+        if inner in _SCALARS:
+            width = struct.calcsize("<" + _SCALARS[inner])
+            if length > MAX_KEPT:
+                self._skip(length * width)
+                return ("array", length)
+            raw = self._take(length * width)
+            return struct.unpack(f"<{length}{_SCALARS[inner]}", raw)
+        if inner != _STRING:
+            raise FormatError(f"{self._name}: {key[:60]!a} is an array of type {inner}")
+        if length * 8 > self._left:
+            raise FormatError(f"{self._name}: {key[:60]!a} has {length} texts, more than the "
+                              "file holds; it is cut off or damaged")
+        kept = [text for _ in range(length) if (text := self._string()) is not None
+                and length <= MAX_KEPT]
+        return tuple(kept) if length <= MAX_KEPT else ("array", length)
+
+    def _skip(self, count: int) -> None:
+        while count > 0:
+            step = min(count, 1 << 20)
+            self._take(step)
+            count -= step
+
+    def _tensor(self) -> GgufTensor:
+        name = self._string()
+        (dimensions,) = struct.unpack("<I", self._take(4))
+        if not 1 <= dimensions <= 8:
+            raise FormatError(f"{self._name}: tensor {name[:60]!a} has {dimensions} dimensions")
+        shape = struct.unpack(f"<{dimensions}Q", self._take(8 * dimensions))
+        kind, _offset = struct.unpack("<IQ", self._take(12))
+        if any(size > 1 << 40 for size in shape):
+            raise FormatError(f"{self._name}: tensor {name[:60]!a} has impossible sizes")
+        type_name, block, size = _TYPES.get(kind, (f"type {kind}", 1, 2))
+        count = 1
+        for length in shape:
+            count *= length
+        return GgufTensor(name, shape, type_name, count / block * size)

@@ -1,0 +1,203 @@
+"""What a file is, where it is no benchmark result: a trace, a model or a drafter.
+
+    recognise(path)   TraceSummary, ModelFound, DrafterFound, or None (left to the importers of
+                      `formats.bench`)
+
+A model is a folder with a config.json, such a file itself, or a .gguf; told by the keys that every
+Hugging Face config has. A trace is told by its first line (`formats.traces`).
+"""
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from specsim.errors import FormatError
+from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
+from specsim.formats.hf_config import load_config, model_from_config
+from specsim.formats.hf_drafters import detect_kind, drafter_from_config
+from specsim.formats.hf_fields import Fields
+from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.model.counts import parameters
+from specsim.model.drafter_counts import drafter_parameters
+from specsim.model.spec import Drafter, ModelSpec
+from specsim.sim.request import Request
+
+MAX_CONFIG_BYTES = 10_000_000
+_CONFIG_KEYS = ("model_type", "architectures", "speculators_model_type", "medusa_num_heads")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """A trace. span_s: from first to last request; 0 where the format has no times.
+    burstiness: (mean / deviation of the gaps)^2, the gamma shape that `--burstiness` takes."""
+
+    file: str
+    format: str
+    requests: tuple[Request, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        sent = self.requests
+        span = sent[-1].arrival_s
+        gaps = [b.arrival_s - a.arrival_s for a, b in pairwise(sent)]
+        mean = sum(gaps) / len(gaps) if gaps else 0.0
+        spread = sum((gap - mean) ** 2 for gap in gaps) / len(gaps) if gaps else 0.0
+        prompts, outputs = [r.prompt_tokens for r in sent], [r.output_tokens for r in sent]
+        sessions = {r.session for r in sent if r.session >= 0}
+        return {
+            "file": self.file,
+            "format": self.format,
+            "requests": len(sent),
+            "span_s": span,
+            "request_rate": len(gaps) / span if span > 0 else None,
+            "burstiness": mean * mean / spread if spread > 0 else None,
+            "prompt_tokens_mean": sum(prompts) / len(prompts),
+            "prompt_tokens_p50": _median(prompts),
+            "prompt_tokens_max": max(prompts),
+            "output_tokens_mean": sum(outputs) / len(outputs),
+            "output_tokens_p50": _median(outputs),
+            "output_tokens_max": max(outputs),
+            "sessions": len(sessions) or None,
+            "with_prefix_ids": any(r.spans for r in sent),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The requests in specsim's own form, which `simulate --trace` reads."""
+        named = any(r.session >= 0 for r in self.requests)
+        return [
+            {"arrival_s": r.arrival_s, "prompt_tokens": r.prompt_tokens,
+             "output_tokens": r.output_tokens, **({"session": r.session} if named else {})}
+            for r in self.requests
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFound:
+    """A model that can be served; `file` is what was read."""
+
+    file: str
+    format: str
+    spec: ModelSpec
+
+    def to_dict(self) -> dict[str, Any]:
+        s = self.spec
+        return {
+            "file": self.file, "format": self.format, "kind": "model", "name": s.name,
+            "family": s.family, "weights": s.weights, "layers": s.n_layers, "hidden": s.hidden,
+            "vocab": s.vocab, "parameters": parameters(s).total,
+            "mtp": s.mtp.name if s.mtp is not None else None, "notes": list(s.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFound:
+    """A draft network. verifier: the model it says it drafts for, where it does."""
+
+    file: str
+    format: str
+    drafter: Drafter
+    verifier: str | None = None
+    proposal_tokens: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        d = self.drafter
+        return {
+            "file": self.file, "format": self.format, "kind": "drafter", "name": d.name,
+            "method": d.kind, "layers": sum(group.count for group in d.layers),
+            "hidden": d.hidden, "vocab": d.vocab, "draft_vocab": d.draft_vocab,
+            "parameters": drafter_parameters(d), "verifier": self.verifier,
+            "num_speculative_tokens": self.proposal_tokens, "notes": list(d.notes),
+        }
+
+
+Recognised = TraceSummary | ModelFound | DrafterFound
+
+
+def recognise(path: str | Path) -> Recognised | None:
+    """None when it is neither trace nor model. FormatError or ModelConfigError when it is one
+    and broken."""
+    place = Path(path)
+    try:
+        folder, file = place.is_dir(), place.is_file()
+    except (OSError, ValueError):
+        return None
+    if folder:
+        if not (place / "config.json").is_file():
+            return None
+        return _config(place)
+    if not file:
+        return None
+    if place.suffix.lower() == ".gguf" or looks_like_gguf(place):
+        return ModelFound(str(place), "GGUF header", read_gguf_model(place))
+    if place.suffix.lower() == ".json" and _has_config_keys(place):
+        return _config(place)
+    return _trace(place)
+
+
+def _trace(place: Path) -> TraceSummary | None:
+    try:
+        kind = detect_format(place)
+    except FormatError:
+        return None
+    if kind == "mooncake" and not _has_keys(place, "timestamp", "input_length"):
+        return None  # any JSON object might be one of its lines
+    requests = tuple(read_trace(place, kind, TraceOptions()))
+    return TraceSummary(str(place), kind, requests)
+
+
+def _first_line(place: Path) -> Any:
+    with place.open(encoding="utf-8-sig", errors="replace") as file:
+        try:
+            return json.loads(file.readline(1_000_000))
+        except (ValueError, RecursionError):
+            return None
+
+
+def _has_keys(place: Path, *keys: str) -> bool:
+    value = _first_line(place)
+    return isinstance(value, dict) and all(key in value for key in keys)
+
+
+def _has_config_keys(place: Path) -> bool:
+    """Whether it is a config: a JSON object with one of the keys that only configs have."""
+    if place.stat().st_size > MAX_CONFIG_BYTES:
+        return False
+    try:
+        value = json.loads(place.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and any(key in value for key in _CONFIG_KEYS)
+
+
+def _config(place: Path) -> Recognised:
+    config, quant, name = load_config(place)
+    fields = Fields(config, name)
+    if detect_kind(fields) == "model":
+        spec = model_from_config(config, name, quant, source=f"file {name}")
+        return ModelFound(str(place), "Hugging Face config", spec)
+    drafter = drafter_from_config(config, name)
+    speculators = config.get("speculators_config")
+    form = "speculators config" if config.get("speculators_model_type") else "Hugging Face config"
+    verifier, tokens = _verifier(speculators)
+    return DrafterFound(str(place), form, drafter, verifier, tokens)
+
+
+def _verifier(config: Any) -> tuple[str | None, int | None]:
+    """(verifier's name, tokens of its first proposal method) of a speculators_config."""
+    if not isinstance(config, dict):
+        return None, None
+    verifier = config.get("verifier")
+    name = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    methods = config.get("proposal_methods")
+    first = methods[0] if isinstance(methods, list) and methods else None
+    tokens = first.get("speculative_tokens") if isinstance(first, dict) else None
+    whole = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens < 1000
+    return (name[:200] if isinstance(name, str) and name else None), tokens if whole else None
+
+
+def _median(values: list[int]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return float(ordered[middle]) if len(ordered) % 2 else (
+        ordered[middle - 1] + ordered[middle]) / 2
