@@ -1,0 +1,149 @@
+"""Whole command lines of servers: what is read, left out, not modelled or refused."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.formats.server_command import ServerCommand, parse_command
+
+
+def test_vllm_serve_as_people_paste_it() -> None:
+    found = parse_command(
+        "CUDA_VISIBLE_DEVICES=0,1 nohup vllm serve Qwen/Qwen3.6-27B-FP8 --port 8000 -tp 2 \\\n"
+        "  --max_num_seqs=64 --kv-cache-dtype fp8_e4m3 --max-num-batched-tokens 8k \\\n"
+        "  --gpu-memory-utilization 0.9 --enforce-eager --trust-remote-code --frobnicate 3 "
+        """--speculative-config '{"method":"mtp","num_speculative_tokens":3}' > log 2>&1 &"""
+    )
+    assert (found.engine, found.model) == ("vllm", "Qwen/Qwen3.6-27B-FP8")
+    assert found.values == {
+        "engine": "vllm", "tp": 2, "max_num_seqs": 64, "kv": "fp8",
+        "max_num_batched_tokens": 8000, "gpu_memory_utilization": 0.9,
+        "speculative_config": '{"method":"mtp","num_speculative_tokens":3}',
+    }
+    assert found.ignored == ("--port", "--trust-remote-code")
+    assert found.not_modelled == ("--enforce-eager",)
+    assert found.unknown == ("--frobnicate",)
+
+
+def test_containers_and_modules() -> None:
+    image = parse_command(
+        "docker run --gpus all -v ~/x:/x -p 8000:8000 vllm/vllm-openai:v0.25.1 "
+        "--model google/gemma-4-31B-it --max-num-seqs 48"
+    )
+    assert (image.model, image.values["engine"]) == ("google/gemma-4-31B-it", "vllm==0.25.1")
+    module = parse_command("python -m vllm.entrypoints.openai.api_server --model a/b -q awq")
+    assert (module.model, module.values["weights"]) == ("a/b", "int4")
+    inside = parse_command(
+        "docker run lmsysorg/sglang:v0.5.23-cu130 python3 -m sglang.launch_server --model-path a/b"
+    )
+    assert inside.values["engine"] == "sglang==0.5.23"
+
+
+def test_speculation_field_by_field() -> None:
+    found = parse_command(
+        "vllm serve m --speculative-config.method eagle3 --speculative-config.model x/y "
+        "--speculative-config.num_speculative_tokens 4"
+    )
+    assert json.loads(found.values["speculative_config"]) == {
+        "method": "eagle3", "model": "x/y", "num_speculative_tokens": 4
+    }
+    with pytest.raises(UsageError, match="keep one of the two"):
+        parse_command("vllm serve m --speculative-config.method mtp --speculative-config '{}'")
+
+
+def test_data_parallel_counts() -> None:
+    found = parse_command("vllm serve m -dp 8 --enable-expert-parallel --max-num-seqs 32").values
+    assert (found["attention_dp"], found["ep"], found["max_num_seqs"]) == (8, 8, 256)
+    found = parse_command(
+        "python -m sglang.launch_server --model m --tp 8 --dp 4 --enable-dp-attention --ep 8"
+    ).values
+    assert (found["tp"], found["attention_dp"], found["ep"]) == (2, 4, 8)
+    alone = parse_command("python -m sglang.launch_server --model m --dp 2")
+    assert "attention_dp" not in alone.values
+    assert "2 replicas" in alone.notes[0]
+    with pytest.raises(UsageError, match="must divide"):
+        parse_command("sglang serve --model m --tp 8 --dp 3 --enable-dp-attention")
+
+
+SGLANG = "python -m sglang.launch_server --model-path {} --speculative-algorithm {} {}"
+
+
+@pytest.mark.parametrize(
+    ("model", "algorithm", "rest", "want"),
+    [
+        # SGLang's own choice where no number is given: a tree for Llama, a chain for others.
+        ("meta-llama/Llama-3.1-8B", "EAGLE3", "--speculative-draft-model-path x/y",
+         {"method": "eagle3", "draft": "x/y", "k": 5, "tree": "4,8"}),
+        ("Qwen/Qwen3-8B", "EAGLE3", "", {"method": "eagle3", "k": 3}),
+        ("deepseek-ai/DeepSeek-R1", "EAGLE",
+         "--speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3",
+         {"method": "mtp", "k": 2}),
+        ("a/b", "NEXTN", "--speculative-num-steps 1", {"method": "mtp", "k": 1}),
+        ("a/b", "NGRAM", "--speculative-num-draft-tokens 5", {"method": "ngram", "k": 4}),
+        ("a/b", "STANDALONE", "--speculative-draft-model x",
+         {"method": "draft-model", "draft": "x", "k": 3}),
+    ],
+)
+def test_sglang_speculation(
+    model: str, algorithm: str, rest: str, want: dict[str, object]
+) -> None:
+    values = dict(parse_command(SGLANG.format(model, algorithm, rest)).values)
+    assert values.pop("engine") == "sglang"
+    assert values == want
+
+
+def test_adaptive_points_to_the_simulation() -> None:
+    found = parse_command(SGLANG.format("a/b", "EAGLE3", "--speculative-adaptive"))
+    assert "specsim simulate --adaptive" in found.not_modelled[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("llama-server -m x", "starts no server"),
+        ("", "starts no server"),
+        ("vllm serve 'm", "broken quotes"),
+        ("vllm serve m --max-num-seqs many", "whole number from 1"),
+        ("vllm serve m --max-num-seqs 0", "whole number from 1"),
+        ("vllm serve m --gpu-memory-utilization 90", "at most 1"),
+        ("vllm serve m --max-num-seqs", "without a value"),
+        ("x" * 200_000, "longer than"),
+        ("vllm serve " + "m " * 3000, "words"),
+        ("sglang serve --model m --speculative-algorithm UNO", "not modelled; known"),
+        ("sglang serve --model m --speculative-algorithm EAGLE3 --speculative-eagle-topk 4",
+         "without --speculative-num-steps"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, words: str) -> None:
+    with pytest.raises((FormatError, UsageError), match=words):
+        parse_command(text)
+
+
+def test_near_misses_are_named() -> None:
+    assert "did you mean --max-num-seqs" in parse_command("vllm serve m --max-num-seq 3").unknown[0]
+
+
+def test_values_that_are_the_default_are_not_reported() -> None:
+    found = parse_command("vllm serve m --pipeline-parallel-size 1 --performance-mode balanced")
+    assert found.not_modelled == ()
+    assert "--pipeline-parallel-size 2" in parse_command(
+        "vllm serve m --pipeline-parallel-size 2").not_modelled
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([
+    "vllm", "serve", "sglang.launch_server", "-m", "--model", "--tp", "-dp", "--max-num-seqs", "8",
+    "--speculative-config", "{}", "--speculative-config.method", "mtp", "=", "--", "-", "|", "''",
+    "--speculative-algorithm", "EAGLE", "vllm/vllm-openai:v1", "\\", "'",
+    "--gpu-memory-utilization",
+])))
+def test_any_words_give_a_command_or_an_error(words: list[str]) -> None:
+    try:
+        found = parse_command(" ".join(words))
+    except SpecSimError:
+        return
+    assert isinstance(found, ServerCommand)
+    assert found.engine in ("vllm", "sglang")
