@@ -91,6 +91,20 @@ TraceOut = Annotated[
 RecordsOut = Annotated[
     str | None, typer.Option("--records", help="Write one record per request: .jsonl or .csv.")
 ]
+Export = Annotated[
+    str | None,
+    typer.Option("--export", help="Write the requests for other tools: .csv, .json, .jsonl or "
+                 ".parquet."),
+]
+ExportVllmBench = Annotated[
+    str | None,
+    typer.Option("--export-vllm-bench", help="Write a result as `vllm bench serve --save-detailed` "
+                 "does (.json)."),
+]
+ExportPrometheus = Annotated[
+    str | None,
+    typer.Option("--export-prometheus", help="Write Prometheus text under vLLM's metric names."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -100,6 +114,7 @@ def register(app: typer.Typer) -> None:
 def simulate(
     context: typer.Context,
     model: o.Model = None,
+    command: o.Command = None,
     rate: Rate = None,
     concurrency: Concurrency = None,
     users: Users = None,
@@ -155,6 +170,9 @@ def simulate(
     profiles: o.Profiles = None,
     trace_out: TraceOut = None,
     records: RecordsOut = None,
+    export: Export = None,
+    export_vllm_bench: ExportVllmBench = None,
+    export_prometheus: ExportPrometheus = None,
     json_out: o.JsonOut = False,
     csv_out: o.CsvOut = False,
 ) -> None:
@@ -162,6 +180,7 @@ def simulate(
     Always beside the same load without speculation."""
     values = dict(locals())
     values.pop("context")
+    from specsim.commands.repeat import repeat_command
     from specsim.commands.simulate_run import run
     from specsim.report.simulation import simulation_text
     from specsim.report.tables import to_csv, to_json
@@ -170,7 +189,7 @@ def simulate(
     quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
     result = run(values, given, bar=not quiet)
     if json_out:
-        text = to_json(result.to_dict())
+        text = to_json({**result.to_dict(over_time=True), "command": repeat_command(context)})
     elif csv_out:
         text = to_csv(result.rows()).rstrip("\n")
     else:
