@@ -1,0 +1,178 @@
+"""`specsim tune` from the command line, and --command wherever a MODEL can stand."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specsim.commands.command_line import expand_command
+from specsim.commands.options import Options
+from specsim.commands.request import build_request
+from specsim.commands.tune_setup import build_setup
+from specsim.errors import SpecSimError, UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVE = (
+    "vllm serve Qwen/Qwen3.6-27B-FP8 --max-num-seqs 64 --speculative-config "
+    """'{"method": "mtp", "num_speculative_tokens": 3}'"""
+)
+
+
+def run(*words: str, code: int = 0) -> Any:
+    done = subprocess.run(
+        [sys.executable, "cli.py", *words], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    if code:
+        assert len(done.stderr.splitlines()) == 1
+        return done.stderr
+    return json.loads(done.stdout) if "--json" in words else done.stdout
+
+
+def setup(model: str = "qwen3.6-27b", **given: Any) -> Any:
+    names = ("methods", "max_memory", "acceptance_range", "mix")
+    extra = {name: given.pop(name, None) for name in names}
+    return build_setup(Options(model, **given), **extra)
+
+
+def test_json_of_one_and_of_several_loads() -> None:
+    one = run("tune", "qwen3.6-27b", "--weights", "fp8", "--concurrency", "64", "--json")
+    assert next(iter(one)) == "kind"
+    assert one["kind"] == "tune"
+    assert one["best_k"] == 2
+    assert {c["k"] for c in one["candidates"]} == set(range(9))
+    several = run("tune", "qwen3.6-27b", "--weights", "fp8", "--concurrency", "1,64", "--json")
+    assert several["best_k"]["64"] == 2
+    assert several["best_k"]["1"] > 2
+
+
+def test_text_says_what_to_type() -> None:
+    shown = run("tune", "--command", SERVE)
+    assert "to type" in shown
+    assert "vllm serve Qwen/Qwen3.6-27B-FP8 --max-num-seqs 64" in shown
+    assert "staying on at k = 0" in shown
+    assert "one more draft at 1" in shown
+
+
+@pytest.mark.parametrize("name", ["predict", "explain"])
+def test_command_is_the_options_it_stands_for(name: str) -> None:
+    given = run(name, "--command", SERVE, "--concurrency", "4", "--json")
+    same = run(name, "qwen3.6-27b-fp8", "--max-num-seqs", "64", "--method", "mtp", "--k", "3",
+               "--concurrency", "4", "--json")
+    for shown in (given, same):
+        shown.pop("command", None)
+        shown.pop("warnings")
+    assert given == same
+
+
+def test_simulate_follows_the_command() -> None:
+    table = SERVE.replace(": 3}", ': 3, "num_speculative_tokens_per_batch_size": [[1, 99, 2]]}')
+    shown = run("simulate", "--command", table, "--concurrency", "2", "--requests", "20",
+                "--no-baseline", "--json")
+    assert not any("per_batch_size" in text for text in shown["warnings"])
+
+
+def test_errors_are_one_line() -> None:
+    assert "starts no server" in run("tune", "--command", "ls -l", code=2)
+    assert "contradicts --command" in run("tune", "--command", SERVE, "--max-num-seqs", "32",
+                                          code=2)
+    assert "needs a MODEL or a --command" in run("tune", code=2)
+    assert "--slo is empty" in run("tune", "qwen3.6-27b", "--slo", ",", code=2)
+
+
+# --- --command ----------------------------------------------------------------------------------
+
+
+def test_what_the_command_leaves_open_stays_open() -> None:
+    options, notes = expand_command(Options("", command="vllm serve Qwen/Qwen3-8B --port 1"))
+    assert options.method is None
+    assert options.speculative_config is None
+    assert any("starts no speculation" in text for text in notes)
+    assert any("--port" in text for text in notes)
+
+
+def test_a_model_beside_names_the_path() -> None:
+    options, _ = expand_command(Options("qwen3-8b", command="vllm serve /models/mine"))
+    assert options.model == "qwen3-8b"
+    with pytest.raises(UsageError, match="names no model"):
+        expand_command(Options("", command="vllm serve --port 1"))
+
+
+def test_a_version_beside_the_command_is_kept() -> None:
+    options, _ = expand_command(Options("", engine="vllm==0.33.0", command="vllm serve a"))
+    assert options.engine == "vllm==0.33.0"
+    with pytest.raises(UsageError, match="--engine 'sglang' contradicts"):
+        expand_command(Options("", engine="sglang", command="vllm serve a"))
+
+
+def test_sglang_command_builds_its_tree() -> None:
+    request = build_request(Options(
+        "", acceptance_length=3.0,
+        command="python -m sglang.launch_server --model meta-llama/Llama-3.1-8B-Instruct "
+        "--speculative-algorithm EAGLE3",
+    ))
+    made = request.system.setup
+    assert (made.method, made.k, made.tree_topk, made.tree_tokens) == ("eagle3", 5, 4, 8)
+    assert request.system.seqs_limit == 48
+
+
+# --- what is compared ---------------------------------------------------------------------------
+
+
+def test_default_methods_are_those_with_a_drafter_and_acceptance() -> None:
+    found = setup("llama-3.1-8b")
+    assert [s.setup.method for s in found.systems] == ["eagle3", "ngram"]
+    assert dict(found.skipped)["eagle"].startswith("no published eagle drafter")
+    assert [s.setup.method for s in setup("llama-3.1-8b", method="ngram").systems] == ["ngram"]
+    named = setup("llama-3.1-8b", methods="eagle-3,ngram,mtp")
+    assert [s.setup.method for s in named.systems] == ["eagle3", "ngram"]
+    assert "ships no MTP head" in dict(named.skipped)["mtp"]
+    assert setup("qwen3-1.7b").systems == ()
+
+
+def test_a_memory_limit_is_the_share_that_the_engine_may_use() -> None:
+    found = setup(weights="fp8", max_memory=80.0)
+    assert found.plain.memory.usable_bytes == pytest.approx(80e9)
+    free = setup(weights="fp8").plain.memory
+    assert found.plain.memory.pool_bytes < free.pool_bytes
+
+
+def test_ranges_and_mixes() -> None:
+    found = setup(method="mtp", acceptance_range="2.2,3.6", k=3)
+    assert len(found.scenarios) == 5
+    assert found.spreads == {"mtp": (2.2, 3.6)}
+    mixed = setup("llama-3.1-8b", methods="eagle3", mix="chat=0.5,code=0.5@3.4")
+    assert [s.name for s in mixed.scenarios] == ["chat", "code"]
+    code = mixed.scenarios[1].acceptance["eagle3"]
+    assert code.expected_tokens(3) == pytest.approx(3.4)
+    assert mixed.workload.input_len == (1024 + 2048) // 2
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"acceptance_range": "3"}, "two acceptance lengths"),
+        ({"acceptance_range": "3,2", "method": "mtp"}, "the lower first"),
+        ({"acceptance_range": "0.4,0.8", "method": "mtp"}, "at least 1"),
+        ({"acceptance_range": "2,9", "method": "mtp", "k": 3}, "acceptance length"),
+        ({"mix": "chat=0.5"}, "add up to"),
+        ({"mix": "chat=0.5,code=0.4"}, "add up to"),
+        ({"mix": "chat:0.5,code:0.5"}, "WORKLOAD=SHARE"),
+        ({"mix": "chat=0.5,poetry=0.5"}, "workload 'poetry' is not known"),
+        ({"mix": "chat=0.5,code=0.5", "acceptance_range": "2,3"}, "give one"),
+        ({"methods": "mtp", "method": "mtp"}, "contradict"),
+        ({"methods": "warp"}, "is not known"),
+        ({"methods": ","}, "name methods"),
+        ({"methods": "mtp,ngram", "acceptance_length": 2.0}, "is for one method"),
+        ({"max_memory": 500.0}, "so give from"),
+        ({"max_memory": 90.0, "gpu_memory_utilization": 0.9}, "give one of them"),
+        ({"methods": "medusa"}, "none of --methods can run"),
+    ],
+)
+def test_misuse_is_said_in_words(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecSimError, match=words):
+        setup(**given)

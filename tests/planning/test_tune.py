@@ -1,0 +1,310 @@
+"""Choosing method and draft length: the rule, the table, the robust choice, what matters."""
+
+import math
+from typing import Any
+
+import pytest
+
+from specsim.analytic.closed import closed_loop
+from specsim.analytic.predict import best_k_at, predict
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.commands.options import Options
+from specsim.commands.request import build_request
+from specsim.errors import UsageError
+from specsim.ops.work import UNIFORM
+from specsim.planning.tune import Tuning, tune
+from specsim.planning.tune_choices import (
+    Load,
+    at_k,
+    best_of,
+    decode_step_s,
+    draft_lengths,
+    evaluate,
+    with_acceptance,
+)
+from specsim.planning.tune_dynamic import SWITCH_GAIN, dynamic_table
+from specsim.planning.tune_marginal import margins
+from specsim.planning.tune_robust import Scenario, range_scenarios, robust_choice
+from specsim.planning.tune_sensitivity import Choice, scaled_acceptance, sensitivity
+from specsim.speculation.acceptance import Acceptance
+
+QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
+CHAT = Workload(1024, 460)
+
+
+def system(model: str = QWEN, **options: Any) -> System:
+    return build_request(Options(model, **options)).system
+
+
+@pytest.fixture(scope="module")
+def qwen() -> System:
+    return system(weights="fp8")
+
+
+# --- choices ------------------------------------------------------------------------------------
+
+
+def test_systems_at_other_lengths_share_prices_and_agree(qwen: System) -> None:
+    for k in (1, 5, 8):
+        shared, fresh = at_k(qwen, k), qwen.with_k(k)
+        for clients in (1, 40):
+            assert closed_loop(shared, CHAT, clients) == closed_loop(fresh, CHAT, clients)
+    assert at_k(qwen, 0) is qwen.plain()
+
+
+def test_the_best_k_is_that_of_predict(qwen: System) -> None:
+    for clients in (1, 16, 64):
+        found = [evaluate(at_k(qwen, k), CHAT, Load(clients), {}) for k in range(9)]
+        best = best_of(found, "throughput")
+        assert best is not None
+        assert best.k == best_k_at(qwen, CHAT, clients, range(1, 9))
+        point = predict(qwen, CHAT, [clients], search_k=False).points[0]
+        same = next(c for c in found if c.k == qwen.setup.k)
+        assert same.speedup == pytest.approx(point.speedup)
+        assert same.step_cost_ratio == pytest.approx(point.step_cost_ratio)
+        assert list(same.interval_90 or ()) == pytest.approx(point.interval_90["speedup"])
+
+
+def test_open_loop_values_are_those_of_predict(qwen: System) -> None:
+    point = predict(qwen, CHAT, rates=[3.0], search_k=False).points[0]
+    found = evaluate(qwen, CHAT, Load(rate=3.0), {})
+    assert (found.tpot_s, found.ttft_s) == (point.tpot_s, point.ttft_s)
+    assert found.speedup == pytest.approx(point.speedup)
+    over = evaluate(qwen, CHAT, Load(rate=50.0), {})
+    assert not over.feasible
+    assert "queue grows without end" in over.reason
+
+
+def test_lengths_that_a_method_allows() -> None:
+    assert draft_lengths(system(acceptance_length=2.0, k=3)) == list(range(1, 9))
+    assert draft_lengths(system(acceptance_length=2.0, k=12)) == [*range(1, 13)]
+    tree = system(LLAMA, engine="sglang", method="eagle3", k=5, tree="4,8", acceptance_length=3.0)
+    assert draft_lengths(tree) == [5]
+    medusa = system("vicuna-7b-v1.3", method="medusa", acceptance_length=2.0)
+    heads = medusa.setup.drafter.n_heads_medusa if medusa.setup.drafter else 0
+    assert draft_lengths(medusa) == list(range(1, heads + 1))
+    assert draft_lengths(medusa.plain()) == []
+
+
+def test_gates_make_choices_infeasible(qwen: System) -> None:
+    found = evaluate(qwen, CHAT, Load(64), {"tpot_mean": 0.005})
+    assert "mean tpot" in found.reason
+    assert evaluate(qwen, CHAT, Load(1), {"tpot_mean": 0.005}).feasible
+    slow = evaluate(qwen, CHAT, Load(64), {"stream_tok_s_p10": 500})
+    assert "below the 500 of stream_tok_s_p10" in slow.reason
+    result = tune([qwen], CHAT, [Load(64)], gates={"tpot_mean": 0.001})
+    assert result.answers[0].best is None
+    assert result.to_dict()["best_k"] is None
+
+
+def test_a_request_that_does_not_fit_is_a_reason_not_an_error(qwen: System) -> None:
+    found = evaluate(qwen, Workload(5_000_000, 100), Load(1), {})
+    assert not found.feasible
+    assert "needs" in found.reason
+    assert found.to_dict()["tpot_s"] is None
+
+
+# --- the marginal rule --------------------------------------------------------------------------
+
+
+def test_the_rule_is_the_derivative_of_speed(qwen: System) -> None:
+    for seqs in (1, 64):
+        for margin in margins(qwen, range(1, 9), seqs, 1000):
+            def speed(k: int, seqs: int = seqs) -> float:
+                side = at_k(qwen, k)
+                return side.tokens_per_step / decode_step_s(side, seqs, 1000)
+
+            assert margin.pays == (speed(margin.next_k) > speed(margin.k))
+
+
+def test_gains_are_acceptance_over_length(qwen: System) -> None:
+    assert qwen.acceptance is not None
+    rates = qwen.acceptance.probabilities(8)
+    for margin in margins(qwen, range(1, 9), 4, 500):
+        expected = rates[margin.k] / qwen.acceptance.expected_tokens(margin.k)
+        assert margin.gain == pytest.approx(expected)
+
+
+# --- the table by batch size --------------------------------------------------------------------
+
+
+def test_table_covers_every_batch_and_follows_the_best(qwen: System) -> None:
+    lengths = draft_lengths(qwen)
+    found = dynamic_table(qwen, lengths, CHAT, 3)
+    assert found.rows[0][0] == 1
+    for before, after in zip(found.rows, found.rows[1:], strict=False):
+        assert after[0] == before[1] + 1
+        assert after[2] != before[2]
+    assert found.system.setup.k == max(k for _, _, k in found.rows)
+    for point in found.points:
+        side = at_k(qwen, point.k)
+        rates = {
+            k: point.seqs * at_k(qwen, k).tokens_per_step
+            / decode_step_s(at_k(qwen, k), point.seqs, CHAT.mean_context)
+            for k in lengths
+        }
+        assert point.output_tok_s >= max(rates.values()) / (1 + SWITCH_GAIN) ** 2
+        assert side.setup.k == point.k
+    assert found.gain >= -1e-9
+
+
+def test_staying_on_at_k_0_costs_the_drafters_pass(qwen: System) -> None:
+    found = dynamic_table(qwen, draft_lengths(qwen), CHAT, 3)
+    assert all(point.tax > 0.02 for point in found.points)
+    # A lookup has no network to keep: only the engine's books remain.
+    lookup = system(weights="fp8", method="ngram", k=3, acceptance_length=2.0)
+    cheap = dynamic_table(lookup, draft_lengths(lookup), CHAT, 3)
+    assert 0 < cheap.points[0].tax < found.points[0].tax
+
+
+def test_hopeless_drafts_turn_off_only_past_the_tax() -> None:
+    poor = system(weights="fp8", acceptance="0.2,0.02,0.001", k=3)
+    found = dynamic_table(poor, draft_lengths(poor), CHAT, 1)
+    assert found.turns_off
+
+
+# --- robust -------------------------------------------------------------------------------------
+
+
+def test_minimax_regret_and_expected_value(qwen: System) -> None:
+    choices = [at_k(qwen, k) for k in range(1, 9)]
+    scenarios = range_scenarios(CHAT, 2.0, 3.8, 3, "mtp")
+    found = robust_choice(choices, scenarios, Load(64), "throughput")
+    assert found is not None
+    assert [s[1] for s in found.scenarios] == pytest.approx([0.2] * 5)
+    best = [max(c.speedups[i] for c in found.choices) for i in range(5)]
+    for choice in found.choices:
+        regret = max(1 - v / top for v, top in zip(choice.speedups, best, strict=True))
+        assert choice.worst_regret == pytest.approx(regret)
+        assert choice.expected == pytest.approx(math.fsum(choice.speedups) / 5)
+        assert found.by_regret.worst_regret <= choice.worst_regret
+        assert found.by_expected.expected >= choice.expected
+    plain = next(c for c in found.choices if c.k == 0)
+    assert plain.speedups == pytest.approx((1.0,) * 5)
+
+
+def test_a_mix_weighs_its_parts(qwen: System) -> None:
+    easy = Acceptance.from_mean_length(3.9, 3)
+    hard = Acceptance.from_mean_length(1.3, 3)
+    choices = [at_k(qwen, k) for k in range(1, 9)]
+
+    def best(share: float) -> int:
+        scenarios = [Scenario("easy", share, CHAT, {"mtp": easy}),
+                     Scenario("hard", 1 - share, CHAT, {"mtp": hard})]
+        found = robust_choice(choices, scenarios, Load(16), "tpot")
+        assert found is not None
+        return found.by_expected.k
+
+    assert best(0.95) > best(0.05)
+
+
+# --- sensitivity --------------------------------------------------------------------------------
+
+
+def test_scaled_acceptance_meets_the_length_and_keeps_the_order() -> None:
+    base = Acceptance.from_unconditional([0.9, 0.7, 0.4])
+    for length in (1.5, 3.0, 3.8):
+        found = scaled_acceptance(base, 3, length)
+        assert found.expected_tokens(3) == pytest.approx(length, abs=1e-6)
+        rates = found.probabilities(3)
+        assert list(rates) == sorted(rates, reverse=True)
+
+
+def test_no_loss_means_the_choice_stands(qwen: System) -> None:
+    choices = [at_k(qwen, k) for k in range(1, 9)]
+    answer = best_of([evaluate(c, CHAT, Load(64), {}) for c in choices], "throughput")
+    assert answer is not None
+    found = sensitivity(choices, Choice("mtp", answer.k), CHAT, 64, spreads={"mtp": (2.2, 3.7)})
+    losses = [u.loss for u in found.unknowns]
+    assert losses == sorted(losses, reverse=True)
+    for unknown in found.unknowns:
+        stays = {unknown.at_low, unknown.at_high} == {Choice("mtp", answer.k)}
+        assert unknown.changes is not stays
+        assert (unknown.loss == 0) is stays
+        assert unknown.measurement
+    assert {"acceptance", "step cost", "draft cost", "engine overhead", "load",
+            "acceptance beyond the measured positions"} == {u.name for u in found.unknowns}
+
+
+def test_dear_steps_turn_it_off_and_the_measurement_says_how() -> None:
+    side = system(LLAMA, gpu="h100", acceptance_length=1.5, k=3)
+    choices = [at_k(side, k) for k in range(1, 9)]
+    load = 64
+    best = best_of([evaluate(c, CHAT, Load(load), {}) for c in [side.plain(), *choices]],
+                   "throughput")
+    assert best is not None
+    found = sensitivity(choices, Choice(best.method, best.k), CHAT, load)
+    step = next(u for u in found.unknowns if u.name == "step cost")
+    assert any("synthetic_acceptance_length" in text for text in step.commands)
+    assert any(text.startswith("vllm bench serve") for text in step.commands)
+    acceptance = next(u for u in found.unknowns if u.name == "acceptance")
+    assert any("spec_decode" in text for text in acceptance.commands)
+    assert acceptance.at_low.k <= acceptance.at_high.k
+
+
+def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
+    moe = system("qwen3.6-35b-a3b", weights="fp8", acceptance_length=3.0, k=3)
+    found = sensitivity([moe], Choice("mtp", 3), CHAT, 16)
+    assert "use of experts" in {u.name for u in found.unknowns}
+    dense = sensitivity([qwen], Choice("mtp", 3), CHAT, 16)
+    assert "use of experts" not in {u.name for u in dense.unknowns}
+    even = build_request(Options("qwen3.6-35b-a3b", acceptance_length=3.0, k=3)).system
+    assert even.latency.routing != UNIFORM
+
+
+# --- the whole ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def both() -> Tuning:
+    return tune([system(LLAMA), system(LLAMA, method="ngram")], CHAT, [Load(1), Load(64)])
+
+
+def test_methods_compete(both: Tuning) -> None:
+    for answer in both.answers:
+        assert {c.method for c in answer.candidates} == {"none", "eagle3", "ngram"}
+        assert answer.best is not None
+        assert answer.best.output_tok_s == max(c.output_tok_s for c in answer.candidates)
+        assert answer.flags is not None
+    found = both.to_dict()
+    assert found["kind"] == "tune"
+    assert set(found["best_k"]) == {"1", "64"}
+    assert len(found["candidates"]) == 2 * 17
+    assert found["dynamic"]["flags"]["speculative_config"]["method"] == "eagle3"
+
+
+def test_one_load_gives_a_number(qwen: System) -> None:
+    found = tune([qwen], CHAT, [Load(8)], objective="tpot").to_dict()
+    assert found["best_k"] == 4
+    assert found["flags"]["command"].startswith("vllm serve")
+
+
+def test_beyond_the_measured_positions_is_said(qwen: System) -> None:
+    result = tune([qwen], CHAT, [Load(1)])
+    best = result.answers[0].best
+    assert best is not None
+    assert best.extrapolated
+    assert any("extrapolated" in text for text in result.warnings)
+    flat = with_acceptance(qwen, Acceptance.from_rate(0.8, 3))
+    assert not evaluate(at_k(flat, 6), CHAT, Load(1), {}).extrapolated
+
+
+def test_plain_wins_where_nothing_is_accepted() -> None:
+    poor = system(weights="fp8", acceptance_length=1.02, k=3)
+    result = tune([poor], CHAT, [Load(64)])
+    assert result.to_dict()["best_k"] == 0
+    flags = result.answers[0].flags
+    assert flags is not None
+    assert flags.speculative_config is None
+
+
+def test_rules_of_objectives(qwen: System) -> None:
+    with pytest.raises(UsageError, match="is not known"):
+        tune([qwen], CHAT, [Load(1)], objective="speed")
+    with pytest.raises(UsageError, match="--slo"):
+        tune([qwen], CHAT, [Load(1)], objective="goodput")
+    with pytest.raises(UsageError, match="not predicted analytically"):
+        tune([qwen], CHAT, [Load(1)], gates={"error_rate": 0.1})
+    result = tune([qwen], CHAT, [Load(1)], objective="goodput", gates={"ttft_p95": 2.0})
+    assert any("compared with predicted means" in text for text in result.warnings)
