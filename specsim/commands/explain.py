@@ -12,7 +12,9 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
+    ctx: typer.Context,
     model: o.Model = None,
+    command: o.Command = None,
     gpu: o.Gpu = "h200-sxm",
     tp: o.Tp = 1,
     ep: o.Ep = 1,
@@ -46,19 +48,20 @@ def explain(
 ) -> None:
     """Show where a decode step's time goes: bytes, FLOP, bound and a bar per op."""
     given = dict(locals())
-    for name in ("json_out", "concurrency"):
+    for name in ("ctx", "json_out", "concurrency"):
         given.pop(name)
     from specsim.errors import UsageError
 
-    if model is None:
-        raise UsageError("explain needs a MODEL; `specsim models` lists them")
+    if model is None and command is None:
+        raise UsageError("explain needs a MODEL or a --command; `specsim models` lists them")
     from specsim.analytic.closed import running_limit
+    from specsim.commands.repeat import repeat_command
     from specsim.commands.request import build_request
     from specsim.latency.step import decode_shape
     from specsim.report.predictions import explain_text
     from specsim.report.tables import to_json
 
-    request = build_request(o.Options(**given))
+    request = build_request(o.Options(**{**given, "model": model or ""}))
     system = request.system
     batches = o.parse_concurrency(concurrency, (1,))
     limit = running_limit(system, request.workload)
@@ -97,12 +100,14 @@ def explain(
             )
     if json_out:
         top = {
+            "kind": "explanation",
             "model": system.spec.name,
             "gpu": system.profile.name,
             "engine": system.engine.name,
             "fidelity": system.fidelity,
             "steps": out,
             "warnings": list(request.warnings),
+            "command": repeat_command(ctx),
         }
         sys.stdout.write(to_json(top) + "\n")
         return

@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
+    context: typer.Context,
     model: o.Model = None,
+    command: o.Command = None,
     gpu: o.Gpu = "h200-sxm",
     tp: o.Tp = 1,
     ep: o.Ep = 1,
@@ -55,9 +57,9 @@ def predict(
     if json_out and csv_out:
         raise UsageError("--json and --csv are both given; choose one output")
     given = dict(locals())
-    for name in ("UsageError", "json_out", "csv_out", "concurrency", "rate"):
+    for name in ("UsageError", "context", "json_out", "csv_out", "concurrency", "rate"):
         given.pop(name)
-    if model is None:
+    if model is None and command is None:
         for flag, value in (("--concurrency", concurrency), ("--rate", rate)):
             if value is not None:
                 raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
@@ -68,11 +70,12 @@ def predict(
             "--concurrency is a closed loop and --rate an open one; give one of them"
         )
     from specsim.analytic.predict import predict as run
+    from specsim.commands.repeat import repeat_command
     from specsim.commands.request import build_request
     from specsim.report.predictions import prediction_text
     from specsim.report.tables import to_csv, to_json
 
-    request = build_request(o.Options(**given))
+    request = build_request(o.Options(**{**given, "model": model or ""}))
     rates = None
     clients = None
     if rate is not None:
@@ -81,7 +84,7 @@ def predict(
         clients = o.parse_concurrency(concurrency)
     result = run(request.system, request.workload, clients, rates, request.warnings)
     if json_out:
-        text = to_json(result.to_dict())
+        text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
         text = to_csv(point.to_dict() for point in result.points).rstrip("\n")
     else:
@@ -109,7 +112,7 @@ def _mindrouter(given: dict[str, Any], json_out: bool, csv_out: bool) -> None:
     o.profile_folder(options.profiles)
     rows = predict_table(options.gpu, options.engine, options.fidelity, options.profiles)
     if json_out:
-        text = to_json({"table": [row.to_dict() for row in rows]})
+        text = to_json({"kind": "mindrouter", "table": [row.to_dict() for row in rows]})
     elif csv_out:
         text = to_csv(row.to_dict() for row in rows).rstrip("\n")
     else:
