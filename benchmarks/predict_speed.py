@@ -80,6 +80,7 @@ def main() -> None:
     for name, arguments in (
         ("specsim --help", ("--help",)),
         (f"specsim predict {options.model}", ("predict", options.model)),
+        (f"specsim tune {options.model}", ("tune", options.model)),
     ):
         sys.stdout.write(f"{name}: {shell(*arguments):.3f} s\n")
 
