@@ -88,7 +88,7 @@ def _reasons(reasons: list[dict[str, Any]]) -> str:
             after = reason["gap_after"]
             words = f"{share:.0%} of the gap alone, {after:.1%} left with those above"
             if not reason.get("explains"):
-                words = "explains nothing further"
+                words = f"{share:.0%} alone, but nothing further with those above"
             lines.append(_wrapped(f"  {cause}: {words}. {reason['evidence']}", "    "))
         else:
             lines.append(_wrapped(f"  {cause}: {reason['evidence']}", "    "))

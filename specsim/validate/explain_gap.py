@@ -6,10 +6,11 @@ points of |predicted / measured - 1|. For each cause the prediction is made agai
 measured ingredient in place of the predicted one, everything else as it was:
 
     acceptance  the counters' acceptance in place of the one that was assumed
-    step cost   decode steps times s, host gap  decode steps plus g seconds: from the medians of
-                the gaps between chunks, measured = s x predicted + g, by least squares of relative
-                errors over points whose predicted steps differ by SPREAD or more; with less spread
-                the two cannot be told apart, and all is given to the step cost
+    step cost   decode steps times s; host gap: decode steps plus g seconds; or both together. From
+                the typical gap between chunks of each point, measured = s x predicted + g, by least
+                squares of relative errors. Both at once need predicted steps that differ by SPREAD
+                or more; otherwise one point's worth of data cannot tell them apart. Only the best
+                of the three is taken on
     prefill     what prompts add to a step times f, such that the time from being scheduled to the
                 first token at the lightest point is the measured one
     front end   seconds per request between client and scheduler: TTFT less the server's own queue
@@ -26,10 +27,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specsim.latency.draft import LOOKUP
 from specsim.validate.live_replay import Figures, Point, Prediction, Swap
 
 SPREAD = 1.3
 SMALL_GAP = 0.03
+SAME_TOKENS = 0.03
 MOST_SCALE = 20.0
 Predict = Callable[[Point, Swap, bool], Prediction]
 
@@ -45,13 +48,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Cause:
-    """One ingredient: its swap, whether it takes the measured acceptance or queue, evidence."""
+    """One ingredient: its swap, whether it takes the measured acceptance or queue, evidence.
+    group: of causes of one group only one is taken on."""
 
     name: str
     evidence: str
     swap: Swap = Swap()
     acceptance: bool = False
     queue: bool = False
+    group: str = ""
 
 
 def explain(seen: Sequence[Seen], predict: Predict) -> tuple[dict[str, Any], ...]:
@@ -71,14 +76,17 @@ def explain(seen: Sequence[Seen], predict: Predict) -> tuple[dict[str, Any], ...
         found.append((1.0 - after / before, cause))
     found.sort(key=lambda pair: -pair[0])
     reasons, done = [], Cause("", "")
-    remaining = before
+    remaining, groups = before, set[str]()
     for share, cause in found:
-        joined = _join(done, cause)
-        figures = [_again(item, joined, predict) for item in usable]
-        after = _gap(usable, figures, queue=joined.queue)
-        kept = after < remaining
-        if kept:
-            done, remaining = joined, after
+        kept = False
+        if cause.group not in groups:
+            joined = _join(done, cause)
+            figures = [_again(item, joined, predict) for item in usable]
+            after = _gap(usable, figures, queue=joined.queue)
+            kept = after < remaining
+            if kept:
+                done, remaining = joined, after
+                groups |= {cause.group} - {""}
         reasons.append({
             "cause": cause.name, "evidence": cause.evidence, "share": share,
             "gap": before, "gap_after": remaining, "explains": kept and share > 0.05,
@@ -146,35 +154,49 @@ def _acceptance(seen: Sequence[Seen]) -> Cause | None:
             pairs.append((tokens, assumed))
     if not pairs:
         return None
+    if all(abs(predicted / measured - 1) < SAME_TOKENS for measured, predicted in pairs):
+        return None  # it was taken from the measurement
     measured, predicted = (_mean([p[i] for p in pairs]) for i in (0, 1))
     words = f"tokens per step: {measured:.3g} measured, {predicted:.3g} predicted"
     return Cause("acceptance", words, acceptance=True)
 
 
 def step_pairs(seen: Sequence[Seen]) -> list[tuple[float, float]]:
-    """(predicted, measured) seconds of a typical decode step of each point."""
+    """(predicted, measured) seconds of a typical decode step of each point: the median gap between
+    chunks, which prompts hardly touch. With n-gram and suffix the mean: steps with and without a
+    draft differ in what is measured, and are priced alike in what is predicted."""
     pairs = []
     for item in seen:
-        measured = item.measured.get("itl_p50_s")
-        predicted = item.predicted.figures.get("itl_p50_s")
+        lookup = item.predicted.system.setup.method in LOOKUP
+        ours, theirs = item.predicted.figures, item.measured
+        name = "itl_mean_s" if lookup else "itl_p50_s"
+        measured, predicted = theirs.get(name), ours.get(name)
         if not measured:
-            tpot, steps = item.measured.get("tpot_mean_s"), item.measured.get("tokens_per_step", 1)
+            tpot, steps = theirs.get("tpot_mean_s"), theirs.get("tokens_per_step", 1.0)
             measured = tpot * steps if tpot else None
-            ours = item.predicted.figures
             predicted = ours.get("tpot_mean_s", 0.0) * ours.get("tokens_per_step", 1.0)
         if measured and predicted:
             pairs.append((predicted, measured))
     return pairs
 
 
-def fit_steps(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(s, g) of measured = s predicted + g with least relative error; g = 0 where the predicted
-    steps are too alike, or where either would be negative."""
-    ratios = [measured / predicted for predicted, measured in pairs]
-    scale = math.exp(_mean([math.log(x) for x in ratios]))
+def fit_scale(pairs: Sequence[tuple[float, float]]) -> float:
+    """s of measured = s x predicted: the geometric mean of the ratios."""
+    return math.exp(_mean([math.log(m / p) for p, m in pairs]))
+
+
+def fit_constant(pairs: Sequence[tuple[float, float]]) -> float:
+    """g of measured = predicted + g with least relative error."""
+    weights = [1 / m**2 for _, m in pairs]
+    return sum(w * (m - p) for w, (p, m) in zip(weights, pairs, strict=True)) / sum(weights)
+
+
+def fit_both(pairs: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    """(s, g) of measured = s x predicted + g with least relative error; None where the predicted
+    steps are too alike to tell them apart, or the scale would be negative."""
     predicted = [p for p, _ in pairs]
     if len(pairs) < 2 or max(predicted) < SPREAD * min(predicted):
-        return scale, 0.0
+        return None
     # Weighted normal equations with weights 1 / measured^2.
     a = sum((p / m) ** 2 for p, m in pairs)
     b = sum(p / m**2 for p, m in pairs)
@@ -182,29 +204,33 @@ def fit_steps(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     u, v = sum(p / m for p, m in pairs), sum(1 / m for _, m in pairs)
     determinant = a * c - b * b
     if determinant <= 0:
-        return scale, 0.0
+        return None
     s, g = (u * c - v * b) / determinant, (a * v - b * u) / determinant
-    if s <= 0:
-        return scale, 0.0
-    return s, g
+    return (s, g) if s > 0 else None
 
 
 def _steps(seen: Sequence[Seen]) -> list[Cause]:
     pairs = step_pairs(seen)
     if not pairs:
         return []
-    scale, gap_s = fit_steps(pairs)
-    low = f"{pairs[0][1] * 1e3:.3g} ms measured, {pairs[0][0] * 1e3:.3g} ms predicted"
-    words = f"median gap between chunks at {seen[0].point.name}: {low}"
-    if gap_s == 0.0:
-        more = "" if len(pairs) > 1 else "; one point cannot tell a scale from a constant"
-        return [Cause("step cost", f"{words}; steps x {scale:.3g}{more}", Swap(scale))]
-    both = f"over {len(pairs)} points measured = {scale:.3g} x predicted {gap_s * 1e3:+.3g} ms"
-    return [
-        Cause("step cost", f"{words}; {both}", Swap(step_scale=scale)),
-        Cause("host gap", f"{gap_s * 1e3:+.3g} ms per step that no batch size changes: {both}",
-              Swap(step_add_s=gap_s)),
+    scale, gap_s, both = fit_scale(pairs), fit_constant(pairs), fit_both(pairs)
+    words = (
+        f"typical step at {seen[0].point.name}: {pairs[0][1] * 1e3:.3g} ms measured, "
+        f"{pairs[0][0] * 1e3:.3g} ms predicted"
+    )
+    alike = "" if both else "; these points cannot tell a scale from a constant"
+    causes = [
+        Cause("step cost", f"{words}; steps x {scale:.3g}{alike}", Swap(scale), group="steps"),
+        Cause("host gap", f"{words}; {gap_s * 1e3:+.3g} ms in every step{alike}",
+              Swap(step_add_s=gap_s), group="steps"),
     ]
+    if both:
+        more = (
+            f"{words}; over {len(pairs)} points measured = {both[0]:.3g} x predicted "
+            f"{both[1] * 1e3:+.3g} ms"
+        )
+        causes.append(Cause("step cost and host gap", more, Swap(*both), group="steps"))
+    return causes
 
 
 def _lightest(seen: Sequence[Seen]) -> Seen:

@@ -1,7 +1,11 @@
 """`specsim validate live` and `bench` as commands: output, exit codes, bad input."""
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +100,25 @@ def test_live_keeps_the_points_before_a_failure(call):
     with FakeServer("500", faults_from=8).running() as server:
         code, out, err = call(*live(server, "--concurrency", "1,2", "--method", "none"))
     assert code == 1 and "ended early: c=2" in err and "c=1" in out
+
+
+def test_live_interrupted_keeps_what_was_finished(call, tmp_path):
+    record = tmp_path / "r.json"
+    with FakeServer(step_s=0.01).running() as server:
+        def stop():
+            while server.finished < 9:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        code, out, err = call(*live(server, "--concurrency", "1,2", "--repeats", "9", "--method",
+                                    "none", "--json", "--out", record))
+        thread.join()
+    assert code == 130 and "interrupted" in err
+    runs = json.loads(out)["provenance"]["runs"]
+    assert json.loads(record.read_text())["provenance"]["runs"] == runs
+    assert [run["partial"] for run in runs] == [False, True]
 
 
 @pytest.mark.parametrize("arguments, words", [
