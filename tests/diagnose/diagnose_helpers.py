@@ -38,7 +38,8 @@ def evidence(running, rates=GOOD, **values):
         "num_speculative_tokens": len(rates), "per_position": tuple(rates),
         "acceptance_length": length,
         "acceptance_rate": sum(rates) / len(rates), "tokens_per_step": length, "num_drafts": 50_000,
-        "draft_share": 1.0, "ttft_s": 0.2, "queue_s": 0.001, "input_len": 1024.0, "output_len": 256.0,
+        "draft_share": 1.0, "ttft_s": 0.2, "queue_s": 0.001, "input_len": 1024.0,
+        "output_len": 256.0,
         "output_tokens": 100_000, "live": True,
     }
     return Evidence(**(known | values))

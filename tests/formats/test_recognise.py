@@ -138,7 +138,8 @@ def test_misuse_is_refused(tmp_path):
         ("must end in", (sample, "--export", tmp_path / "x.txt")),
         ("not both", (sample, trace, "--export", tmp_path / "x.csv")),
         ("nothing of the kind", (model, "--export", tmp_path / "x.csv")),
-        ("hold no single requests", (DATA / "spec_log.txt", "--requests", "--export", tmp_path / "x.csv")),
+        ("hold no single requests",
+         (DATA / "spec_log.txt", "--requests", "--export", tmp_path / "x.csv")),
         ("goes with --json or --export", (sample, "--requests")),
         ("cannot be written", (sample, "--export", tmp_path / "none" / "x.csv")),
     ]:
