@@ -6,7 +6,8 @@ the smallest and largest batch, shortest and longest draft, shortest context. Pe
 sequences
 
     wall - verify - sample - predicted kernels of the drafter
-        = step_s + seq_s B + [speculating] spec_step_s + [n-gram] ngram_seq_s B + draft_pass_s passes
+        = step_s + seq_s B + [speculating] spec_step_s + [n-gram] ngram_seq_s B
+          + draft_pass_s passes
 
 solved by least squares of relative errors with no value below 0. The verify and sample phases of
 the anchors are not looked at, so that the forward pass stays unfitted; anchors count as fitted and

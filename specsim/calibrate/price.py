@@ -83,12 +83,13 @@ class Models:
         if method == "draft_model":
             name = str(record.shape.get("draft_model", ""))
             return drafter_from_spec(self.spec(run, name, str(record.shape["dtype"])))
-        if method == "eagle":
-            config = dict(_config(run, str(record.shape["model"])))
-            config |= {"num_hidden_layers": 1}
-            made = drafter_from_config(config, "head", kind="eagle", target=target)
-            return replace(made, own_head=True, draft_vocab=min(HEAD_VOCAB, target.vocab))
-        return None
+        return self.head(run, str(record.shape["model"]), target) if method == "eagle" else None
+
+    def head(self, run: RunHeader, name: str, target: ModelSpec) -> Drafter:
+        """The one-layer head that the measured decoder drafts with."""
+        config = dict(_config(run, name)) | {"num_hidden_layers": 1}
+        made = drafter_from_config(config, "head", kind="eagle", target=target)
+        return replace(made, own_head=True, draft_vocab=min(HEAD_VOCAB, target.vocab))
 
 
 def _config(run: RunHeader, name: str) -> Mapping[str, object]:

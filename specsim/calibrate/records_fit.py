@@ -2,7 +2,7 @@
 
     outcome = calibrate(read_all(paths), base, name="my-machine")
     outcome.profile          usable wherever a GPU name is asked for
-    outcome.engine           the bundled decoder's own time per step on it, where steps were measured
+    outcome.engine           the bundled decoder's own time per step, where steps were measured
 
 Kernel points and prompts are fitted (parts A to D, F, G); whole steps are predicted from them and
 judge the fit (part E). Several model sizes are fitted together: one size alone cannot tell weights

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specsim.validate.run_state import Work
 
 Tell = Callable[[str], None]
-SHORT_SCALE = 6.0  # of the bars, for --short: tiny models, seconds of serving
+SHORT_SCALE = 10.0  # of the bars, for --short: tiny models, seconds of serving
 SEEDS = range(5)  # draws of acceptance that a prediction is the mean of
 
 
@@ -42,7 +42,9 @@ def run(
                      "from, instead of measuring again."),
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", help="Runs of each serving load.")] = 3,
-    grid: Annotated[str, typer.Option("--grid", help="Of the measurement: small or full.")] = "full",
+    grid: Annotated[
+        str, typer.Option("--grid", help="Of the measurement: small or full.")
+    ] = "full",
     work: Annotated[
         Path, typer.Option("--work", help="Folder for what is done; a later call goes on.")
     ] = Path("specsim-validate"),
@@ -157,7 +159,8 @@ def _jobs(plan: "RunPlan", measuring: "Plan") -> list[Any]:
             grid, stream_bytes=(64 * mib, 256 * mib), cube=512, gemm_rows=(1, 4, 16, 64),
             attention=tuple((b, q, 64) for b in (1, 4) for q in (1, 4)),
             sampling=((1, 0), (4, 3)), prompts=((16, 16), (128, 128)), draft_steps=(),
-            steps=tuple((m, k, b, 32) for m, k in (("none", 0), ("ngram", 3)) for b in (1, 2, 4)),
+            steps=tuple((m, k, b, 32) for m, k in (("none", 0), ("ngram", 3), ("eagle", 3))
+                        for b in (1, 2, 4)),
         )
     found = jobs_for(grid, measuring.models, measuring.experts, "bf16", "cpu")
     return [job for job in found if job.part != "H"]
@@ -203,6 +206,7 @@ def _serve_all(
     """Predict and serve every load that is not done yet; whether it was interrupted."""
     import torch
 
+    from specsim.calibrate.price import Models
     from specsim.commands.calibrate_records import DECODER
     from specsim.commands.validate_run_serve import make_engine, serve
     from specsim.latency.engine import find_engine
@@ -215,17 +219,21 @@ def _serve_all(
 
     predicted, measured = place.done()
     target = measuring.models[0]
-    spec = _spec(outcome, target.name, plan)
+    models, header = Models(), outcome.data.headers[-1]
+    spec = models.spec(header, target.name, "bf16")
     engine_profile = outcome.engine or find_engine(DECODER)
     session = Session(torch.device("cpu"), "bf16", measuring.models, Limits(), plan.seed)
     try:
         for method in plan.methods:
             full = load_for(plan, method, clients=plan.max_num_seqs)
-            system = serving_system(spec, outcome.profile, engine_profile, full)
+            head = models.head(header, target.name, spec) if method[0] == "eagle" else None
+            system = serving_system(spec, outcome.profile, engine_profile, full, drafter=head)
             speed = predict_serving(system, full, range(1))["output_tok_s"]
             capacity = speed / plan.output_len
             engine = None
-            loads = [(f"{c} clients", {"clients": c}) for c in plan.closed]
+            loads: list[tuple[str, dict[str, Any]]] = [
+                (f"{c} clients", {"clients": c}) for c in plan.closed
+            ]
             loads += [(f"Poisson at {s:.0%}", {"share": s}) for s in plan.shares]
             for repeat in range(plan.repeats):
                 for how, settings in loads:
@@ -233,7 +241,7 @@ def _serve_all(
                     if key in measured and key in predicted:
                         continue
                     load = load_for(plan, method, capacity_req_s=capacity, repeat=repeat,
-                                    **settings)  # type: ignore[arg-type]
+                                    **settings)
                     if key not in predicted:
                         tell(f"predicting: {key}")
                         line = {"what": "predicted", "load": key, "date": now(),
@@ -255,12 +263,6 @@ def _serve_all(
     except KeyboardInterrupt:
         return True
     return False
-
-
-def _spec(outcome: "Outcome", name: str, plan: "RunPlan") -> Any:
-    from specsim.calibrate.price import Models
-
-    return Models().spec(outcome.data.headers[-1], name, "bf16")
 
 
 def _comparison(

@@ -18,7 +18,9 @@ def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engin
     """An engine for loads like this one, warmed up."""
     import random
 
+    from specsim.calibrate.price import HEAD_VOCAB
     from specsim.decoder.acceptance import ForcedAcceptance
+    from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import DecoderOptions
 
@@ -27,7 +29,10 @@ def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engin
         max_model_len=load.prompt_len + load.output_len + 1, seed=seed, trim_drafts=False,
     )
     forced = ForcedAcceptance.from_alpha(load.alpha, load.k) if load.k else None
-    engine = Engine(target, options, acceptance=forced)
+    head = None
+    if load.method == "eagle":
+        head = EagleWeights.random(target, seed, min(HEAD_VOCAB, target.config.vocab_size))
+    engine = Engine(target, options, draft=head, acceptance=forced)
     rng = random.Random(seed)
     engine.run([(0.0, _request(engine, load, i, rng)) for i in range(2)])
     return engine

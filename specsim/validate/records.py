@@ -1,13 +1,14 @@
 """Records of `specsim measure` against a profile: every point predicted, one comparison.
 
-Kernel points, prompts and steps are priced by the latency model, serving runs (part H) simulated
-with their own arrivals, lengths and acceptance. Points that the profile was fitted on are rows of
-the split 'fitted' (known by the run's id in the source lines of its kernel tables) and judge
-nothing. Metrics: gemm_s, attention_s, sample_s, moe_s, launch_s, stream_s, prefill_s, step_s, and
-of serving those of `run_serving.JUDGED`.
+Kernel points, prompts and steps are priced by the latency model; serving runs (part H) simulated
+with their own arrivals and lengths and the acceptance measured in them. Points that the profile was
+fitted on are rows of the split 'fitted' (known by the run's id in the source lines of its kernel
+tables) and judge nothing. Metrics: gemm_s, attention_s, sample_s, moe_s, launch_s, stream_s,
+prefill_s, step_s, and of serving those of `run_serving.JUDGED`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from specsim.calibrate.ledger import runs_seen, split_of
@@ -116,10 +117,26 @@ def _serving_rows(
     dtype = str(s.get("dtype", "bf16"))
     spec = pricer.models.spec(run, str(s["model"]), dtype)
     load = load_of(record)
+    if load.k:  # an n-gram lookup finds no draft in some steps: what was accepted is measured
+        load = replace(load, alpha=rate_of(record.values["tokens_per_step"], load.k))
     system = serving_system(spec, profile, engine, load, dtype)
     predicted = predict_serving(system, load, SEEDS)
     measured = measured_figures(record.series, load.output_len, record.values["tokens_per_step"])
     share = float(s["load"])
     how = f"Poisson at {share:.0%} of capacity" if share else "all at once"
     name = f"{s['model']} serving {s['method']} k={s['k']}, {how}"
-    return [Row(name, metric, measured[metric], predicted[metric]) for metric in JUDGED]
+    return [Row(name, metric, measured[metric], predicted[metric], note="measured acceptance")
+            for metric in JUDGED if metric != "tokens_per_step"]
+
+
+def rate_of(tokens_per_step: float, k: int) -> float:
+    """The i.i.d. acceptance rate under which k drafts give so many tokens per step on average:
+    1 + a + ... + a^k, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if 1 + sum(middle**i for i in range(1, k + 1)) < tokens_per_step:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)

@@ -3,7 +3,8 @@
 First the grid of `specsim measure` (kernels, whole steps, prompts), then a profile is fitted on the
 kernels and prompts, the whole steps are predicted, and each serving load is simulated before it is
 served. Loads: clients in a closed loop, and Poisson arrivals at shares of the capacity that the
-simulation predicts; plain and with forced acceptance; each `repeats` times with other arrivals.
+simulation predicts; plain, and drafted by a one-layer head of random weights with forced acceptance
+(a head drafts in every step, unlike an n-gram lookup); each `repeats` times with other arrivals.
 """
 
 import random
@@ -33,7 +34,7 @@ class RunPlan:
 
     models: tuple[str, ...]
     grid: str = "full"
-    methods: tuple[tuple[str, int], ...] = (("none", 0), ("ngram", 3))
+    methods: tuple[tuple[str, int], ...] = (("none", 0), ("eagle", 3))
     alpha: float = 0.6
     max_num_seqs: int = 16
     prompt_len: int = 128
@@ -80,7 +81,7 @@ def full_plan(
 def short_plan(seed: int = 0) -> RunPlan:
     """Under a minute with two tiny models: whether everything works, not how exact it is."""
     return RunPlan(
-        ("tiny", "tiny-wide"), "small", methods=(("none", 0), ("ngram", 3)), max_num_seqs=4,
+        ("tiny", "tiny-wide"), "small", methods=(("none", 0), ("eagle", 3)), max_num_seqs=4,
         prompt_len=16, output_len=24, closed=(4,), shares=(0.6,), repeats=1, measure_s=30.0,
         seconds=2.0, seed=seed, short=True,
     )
