@@ -11,7 +11,8 @@ from specsim.commands.options import Options, parse_numbers, profile_folder, sho
 from specsim.commands.request import Request, build_request
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
-from specsim.planning.flags import asked_version
+from specsim.latency.engine import find_engine
+from specsim.planning.flags import asked_version, gone
 from specsim.planning.tune_robust import Scenario, range_scenarios
 from specsim.speculation.acceptance_catalogue import lookup
 from specsim.speculation.methods import method_name
@@ -117,6 +118,10 @@ def _try(
     skipped: list[tuple[str, str]],
 ) -> None:
     if name == "none":
+        return
+    missing = gone(find_engine(options.engine).name, asked_version(options.engine), name)
+    if missing:
+        skipped.append((name, missing))
         return
     try:
         found = build_request(replace(options, method=name))

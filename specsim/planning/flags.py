@@ -19,6 +19,8 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.errors import UsageError
+from specsim.model.counts import ffn_branches
+from specsim.model.spec import MoE
 
 BatchTable = Sequence[tuple[int, int, int]]
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
@@ -108,6 +110,13 @@ def ready_flags(
 def version_key(text: str) -> tuple[int, ...]:
     """'0.25.1' as (0, 25, 1); anything behind the numbers is left out."""
     return tuple(int(part) for part in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:3])
+
+
+def gone(engine: str, version: str | None, method: str) -> str:
+    """Why a version newer than the engine's profile does not have a method; '' where it has."""
+    if engine == "vllm" and method == "medusa" and version_key(version or "") >= MEDUSA_UNTIL:
+        return f"vLLM {version} has no method 'medusa' any more (0.25.1 has it)"
+    return ""
 
 
 def graphed_requests(system: System) -> int:
@@ -251,11 +260,9 @@ def _vllm_config(
     warnings: list[str],
 ) -> dict[str, Any]:
     setup, drafter, key = system.setup, system.setup.drafter, version_key(version)
-    if setup.method == "medusa" and key >= MEDUSA_UNTIL:
-        raise UsageError(
-            f"vLLM {version} has no method 'medusa' any more (0.25.1 has it); use eagle3 or an "
-            "older version"
-        )
+    missing = gone(system.engine.name, version, setup.method)
+    if missing:
+        raise UsageError(f"{missing}; use eagle3 or an older version")
     if setup.tree_topk > 1:
         raise UsageError(
             f"vLLM drafts chains, but the tree top-k is {setup.tree_topk}; leave out --tree or "
@@ -290,11 +297,24 @@ def _vllm_config(
             "the table counts requests whose prompts are still running too, and k = 0 still runs "
             "the drafter once a step to keep its cache"
         )
+        if key < SLOTS_SINCE and setup.method != "dspark" and _older_runner(system):
+            warnings.append(
+                f"vLLM {version} runs such models on its older runner, where a table switches to "
+                "piecewise CUDA graphs; what that costs is not priced"
+            )
     elif setup.method in ("ngram", "suffix"):
         warnings.append(f"vLLM schedules {setup.method} step by step (no asynchronous scheduling)")
     if n_predict == 1 and setup.method == "mtp" and setup.k > 1 and not assistant:
         warnings.append("one MTP layer drafts every position; vLLM warns of it at start-up")
     return config
+
+
+def _older_runner(system: System) -> bool:
+    """vLLM 0.25.1 keeps models with recurrent state and most mixtures on its first runner."""
+    mixture = any(
+        isinstance(part, MoE) for group in system.spec.layers for part in ffn_branches(group.ffn)
+    )
+    return mixture or system.memory.state_bytes_per_seq > 0
 
 
 def _slots(system: System, version: str) -> int:

@@ -24,6 +24,7 @@ from specsim.planning.tune_choices import (
     draft_lengths,
     evaluate,
     mean_gates,
+    score,
 )
 from specsim.planning.tune_dynamic import DynamicTable, dynamic_table
 from specsim.planning.tune_marginal import Margin, margins
@@ -35,8 +36,9 @@ WORTH_A_TABLE = 0.01  # least gain over one draft length for which a table is re
 
 @dataclass(frozen=True)
 class Answer:
-    """One load. best: None when no choice meets the limits. flags: for the best choice, None with
-    a reason in `no_flags`."""
+    """One load. best: None when no choice meets the limits; nearest: then the choice that comes
+    closest (sustains most, or is best by the objective). flags: for the best choice, None with a
+    reason in `no_flags`."""
 
     load: Load
     candidates: tuple[Candidate, ...]
@@ -46,6 +48,7 @@ class Answer:
     sensitivity: Sensitivity | None = None
     flags: Flags | None = None
     no_flags: str = ""
+    nearest: Candidate | None = None
 
     @property
     def best_k(self) -> int | None:
@@ -58,6 +61,7 @@ class Answer:
             "best_k": self.best_k,
             "best_method": self.best.method if self.best else None,
             "best": self.best.to_dict() if self.best else None,
+            "nearest": self.nearest.to_dict() if self.nearest else None,
             "marginal": [margin.to_dict() for margin in self.margins],
             "robust": self.robust.to_dict() if self.robust else None,
             "sensitivity": self.sensitivity.to_dict() if self.sensitivity else None,
@@ -217,7 +221,13 @@ def _answer(
     version: str | None,
 ) -> Answer:
     if best is None:
-        return Answer(load, tuple(found), None, no_flags="no choice meets the limits")
+        able = [c for c in found if c.capacity_rate is not None]
+        closest = max(able, key=lambda c: c.capacity_rate or 0.0) if able else max(
+            found, key=lambda c: score(c, objective)
+        )
+        return Answer(
+            load, tuple(found), None, no_flags="no choice meets the limits", nearest=closest
+        )
     running = [c.running for c in found if c.k == 0 and c.running >= 1]
     clients = load.clients or max(1, round(best.running))
     seqs = max(1, round(best.running or (running[0] if running else 1)))

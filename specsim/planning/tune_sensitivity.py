@@ -337,7 +337,10 @@ def _measurement(
             if lead.engine.name == "vllm"
             else "curl -s localhost:30000/metrics | grep spec_accept"
         )
-        again = f"specsim tune MODEL ... --method {lead.setup.method} --acceptance P1,P2,..."
+        again = (
+            f"specsim tune {lead.spec.name} ... --method {lead.setup.method} "
+            "--acceptance P1,P2,..."
+        )
         return what, (*_serve(lead, version, {}), read, again)
     if name == "load":
         return "count running requests over a day", (

@@ -51,7 +51,7 @@ def _summary(result: Tuning) -> str:
     for answer in result.answers:
         best = answer.best
         if best is None:
-            rows.append([answer.load.label, "none meets the limits", *["-"] * 7])
+            rows.append([answer.load.label, "none", *["-"] * 7])
             continue
         rows.append(
             [
@@ -145,7 +145,7 @@ def _sensitivity(answer: Answer, result: Tuning) -> str:
             f"the choice loses {decisive.loss:.0%}\nto settle it: {decisive.measurement}"
         )
     if len(result.answers) > 1:
-        return head
+        return head  # asked for alone, a load shows the table and the commands
     rows = [
         [u.name, u.range_text, _name(u.at_low), _name(u.at_high), f"{u.loss:.1%}"]
         for u in found.unknowns
@@ -179,7 +179,10 @@ def _flags(result: Tuning) -> str:
     kept: dict[str, Flags] = {}
     for answer in result.answers:
         if answer.flags is None:
-            lines.append(f"no flags at {answer.load.label}: {answer.no_flags}")
+            text = f"no flags at {answer.load.label}: {answer.no_flags}"
+            if answer.nearest is not None:
+                text += f"; nearest: {_name(answer.nearest)}, {answer.nearest.reason}"
+            lines.append(text)
             continue
         seen.setdefault(answer.flags.command, []).append(answer.load.label)
         kept[answer.flags.command] = answer.flags

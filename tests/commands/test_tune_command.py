@@ -132,6 +132,8 @@ def test_default_methods_are_those_with_a_drafter_and_acceptance() -> None:
     assert [s.setup.method for s in named.systems] == ["eagle3", "ngram"]
     assert "ships no MTP head" in dict(named.skipped)["mtp"]
     assert setup("qwen3-1.7b").systems == ()
+    newer = setup("llama-3.1-8b", methods="medusa,eagle3", engine="vllm==0.33.0")
+    assert "any more" in dict(newer.skipped)["medusa"]
 
 
 def test_a_memory_limit_is_the_share_that_the_engine_may_use() -> None:

@@ -96,6 +96,12 @@ def test_gates_make_choices_infeasible(qwen: System) -> None:
     result = tune([qwen], CHAT, [Load(64)], gates={"tpot_mean": 0.001})
     assert result.answers[0].best is None
     assert result.to_dict()["best_k"] is None
+    nearest = result.answers[0].nearest
+    assert nearest is not None
+    assert nearest.output_tok_s == max(c.output_tok_s for c in result.answers[0].candidates)
+    over = tune([qwen], CHAT, [Load(rate=100.0)]).answers[0]
+    assert over.nearest is not None
+    assert over.nearest.capacity_rate == max(c.capacity_rate or 0 for c in over.candidates)
 
 
 def test_a_request_that_does_not_fit_is_a_reason_not_an_error(qwen: System) -> None:

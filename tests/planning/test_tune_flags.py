@@ -80,6 +80,9 @@ def test_table_by_batch_size() -> None:
     assert config_of(flags.args)["num_speculative_tokens_per_batch_size"] == [
         [1, 8, 4], [9, 32, 2], [33, 256, 0]
     ]
+    assert any("older runner" in text for text in flags.warnings)  # recurrent layers
+    newer = ready_flags(side, table=((1, 8, 4),), version="0.33.0")
+    assert not any("older runner" in text for text in newer.warnings)
     with pytest.raises(UsageError, match=r"k 5 from batch 1.*at most 4"):
         ready_flags(side, table=((1, 8, 5),))
     with pytest.raises(UsageError, match="this one starts at 9"):
