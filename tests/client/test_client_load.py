@@ -1,5 +1,6 @@
 """Loads against a server that behaves, and against servers that do not."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -177,6 +178,24 @@ def test_loads_that_cannot_be():
         LiveLoad(PROMPTS[:2], (1.0, 0.5))
     with pytest.raises(UsageError, match="1 send times"):
         LiveLoad(PROMPTS[:2], (1.0,))
+
+
+def test_counters_that_fall_are_said_and_not_used():
+    with FakeServer(per_chunk=3).running() as server:
+        found = run(server)
+    restarted = dataclasses.replace(found, before=found.after, after=found.before)
+    bench = restarted.bench()
+    assert bench.acceptance is None and bench.completed == 9
+    assert any("counters only grow" in text for text in bench.warnings)
+
+
+def test_other_clients_of_the_server_are_noticed():
+    with FakeServer().running() as server:
+        first = run(server)
+        second = run(server)
+    both = dataclasses.replace(second, before=first.before)
+    assert any("others use the server too" in text for text in both.bench().warnings)
+    assert not any("others use" in text for text in second.bench().warnings)
 
 
 def test_interrupting_keeps_what_was_finished():
