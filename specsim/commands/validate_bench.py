@@ -87,8 +87,8 @@ def bench(
     deployer = d.Deployer.of(d.options_of(values, model))
     settings = Settings(deployer.assumed, prefix_caching, chosen, explain)
     title = (
-        f"{deployer.base.spec.name}: {len(points)} measured runs beside the simulation of their "
-        f"requests on {deployer.base.profile.title or gpu}, "
+        f"{deployer.base.spec.name}: {len(points)} measured run{'s' * (len(points) > 1)} beside "
+        f"the simulation of the same requests on {deployer.base.profile.title or gpu}, "
         f"{deployer.base.engine.title or engine}"
     )
     provenance = {
@@ -96,7 +96,12 @@ def bench(
         "options": {name: values[name] for name in
                     ("model", "gpu", "engine", "method", "draft", "k", "tp", "weights", "kv")},
     }
-    found = judge(
-        "bench", title, points, deployer.system, settings, provenance, deployer.warnings
-    )
+    notes = list(deployer.warnings)
+    if deployer.base.speculative and not deployer.assumed:
+        notes += [
+            f"{point.name}: {point.run.source} shows no drafts: simulated as plain decoding; give "
+            "--acceptance-length if it did draft"
+            for point in points if not d.drafts(point.run)
+        ]
+    found = judge("bench", title, points, deployer.system, settings, provenance, notes)
     d.finish(found, max_error, json_out, out)

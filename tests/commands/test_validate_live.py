@@ -170,6 +170,16 @@ def test_bench_with_an_assumed_acceptance_blames_it(call):
     assert "acceptance" in causes
 
 
+def test_bench_says_when_a_file_shows_no_drafts(call):
+    file = DATA / "llmperf" / "model_100_20_summary.json"
+    code, out, err = call("bench", file, *CPU, *NGRAM, "--model", "smollm2-135m", "--no-explain")
+    assert code == 0, err
+    assert "shows no drafts" in " ".join(out.split())
+    code, out, err = call("bench", file, *CPU, *NGRAM, "--model", "smollm2-135m", "--no-explain",
+                          "--acceptance-length", "2")
+    assert code == 0 and "shows no drafts" not in " ".join(out.split())
+
+
 @pytest.mark.parametrize("arguments, words", [
     ((C4, *CPU, "--method", "none", "--model", "smollm2-135m"), "drafts 3 tokens per step"),
     ((C4, *CPU), "drafts 3 tokens per step"), ((str(DATA / "spec_log.txt"),), "lacks a load"),
