@@ -1,0 +1,62 @@
+"""The predicted best draft length against measured sweeps, as validation/best_k.md reports it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "validation"))
+
+import best_k  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return best_k.run()
+
+
+def test_best_k_holds_in_nine_of_ten_sweeps(found: dict[str, Any]) -> None:
+    sweeps = found["sweeps"]
+    assert len(sweeps) >= 70
+    assert sum(s["good"] for s in sweeps) / len(sweeps) >= 0.9
+    assert max(s["loss"] for s in sweeps) < 0.1
+    for name in ("VLLMK", "MR27", "MR122"):
+        assert all(s["good"] for s in sweeps if s["set"] == name)
+
+
+def test_no_sweep_is_trivial(found: dict[str, Any]) -> None:
+    """Always taking the shortest or the longest draft does worse than the predictions."""
+    for pick in (min, max):
+        losses = [
+            1 - s["measured"][pick(s["measured"], key=int)] / max(s["measured"].values())
+            for s in found["sweeps"] if "measured" in s
+        ]
+        good = sum(loss <= best_k.CLOSE for loss in losses) / len(losses)
+        assert good < sum(s["good"] for s in found["sweeps"]) / len(found["sweeps"])
+
+
+def test_best_k_falls_with_load(found: dict[str, Any]) -> None:
+    best = found["dspark_best"]["predicted"]
+    assert best == sorted(best, reverse=True)
+    assert best[0] >= 5
+    assert best[-1] <= 3
+
+
+def test_gain_of_dense_models_falls_with_load(found: dict[str, Any]) -> None:
+    dense = [t for t in found["trends"] if t["set"] == "SDB1"]
+    assert len(dense) >= 20
+    assert all(t["right"] for t in dense)
+
+
+def test_gain_of_a_mixture_rises_where_all_experts_are_used_alike(found: dict[str, Any]) -> None:
+    even = found["hy3_even"]
+    assert len(even) == 3
+    assert all(t["predicted_trend"] == t["measured_trend"] == "rises" for t in even)
+
+
+def test_losses_are_predicted(found: dict[str, Any]) -> None:
+    judged = [x["right"] for x in found["losses"] if x["right"] is not None]
+    assert len(judged) >= 12
+    assert sum(judged) / len(judged) >= 0.9
