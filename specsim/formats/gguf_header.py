@@ -108,7 +108,7 @@ def read_gguf_model(path: str | Path) -> ModelSpec:
     if bits < 15:
         spec = replace(
             spec,
-            layers=reformat_layers(spec.layers, WeightFormat(name.lower(), bits / 8, "bf16")),
+            layers=reformat_layers(spec.layers, _unpacked(bits / 8)),
             weights=name.lower(),
         )
     return replace(
@@ -122,7 +122,12 @@ def _format(tensor: GgufTensor | None) -> WeightFormat | None:
     """The format of one matrix; None where it is 16 bits or more (priced as bf16) or missing."""
     if tensor is None or not tensor.weights or tensor.bytes / tensor.weights >= 1.9:
         return None
-    return WeightFormat(tensor.type_name.lower(), tensor.bytes / tensor.weights, "bf16")
+    return _unpacked(tensor.bytes / tensor.weights)
+
+
+def _unpacked(bytes_per_weight: float) -> WeightFormat:
+    """Any packed type: the kernels that unpack int4 weights, with the bytes that this one has."""
+    return WeightFormat("int4", bytes_per_weight, "bf16")
 
 
 def bits_per_weight(header: GgufHeader) -> tuple[float, str]:
