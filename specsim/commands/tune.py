@@ -91,6 +91,7 @@ def tune(
     given = dict(locals())
     from dataclasses import fields
 
+    from specsim.commands.repeat import repeat_command
     from specsim.commands.tune_setup import build_setup
     from specsim.errors import UsageError
     from specsim.planning.tune import tune as run
@@ -125,7 +126,7 @@ def tune(
         draft=setup.draft, version=setup.version, skipped=setup.skipped, warnings=setup.warnings,
     )
     if json_out:
-        text = to_json(result.to_dict())
+        text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
         text = to_csv(result.to_dict()["candidates"]).rstrip("\n")
     else:
