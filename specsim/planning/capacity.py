@@ -41,6 +41,7 @@ from specsim.planning.limits import ADMISSION, Limit, name_limit
 from specsim.sim.slo import judge
 
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
+RESEATED = 0.1  # resolution of the capacity with other seats, which is for orientation
 GROWS_WITH_LOAD = ("output_tok_s", "request_rate")
 # Figures that are reported at an operating point, by dotted name of the summary.
 FIGURES = (
@@ -292,7 +293,8 @@ class Finder:
             runs, verdict = self.runs_at(side, seats, failing, study.slo, FEWEST)
             offered = failing if isinstance(shape, Arrivals) else None
             limit = name_limit(runs, config, verdict.worst, failing, offered)
-            if limit.cause == ADMISSION:
+            # With a floor, the capacity with the seats that it allows says the same and more.
+            if limit.cause == ADMISSION and not self.wishes.floor_tok_s:
                 relieved = self._relieved(side, config.rules.max_num_seqs, failing)
         if bracket.capacity > 0:
             at = self.point(side, seats, bracket.capacity)
@@ -333,9 +335,10 @@ class Finder:
         study = self.study
         amount = crowd_for(study.system_of(side, seats), study.shape, seats)
         runs, verdict = self.runs_at(side, seats, amount, {GATE: floor_tok_s}, FEWEST)
+        stream = mean_of(runs, "stream_tok_s.p10") or 0.0
         return SeatTrial(
-            seats, amount, mean_of(runs, "stream_tok_s.p10"),
-            mean_of(runs, "running_mean") or 0.0, verdict.ok,
+            seats, amount, stream,
+            mean_of(runs, "running_mean") or 0.0, verdict.ok and stream >= floor_tok_s,
         )  # fmt: skip
 
 
@@ -364,7 +367,13 @@ def find_capacity(
             if wishes.floor_tok_s > 0:
                 seats = finder.seats(WITH, wishes.floor_tok_s)
                 if seats.seats and seats.seats != found[WITH].seats:
-                    again = Finder(runner, replace(wishes, ladder=(), ladder_only=False))
+                    again = Finder(
+                        runner,
+                        replace(
+                            wishes, ladder=(), ladder_only=False,
+                            resolution=max(wishes.resolution, RESEATED),
+                        ),
+                    )  # fmt: skip
                     reseated = again.side(WITH, seats.seats)
         except KeyboardInterrupt:
             if WITH not in found:

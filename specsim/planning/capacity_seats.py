@@ -14,6 +14,7 @@ from typing import Any
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.planning.capacity_runs import with_seats
 from specsim.planning.capacity_start import SPREAD_P10, turns_of
 
 GATE = "stream_tok_s_p10"
@@ -28,7 +29,7 @@ class SeatTrial:
 
     seats: int
     amount: float
-    stream_tok_s_p10: float | None
+    stream_tok_s_p10: float
     running_mean: float
     ok: bool
 
@@ -81,7 +82,8 @@ def crowd_for(system: System, shape: LoadShape, seats: int) -> float:
 
 
 def first_seats(system: System, shape: LoadShape, floor_tok_s: float) -> int:
-    """Seats that keep the floor by formulas."""
+    """Seats that keep the floor by formulas, whatever max_num_seqs the system has."""
+    system = with_seats(system, MOST_SEATS)
     workload = turns_of(shape).workload(0.3) if isinstance(shape, People) else None
     if workload is None:
         assert isinstance(shape, Arrivals)

@@ -114,7 +114,7 @@ def _answers(result: Capacity) -> str:
             f"{seats.seats} ({by})"
         )
         tried = ", ".join(
-            f"{trial.seats}: {_rate(trial.stream_tok_s_p10)}" for trial in seats.trials
+            f"{trial.seats}: {trial.stream_tok_s_p10:.3g}" for trial in seats.trials
         )
         lines.append(f"  p10 tok/s by max_num_seqs: {tried}")
     return "\n".join(lines)
