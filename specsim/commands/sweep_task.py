@@ -46,7 +46,7 @@ def _simulate(options: dict[str, Any], seed: int) -> dict[str, Any]:
     out = found.to_dict()
     return {
         name: value for name, value in out.items()
-        if name not in ("inputs", "seed", "replications", "partial")
+        if name not in ("kind", "inputs", "seed", "replications", "partial")
     }
 
 

@@ -476,3 +476,47 @@ def test_clusters_give_the_same_bytes(executor: str, package: str, tmp_path: Pat
         )  # fmt: skip
         outs.append(out.read_bytes())
     assert outs[0] == outs[1] and outs[0].count(b"\n") == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("executor", "package"),
+    [("local", None), ("dask://local", "distributed"), ("ray://local", "ray")],
+)
+def test_ctrl_c_on_the_whole_process_group(
+    executor: str, package: str | None, tmp_path: Path
+) -> None:
+    """As a terminal sends it: to the sweep and its workers. What is finished stays, whole."""
+    if package is not None:
+        pytest.importorskip(package)
+    journal = tmp_path / "j.jsonl"
+    words = [sys.executable, "-m", "specsim", "sweep", *SET, "--grid",
+             f"concurrency={','.join(map(str, range(1, 201)))}", "--workers", "2", "--journal",
+             str(journal), "--json"]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    sweep = subprocess.Popen(
+        [*words, "--executor", executor], env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + 120
+        while not journal.exists() or journal.read_bytes().count(b"\n") < 10:
+            assert time.monotonic() < end and sweep.poll() is None
+            time.sleep(0.02)
+        os.killpg(sweep.pid, signal.SIGINT)
+        out, err = sweep.communicate(timeout=60)
+    finally:
+        sweep.kill()
+    assert sweep.returncode == 130, err
+    found = json.loads(out)
+    assert found["interrupted"] and 9 <= found["finished"] < 200
+    assert journal.read_bytes().count(b"\n") == found["finished"] + 1
+    assert "Traceback" not in err and "specsim: interrupted with" in err
+    finished = {row["params"]["concurrency"]: row["result"] for row in found["rows"]}
+    few = sorted(finished)[:2]
+    fresh = subprocess.run(
+        [*words[:-6], f"concurrency={','.join(map(str, few))}", "--json"], env=environment,
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    for row in json.loads(fresh.stdout)["rows"]:
+        assert row["result"] == finished[row["params"]["concurrency"]]

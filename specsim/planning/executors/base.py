@@ -1,6 +1,8 @@
 """What every executor offers, and what it is given."""
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -67,6 +69,22 @@ class Closing:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes and threads that are started meanwhile never hear of Ctrl-C, which a terminal
+    sends to all of them: this process alone decides what becomes of the work. One that comes
+    meanwhile is heard at the end."""
+    mask = getattr(signal, "pthread_sigmask", None)  # not on Windows
+    if mask is None:
+        yield
+        return
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        mask(signal.SIG_SETMASK, before)
 
 
 def default_workers() -> int:

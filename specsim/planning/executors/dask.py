@@ -18,6 +18,7 @@ from specsim.planning.executors.base import (
     Done,
     Job,
     TaskFunction,
+    deaf_children,
     died,
     words,
 )
@@ -34,14 +35,14 @@ class DaskExecutor(Closing):
         self._distributed = _distributed()
         self._cluster: Any = None
         try:
-            if place == "local":
-                self._cluster = self._distributed.LocalCluster(
-                    n_workers=workers, threads_per_worker=1, processes=True,
-                    dashboard_address=None, silence_logs=logging.CRITICAL,
-                )
-                self._client = self._distributed.Client(self._cluster)
-            else:
-                self._client = self._distributed.Client(f"tcp://{place}", timeout=CONNECT_S)
+            with deaf_children():
+                if place == "local":
+                    self._cluster = self._distributed.LocalCluster(
+                        n_workers=workers, threads_per_worker=1, processes=True,
+                        dashboard_address=None, silence_logs=logging.CRITICAL,
+                    )
+                place_or_cluster = self._cluster or f"tcp://{place}"
+                self._client = self._distributed.Client(place_or_cluster, timeout=CONNECT_S)
         except (OSError, TimeoutError) as error:
             self._end_cluster()
             raise ServerError(

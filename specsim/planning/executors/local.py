@@ -27,6 +27,7 @@ from specsim.planning.executors.base import (
     Done,
     Job,
     TaskFunction,
+    deaf_children,
     died,
     words,
 )
@@ -96,7 +97,8 @@ class LocalExecutor(Closing):
                 initializer=_start,
             )
         try:
-            running[self._pool.submit(function, job.payload)] = job
+            with deaf_children():
+                running[self._pool.submit(function, job.payload)] = job
         except BrokenProcessPool:
             # It broke while nobody looked; this task was not in it.
             self._drop()

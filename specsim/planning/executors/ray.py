@@ -4,9 +4,11 @@ Ray runs a task again when its worker dies, ATTEMPTS times in all. A private clu
 nothing to anyone and has no dashboard.
 """
 
+import contextlib
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -40,6 +42,9 @@ class RayExecutor(Closing):
             raise UsageError(
                 "this process is connected to a Ray cluster already; call ray.shutdown() first"
             )
+        # Ray tells of dead workers on standard output, where results go.
+        self._talk = contextlib.redirect_stdout(sys.stderr)
+        self._talk.__enter__()
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
         try:
             if place == "local":
@@ -50,6 +55,7 @@ class RayExecutor(Closing):
             else:
                 self._ray.init(address=f"ray://{place}", **quiet)
         except Exception as error:
+            self._talk.__exit__(None, None, None)
             raise ServerError(
                 f"no Ray cluster can be used at {place} ({words(error)[:160]}); start one with "
                 "`ray start --head --ray-client-server-port 10001`, or use ray://local"
@@ -108,6 +114,7 @@ class RayExecutor(Closing):
     def close(self) -> None:
         if self._ray.is_initialized():
             self._ray.shutdown()
+            self._talk.__exit__(None, None, None)
 
 
 def _ray() -> Any:
