@@ -15,6 +15,7 @@ Writes DIR/engine.toml, DIR/device.toml, DIR/comparison.json and DIR/README.md.
 # ruff: noqa: E501 (the template is a Markdown file)
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,7 @@ CLIENTS, FITTED = (1, 2, 4, 8), 1
 MODES = ("plain", "ngram")
 METRICS = ("output_tok_s", "tpot_mean_s", "ttft_mean_s", "e2el_mean_s")
 MEDIAN_BAR, WORST_BAR = 0.20, 0.35
+FOLDERS = re.compile(r"/(?:opt|tmp|root|home|work|usr|var)/(?:[\w.@+~-]+/)*([\w.@+~-]+)")
 DRAWS = 5  # simulations whose drawn acceptance is averaged
 
 
@@ -192,8 +194,16 @@ def others_table(rows: list[Row]) -> str:
     return table(["held-out", "median error", "worst"], cells)
 
 
+def tidy(out: Path) -> None:
+    """Logs and notes name files without the folders of the machine they were made on."""
+    for path in (*out.glob("*.server.log"), out / "machine.json"):
+        text = path.read_text(errors="replace")
+        path.write_text(FOLDERS.sub(r"\1", text))
+
+
 def main() -> None:
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "vllm_cpu"
+    tidy(out)
     gpu = device(out)
     fitted = engine(out, gpu)
     after, acceptance = judge(out, gpu, fitted, "c=1")
