@@ -44,7 +44,6 @@ _CPU: Mapping[str, Mapping[str, _Rule]] = {
     "gemm.bf16": {
         "floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "mem_frac": (SHARE, *_FRACTION, ()),
         "peak_frac": (SHARE, *_FRACTION, ()), "p": (KNEE, 1.0, 12.0, ()),
-        "loop_gain": (SHARE, 0.5, 4.0, ()),
     },
     "attn_decode.bf16": {
         "floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "mem_frac": (WIDE, *_FRACTION, ()),
@@ -88,7 +87,6 @@ _GPU: Mapping[str, Mapping[str, _Rule]] = {
 # A CPU library has no tiles to waste, no waves and no second cost of a cold start.
 _CPU_GEMM = {
     "untiled": 1.0, "floor_s": 10e-6, "mem_frac": 0.85, "peak_frac": 0.8, "p": 2.2,
-    "loop_gain": 1.0,
     "act_traffic": 1.0, "cold_s": 0.0, "tile_s": 0.0, "k_step_s": 0.0, "tail": 0.0,
     "tile_by_rows": 0.0, "split_s": 0.0, "split_traffic": 0.0, "sag": 0.0, "sag_s": 0.0,
     "row_s": 0.0, "quant_frac": 1.0, "fill_penalty": 0.0, "fill_power": 1.0, "l2_frac": 1.0,

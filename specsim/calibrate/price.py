@@ -10,9 +10,6 @@ attention   rotary embedding and norms of the new rows, then attention over the 
             seen in a loop of one kind; prompts show it)
 sample      one pass over k + 1 rows of logits per sequence (greedy; see below)
 moe         the router's product and the routed experts, evenly popular
-            A CPU reads the weights of one kind of product after another faster than those of a
-            whole pass: `loop_gain` of the product table is by how much. It is fitted, prompts show
-            it, and only the pricing of such loops here knows it
 launch      a chain of elementwise kernels without data; GPUs only
 stream, gemm_peak    an elementwise kernel and a product; GPUs only. On a CPU they set the peaks
 
@@ -119,10 +116,6 @@ class Pricer:
     engine: EngineProfile
     models: Models
     _latency: dict[object, LatencyModel] = field(default_factory=dict)
-    _loop: HardwareProfile = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._loop = in_a_loop(self.profile)
 
     def seconds(self, record: Measurement) -> float | None:
         """Predicted seconds; None for what the model does not price."""
@@ -130,7 +123,7 @@ class Pricer:
             return self.step(record)
         if record.kind == "prefill":
             return self._prefill(record)
-        return kernel_seconds(record, self._loop)
+        return kernel_seconds(record, self.profile)
 
     def step(self, record: Measurement) -> float:
         """A whole engine step: seconds from its start to its tokens on the host."""
@@ -169,16 +162,6 @@ class Pricer:
         model = self.latency(record, "none", 0)
         priced = model.step(StepShape(prefill=(PrefillChunk(new, cached, last),)))
         return priced.target_s + priced.sample_s
-
-
-def in_a_loop(profile: HardwareProfile) -> HardwareProfile:
-    """The profile as a loop over one kind of product finds the device."""
-    table = profile.kernels.get("gemm.bf16")
-    gain = 1.0 if table is None else table.params.get("loop_gain", 1.0)
-    if table is None or gain == 1.0:
-        return profile
-    faster = replace(table, params={**table.params, "mem_frac": table["mem_frac"] * gain})
-    return replace(profile, kernels={**profile.kernels, "gemm.bf16": faster})
 
 
 def _run(record: Measurement) -> RunHeader:
