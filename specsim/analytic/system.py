@@ -98,14 +98,15 @@ class System:
         """The same deployment without speculation (one object, so its priced steps are kept)."""
         return self._plain if self.setup.method != "none" else self
 
-    def with_overheads(self, overheads: Overheads) -> "System":
-        """The same deployment with other engine overheads; priced kernels are shared."""
-        engine = replace(self.engine, overheads=overheads)
-        other = replace(self, engine=engine)
-        other.__dict__["latency"] = self.latency.with_overheads(overheads)
+    def with_overheads(self, overheads: Overheads, **scales: float) -> "System":
+        """The same deployment with other engine overheads and `kernel_scale`, `drafter_scale`,
+        `expert_scale` (not given: the same); priced kernels are shared."""
+        latency = self.latency.with_overheads(overheads, **scales)
+        other = replace(self, engine=latency.engine)
+        other.__dict__["latency"] = latency
         if self.setup.method != "none":
-            plain = replace(self._plain, engine=engine)
-            plain.__dict__["latency"] = self._plain.latency.with_overheads(overheads)
+            plain = replace(self._plain, engine=latency.engine)
+            plain.__dict__["latency"] = self._plain.latency.with_overheads(overheads, **scales)
             other.__dict__["_plain"] = plain
         return other
 

@@ -23,6 +23,18 @@ class OpTime(NamedTuple):
     def seconds(self) -> float:
         return self.time.seconds * self.op.count
 
+    def scaled(self, factor: float) -> "OpTime":
+        """The same call at `factor` times its seconds."""
+        time = self.time
+        return self._replace(
+            time=time._replace(
+                seconds=time.seconds * factor,
+                mem_s=time.mem_s * factor,
+                compute_s=time.compute_s * factor,
+                floor_s=time.floor_s * factor,
+            )
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StepLatency:

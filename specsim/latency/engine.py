@@ -76,6 +76,9 @@ class EngineProfile:
         token and layer; unsplit_blocks_per_sm blocks of heads 256 wide share an SM.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
         in every step, whether a token chose it or not.
+    kernel_scale, drafter_scale: factors on the kernel seconds of the target (with sampling) and of
+        the drafter, from a calibration on one server (1: as the device's profile has them).
+    expert_scale: a further factor on those of the target's routed experts.
     k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
     """
 
@@ -106,11 +109,15 @@ class EngineProfile:
     unsplit_verify_s_per_token: float = 0.0
     unsplit_blocks_per_sm: float = 2.0
     whole_expert_formats: tuple[str, ...] = ()
+    kernel_scale: float = 1.0
+    drafter_scale: float = 1.0
+    expert_scale: float = 1.0
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
-        return hash((self.name, self.version, self.overheads))
+        scales = (self.kernel_scale, self.drafter_scale, self.expert_scale)
+        return hash((self.name, self.version, self.overheads, scales))
 
     def graph_limit(self, arch: str) -> int:
         return self.graph_max_by_arch.get(arch, self.graph_max)
@@ -214,6 +221,12 @@ def engine_from_dict(raw: Mapping[str, Any], where: str) -> EngineProfile:
         if clean.get(key, 1) < 1:
             raise ProfileError(
                 f"{where}: {key} is {clean[key]!r}; it must be a whole number from 1"
+            )
+    for key in ("kernel_scale", "drafter_scale", "expert_scale"):
+        if not 0.05 <= clean.get(key, 1.0) <= 20:
+            raise ProfileError(
+                f"{where}: {key} is {clean[key]!r}; it must be a factor from 0.05 to 20 "
+                "(1: kernels take what the hardware profile says)"
             )
     share = clean.get("gpu_memory_utilization", 0.9)
     if not 0.05 <= share <= 1:

@@ -28,12 +28,25 @@ Ends = Callable[[Work], tuple[list[OpCost], list[OpCost]]]
 
 
 class Sums(NamedTuple):
-    """Seconds of some kernels, of which memory and compute (the rest is latency); launches."""
+    """Seconds of some kernels, of which memory and compute (the rest is latency); launches.
+    expert_s: of the seconds, those of routed experts."""
 
     seconds: float = 0.0
     memory_s: float = 0.0
     compute_s: float = 0.0
     launches: float = 0.0
+    expert_s: float = 0.0
+
+    def scaled(self, factor: float, expert_factor: float) -> "Sums":
+        """All seconds times `factor`, those of routed experts times `expert_factor` besides."""
+        if factor == expert_factor == 1.0:
+            return self
+        whole = self.seconds + (expert_factor - 1) * self.expert_s
+        share = factor * whole / self.seconds if self.seconds else 1.0
+        return Sums(
+            factor * whole, share * self.memory_s, share * self.compute_s, self.launches,
+            factor * expert_factor * self.expert_s,
+        )
 
 
 class Pass(NamedTuple):
@@ -101,7 +114,7 @@ class Pricer:
 
     def total(self, parts: Iterable[Pass | Loose]) -> Sums:
         """Seconds of all parts together."""
-        totals = [0.0, 0.0, 0.0, 0.0]
+        totals = [0.0, 0.0, 0.0, 0.0, 0.0]
         for part in parts:
             if isinstance(part, Loose):
                 self._add(part.ops, totals, 1)
@@ -114,7 +127,7 @@ class Pricer:
             )
             found = self._rows.get(key)
             if found is None:
-                one = [0.0, 0.0, 0.0, 0.0]
+                one = [0.0, 0.0, 0.0, 0.0, 0.0]
                 for ends in part.ends(share):
                     self._add(ends, one, 1)
                 for group in part.layers:
@@ -174,6 +187,8 @@ class Pricer:
                 else:
                     totals[1] += (spent - floor_s) * count
             totals[3] += count
+            if op.kind == "moe":
+                totals[4] += spent * count
 
     def _timed(self, op: OpCost, phase: str, times: int) -> OpTime:
         run = self._as_run(op)

@@ -142,8 +142,11 @@ class LatencyModel:
         if kernels is None:
             kernels = self._price(shape)
             keep(self._kernels, shape, kernels)
-        sample_s = kernels.sample.seconds
-        target_s, draft_s, host_s = kernels.target.seconds, kernels.draft.seconds, 0.0
+        scale, drafter_scale, expert_scale = self._scales
+        sample = kernels.sample.scaled(scale, 1.0)
+        target = kernels.target.scaled(scale, expert_scale)
+        draft = kernels.draft.scaled(drafter_scale, 1.0)
+        sample_s, target_s, draft_s, host_s = sample.seconds, target.seconds, draft.seconds, 0.0
         setup = self.setup
         if self.fidelity != "datasheet":
             over = self.engine.overheads
@@ -168,7 +171,7 @@ class LatencyModel:
             # The host prepares the next step while the device runs this one.
             device_s = target_s + sample_s + draft_s
             host_s = max(host_s, over.host_step_s - device_s)
-        sums = (kernels.target, kernels.sample, kernels.draft)
+        sums = (target, sample, draft)
         return StepLatency(
             total_s=target_s + sample_s + draft_s + host_s,
             target_s=target_s,
@@ -182,10 +185,21 @@ class LatencyModel:
             breakdown=lambda: self._ops(shape),
         )
 
-    def with_overheads(self, overheads: Overheads) -> "LatencyModel":
-        """The same system with other engine overheads; kernel prices are shared, not recomputed."""
+    @property
+    def _scales(self) -> tuple[float, float, float]:
+        """Factors on the kernel seconds of the target, of the drafter, and further on those of
+        the target's routed experts."""
+        if self._datasheet:
+            return 1.0, 1.0, 1.0
+        engine = self.engine
+        return engine.kernel_scale, engine.drafter_scale, engine.expert_scale
+
+    def with_overheads(self, overheads: Overheads, **scales: float) -> "LatencyModel":
+        """The same system with other engine overheads and `kernel_scale`, `drafter_scale`,
+        `expert_scale` (not given: the same); kernel prices are shared, not recomputed."""
+        engine = replace(self.engine, overheads=overheads, **scales)  # type: ignore[arg-type]
         other = LatencyModel(
-            self.spec, self.profile, replace(self.engine, overheads=overheads),
+            self.spec, self.profile, engine,
             parallel=self.parallel, kv_dtype=self.kv_dtype, setup=self.setup,
             routing=self.routing, fidelity=self.fidelity,
         )
@@ -213,7 +227,15 @@ class LatencyModel:
     def _ops(self, shape: StepShape) -> tuple[OpTime, ...]:
         plans = [self._plan(part) for part in self._apart(shape)]
         parts = [part for plan in plans for part in (plan.target, plan.sample, *plan.draft)]
-        return tuple(self._pricer.breakdown(parts))
+        scale, drafter_scale, expert_scale = self._scales
+        rows = self._pricer.breakdown(parts)
+        if scale == drafter_scale == expert_scale == 1:
+            return tuple(rows)
+        target = {"moe": scale * expert_scale}
+        return tuple(
+            row.scaled(drafter_scale if row.phase == "draft" else target.get(row.op.kind, scale))
+            for row in rows
+        )
 
     def _plan(self, shape: StepShape) -> "_Plan":
         """The passes of a step."""
