@@ -101,6 +101,7 @@ class Prediction:
         system = self.system
         acceptance = system.acceptance
         return {
+            "kind": "prediction",
             "model": system.spec.name,
             "gpu": system.profile.name,
             "tp": system.parallel.tp,

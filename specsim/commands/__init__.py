@@ -109,19 +109,30 @@ def _given(error: Any) -> str:
 
 from specsim.commands import (  # noqa: E402
     calibrate,
+    capacity,
+    crossover,
+    diagnose,
     explain,
+    fleet,
     generate,
     gpus,
     import_,
+    matrix,
     measure,
     models,
+    pareto,
     predict,
+    report,
     serve,
     simulate,
+    sweep,
     train_head,
+    tune,
     validate,
+    watch,
 )
 
-for module in (predict, simulate, explain, models, gpus, import_, validate, measure,
-               generate, serve, train_head, calibrate):
+for module in (predict, simulate, explain, models, gpus, import_, validate, measure, generate,
+               serve, train_head, calibrate, crossover, pareto, sweep, tune, diagnose, watch,
+               report, capacity, fleet, matrix):
     module.register(app)

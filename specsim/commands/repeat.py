@@ -5,7 +5,6 @@ the order of `--help`, so that the same options give the same text however they 
 """
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 # Where a result goes does not change it.
@@ -51,10 +50,6 @@ def _several(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    return f"{value:.17g}" if isinstance(value, float) and value != int(value) else _whole(value)
-
-
-def _whole(value: Any) -> str:
-    return f"{value:.17g}" if isinstance(value, float) else str(value)
+    """A value as one would type it: whole floats without a point, all digits of others."""
+    whole = isinstance(value, float) and repr(value).endswith(".0")
+    return f"{value:.17g}" if whole else str(value)

@@ -14,6 +14,7 @@ from typing import Any
 from specsim.sim import slo as gates
 from specsim.sim.build import Deployment
 from specsim.sim.loads import Load
+from specsim.sim.overtime import over_time
 from specsim.sim.replicate import estimate
 from specsim.sim.run import Progress, SimResult, simulate
 
@@ -69,7 +70,8 @@ class Arm:
 class Comparison:
     """The result of `compare`. first: the first run with speculation (records, trace).
 
-    gain: how many times better speculation is; each a ratio, with its interval in gain_95."""
+    gain: how many times better speculation is; each a ratio, with its interval in gain_95.
+    timelines: the first run of each side ('with', 'without') over time, see `overtime`."""
 
     main: Arm
     baseline: Arm | None
@@ -78,6 +80,7 @@ class Comparison:
     gain_95: dict[str, tuple[float, float]]
     partial: bool
     seeds: tuple[int, ...]
+    timelines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def compare(
@@ -104,6 +107,7 @@ def compare(
     done: dict[str, list[dict[str, Any]]] = {name: [] for name, _ in sides}
     cut: dict[str, dict[str, Any]] = {}
     interrupted = False
+    timelines: dict[str, dict[str, Any]] = {}
     first: SimResult | None = None
     last = replications if precision is None else max(replications, MOST_REPLICATIONS)
     for i in range(last):
@@ -112,6 +116,8 @@ def compare(
             for name, side in sides:
                 result = _run(side, plan, seed + i, keep_trace and first is None, name, i, report)
                 first = first or result
+                if name not in timelines:
+                    timelines[name] = over_time(result)
                 found[name] = result.summary()
                 if result.partial:
                     raise KeyboardInterrupt
@@ -137,7 +143,7 @@ def compare(
     gain, gain_95 = _gains(main, other)
     count = len(main.runs)
     return Comparison(
-        main, other, first, gain, gain_95, interrupted, tuple(range(seed, seed + count))
+        main, other, first, gain, gain_95, interrupted, tuple(range(seed, seed + count)), timelines
     )
 
 

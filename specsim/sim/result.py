@@ -53,10 +53,13 @@ class Simulation:
             "kv_extra_tokens_per_request": blocks.extra_tokens,
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: the figures with speculation at the top, the others under `baseline`."""
+    def to_dict(self, over_time: bool = False) -> dict[str, Any]:
+        """JSON-ready: the figures with speculation at the top, the others under `baseline`.
+
+        over_time: with the timelines of both sides, some thousand numbers."""
         found = self.comparison
-        return {
+        out = {
+            "kind": "simulation",
             **found.main.to_dict(),
             "partial": found.partial,
             "baseline": found.baseline.to_dict() if found.baseline else None,
@@ -67,6 +70,10 @@ class Simulation:
             "inputs": self.inputs(),
             "warnings": list(self.warnings),
         }
+        if over_time:
+            out["timeline"] = found.timelines.get("with")
+            out["baseline_timeline"] = found.timelines.get("without")
+        return out
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per side, for CSV."""

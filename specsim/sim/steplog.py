@@ -33,7 +33,7 @@ class Timeline:
 
     FIELDS = ("running", "waiting", "kv_blocks", "tokens", "busy")
 
-    def __init__(self, width_s: float = 1.0) -> None:
+    def __init__(self, width_s: float = 0.125) -> None:
         self.width_s = width_s
         self.area: NDArray[np.float64] = np.zeros((len(self.FIELDS), MOST_BINS))
         self.end_s = 0.0

@@ -81,7 +81,7 @@ def test_open_loop_beyond_capacity() -> None:
 
 def test_the_clusters_table() -> None:
     shown = run("predict")
-    assert list(shown) == ["table"]
+    assert list(shown) == ["kind", "table"]
     assert len(shown["table"]) == 6
     for row in shown["table"]:
         check(row, table("predict without a model"))
@@ -89,7 +89,10 @@ def test_the_clusters_table() -> None:
 
 def test_explain() -> None:
     shown = run("explain", *QWEN[1:], "--concurrency", "1,8")
-    assert set(shown) == {"model", "gpu", "engine", "fidelity", "warnings", "steps"}
+    assert list(shown)[0] == "kind" and shown["command"].startswith("specsim explain ")
+    assert set(shown) == {
+        "kind", "model", "gpu", "engine", "fidelity", "warnings", "steps", "command"
+    }
     assert [s["running"] for s in shown["steps"]] == [1, 1, 8, 8]
     for step in shown["steps"]:
         check(step, table("explain"))

@@ -1,0 +1,153 @@
+"""HTML built from Python values in which every text is escaped.
+
+`Html` marks text that is markup already; any other string becomes visible characters, whatever it
+holds: names in a result file are not trusted. Control characters and absurd lengths are cut.
+"""
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+MAX_TEXT = 600  # characters of one text
+MAX_ROWS = 200  # rows of one table
+_EMPTY = frozenset({"br", "col", "hr", "img", "meta"})
+
+
+class Html(str):
+    """Markup, as opposed to text."""
+
+    __slots__ = ()
+
+
+Child = str | Html | None
+
+
+def visible(text: object, limit: int = MAX_TEXT) -> str:
+    """Text without control characters, of readable length; not yet escaped."""
+    out = "".join(ch if ch.isprintable() else " " for ch in str(text)[: limit + 1])
+    return out if len(out) <= limit else out[: limit - 1] + "…"
+
+
+def escape(text: object) -> Html:
+    """Text as markup that shows exactly that text."""
+    if isinstance(text, Html):
+        return text
+    return Html(html.escape(visible(text), quote=True))
+
+
+def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> Html:
+    """An element. Attribute names: a trailing underscore is dropped, others become hyphens."""
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        label = key.rstrip("_").replace("_", "-")
+        parts.append(f" {label}" if value is True else f' {label}="{escape(value)}"')
+    parts.append(">")
+    if name in _EMPTY:
+        return Html("".join(parts))
+    parts.append(join(children))
+    parts.append(f"</{name}>")
+    return Html("".join(parts))
+
+
+def join(children: Iterable[Child | Iterable[Child]]) -> Html:
+    """Children side by side; None is left out."""
+    out: list[str] = []
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, str):
+            out.append(escape(child))
+        else:
+            out.append(join(child))
+    return Html("".join(out))
+
+
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Child]],
+    caption: str,
+    *,
+    left: int = 1,
+    limit: int = MAX_ROWS,
+) -> Html:
+    """A table that scrolls inside itself where it is wider than the screen. The first `left`
+    columns hold words, the others figures. Of more than `limit` rows the first are shown."""
+
+    def kind(column: int) -> str | None:
+        return None if column < left else "n"
+
+    head = tag("tr", [tag("th", text, scope="col", class_=kind(i)) for i, text in
+                      enumerate(headers)])
+    body = []
+    for row in rows[:limit]:
+        cells = [
+            tag("th", cell, scope="row") if i == 0 and left else tag("td", cell, class_=kind(i))
+            for i, cell in enumerate(row)
+        ]
+        body.append(tag("tr", cells))
+    words = caption
+    if len(rows) > limit:
+        words += f" (the first {limit} of {len(rows)} rows)"
+    inner = tag("table", tag("caption", words), tag("thead", head), tag("tbody", body))
+    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=words)
+
+
+def facts(items: Iterable[tuple[str, str, str] | None]) -> Html:
+    """Key figures as tiles: (label, value, remark)."""
+    tiles = [
+        tag(
+            "div", tag("dt", label), tag("dd", value),
+            tag("dd", remark, class_="remark") if remark else None,
+        )
+        for label, value, remark in (item for item in items if item is not None)
+    ]  # fmt: skip
+    return tag("dl", tiles, class_="facts")
+
+
+def pairs(items: Iterable[tuple[str, Child]]) -> Html:
+    """A list of terms and what they are."""
+    out = []
+    for label, value in items:
+        out.append(tag("div", tag("dt", label), tag("dd", value)))
+    return tag("dl", out, class_="pairs")
+
+
+def bullets(items: Iterable[Child], **attributes: object) -> Html | None:
+    """A list; None when there is nothing in it."""
+    entries = [tag("li", item) for item in items]
+    return tag("ul", entries, **attributes) if entries else None
+
+
+def fold(summary: str, *children: Child | Iterable[Child], opened: bool = False) -> Html:
+    """Something to open: the numbers behind a chart, the sources of a profile."""
+    return tag("details", tag("summary", summary), *children, open=opened)
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A figure for people: few digits, thousands separated, a dash for none."""
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return "-"
+    if not math.isfinite(value):
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 10**digits:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def times(value: float | None, digits: int = 2) -> str:
+    """A ratio: 1.62x."""
+    return "-" if value is None else f"{value:.{digits}f}x"
+
+
+def span(pair: Sequence[float] | None, digits: str = ".2f") -> str:
+    """An interval: 1.40 to 1.85."""
+    return "" if pair is None else f"{pair[0]:{digits}} to {pair[1]:{digits}}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value * 100:.{digits}f} %"

@@ -1,0 +1,198 @@
+"""The page in a real browser (headless Chromium): no console message, no request, narrow screens,
+dark, print, without JavaScript. Skipped where Chromium with its driver or selenium is missing."""
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report_html_cases import EVIL, explanation, mindrouter, prediction, simulation, validation
+from specsim.report.html.documents import parse
+from specsim.report.html.render import KINDS, render
+
+selenium = pytest.importorskip("selenium")
+pytest.importorskip("plotly")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--window-size=1280,900",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    options = ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    values = [prediction(), simulation(), explanation(), validation(), mindrouter()]
+    return write(tmp_path_factory.mktemp("page") / "report.html", *values)
+
+
+def write(path: Path, *values: dict[str, Any]) -> Path:
+    items = [parse(f"r{i}.json", json.dumps(v), KINDS) for i, v in enumerate(values)]
+    path.write_text(render(items), encoding="utf-8")
+    return path
+
+
+def visit(browser: Any, path: Path) -> list[str]:
+    """Open a page, wait until its charts are drawn; the addresses it asked for."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    browser.get(path.as_uri())
+    WebDriverWait(browser, 60).until(
+        lambda b: b.execute_script("return document.documentElement.dataset.ready || ''") != ""
+    )
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "yes"
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    return [
+        event["params"]["request"]["url"]
+        for event in events if event["method"] == "Network.requestWillBeSent"
+    ]  # fmt: skip
+
+
+def screen(browser: Any, width: int, height: int, mobile: bool) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile},
+    )
+
+
+def scheme(browser: Any, name: str) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": name}]},
+    )
+
+
+def test_it_opens_without_a_message_or_a_request(browser: Any, page: Path) -> None:
+    screen(browser, 1280, 900, False)
+    asked = visit(browser, page)
+    assert [a for a in asked if not a.startswith(("data:", "blob:"))] == [page.as_uri()]
+    assert browser.get_log("browser") == []
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('.plot')].map("
+        "p => p.querySelectorAll('svg.main-svg .trace, svg.main-svg .bars').length)"
+    )
+    assert len(drawn) >= 20 and all(count > 0 for count in drawn), drawn
+
+
+def test_a_narrow_screen_scrolls_only_downwards(browser: Any, page: Path) -> None:
+    screen(browser, 375, 740, True)
+    visit(browser, page)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    wide = browser.execute_script(
+        "const w = document.documentElement.clientWidth;"
+        "return [document.documentElement.scrollWidth, w, ...[...document.querySelectorAll("
+        "'body *')].filter(e => !e.closest('.scroll, .plot, pre') && e.scrollWidth > w)"
+        ".map(e => e.tagName + '.' + e.className)]"
+    )
+    assert wide == [375, 375]
+    sizes = browser.execute_script(
+        "return [...document.querySelectorAll('.plot')].map("
+        "p => [p.clientWidth, p.querySelector('svg.main-svg').getBoundingClientRect().width])"
+    )
+    assert sizes and all(inner <= outer for outer, inner in sizes), sizes
+    small = browser.execute_script(
+        "return Math.min(...[...document.querySelectorAll('p, li, td, dd, dt, summary')].map("
+        "e => parseFloat(getComputedStyle(e).fontSize)))"
+    )
+    assert small >= 12
+    assert browser.get_log("browser") == []
+
+
+def test_charts_follow_the_scheme_of_the_reader(browser: Any, page: Path) -> None:
+    screen(browser, 1280, 900, False)
+    look = (
+        "const s = document.querySelector('.plot .xtick text');"
+        "return [getComputedStyle(document.documentElement).backgroundColor,"
+        "getComputedStyle(s).fill]"
+    )
+    scheme(browser, "light")
+    visit(browser, page)
+    light = browser.execute_script(look)
+    scheme(browser, "dark")
+    dark = browser.execute_script(look)
+    assert light[0] == "rgb(245, 246, 248)" and dark[0] == "rgb(16, 19, 23)"
+    assert light[1] == "rgb(27, 31, 36)" and dark[1] == "rgb(231, 235, 239)"
+    scheme(browser, "light")
+    assert browser.execute_script(look) == light
+    assert browser.get_log("browser") == []
+
+
+def test_it_prints_light_with_its_short_tables(browser: Any, page: Path) -> None:
+    screen(browser, 1280, 900, False)
+    scheme(browser, "dark")
+    visit(browser, page)
+    browser.execute_script(
+        "window.addEventListener('beforeprint', () => { window.seen = ["
+        "getComputedStyle(document.documentElement).getPropertyValue('--ink'),"
+        "document.querySelectorAll('details.short[open]').length,"
+        "Math.max(...[...document.querySelectorAll('.plot svg.main-svg')].map("
+        "s => s.getBoundingClientRect().width))] })"
+    )
+    done = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
+    assert base64.b64decode(done["data"]).startswith(b"%PDF")
+    ink, opened, width = browser.execute_script("return window.seen")
+    assert ink.strip() == "#1b1f24" and opened >= 10 and width <= 690
+    assert browser.execute_script(
+        "return [document.documentElement.className,"
+        "document.querySelectorAll('details.short[open]').length]"
+    ) == ["", 0]
+    scheme(browser, "light")
+
+
+def test_hostile_names_run_nothing(browser: Any, tmp_path: Path) -> None:
+    value = prediction()
+    value |= {"model": EVIL, "warnings": [EVIL], "method": EVIL, "command": EVIL, "draft": EVIL}
+    value["acceptance"]["source"] = EVIL
+    step = explanation()
+    step["model"] = EVIL
+    for item in step["steps"]:
+        item["step"] = EVIL
+        for op in item["ops"]:
+            op["op"] = EVIL
+    rows = validation()
+    for row in rows["rows"]:
+        row["name"] = row["note"] = EVIL
+    asked = visit(browser, write(tmp_path / "evil.html", value, step, rows))
+    assert len([a for a in asked if not a.startswith(("data:", "blob:"))]) == 1
+    assert browser.title == "Speculative decoding report"
+    assert browser.execute_script("return document.images.length") == 0
+    assert EVIL[:20] in browser.execute_script("return document.body.innerText")
+    assert browser.get_log("browser") == []
+
+
+def test_without_javascript_the_tables_remain(browser: Any, page: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(page.as_uri())
+        text = browser.execute_cdp_cmd("DOM.getDocument", {"depth": -1})
+        shown = json.dumps(text)
+        assert "Charts need JavaScript" in shown and "Speedup against concurrency" in shown
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
