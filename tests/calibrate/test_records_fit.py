@@ -72,7 +72,7 @@ def test_known_parameters_are_recovered_within_three_predicted_errors(seed: int)
 @pytest.mark.slow
 def test_predicted_errors_have_the_size_of_the_real_ones() -> None:
     found: dict[str, list[float]] = {}
-    for seed in range(24):
+    for seed in range(12):
         for name, z in z_scores(fitted(100 + seed)).items():
             found.setdefault(name, []).append(z)
     well_seen = ["gemm.bf16: floor_s", "gemm.bf16: peak_frac", "attn_decode.bf16: mem_frac",
