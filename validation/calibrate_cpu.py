@@ -2,8 +2,8 @@
 
 All runs of `specsim measure` in the folder are fitted together (kernel points and prompts), and
 each alone; whole steps judge both, those of the other run too: another time on the same machine.
-Writes the profile, its engine, the report with the ledger, the comparison and the folder's README. From
-the top of the repository (a minute):
+Writes the profile, its engine, the report with the ledger, the comparison and the folder's README.
+From the top of the repository (a minute):
 
     python -m validation.calibrate_cpu
 """
