@@ -78,6 +78,7 @@ def register(app: typer.Typer) -> None:
 def capacity(
     context: typer.Context,
     model: o.Model = None,
+    command: o.Command = None,
     users: Users = None,
     rate: Rate = None,
     demand: Demand = None,
@@ -138,6 +139,7 @@ def capacity(
     values = dict(locals())
     values.pop("context")
     from specsim.commands.capacity_run import run
+    from specsim.commands.repeat import repeat_command
     from specsim.report.capacity import capacity_text
     from specsim.report.tables import to_csv, to_json
 
@@ -145,7 +147,7 @@ def capacity(
     quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
     result = run(values, given, bar=not quiet)
     if json_out:
-        text = to_json(result.to_dict())
+        text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
         text = to_csv(result.rows()).rstrip("\n")
     else:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from specsim.analytic.workload import MAX_TOKENS
+from specsim.commands.command_line import expand_values
 from specsim.commands.options import Options, shown
 from specsim.commands.request import build_request, build_workload
 from specsim.commands.simulate_load import MAX_CLIENTS, MAX_DURATION_S
@@ -35,6 +36,10 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Capacity:
     stood on the command line."""
     if values["json_out"] and values["csv_out"]:
         raise UsageError("--json and --csv are both given; choose one output")
+    said: list[str] = []
+    if values["command"] is not None:
+        values, changed, said = expand_values(values)
+        given |= changed
     demand = _demand(values)
     unit = _unit(values, given, demand)
     name = DEFAULT_SCENARIO if values["scenario"] is None else values["scenario"]
@@ -49,7 +54,9 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Capacity:
             raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
     check_gates(gates)
     if values["model"] is None:
-        raise UsageError("a MODEL is needed (or a --scenario that names one); see `specsim models`")
+        raise UsageError(
+            "a MODEL is needed (or a --command or --scenario that names one); see `specsim models`"
+        )
     wishes = _wishes(values, given, gates, demand, scenario)
     names = {item.name for item in fields(Options)}
     options = Options(**{key: value for key, value in values.items() if key in names})
@@ -64,7 +71,7 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Capacity:
         easiness=_easiness(values["easiness"]),
     )
     _check_servable(study, shape)
-    warnings = list(request.warnings)
+    warnings = [*said, *request.warnings]
     if scenario is not None:
         warnings += [f"assumed by the scenario: {key}: {text}"
                      for key, text in scenario.assumed.items()]

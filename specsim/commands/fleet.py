@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from specsim.commands import options as o
+from specsim.commands.simulate import INTERRUPTED
 
 File = Annotated[str, typer.Argument(help="Fleet file, TOML or JSON; see docs/capacity.md.")]
 Quick = Annotated[
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def fleet(
+    context: typer.Context,
     file: File,
     quick: Quick = False,
     seed: Seed = 0,
@@ -33,6 +35,7 @@ def fleet(
     """Which endpoints, how many replicas, TP, draft length and seats serve the models of a file on
     its GPUs, what happens when a replica fails, and what does not fit."""
     from specsim.commands.fleet_run import run
+    from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
     from specsim.report.fleet import fleet_text
     from specsim.report.tables import to_csv, to_json
@@ -42,9 +45,13 @@ def fleet(
     quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
     result = run(file, quick=quick, seed=seed, jobs=jobs, profiles=profiles, bar=not quiet)
     if json_out:
-        text = to_json(result.to_dict())
+        text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
         text = to_csv(endpoint.row() for endpoint in result.endpoints).rstrip("\n")
     else:
         text = fleet_text(result)
     sys.stdout.write(text + "\n")
+    if result.partial:
+        sys.stdout.flush()
+        sys.stderr.write("specsim: interrupted; not everything was simulated\n")
+        raise typer.Exit(INTERRUPTED)

@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def matrix(
+    context: typer.Context,
     models: Models,
     gpus: Gpus = "h200-sxm",
     weights: o.Weights = None,
@@ -67,6 +68,7 @@ def matrix(
     """Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and
     without, at one operating point."""
     from specsim.analytic.system import System
+    from specsim.commands.repeat import repeat_command
     from specsim.commands.request import build_request, build_workload
     from specsim.errors import UsageError
     from specsim.hardware.store import list_profiles
@@ -117,7 +119,7 @@ def matrix(
     )  # fmt: skip
     result = run(rows, columns, build, point, tp)
     if json_out:
-        text = to_json(result.to_dict())
+        text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
         text = to_csv(cell.row() for cell in result.cells).rstrip("\n")
     else:

@@ -10,6 +10,7 @@ replicas for a demand, cost. Ctrl-C ends the study; what was found until then is
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from specsim.errors import SpecSimError, UsageError
@@ -36,6 +37,7 @@ from specsim.planning.capacity_seats import (
 from specsim.planning.capacity_start import estimate_capacity
 from specsim.planning.capacity_verdict import FEWEST, WAVE, Verdict, verdict_of
 from specsim.planning.cost import Cost, cost_of
+from specsim.planning.flags import Flags, ready_flags
 from specsim.planning.ladder import Bracket, Prober, climb, search
 from specsim.planning.limits import ADMISSION, Limit, name_limit
 from specsim.sim.slo import judge
@@ -141,6 +143,29 @@ class Capacity:
     warnings: tuple[str, ...] = field(default=())
 
     @property
+    def advised_seats(self) -> int:
+        """max_num_seqs to serve with: the one the floor allows, unless it carries less."""
+        if self.with_seats is None or self.with_seats.capacity < self.main.capacity:
+            return self.main.seats
+        return self.with_seats.seats
+
+    @cached_property
+    def flags(self) -> Flags | None:
+        """What to type for it; None where no command line is known (`no_flags` says why)."""
+        try:
+            return ready_flags(self.study.system_of(WITH, self.advised_seats))
+        except SpecSimError:
+            return None
+
+    @property
+    def no_flags(self) -> str:
+        try:
+            ready_flags(self.study.system_of(WITH, self.advised_seats))
+        except SpecSimError as error:
+            return str(error)
+        return ""
+
+    @property
     def gain(self) -> float | None:
         """Capacity with speculation over without."""
         if self.baseline is None or self.baseline.capacity <= 0:
@@ -190,6 +215,9 @@ class Capacity:
             "with_recommended_max_num_seqs": (
                 self.with_seats.to_dict() if self.with_seats else None
             ),
+            "advised_max_num_seqs": self.advised_seats,
+            "flags": self.flags.to_dict() if self.flags else None,
+            "no_flags": self.no_flags or None,
             "demand": self.replicas.to_dict() if self.replicas else None,
             "seed": self.wishes.seed,
             "replications_at_most": self.wishes.replications,

@@ -32,9 +32,10 @@ class LoadShape(Protocol):
     """whole: amounts are whole numbers. unit: what an amount counts. lowest, highest: amounts that
     are tried. context_tokens, context_variation: what running requests hold (see `LoadPlan`)."""
 
-    duration_s: float
-    warmup_s: float
-
+    @property
+    def duration_s(self) -> float: ...
+    @property
+    def warmup_s(self) -> float: ...
     @property
     def whole(self) -> bool: ...
     @property

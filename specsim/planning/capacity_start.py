@@ -72,8 +72,8 @@ def turns_of(people: People) -> Turns:
         prompt = behaviour.system_tokens + behaviour.opener_tokens.mean
         answer = behaviour.output_tokens.mean
         rows.append((prompt, behaviour.system_tokens, answer, prompt + answer / 2))
-    means = np.mean(np.array(rows), axis=0)
-    return Turns(*(float(x) for x in means), tuple(pauses))
+    prompt, old, output, context = np.mean(np.array(rows), axis=0).tolist()
+    return Turns(prompt, old, output, context, tuple(pauses))
 
 
 def _play(

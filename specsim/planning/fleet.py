@@ -158,6 +158,7 @@ class Fleet:
     price_per_hour: float | None
     quick: bool
     warnings: tuple[str, ...]
+    partial: bool = False
 
     @property
     def fits(self) -> bool:
@@ -179,6 +180,7 @@ class Fleet:
             "gpus": [shortage.to_dict() for shortage in self.shortages],
             "empty_gpus": self.empty,
             "price_per_hour": self.price_per_hour,
+            "partial": self.partial,
             "warnings": list(self.warnings),
         }
 
@@ -224,7 +226,7 @@ def plan_fleet(
 
     asked, demands: by the model's name; demand in the unit of its shape, 0 for what fills."""
     notes = list(warnings)
-    sized, misfits = _size_all(file, asked, quick, seed, jobs, tell, notes)
+    sized, misfits, cut = _size_all(file, asked, quick, seed, jobs, tell, notes)
     choices = [
         [
             _choice(model, option, demands[model.name], file.operating_share)
@@ -234,22 +236,30 @@ def plan_fleet(
         if sized[model.name]
     ]
     best = _best(file, choices, profiles)
-    endpoints = tuple(
-        _endpoint(file, choice, packing_of, quick, seed, tell, notes)
-        for choice, packing_of in best[0]
-    )
+    endpoints = []
+    for choice, places in best[0]:
+        try:
+            found = _endpoint(file, choice, places, quick or cut, seed, tell, notes)
+        except KeyboardInterrupt:
+            cut = True
+            found = _endpoint(file, choice, places, True, seed, tell, notes)
+        endpoints.append(found)
+    if cut:
+        notes.append("interrupted: what was not simulated until then is by formulas, or missing")
     shortages = _shortages(file, [choice for choice, _ in best[0]])
     return Fleet(
-        file.name, file.operating_share, endpoints, tuple(misfits), shortages, best[1],
-        _price(file, endpoints), quick, tuple(notes),
+        file.name, file.operating_share, tuple(endpoints), tuple(misfits), shortages, best[1],
+        _price(file, endpoints), quick, tuple(notes), cut,
     )  # fmt: skip
 
 
 def _size_all(
     file: FleetPlanFile, asked: Mapping[str, Asked], quick: bool, seed: int, jobs: int,
     tell: Tell | None, notes: list[str],
-) -> tuple[dict[str, list[Sized]], list[Misfit]]:
+) -> tuple[dict[str, list[Sized]], list[Misfit], bool]:
+    """(sizes by model, models that fit nowhere, whether Ctrl-C cut the simulations short)"""
     sized: dict[str, list[Sized]] = {}
+    cut = False
     misfits: list[Misfit] = []
     for model in file.models:
         sized[model.name] = []
@@ -262,9 +272,13 @@ def _size_all(
                 if tell is not None:
                     tell(f"{where}: load {trial.amount:g}")
 
-            found = size_model(
-                asked[model.name], gpu, quick=quick, seed=seed, jobs=jobs, heard=heard
-            )
+            try:
+                found = size_model(
+                    asked[model.name], gpu, quick=quick or cut, seed=seed, jobs=jobs, heard=heard
+                )
+            except KeyboardInterrupt:
+                cut = True
+                found = size_model(asked[model.name], gpu, quick=True)
             if isinstance(found, Misfit):
                 failed.append(found)
             elif found.capacity <= 0:
@@ -277,7 +291,7 @@ def _size_all(
                 notes += [note for note in found.notes if note not in notes]
         if not sized[model.name]:
             misfits += failed
-    return sized, misfits
+    return sized, misfits, cut
 
 
 def _choice(model: Wanted, sized: Sized, demand: float, share: float) -> _Choice:

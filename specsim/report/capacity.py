@@ -13,7 +13,10 @@ def capacity_text(result: Capacity) -> str:
     blocks = [_head(result), _loads(result), _answers(result)]
     if result.replicas is not None:
         blocks.append(_replicas(result.replicas, result))
-    notes = [f"note: {text}" for text in result.warnings]
+    if result.flags is not None:
+        blocks.append(f"what to type: {result.flags.command}")
+    said = list(result.flags.warnings) if result.flags else [result.no_flags]
+    notes = [f"note: {text}" for text in [*said, *result.warnings]]
     blocks.append("\n".join(notes))
     return "\n\n".join(block for block in blocks if block)
 
