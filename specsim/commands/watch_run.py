@@ -80,7 +80,8 @@ class ScreenShow:
             self._events.append(f"  {clock}  {seen.event.replace('_', ' ')}: {seen.message}")
         screen = watch_screen(list(self._seen), self._url, clock)
         events = ["", *self._events] if self._events else []
-        self._live.update(Text("\n".join([screen, *events, "", "  Ctrl-C to stop"])), refresh=True)
+        text = "\n".join([screen, *events, "", "  Ctrl-C to stop"])
+        self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def run(values: dict[str, Any], given: frozenset[str], show: Show) -> None:

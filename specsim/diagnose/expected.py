@@ -17,9 +17,10 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.diagnose.evidence import Evidence
 from specsim.errors import CapacityError, UsageError
-from specsim.latency.draft import LOOKUP
 from specsim.latency.step import decode_shape
 from specsim.speculation.acceptance import Acceptance
+
+FULL_SHARE = 0.95  # of the steps with a draft: beyond it the rest are ends of answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +138,15 @@ class Predictor:
         if not system.speculative or evidence.speculates is False:
             return system if evidence.speculates is not False else system.plain()
         found = measured_acceptance(evidence, system.setup.k)
-        share = evidence.draft_share
-        drafts = share if share and system.setup.method in LOOKUP else 1.0
         if found is None:
             return system
-        if drafts < 1:
-            # the price of a step follows the share of sequences with a draft
-            setup = replace(system.setup, draft_share=max(0.01, round(drafts, 2)))
-            changed = replace(system, setup=setup)
-            found = replace(found, draft_probability=drafts)
-            return replace(changed, acceptance=found)
+        share = evidence.draft_share
+        if share and share < FULL_SHARE:
+            # lookups that find nothing, or an engine that rests its drafter: the price of a step
+            # and its tokens follow the share of sequences with a draft
+            setup = replace(system.setup, draft_share=max(0.01, round(share, 2)))
+            found = replace(found, draft_probability=share)
+            return replace(system, setup=setup, acceptance=found)
         return _with_acceptance(system, found)
 
     def _lengths(self, evidence: Evidence) -> Workload:

@@ -65,7 +65,7 @@ def watch_screen(history: Sequence[dict[str, Any]], url: str, clock: str) -> str
         note = f"predicted {seconds(predicted['itl_s'])}"
         if item["step_error"] is not None:
             note += f" ({item['step_error']:+.0%})"
-        note += f", without speculation {seconds(predicted['plain_step_s'])}"
+        note += f", plain {seconds(predicted['plain_step_s'])}"
     lines.append(_row("step", step, note))
     lines += ["", f"  {item['message']}"]
     if predicted and predicted["break_even"]:
@@ -78,7 +78,9 @@ def _row(name: str, value: str, note: str) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _percent(value: float | None) -> str:

@@ -78,6 +78,13 @@ def test_a_pair_of_dumps_counts_only_what_is_between_them(tmp_path):
         found("--before", tmp_path / "b.prom", "--after", tmp_path / "a.prom")
 
 
+def test_log_lines_are_judged_by_the_share_of_steps_with_a_draft():
+    (item,) = found(DATA / "spec_log.txt", *LLAMA)["diagnoses"]
+    assert item["measured"]["draft_share"] < 0.5
+    assert item["predicted"]["tokens_per_step"] == pytest.approx(
+        item["measured"]["tokens_per_step"], rel=0.01)
+
+
 def test_the_same_load_without_speculation_measures_the_gain():
     spec, plain = DATA / "vllm_ngram3_codeedit_c1.json", DATA / "vllm_base_codeedit_c1.json"
     (item,) = found(spec, "--plain", plain)["diagnoses"]
@@ -213,7 +220,7 @@ def test_the_screen_shows_what_was_measured():
     with serving(Busy(batch=6, requests=2)) as (url, _):
         lines = call("watch", "--url", url, *LLAMA, "--for", "0.5", "--interval", "0.2", "--json")
     screen = watch_screen([json.loads(text) for text in lines.splitlines()], url, "12:00:00")
-    for words in ("running", "draft 3", "0.52", "predicted", "without speculation", "vllm m", "█"):
+    for words in ("running", "draft 3", "0.52", "predicted", "plain", "vllm m", "█"):
         assert words in screen
     assert max(len(line) for line in screen.splitlines()) < 110
 

@@ -155,3 +155,37 @@ def test_sglang_between_few_ends_uses_its_gauges():
     assert here.running == pytest.approx(5.0)  # mean of both scrapes
     assert here.step_s == pytest.approx(0.006 * 2.5)
     assert here.num_speculative_tokens == 3
+
+
+TRTLLM = """\
+trtllm_num_requests_running{{model_name="m"}} {running}
+trtllm_num_requests_waiting{{model_name="m"}} 2
+trtllm_kv_cache_utilization{{model_name="m"}} 0.3
+trtllm_avg_decoded_tokens_per_iter{{model_name="m"}} 2.4
+trtllm_spec_decode_acceptance_length{{model_name="m"}} 2.4
+# TYPE trtllm_spec_decode_num_draft_tokens_total counter
+trtllm_spec_decode_num_draft_tokens_total{{model_name="m"}} {drafted}
+# TYPE trtllm_spec_decode_num_accepted_tokens_total counter
+trtllm_spec_decode_num_accepted_tokens_total{{model_name="m"}} {accepted}
+# TYPE trtllm_time_per_output_token_seconds histogram
+trtllm_time_per_output_token_seconds_sum{{model_name="m"}} {tpot_s}
+trtllm_time_per_output_token_seconds_bucket{{le="+Inf",model_name="m"}} {done}
+trtllm_time_per_output_token_seconds_count{{model_name="m"}} {done}
+"""
+
+
+def test_tensorrt_llm_gauges_and_counters():
+    watcher = Watcher("test")
+    first = TRTLLM.format(running=4, drafted=3000, accepted=1400, tpot_s=0.1, done=10)
+    second = TRTLLM.format(running=6, drafted=6000, accepted=2900, tpot_s=0.16, done=20)
+    watcher.take(Scrape(first, 0.0, 0.0))
+    window = watcher.take(Scrape(second, 5.0, 0.0))
+    here = window.evidence
+    assert window.state == "ok" and here.engine == "trtllm"
+    assert here.acceptance_rate == pytest.approx(0.5) and here.tokens_per_step == 2.4
+    assert here.running == pytest.approx(5.0)
+    assert here.step_s == pytest.approx(0.006 * 2.4)
+    still = TRTLLM.format(running=0, drafted=6000, accepted=2900, tpot_s=0.16, done=20)
+    idle = Watcher("test")
+    idle.take(Scrape(still, 0.0, 0.0))
+    assert idle.take(Scrape(still, 5.0, 0.0)).state == "idle"
