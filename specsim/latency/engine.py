@@ -61,6 +61,7 @@ class Overheads:
 class EngineProfile:
     """One engine at one version.
 
+    since: first version the profile stands for, where that is older than `version`.
     graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
     graph_max_by_arch: exceptions by hardware arch.
     eager_drafters: methods whose draft passes run without CUDA graphs.
@@ -84,6 +85,7 @@ class EngineProfile:
 
     name: str
     version: str
+    since: str = ""
     title: str = ""
     aliases: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -257,8 +259,8 @@ def list_engines() -> tuple[EngineProfile, ...]:
 def find_engine(name: str, version: str | None = None) -> EngineProfile:
     """The profile of `name` ('vllm', 'vllm 0.25.1', 'SGLang', 'trtllm', a .toml path).
 
-    Without a version the newest profile. With one: the newest profile that is not newer than it,
-    or the oldest there is. ProfileError for an unknown engine.
+    Without a version the newest profile. With one: the newest profile that begins no later than
+    it, or the oldest there is. ProfileError for an unknown engine.
     """
     text = name.strip()
     if text.lower().endswith(".toml"):
@@ -286,5 +288,5 @@ def find_engine(name: str, version: str | None = None) -> EngineProfile:
             f"{same[-1].name}=={same[-1].version} or leave it out"
         )
     wanted = _version_key(version.strip().lower().lstrip("v"))
-    older = [e for e in same if _version_key(e.version) <= wanted]
+    older = [e for e in same if _version_key(e.since or e.version) <= wanted]
     return older[-1] if older else same[0]

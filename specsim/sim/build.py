@@ -44,7 +44,7 @@ from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
 
 DEFAULT_CONTEXT = 1024
 MOST_BLOCKS = 1 << 40
-ASYNC_SINCE = (0, 20)  # vLLM schedules one step ahead from this version on
+ASYNC_SINCE = (0, 14)  # vLLM schedules one step ahead by default from this version on
 # TensorRT-LLM 1.x: GUARANTEED_NO_EVICT, its default, admits a request only if all that the
 # running ones may still write fits (recalled from its documentation).
 TRTLLM = EngineRules(

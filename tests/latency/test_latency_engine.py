@@ -26,7 +26,8 @@ def test_shipped_profiles_are_complete() -> None:
     ("name", "version"),
     [("vllm", "0.25.1"), ("vLLM", "0.25.1"), ("vllm==0.25.1", "0.25.1"), ("vllm 0.11", "0.10.1"),
      ("vllm@v0.10.1", "0.10.1"), ("vllm==0.2", "0.10.1"), ("vllm==99", "0.25.1"),
-     ("vllm==0.25.0rc1", "0.10.1"), ("SGLang", "0.5"), ("tensorrt-llm", "1.0")],
+     ("vllm==0.25.0rc1", "0.25.1"), ("vllm==0.14", "0.25.1"),
+     ("vllm==0.13.9", "0.10.1"), ("SGLang", "0.5"), ("tensorrt-llm", "1.0")],
 )
 def test_engines_are_found_as_people_type_them(name: str, version: str) -> None:
     assert find_engine(name).version == version
