@@ -58,8 +58,9 @@ def run(
 ) -> None:
     """Measure, fit on one part, predict the rest; simulate serving first, then serve and compare.
 
-    Ctrl-C keeps what is done; the same command goes on. Exit code 1 if a metric's median error is
-    above --max-error, or with --short above its wide bar.
+    On the CPU; a GPU is validated with `measure`, `calibrate` and `validate records`. Ctrl-C keeps
+    what is done; the same command goes on. Exit code 1 if a metric's median error is above
+    --max-error, or with --short above its wide bar.
     """
     from specsim.commands.measure import parse_duration
     from specsim.commands.validate_records import text as records_text
@@ -86,6 +87,8 @@ def run(
     interrupted = False
     with _progress() as tell:
         measuring = _measure_plan(plan, used)
+        if records is not None:
+            _check_same_machine(records, measuring)
         interrupted = _measure(plan, measuring, place, records, tell)
         outcome = None if interrupted else _calibrate(place, records, tell)
         if outcome is not None:
@@ -129,6 +132,28 @@ def _measure_plan(plan: "RunPlan", threads: int) -> "Plan":
         models = tuple(find_model(name) for name in plan.models)
         check_together(models)
     return Plan("cpu", plan.grid, models, None, "bf16", plan.seed, threads)
+
+
+def _check_same_machine(records: Path, measuring: "Plan") -> None:
+    """Refuse records that say nothing about what is served here."""
+    from specsim.calibrate.records import read_records
+    from specsim.errors import UsageError
+
+    found, here = read_records(records).headers[-1], measuring.header()
+    for what, theirs, ours in (
+        ("on", found.device.get("name"), here.device.get("name")),
+        ("with threads", found.threads, here.threads),
+    ):
+        if theirs != ours:
+            raise UsageError(
+                f"--records {records.name} was measured {what} {theirs}, this run is {what} {ours};"
+                " measure here, or leave out --records"
+            )
+    if measuring.models[0].name not in found.models:
+        raise UsageError(
+            f"--records {records.name} holds no model {measuring.models[0].name}, which is to be "
+            f"served; it has {', '.join(map(str, found.models))}"
+        )
 
 
 def _tiny() -> dict[str, Any]:

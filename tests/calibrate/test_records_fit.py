@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from calibrate_samples import (
     SHAPES,
     decoder,
@@ -15,7 +16,6 @@ from calibrate_samples import (
     measured,
     step_shapes,
 )
-
 from specsim.calibrate.ledger import run_id, runs_seen, split_of
 from specsim.calibrate.parameters import Parameter
 from specsim.calibrate.records_fit import Data, Outcome, calibrate, read_all

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parents[1] / "calibrate"))
 
 from calibrate_samples import SHAPES, decoder, header, kernel_shapes, machine, measured, step_shapes
-
 from specsim.calibrate.price import Models
 from specsim.calibrate.records import Measurement, Timing
 from specsim.calibrate.records_fit import calibrate

@@ -107,3 +107,31 @@ def test_a_short_run_predicts_before_it_serves(tmp_path: Path) -> None:
     assert again.exit_code == 0
     assert (work / "serving.jsonl").read_text().count("\n") == lines
     assert json.loads(again.stdout)["summary"] == result["summary"]
+
+
+def test_records_of_another_machine_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    header = {"record": "header", "format": 1, "date": "2026-01-01", "git_sha": "", "seed": 0,
+              "threads": 1, "grid": "small", "device": {"kind": "cpu", "name": "elsewhere"},
+              "software": {}, "models": {}}
+    path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps(header) + "\n")
+    args = ["validate", "run", "--records", str(path), "--work", str(tmp_path / "w"),
+            "--threads", "1"]
+    done = CliRunner().invoke(app, args)
+    assert isinstance(done.exception, UsageError)
+    assert "was measured on elsewhere" in str(done.exception)
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from specsim.commands import validate_run
+
+    def interrupted(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(validate_run, "_measure", interrupted)
+    done = CliRunner().invoke(app, ["validate", "run", "--short", "--work", str(tmp_path / "w")])
+    assert done.exit_code == 130
+    assert "run the same command again" in done.output
+    assert (tmp_path / "w" / "plan.json").exists()
