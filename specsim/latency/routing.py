@@ -7,4 +7,4 @@ Both numbers are set by validation/fit_engines.py on the fitted rows of validati
 
 from specsim.ops.work import Routing
 
-SERVING = Routing(overlap=0.374, shape=0.363)
+SERVING = Routing(overlap=0.374, shape=0.365)
