@@ -211,7 +211,7 @@ def test_two_machines_are_not_fitted_together(tmp_path: Path) -> None:
 
 def test_a_base_of_another_kind_is_refused() -> None:
     data = measured(TRUE, kernel_shapes(["small"]), RUN, 0.02, 1)
-    with pytest.raises(CalibrationError, match="records are of a CPU.*--base cpu-generic"):
+    with pytest.raises(CalibrationError, match=r"records are of a CPU.*--base cpu-generic"):
         calibrate(data, load_profile("h200-sxm"), decoder(), "mine")
 
 

@@ -28,7 +28,7 @@ def test_poisson_arrivals_come_at_their_share_of_the_capacity() -> None:
 
 
 def test_a_budget_too_short_is_refused() -> None:
-    with pytest.raises(UsageError, match="--budget of 60 s leaves .* at least 4m"):
+    with pytest.raises(UsageError, match=r"--budget of 60 s leaves .* at least 4m"):
         full_plan(60, ("a",))
     assert full_plan(240, ("a",)).seconds >= 3
 
