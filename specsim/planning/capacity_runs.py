@@ -21,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.analytic.system import System
+from specsim.latency.shape import StepCost, StepShape
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
 from specsim.sim.compiled import available, is_cached
 from specsim.sim.request import FINISHED
 from specsim.sim.run import SimResult, simulate
 
+MOST_KEPT = 200_000  # step prices
 WITH, WITHOUT = "with", "without"
 Summary = dict[str, Any]
 Heard = Callable[["Trial", Summary], None]
@@ -44,6 +46,33 @@ class Trial:
     shape: int = 0
 
 
+class KeptCost:
+    """A step cost that remembers what it gave: runs of one deployment ask for the same nodes of
+    their tables again and again, with other seats too."""
+
+    def __init__(self, cost: StepCost) -> None:
+        self._cost = cost
+        self._seconds: dict[StepShape, float] = {}
+        self._parts: dict[StepShape, dict[str, float]] = {}
+
+    def seconds(self, shape: StepShape) -> float:
+        found = self._seconds.get(shape)
+        if found is None:
+            if len(self._seconds) >= MOST_KEPT:
+                self._seconds.clear()
+            found = self._seconds[shape] = self._cost.seconds(shape)
+        return found
+
+    def parts(self, shape: StepShape) -> dict[str, float]:
+        """Seconds by phase, for the shares of time."""
+        found = self._parts.get(shape)
+        if found is None:
+            if len(self._parts) >= MOST_KEPT:
+                self._parts.clear()
+            found = self._parts[shape] = self._cost.parts(shape)  # type: ignore[attr-defined]
+        return found
+
+
 @dataclass(frozen=True)
 class Study:
     """What is run: a system under loads of some shapes, judged by gates. settings: further fields
@@ -56,6 +85,10 @@ class Study:
     prefix_caching: bool | None = None
     easiness: Any = None
     _deployments: dict[tuple[str, int, int], Deployment] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    _costs: dict[tuple[str, int], KeptCost] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 
@@ -90,11 +123,18 @@ class Study:
             )
         return found
 
+    def _cost(self, trial: Trial) -> KeptCost:
+        """Step prices do not depend on the seats."""
+        key = (trial.side, trial.shape)
+        if key not in self._costs:
+            self._costs[key] = KeptCost(self.deployment(trial.side, 0, trial.shape).cost)
+        return self._costs[key]
+
     def run(self, trial: Trial) -> Summary:
         """The summary of one run. KeyboardInterrupt if it was cut short."""
         deployment = self.deployment(trial.side, trial.seats, trial.shape)
         load = self.shapes[trial.shape].make(trial.amount, trial.seed)
-        result = simulate(deployment.config, load, deployment.cost, trial.seed)
+        result = simulate(deployment.config, load, self._cost(trial), trial.seed)
         if result.partial:
             raise KeyboardInterrupt
         summary = result.summary()
