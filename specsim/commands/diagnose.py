@@ -10,6 +10,8 @@ import typer
 from specsim.commands import options as o
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from specsim.diagnose.evidence import Evidence
 
 Words = Annotated[
@@ -162,11 +164,23 @@ def _live(url: str, interval: float) -> "Evidence":
     wait = min(interval, 2.0)
     end = time.monotonic() + interval
     window = None
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(wait, left))  # further scrapes in between average the gauges
-        window = watcher.take(scrape(address))
+    with _waiting(f"reading {address} for {interval:g} s"):
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(wait, left))  # further scrapes in between average the gauges
+            window = watcher.take(scrape(address))
     assert window is not None
     return window.evidence
+
+
+def _waiting(words: str) -> "AbstractContextManager[object]":
+    """A sign of life on a terminal; nothing elsewhere."""
+    from contextlib import nullcontext
+
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(words)
 
 
 def _plain(path: Path | None, evidence: "list[Evidence]") -> "Evidence | None":

@@ -2,11 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specsim.commands import options as o
+
+if TYPE_CHECKING:
+    from specsim.formats.recognise import TraceSummary
 
 
 def register(app: typer.Typer) -> None:
@@ -55,13 +58,12 @@ def import_results(
     skipped: list[dict[str, str]] = []
     traces: list[dict[str, Any]] = []
     models: list[dict[str, Any]] = []
-    rows: list[dict[str, Any]] = []
+    sent: list[TraceSummary] = []
     for file in files:
         other = recognise(file) if before is None else None
         if isinstance(other, TraceSummary):
             traces.append(other.to_dict())
-            if export is not None:
-                rows += other.rows()
+            sent.append(other)
             continue
         if other is not None:
             models.append(other.to_dict())
@@ -70,7 +72,7 @@ def import_results(
         runs += [run.to_dict(requests=requests) for run in found.runs]
         skipped += [{"file": path, "reason": reason} for path, reason in found.skipped]
     if export is not None:
-        _export(export, runs, rows, requests)
+        _export(export, runs, sent, requests)
     if json_out:
         # what a file can be besides a result appears only where there is one
         extra = {name: items for name, items in (("traces", traces), ("models", models)) if items}
@@ -86,25 +88,29 @@ def import_results(
 
 
 def _export(
-    path: str, runs: list[dict[str, Any]], rows: list[dict[str, Any]], requests: bool
+    path: str, runs: list[dict[str, Any]], traces: "list[TraceSummary]", requests: bool
 ) -> None:
-    """One row per run, per request of runs, or per request of traces; never mixed."""
+    """One row per run, per request of runs, or per request of a trace; never mixed."""
     from specsim.errors import UsageError
     from specsim.report.export_rows import columns_of, flat, write_rows
 
-    if rows and runs:
-        raise UsageError("--export writes traces or results, not both in one file; name one kind")
-    if not rows and not runs:
+    if traces and (runs or len(traces) > 1):
+        raise UsageError("--export writes one trace, or results, not both in one file; name one")
+    if traces:
+        names = ["arrival_s", "prompt_tokens", "output_tokens"]
+        write_rows(traces[0].rows(), path, columns=names + ["session"] * bool(traces[0].sessions))
+        return
+    if not runs:
         raise UsageError("--export writes traces and results; nothing of the kind was given")
-    if requests and runs:
+    if requests:
         rows = [
             {"source": run["source"], "request": i, **row}
             for run in runs for i, row in enumerate(run["requests"])
         ]
         if not rows:
             raise UsageError("--requests: the files hold no single requests; leave it out")
-    elif runs:
+    else:
         rows = [flat({key: value for key, value in run.items() if key != "requests"})
                 for run in runs]
     columns = columns_of(rows)
-    write_rows(({name: row.get(name) for name in columns} for row in rows), path)
+    write_rows(({name: row.get(name) for name in columns} for row in rows), path, columns=columns)

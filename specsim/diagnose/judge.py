@@ -6,6 +6,7 @@ from specsim.diagnose import rules_serving, rules_speculation
 from specsim.diagnose.evidence import FEW_DRAFTS, Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.diagnose.finding import LEVELS, Case, Diagnosis, Missing
+from specsim.errors import SpecSimError
 
 RULES = (*rules_speculation.RULES, *rules_serving.RULES)
 
@@ -20,7 +21,12 @@ def diagnose(
     measured without speculation."""
     expected = would = usual = None
     if predictor is not None:
-        expected = predictor.expect(evidence)
+        try:
+            expected = predictor.expect(evidence)
+        except SpecSimError as error:  # lengths or a batch that this deployment cannot have
+            warnings = (*warnings, f"no prediction for this run: {error}")
+            predictor = None
+    if predictor is not None:
         system = predictor.system
         if evidence.speculates is False and system.speculative:
             # what it would do: the same batch with the acceptance the options or catalogue have

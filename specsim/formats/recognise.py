@@ -8,8 +8,9 @@ Hugging Face config has. A trace is told by its first line (`formats.traces`).
 """
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,47 +30,97 @@ _CONFIG_KEYS = ("model_type", "architectures", "speculators_model_type", "medusa
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """Token counts of a trace's requests."""
+
+    mean: float
+    p50: float
+    most: int
+
+    def to_dict(self, name: str) -> dict[str, float]:
+        return {f"{name}_mean": self.mean, f"{name}_p50": self.p50, f"{name}_max": self.most}
+
+
+@dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """A trace. span_s: from first to last request; 0 where the format has no times.
-    burstiness: (mean / deviation of the gaps)^2, the gamma shape that `--burstiness` takes."""
+    """A trace, added up while it was read once. span_s: from first to last request; 0 where the
+    format has no times. burstiness: (mean / deviation of the gaps)^2, the gamma shape that
+    `--burstiness` takes."""
 
     file: str
     format: str
-    requests: tuple[Request, ...]
+    requests: int
+    span_s: float
+    burstiness: float | None
+    prompt: Lengths
+    output: Lengths
+    sessions: int
+    with_prefix_ids: bool
 
     def to_dict(self) -> dict[str, Any]:
-        sent = self.requests
-        span = sent[-1].arrival_s
-        gaps = [b.arrival_s - a.arrival_s for a, b in pairwise(sent)]
-        mean = sum(gaps) / len(gaps) if gaps else 0.0
-        spread = sum((gap - mean) ** 2 for gap in gaps) / len(gaps) if gaps else 0.0
-        prompts, outputs = [r.prompt_tokens for r in sent], [r.output_tokens for r in sent]
-        sessions = {r.session for r in sent if r.session >= 0}
+        rate = (self.requests - 1) / self.span_s if self.span_s > 0 else None
         return {
             "file": self.file,
             "format": self.format,
-            "requests": len(sent),
-            "span_s": span,
-            "request_rate": len(gaps) / span if span > 0 else None,
-            "burstiness": mean * mean / spread if spread > 0 else None,
-            "prompt_tokens_mean": sum(prompts) / len(prompts),
-            "prompt_tokens_p50": _median(prompts),
-            "prompt_tokens_max": max(prompts),
-            "output_tokens_mean": sum(outputs) / len(outputs),
-            "output_tokens_p50": _median(outputs),
-            "output_tokens_max": max(outputs),
-            "sessions": len(sessions) or None,
-            "with_prefix_ids": any(r.spans for r in sent),
+            "requests": self.requests,
+            "span_s": self.span_s,
+            "request_rate": rate,
+            "burstiness": self.burstiness,
+            **self.prompt.to_dict("prompt_tokens"),
+            **self.output.to_dict("output_tokens"),
+            "sessions": self.sessions or None,
+            "with_prefix_ids": self.with_prefix_ids,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The requests in specsim's own form, which `simulate --trace` reads."""
-        named = any(r.session >= 0 for r in self.requests)
-        return [
-            {"arrival_s": r.arrival_s, "prompt_tokens": r.prompt_tokens,
-             "output_tokens": r.output_tokens, **({"session": r.session} if named else {})}
-            for r in self.requests
-        ]
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The requests in specsim's own form, which `simulate --trace` reads; read again, so
+        that a trace of any length takes no memory."""
+        for r in read_trace(self.file, self.format, TraceOptions()):
+            row = {"arrival_s": r.arrival_s, "prompt_tokens": r.prompt_tokens,
+                   "output_tokens": r.output_tokens}
+            yield row | {"session": r.session} if self.sessions else row
+
+
+def summarise(file: str, kind: str, requests: Iterable[Request]) -> TraceSummary:
+    """One pass over a trace's requests (at least one)."""
+    prompts: Counter[int] = Counter()
+    outputs: Counter[int] = Counter()
+    sessions: set[int] = set()
+    count, last, prefixes = 0, 0.0, False
+    mean = square = 0.0  # of the gaps, updated as they come (Welford)
+    for r in requests:
+        if count:
+            step = r.arrival_s - last - mean
+            mean += step / count
+            square += step * (r.arrival_s - last - mean)
+        count, last = count + 1, r.arrival_s
+        prompts[r.prompt_tokens] += 1
+        outputs[r.output_tokens] += 1
+        if r.session >= 0:
+            sessions.add(r.session)
+        prefixes = prefixes or bool(r.spans)
+    spread = square / (count - 1) if count > 1 else 0.0
+    shape = mean * mean / spread if spread > 0 else None
+    return TraceSummary(
+        file, kind, count, last, shape, _lengths(prompts), _lengths(outputs), len(sessions),
+        prefixes,
+    )
+
+
+def _lengths(counts: Counter[int]) -> Lengths:
+    total = counts.total()
+    low = high = None
+    seen = 0
+    for value in sorted(counts):
+        seen += counts[value]
+        if low is None and seen > (total - 1) // 2:
+            low = value
+        if seen > total // 2:
+            high = value
+            break
+    assert low is not None and high is not None
+    mean = sum(value * n for value, n in counts.items()) / total
+    return Lengths(mean, (low + high) / 2, max(counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +174,8 @@ def recognise(path: str | Path) -> Recognised | None:
     except (OSError, ValueError):
         return None
     if folder:
-        if not (place / "config.json").is_file():
+        file_in = place / "config.json"
+        if not file_in.is_file() or not _has_config_keys(file_in):
             return None
         return _config(place)
     if not file:
@@ -142,8 +194,7 @@ def _trace(place: Path) -> TraceSummary | None:
         return None
     if kind == "mooncake" and not _has_keys(place, "timestamp", "input_length"):
         return None  # any JSON object might be one of its lines
-    requests = tuple(read_trace(place, kind, TraceOptions()))
-    return TraceSummary(str(place), kind, requests)
+    return summarise(str(place), kind, read_trace(place, kind, TraceOptions()))
 
 
 def _first_line(place: Path) -> Any:
@@ -194,10 +245,3 @@ def _verifier(config: Any) -> tuple[str | None, int | None]:
     tokens = first.get("speculative_tokens") if isinstance(first, dict) else None
     whole = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens < 1000
     return (name[:200] if isinstance(name, str) and name else None), tokens if whole else None
-
-
-def _median(values: list[int]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return float(ordered[middle]) if len(ordered) % 2 else (
-        ordered[middle - 1] + ordered[middle]) / 2

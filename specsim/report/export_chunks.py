@@ -23,7 +23,7 @@ class ChunkTimes:
 
     def __init__(self, result: SimResult) -> None:
         replicas = result.cluster.replicas
-        if len(result.records) and not any(replica.stats.trace for replica in replicas):
+        if not all(replica.stats.keep_trace for replica in replicas):
             raise UsageError("this run kept no steps; simulate with keep_trace=True to export them")
         self._ends: list[Floats] = [_emits(replica.stats.trace) for replica in replicas]
 

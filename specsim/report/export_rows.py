@@ -7,7 +7,7 @@ their types there, nested values become JSON text. A file appears complete or no
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,24 @@ def check_export_path(path: str | Path, option: str = "--export") -> str:
     return suffix
 
 
-def write_rows(rows: Iterable[Row], path: str | Path, option: str = "--export") -> None:
-    """All rows to `path`. UsageError when its format is unknown or it cannot be written."""
+def write_rows(
+    rows: Iterable[Row], path: str | Path, option: str = "--export",
+    columns: Sequence[str] | None = None,
+) -> None:
+    """All rows to `path`. UsageError when its format is unknown or it cannot be written.
+
+    columns: their names, where they are known: then CSV and JSON Lines are written as rows come,
+    however many there are; otherwise all rows are looked at first.
+    """
     target = Path(path)
     suffix = check_export_path(target, option)
     part = target.with_name(target.name + ".part")
+    plain: Iterable[dict[str, Any]] = (_plain(row) for row in rows)
+    if columns is None:
+        held = list(plain)
+        plain, columns = held, columns_of(held)
     try:
-        WRITERS[suffix]([_plain(row) for row in rows], part)
+        WRITERS[suffix](plain, columns, part)
         part.replace(target)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -79,38 +90,40 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, allow_nan=False) if isinstance(value, list | tuple | dict) else value
 
 
-def _json(rows: list[dict[str, Any]], path: Path) -> None:
-    path.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+def _json(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
+    path.write_text(json.dumps(list(rows), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _jsonl(rows: list[dict[str, Any]], path: Path) -> None:
+def _jsonl(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
-def _csv(rows: list[dict[str, Any]], path: Path) -> None:
+def _csv(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns_of(rows), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
 
 
-def _parquet(rows: list[dict[str, Any]], path: Path) -> None:
+def _parquet(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {}
-    for name in columns_of(rows):
-        values = [_cell(row.get(name)) for row in rows]
+    held = list(rows)
+    table: dict[str, Any] = {}
+    for name in columns:
+        values = [_cell(row.get(name)) for row in held]
         kinds = {type(value) for value in values if value is not None}
-        if kinds <= {int, float} and len(kinds) == 2:
+        if kinds == {int, float}:
             values = [None if value is None else float(value) for value in values]
         elif len(kinds) > 1:  # a column of numbers and words ("inf"): text keeps both
             values = [None if value is None else str(value) for value in values]
-        columns[name] = pa.array(values)
-    pq.write_table(pa.table(columns), path)
+        table[name] = pa.array(values)
+    pq.write_table(pa.table(table), path)
 
 
-WRITERS: dict[str, Callable[[list[dict[str, Any]], Path], None]] = {
+Writer = Callable[[Iterable[dict[str, Any]], Sequence[str], Path], None]
+WRITERS: dict[str, Writer] = {
     ".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet,
 }

@@ -39,6 +39,11 @@ def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, 
     duration = max((record.last_token_s or 0.0) for record in done) - start if done else 0.0
     load = inputs["load"]
     rate, clients = load.get("rate"), load.get("concurrency")
+    shape = load.get("burstiness") or 1.0
+    if rate is None and clients is None and len(sent) > 1:
+        # people, or a trace at its own times: the rate they came to, and no law of their gaps
+        span = sent[-1].arrival_s - sent[0].arrival_s
+        rate, shape = (len(sent) - 1) / span if span > 0 else "inf", None
     prompt_tokens = sum(record.prompt_tokens for record in done)
     output_tokens = sum(record.output_tokens for record in done)
     out: dict[str, Any] = {
@@ -57,7 +62,7 @@ def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, 
         "method": inputs["method"],
         "seed": simulation.seed,
         "request_rate": "inf" if rate in (None, "inf") else rate,
-        "burstiness": load.get("burstiness") or 1.0,
+        "burstiness": shape,
         "max_concurrency": clients,
         "duration": duration,
         "completed": len(done),

@@ -93,6 +93,18 @@ def test_refused_requests_keep_their_place(tmp_path):
     assert document["errors"][1].startswith("rejected")
     (run,) = read_bench(path)
     assert [row.success for row in run.requests] == [True, False, True]
+    assert run.load.kind == "open" and run.load.request_rate == pytest.approx(10.0)
+    assert run.load.burstiness is None
+
+
+def test_a_run_that_finished_nothing_still_has_its_shape(tmp_path):
+    path = tmp_path / "bench.json"
+    call(*LLAMA, "--concurrency", "2", "--duration", "0.01", "--no-baseline",
+         "--export-vllm-bench", str(path), "--export-prometheus", str(tmp_path / "x.prom"),
+         "--json")
+    (run,) = read_bench(path)
+    assert run.completed == 0 and run.failed == 2 and run.ttft_s is None
+    assert "specsim_unfinished_requests" in (tmp_path / "x.prom").read_text()
 
 
 def test_prometheus_text_is_read_as_a_servers(tmp_path):

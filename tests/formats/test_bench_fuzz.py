@@ -152,3 +152,25 @@ def test_any_text(text: str) -> None:
 )
 def test_any_metrics(lines: list[tuple[str, str, str]]) -> None:
     survives("".join(f"{name}{labels} {value}\n" for name, labels, value in lines))
+
+
+KEYS = sorted({
+    key for path in SMALL if path.suffix == ".json"
+    for place in places(json.loads(path.read_text())) for key in place if isinstance(key, str)
+} | {"metrics", "benchmarks", "completed", "experiments", "request_latency", "successes"})
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 10**6), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.one_of(st.sampled_from(KEYS), st.text(max_size=5)), inner, max_size=8),
+    ),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=120, deadline=None, derandomize=True,
+          suppress_health_check=[HealthCheck.too_slow])
+@given(JSON, st.booleans())
+def test_any_json(value: Any, twice: bool) -> None:
+    line = json.dumps(value)
+    survives(f"{line}\n{line}" if twice else line)

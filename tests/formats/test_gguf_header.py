@@ -43,8 +43,8 @@ def test_weights_have_the_bytes_of_their_type(tmp_path):
 def test_a_packed_model_is_priced_between_its_bytes_and_16_bits(tmp_path):
     """One client waits for weights: time per token follows the bytes, not the name of the type."""
     from specsim.analytic.predict import predict
+    from specsim.api.deployment import build_request
     from specsim.commands.options import Options
-    from specsim.commands.request import build_request
 
     steps = []
     for kind in (12, 8, 1):  # Q4_K, Q8_0, F16

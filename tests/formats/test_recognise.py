@@ -58,10 +58,35 @@ def test_a_trace_is_named_and_normalised(tmp_path):
     found = json.loads(call(path, "--json"))["traces"][0]
     assert found["requests"] == 3 and found["prompt_tokens_max"] == 4808
     assert found["request_rate"] == pytest.approx(1.0)
+    assert found["prompt_tokens_p50"] == 3180 and found["output_tokens_mean"] == 15
+    assert found["burstiness"] is None  # evenly spaced: no finite gamma shape
     out = tmp_path / "normal.csv"
     call(path, "--export", out)
     again, first = list(read_trace(out)), list(read_trace(path))
     assert [r[:3] for r in again] == [r[:3] for r in first]
+
+
+def test_the_rhythm_of_a_trace_is_the_one_it_was_drawn_with(tmp_path):
+    from itertools import islice
+
+    from specsim.sim.arrivals import gamma_times
+
+    rows = "".join(f"{t!r},{10 + i % 4},7,{i % 3}\n"
+                   for i, t in enumerate(islice(gamma_times(4.0, 0, burstiness=0.5), 4000)))
+    path = write(tmp_path, "arrival_s,prompt_tokens,output_tokens,session\n" + rows, "own.csv")
+    found = recognise(path).to_dict()
+    assert found["burstiness"] == pytest.approx(0.5, rel=0.1)
+    assert found["request_rate"] == pytest.approx(4.0, rel=0.1)
+    assert found["prompt_tokens_p50"] == 11.5 and found["sessions"] == 3
+    out = tmp_path / "again.jsonl"
+    call(path, "--export", out)
+    assert list(read_trace(out)) == list(read_trace(path))
+
+
+def test_a_folder_whose_config_is_another_tools_is_searched_for_results(tmp_path):
+    write(tmp_path, {"retries": 3}, "config.json")
+    write(tmp_path, (DATA / "sglang_oai.jsonl").read_text(), "result.jsonl")
+    assert "sglang" in call(tmp_path)
 
 
 def test_models_drafters_and_headers_are_named(tmp_path):
@@ -174,7 +199,7 @@ def test_whatever_is_done_to_them_only_our_errors_come_out(tmp_path_factory, dat
     try:
         found = recognise(path)
         if isinstance(found, TraceSummary):
-            json.dumps([found.to_dict(), found.rows()], allow_nan=False)
+            json.dumps([found.to_dict(), list(found.rows())], allow_nan=False)
         elif found is not None:
             json.dumps(found.to_dict(), allow_nan=False)
     except SpecSimError as error:
