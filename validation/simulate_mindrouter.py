@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "validation")]
 from serving_report import number, signed, table, update  # noqa: E402
 
 from specsim.analytic.system import System  # noqa: E402
-from specsim.commands.simulate_scenario import people_plan  # noqa: E402
+from specsim.api.simulate_scenario import people_plan  # noqa: E402
 from specsim.hardware.store import load_profile  # noqa: E402
 from specsim.latency.engine import find_engine  # noqa: E402
 from specsim.model.catalogue import find_model, variant  # noqa: E402

@@ -138,7 +138,7 @@ def capacity(
     it, where to run, how many replicas a demand needs."""
     values = dict(locals())
     values.pop("context")
-    from specsim.commands.capacity_run import run
+    from specsim.api.capacity_run import run
     from specsim.commands.repeat import repeat_command
     from specsim.report.capacity import capacity_text
     from specsim.report.tables import to_csv, to_json

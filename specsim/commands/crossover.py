@@ -23,8 +23,6 @@ CheapShare = Annotated[
 Plot = Annotated[str | None, typer.Option("--plot", help="Draw into a file: .svg or .png.")]
 NoPlot = Annotated[bool, typer.Option("--no-plot", help="No plot in the terminal.")]
 
-MAX_CONTEXT = 10_000_000
-
 
 def register(app: typer.Typer) -> None:
     app.command(name="crossover")(crossover)
@@ -73,6 +71,7 @@ def crossover(
     """Compare ordinary and speculative decoding while concurrency grows: where speculative work
     stops being cheap, and where it stops paying, by context length."""
     values = dict(locals())
+    from specsim.api.options import parse_contexts
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
     from specsim.planning.crossover import crossover as run
@@ -117,8 +116,8 @@ def checked_request(
     """The system and load of the options that all of these commands share."""
     from dataclasses import fields
 
-    from specsim.commands.request import build_request
-    from specsim.commands.simulate_load import check_writable
+    from specsim.api.deployment import build_request
+    from specsim.api.simulate_load import check_writable
     from specsim.errors import UsageError
 
     if json_out and csv_out:
@@ -141,25 +140,3 @@ def terminal_plot(panel: Any) -> str:
     width = min(110, shutil.get_terminal_size((78, 24)).columns)
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return panel_text(panel, max(50, width), colour=colour)
-
-
-def parse_contexts(text: str) -> list[int]:
-    """'1k,8k,32k' as tokens; UsageError with the value and the rule."""
-    from specsim.errors import UsageError
-
-    found = []
-    for part in text.split(","):
-        word = part.strip().lower()
-        number, scale = (word[:-1], 1024) if word.endswith("k") else (word, 1)
-        try:
-            tokens = float(number) * scale
-            whole = tokens == int(tokens)
-        except (ValueError, OverflowError):
-            tokens, whole = 0.0, False
-        if not whole or not 1 <= tokens <= MAX_CONTEXT:
-            raise UsageError(
-                f"--contexts has {o.shown(part.strip())}; it must be token counts from 1 to "
-                f"{MAX_CONTEXT} such as 512, 8k or 32k, separated by commas"
-            )
-        found.append(int(tokens))
-    return sorted(set(found))

@@ -7,8 +7,8 @@ was served. Without MODEL there is no prediction, and only counters are judged.
 from dataclasses import fields, replace
 from typing import Any
 
+from specsim.api.deployment import build_request
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.errors import UsageError

@@ -55,8 +55,8 @@ def explain(
     if model is None and command is None:
         raise UsageError("explain needs a MODEL or a --command; `specsim models` lists them")
     from specsim.analytic.closed import running_limit
+    from specsim.api.deployment import build_request
     from specsim.commands.repeat import repeat_command
-    from specsim.commands.request import build_request
     from specsim.latency.step import decode_shape
     from specsim.report.predictions import explain_text
     from specsim.report.tables import to_json

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from specsim.analytic.system import System
+from specsim.api.deployment import build_request, build_workload
 from specsim.commands.options import Options, profile_folder
-from specsim.commands.request import build_request, build_workload
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People

@@ -68,8 +68,8 @@ def matrix(
     """Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and
     without, at one operating point."""
     from specsim.analytic.system import System
+    from specsim.api.deployment import build_request, build_workload
     from specsim.commands.repeat import repeat_command
-    from specsim.commands.request import build_request, build_workload
     from specsim.errors import UsageError
     from specsim.hardware.store import list_profiles
     from specsim.planning.matrix import Point

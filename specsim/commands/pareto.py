@@ -88,9 +88,9 @@ def pareto(
     speed and a GPU the most throughput. --k is the draft length that an acceptance length or rate
     was given for; --ks are those tried."""
     values = dict(locals())
+    from specsim.api.simulate_load import check_writable
     from specsim.commands.crossover import terminal_plot
     from specsim.commands.repeat import repeat_command
-    from specsim.commands.simulate_load import check_writable
     from specsim.errors import UsageError
     from specsim.planning.pareto import pareto as run
     from specsim.report.paretos import (
@@ -144,7 +144,7 @@ def _axes(values: dict[str, Any]) -> tuple[Any, "Axes", o.Options, tuple[str, ..
     """The deployment that the options name, what is varied around it, and its options."""
     from dataclasses import fields
 
-    from specsim.commands.request import build_request
+    from specsim.api.deployment import build_request
     from specsim.errors import CapacityError
     from specsim.planning.pareto import Axes
 
@@ -253,7 +253,7 @@ def builder(options: o.Options) -> Callable[[int, str, str, int], "System"]:
 
     The acceptance is that of the options' own k, followed to other draft lengths. All draft
     lengths of one deployment share what prices its target's passes."""
-    from specsim.commands.request import build_request
+    from specsim.api.deployment import build_request
     from specsim.errors import SpecSimError
     from specsim.speculation.methods import resolve_setup
 

@@ -70,8 +70,8 @@ def predict(
             "--concurrency is a closed loop and --rate an open one; give one of them"
         )
     from specsim.analytic.predict import predict as run
+    from specsim.api.deployment import build_request
     from specsim.commands.repeat import repeat_command
-    from specsim.commands.request import build_request
     from specsim.report.predictions import prediction_text
     from specsim.report.tables import to_csv, to_json
 

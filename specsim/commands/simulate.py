@@ -180,8 +180,8 @@ def simulate(
     Always beside the same load without speculation."""
     values = dict(locals())
     values.pop("context")
+    from specsim.api.simulate_run import run
     from specsim.commands.repeat import repeat_command
-    from specsim.commands.simulate_run import run
     from specsim.report.simulation import simulation_text
     from specsim.report.tables import to_csv, to_json
 

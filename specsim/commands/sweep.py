@@ -76,7 +76,7 @@ def sweep(
 ) -> None:
     """Run every combination of options of a grid. What is finished is kept: the same command
     again goes on where it stopped."""
-    from specsim.commands.simulate_load import check_writable
+    from specsim.api.simulate_load import check_writable
     from specsim.commands.sweep_task import run_task
     from specsim.errors import SpecSimError, UsageError
     from specsim.planning.executors import open_executor
@@ -96,6 +96,8 @@ def sweep(
         place = str(file.with_suffix(".journal.jsonl"))
     elif place is not None and not place.strip():
         raise UsageError("--journal is empty; name a file")
+    if place is not None and out is not None and Path(place).resolve() == Path(out).resolve():
+        raise UsageError(f"--out and the journal are both {o.shown(out)}; give each its own file")
     quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
     with Journal.open(place, wanted, restart=restart) as kept:
         missing = wanted.count > len(kept.offsets)

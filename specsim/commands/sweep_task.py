@@ -36,7 +36,7 @@ def run_task(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _simulate(options: dict[str, Any], seed: int) -> dict[str, Any]:
-    from specsim.commands.simulate_run import run
+    from specsim.api.simulate_run import run
 
     values = {**_defaults("simulate"), **options, "seed": seed}
     found = run(values, frozenset(options) | {"seed"}, bar=False)
@@ -52,7 +52,7 @@ def _simulate(options: dict[str, Any], seed: int) -> dict[str, Any]:
 
 def _predict(options: dict[str, Any]) -> dict[str, Any]:
     from specsim.analytic.predict import predict
-    from specsim.commands.request import build_request
+    from specsim.api.deployment import build_request
 
     names = {item.name for item in fields(Options)}
     request = build_request(Options(**{k: v for k, v in options.items() if k in names}))

@@ -91,8 +91,8 @@ def tune(
     given = dict(locals())
     from dataclasses import fields
 
+    from specsim.api.tune_setup import build_setup
     from specsim.commands.repeat import repeat_command
-    from specsim.commands.tune_setup import build_setup
     from specsim.errors import UsageError
     from specsim.planning.tune import tune as run
     from specsim.planning.tune_choices import Load

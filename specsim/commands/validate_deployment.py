@@ -54,7 +54,7 @@ class Deployer:
     @classmethod
     def of(cls, options: Options) -> "Deployer":
         """Check the options. UsageError and its kin as for `specsim predict`."""
-        from specsim.commands.request import build_request
+        from specsim.api.deployment import build_request
 
         assumed = any(getattr(options, name) is not None for name in ASSUMED_FLAGS)
         asked = (options.method is not None or options.speculative_config is not None

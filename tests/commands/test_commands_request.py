@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from specsim.api.deployment import TABLE_NOTE, Request, build_request, build_workload
 from specsim.commands.options import Options, parse_concurrency, parse_numbers, parse_rates
-from specsim.commands.request import TABLE_NOTE, Request, build_request, build_workload
 from specsim.errors import FormatError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.latency.engine import find_engine
@@ -190,7 +190,7 @@ def test_what_is_not_modelled_is_said() -> None:
     config = ('{"method": "mtp", "draft_lm_head_quantization": "fp8", '
               '"num_speculative_tokens_per_batch_size": [[1, 8, 3]]}')
     warnings = build(QWEN, speculative_config=config, acceptance_length=2.0).warnings
-    assert any(TABLE_NOTE == text for text in warnings)
+    assert any(text == TABLE_NOTE for text in warnings)
     assert any("not modelled: draft_lm_head_quantization" in text for text in warnings)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from specsim.api.deployment import build_request
 from specsim.commands import app, main
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 
 ROOT = Path(__file__).resolve().parents[2]
 LLAMA = ("llama-3.1-8b", "--method", "eagle3", "--k", "3", "--acceptance-length", "2.5")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from specsim.commands.command_line import expand_command
+from specsim.api.command_line import expand_command
+from specsim.api.deployment import build_request
+from specsim.api.tune_setup import build_setup
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
-from specsim.commands.tune_setup import build_setup
 from specsim.errors import SpecSimError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

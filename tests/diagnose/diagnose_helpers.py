@@ -8,8 +8,8 @@ from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from specsim.analytic.workload import Workload
+from specsim.api.deployment import build_request
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
 

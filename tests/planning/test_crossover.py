@@ -13,10 +13,10 @@ from specsim.analytic.closed import closed_loop
 from specsim.analytic.predict import break_even, predict
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.api.deployment import build_request
+from specsim.api.options import parse_contexts
 from specsim.commands import main
-from specsim.commands.crossover import parse_contexts
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 from specsim.errors import CapacityError, UsageError
 from specsim.model.counts import weight_bytes
 from specsim.planning.crossover import Crossover, crossover, first_above, grid_to

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.workload import Workload
+from specsim.api.deployment import build_request
 from specsim.commands import main
 from specsim.commands.options import Options
 from specsim.commands.pareto import builder
-from specsim.commands.request import build_request
 from specsim.errors import CapacityError, UsageError
 from specsim.planning.pareto import Axes, Pareto, ParetoPoint, frontier, pareto
 
 QWEN = Options("qwen3.6-27b")
+BASE = build_request(QWEN).system
 LOAD = Workload(1024, 256)
 AXES = Axes((0, 1, 3), (1, 2), ("bf16", "fp8"), ("bf16", "fp8"), (1, 16, 64, 512), (2048, 8192))
 
@@ -67,9 +68,8 @@ def test_nobody_beats_the_frontier(found: Pareto) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30))
 def test_frontier_is_what_brute_force_finds(pairs: list[tuple[int, int]]) -> None:
-    base = build_request(QWEN).system
     points = [
-        ParetoPoint(base, 0, 1, "bf16", "bf16", 1, 1, float(a), float(b), 0.0, 0.0)
+        ParetoPoint(BASE, 0, 1, "bf16", "bf16", 1, 1, float(a), float(b), 0.0, 0.0)
         for a, b in pairs
     ]
     best = {

@@ -9,8 +9,8 @@ from specsim.analytic.closed import closed_loop
 from specsim.analytic.predict import best_k_at, predict
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.api.deployment import build_request
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 from specsim.errors import UsageError
 from specsim.ops.work import UNIFORM
 from specsim.planning.tune import Tuning, tune

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from specsim.analytic.system import System
+from specsim.api.deployment import build_request
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 from specsim.errors import UsageError
 from specsim.planning.flags import asked_version, graphed_requests, ready_flags, version_key
 

@@ -8,9 +8,9 @@ from specsim.analytic.closed import closed_loop
 from specsim.analytic.open import open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.api.deployment import build_request
+from specsim.api.simulate_load import LoadOptions, fixed_plan
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
-from specsim.commands.simulate_load import LoadOptions, fixed_plan
 from specsim.errors import CapacityError
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import PrefillChunk, StepShape

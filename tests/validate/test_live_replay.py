@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from specsim.api.deployment import build_request
 from specsim.commands.options import Options
-from specsim.commands.request import build_request
 from specsim.errors import FormatError
 from specsim.formats.bench.record import Acceptance, BenchRun, Load, RequestRow
 from specsim.sim.arrivals import bench_serve_times

@@ -7,7 +7,7 @@ something else is refused, as everywhere; a MODEL beside it says which model its
 from dataclasses import fields, replace
 from typing import Any
 
-from specsim.commands.options import Options, shown
+from specsim.api.options import Options, shown
 from specsim.errors import UsageError
 from specsim.formats.server_command import ServerCommand, parse_command
 from specsim.latency.engine import find_engine

@@ -8,17 +8,17 @@ from difflib import get_close_matches
 from typing import Any
 
 from specsim.analytic.workload import Workload
-from specsim.commands.command_line import expand_values
-from specsim.commands.options import Options, shown
-from specsim.commands.request import (
+from specsim.api.command_line import expand_values
+from specsim.api.deployment import (
     TABLE_FIELD,
     TABLE_NOTE,
     Request,
     build_request,
     build_workload,
 )
-from specsim.commands.simulate_export import check_exports, write_exports
-from specsim.commands.simulate_load import (
+from specsim.api.options import Options, shown
+from specsim.api.simulate_export import check_exports, write_exports
+from specsim.api.simulate_load import (
     LoadOptions,
     check_numbers,
     check_together,
@@ -26,7 +26,7 @@ from specsim.commands.simulate_load import (
     fixed_plan,
     trace_plan,
 )
-from specsim.commands.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
+from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.formats.vllm_args import parse_speculative_config
 from specsim.sim.build import Deployment

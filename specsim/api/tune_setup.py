@@ -6,9 +6,9 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
-from specsim.commands.command_line import expand_command
-from specsim.commands.options import Options, parse_numbers, profile_folder, shown
-from specsim.commands.request import Request, build_request
+from specsim.api.command_line import expand_command
+from specsim.api.deployment import Request, build_request
+from specsim.api.options import Options, parse_numbers, profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine

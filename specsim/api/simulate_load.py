@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.analytic.workload import Workload
-from specsim.commands.options import shown
+from specsim.api.options import shown
 from specsim.errors import UsageError
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.sim.arrivals import bench_serve_times, gamma_times

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from specsim.commands.options import shown
+from specsim.api.options import shown
 from specsim.errors import UsageError
 from specsim.sim.compare import LoadPlan
 from specsim.sim.humans import behaviour_to_dict

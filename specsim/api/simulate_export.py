@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specsim.commands.simulate_load import check_writable
+from specsim.api.simulate_load import check_writable
 from specsim.errors import UsageError
 from specsim.sim.result import Simulation
 

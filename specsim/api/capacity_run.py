@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from specsim.analytic.workload import MAX_TOKENS
-from specsim.commands.command_line import expand_values
-from specsim.commands.options import Options, shown
-from specsim.commands.request import build_request, build_workload
-from specsim.commands.simulate_load import MAX_CLIENTS, MAX_DURATION_S
-from specsim.commands.simulate_scenario import DEFAULT_SCENARIO, with_scenario
+from specsim.api.command_line import expand_values
+from specsim.api.deployment import build_request, build_workload
+from specsim.api.options import Options, shown
+from specsim.api.simulate_load import MAX_CLIENTS, MAX_DURATION_S
+from specsim.api.simulate_scenario import DEFAULT_SCENARIO, with_scenario
 from specsim.errors import CapacityError, UsageError
 from specsim.planning.capacity import Capacity, Wishes, check_gates, find_capacity
 from specsim.planning.capacity_demand import Demand, read_demand

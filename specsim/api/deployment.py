@@ -1,0 +1,352 @@
+"""From the options of a command line to a checked `System` and its load.
+
+Each option is checked where its meaning lives (profiles, engines, methods, acceptance); here they
+are brought together, and what contradicts is refused: acceptance without a method, a tree for a
+chain, two forms of acceptance, a draft length beside another one in vLLM's JSON. A server's command
+line (--command) is filled in first.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload, find_workload
+from specsim.api.options import Options, parse_numbers, profile_folder, shown
+from specsim.errors import UsageError
+from specsim.formats.load_model import load_drafter, load_model
+from specsim.formats.vllm_args import SpeculativeConfig, parse_speculative_config
+from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
+from specsim.latency.draft import SpecSetup
+from specsim.latency.engine import EngineProfile, find_engine
+from specsim.model.catalogue import variant
+from specsim.model.counts import ffn_branches, kv_dtype_bytes
+from specsim.model.spec import Drafter, ModelSpec, MoE
+from specsim.ops.work import Parallel
+from specsim.roofline.dispatch import FIDELITIES
+from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.methods import (
+    default_method,
+    method_name,
+    method_of,
+    named_drafter,
+    resolve_setup,
+)
+
+TABLE_FIELD = "num_speculative_tokens_per_batch_size"
+TABLE_NOTE = (
+    f"{TABLE_FIELD}: one draft length is priced at every batch here; `specsim simulate` follows "
+    "the table, `specsim tune` makes one"
+)
+_ACCEPTANCE_FLAGS = (
+    "acceptance",
+    "acceptance_conditional",
+    "acceptance_rate",
+    "acceptance_mean",
+    "acceptance_length",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request: the system, its load shape, and what the user should know."""
+
+    system: System
+    workload: Workload
+    warnings: tuple[str, ...] = field(default=())
+
+
+def build_workload(options: Options) -> Workload:
+    """The requests asked for: a named workload, with the lengths given in its place."""
+    base = find_workload(options.workload) if options.workload is not None else None
+    start = base or find_workload("chat")
+    given = options.input_len is not None or options.output_len is not None
+    return replace(
+        start,
+        input_len=start.input_len if options.input_len is None else options.input_len,
+        output_len=start.output_len if options.output_len is None else options.output_len,
+        cached_share=options.cached_share or start.cached_share,
+        name="custom" if given else start.name,
+    )
+
+
+def build_request(options: Options) -> Request:
+    """Checks the options together and builds the system. Raises SpecSimError for any misuse."""
+    warnings: list[str] = []
+    if options.command is not None:
+        from specsim.api.command_line import expand_command
+
+        options, warnings = expand_command(options)
+    if options.fidelity not in FIDELITIES:
+        raise UsageError(
+            f"fidelity {shown(options.fidelity)} is not known; use {' or '.join(FIDELITIES)}"
+        )
+    spec = load_model(options.model)
+    if options.weights is not None:
+        spec = variant(spec, options.weights)
+    profile = load_profile(options.gpu, profile_folder(options.profiles))
+    engine = find_engine(options.engine)
+    kv = spec.default_kv_dtype if options.kv in (None, "auto") else options.kv
+    kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
+    parallel = _parallel(options, spec, profile, warnings)
+    setup, acceptance = _speculation(options, spec, engine, parallel, warnings)
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        value = getattr(options, name)
+        if value is not None and not 1 <= value <= 10_000_000:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is {value}; it must be from 1 to 10000000"
+            )
+    share = options.gpu_memory_utilization
+    if share is not None and not 0.05 <= share <= 1:
+        raise UsageError(f"--gpu-memory-utilization is {share:g}; it must be from 0.05 to 1")
+    system = System(
+        spec=spec,
+        profile=profile,
+        engine=engine,
+        parallel=parallel,
+        kv_dtype=kv,
+        setup=setup,
+        acceptance=acceptance,
+        max_num_seqs=options.max_num_seqs or 0,
+        max_num_batched_tokens=options.max_num_batched_tokens or 0,
+        gpu_memory_utilization=share or 0.0,
+        fidelity=options.fidelity,
+    )
+    workload = build_workload(options)
+    _ = system.memory, system.latency  # refuse what does not fit, before anything is computed
+    tokens = workload.input_len + workload.output_len
+    if spec.max_position and tokens > spec.max_position:
+        warnings.append(
+            f"requests of {tokens} tokens are longer than the {spec.max_position} positions of "
+            f"{spec.name}; an engine serves them only with rope scaling set"
+        )
+    products = profile.kernels.get("gemm.bf16")  # measured products stand for the whole device
+    if (products is None or products.assumed) and options.fidelity != "datasheet":
+        measured = products.inherited_from if products is not None else None
+        origin = f"measured on {measured}" if measured else "typical of such kernels"
+        warnings.append(
+            f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"
+        )
+    return Request(system, workload, tuple(warnings))
+
+
+def _parallel(
+    options: Options, spec: ModelSpec, profile: HardwareProfile, warnings: list[str]
+) -> Parallel:
+    parallel = Parallel(options.tp, options.ep, options.attention_dp)
+    experts = [
+        part.n_experts
+        for group in spec.layers
+        for part in ffn_branches(group.ffn)
+        if isinstance(part, MoE)
+    ]
+    if parallel.ep > 1:
+        if not experts:
+            raise UsageError(f"ep is {parallel.ep}, but {spec.name} has no experts; leave out --ep")
+        if any(count % parallel.ep for count in experts):
+            raise UsageError(
+                f"ep is {parallel.ep}, but the {min(experts)} experts of {spec.name} do not divide "
+                "by it; choose a divisor"
+            )
+    if parallel.gpus > profile.gpus_per_node > 1:
+        warnings.append(
+            f"{parallel.gpus} GPUs are more than the {profile.gpus_per_node} of one node; they are "
+            "priced as if its link joined them all"
+        )
+    return parallel
+
+
+def _speculation(
+    options: Options,
+    spec: ModelSpec,
+    engine: EngineProfile,
+    parallel: Parallel,
+    warnings: list[str],
+) -> tuple[SpecSetup, Acceptance | None]:
+    """The method with its drafter, and what is accepted; (none, None) for plain decoding."""
+    given = [name for name in _ACCEPTANCE_FLAGS if getattr(options, name) is not None]
+    if len(given) > 1:
+        flags = " and ".join("--" + name.replace("_", "-") for name in given)
+        raise UsageError(f"{flags} both say what is accepted; give one of them")
+    config = _config(options, bool(given), warnings)
+    method, k, draft = options.method, options.k, options.draft
+    if config is not None:
+        method, k, draft = config.method, config.k, config.model
+        if method_name(method) == "mtp" and spec.mtp is not None:
+            draft = None  # vLLM takes the head from the target, whatever is named here
+    drafter = _drafter(draft, spec)
+    asked = method is not None or drafter is not None
+    if method is None:
+        method = method_of(drafter) if drafter is not None else default_method(spec, engine)
+    if method_name(method) == "none":
+        if given and not asked:
+            raise UsageError(
+                f"{spec.name} ships no MTP head that {engine.name} {engine.version} runs, and the "
+                "catalogue has no drafter for it; name a --method (ngram, draft-model with "
+                "--draft, ...)"
+            )
+        if given:
+            raise UsageError("an acceptance was given, but the method is 'none'; leave one out")
+        if not asked and k is None:
+            warnings.append(
+                f"neither {spec.name} nor the catalogue has a drafter that {engine.name} "
+                f"{engine.version} runs: plain decoding only"
+            )
+    rates = _rates(options, config)
+    if k is None and rates:
+        k = len(rates)  # one rate per draft position
+    topk, tokens = _tree(options.tree)
+    if not 0 < options.draft_share <= 1:
+        raise UsageError(
+            f"--draft-share is {options.draft_share:g}; it must be above 0 and at most 1"
+        )
+    draft_tp = config.draft_tp if config is not None else 0
+    if draft_tp not in (0, 1, parallel.tp):
+        raise UsageError(
+            f"draft_tensor_parallel_size is {draft_tp}; it must be 1 or the target's tp "
+            f"{parallel.tp}"
+        )
+    setup = resolve_setup(
+        spec,
+        engine,
+        method,
+        k,
+        draft=drafter,
+        tree_topk=topk,
+        tree_tokens=tokens,
+        exit_layers=options.exit_layers,
+        draft_tp=draft_tp,
+        draft_share=options.draft_share,
+        parallel_drafting=config is not None and config.parallel_drafting,
+    )
+    if setup.method == "none":
+        return setup, None
+    acceptance = _acceptance(options, config, rates, spec, setup, draft, warnings)
+    if acceptance is None:
+        if asked:
+            raise UsageError(
+                f"no measured acceptance of {setup.method} for {spec.name} is in the catalogue; "
+                "give --acceptance-length (mean tokens per step), --acceptance (rates by "
+                "position) or --acceptance-rate"
+            )
+        # Nobody asked for this method: plain decoding is a true answer, a guess would not be.
+        warnings.append(
+            f"{spec.name} can draft with {setup.method}, but no acceptance of it has been measured "
+            "in public: plain decoding only; give --acceptance-length to see what it would do"
+        )
+        return SpecSetup(), None
+    if setup.drafter is not None and setup.drafter.source == "assumed":
+        warnings.append(f"drafter: {'; '.join(setup.drafter.notes)}")
+    return setup, acceptance
+
+
+def _config(
+    options: Options, acceptance_given: bool, warnings: list[str]
+) -> SpeculativeConfig | None:
+    """vLLM's JSON, which stands instead of the flags that say the same."""
+    if options.speculative_config is None:
+        return None
+    for name in ("method", "k", "draft"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--speculative-config and --{name} contradict each other; give one of them"
+            )
+    config = parse_speculative_config(options.speculative_config)
+    if acceptance_given and (config.acceptance or config.acceptance_length is not None):
+        raise UsageError(
+            "--speculative-config holds a synthetic acceptance and another one is given beside it; "
+            "give one of them"
+        )
+    unknown = [name for name in config.not_modelled if name != TABLE_FIELD]
+    if unknown:
+        warnings.append(f"set but not modelled: {', '.join(unknown)}")
+    if config.batch_table:
+        warnings.append(TABLE_NOTE)
+    return config
+
+
+def _drafter(name: str | None, spec: ModelSpec) -> Drafter | None:
+    if name is None or name == "[ngram]":
+        return None
+    return load_drafter(name, spec) or named_drafter(name)
+
+
+def _tree(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 1, 0
+    values = [int(value) for value in parse_numbers(text, "--tree")]
+    if len(values) != 2:
+        raise UsageError(f"--tree is {shown(text)}; it must be TOPK,TOKENS such as 4,8")
+    return values[0], values[1]
+
+
+def _rates(options: Options, config: SpeculativeConfig | None) -> list[float]:
+    """Acceptance by position, where it was given in that form (conditional or not)."""
+    for name in ("acceptance", "acceptance_conditional"):
+        text = getattr(options, name)
+        if text is not None:
+            return parse_numbers(text, "--" + name.replace("_", "-"), whole=False)
+    return list(config.acceptance) if config is not None else []
+
+
+def _acceptance(
+    options: Options,
+    config: SpeculativeConfig | None,
+    rates: list[float],
+    spec: ModelSpec,
+    setup: SpecSetup,
+    draft: str | None,
+    warnings: list[str],
+) -> Acceptance | None:
+    """What the user said is accepted, else what was measured, else None."""
+    k = setup.k
+    if rates and options.acceptance_conditional is not None:
+        found = Acceptance.from_conditional(rates, k=k)
+    elif rates:
+        found = Acceptance.from_unconditional(rates, k=k)
+    elif options.acceptance_rate is not None:
+        found = Acceptance.from_rate(options.acceptance_rate, k)
+    elif options.acceptance_mean is not None:
+        found = Acceptance.from_mean_rate(options.acceptance_mean, k)
+    elif options.acceptance_length is not None:
+        found = Acceptance.from_mean_length(options.acceptance_length, k)
+    elif config is not None and config.acceptance_length is not None:
+        found = Acceptance.synthetic_min_variance(config.acceptance_length, k)
+    else:
+        measured = _measured(spec, setup, draft, warnings)
+        if measured is None:
+            return None
+        found = measured
+    if k > found.positions:
+        found = found.at(k)
+    if k > found.measured_positions:
+        warnings.append(f"acceptance: {found.source}")
+    if setup.draft_share < 1:
+        found = replace(found, draft_probability=setup.draft_share)
+    return found
+
+
+def _measured(
+    spec: ModelSpec, setup: SpecSetup, draft: str | None, warnings: list[str]
+) -> Acceptance | None:
+    """The catalogue's acceptance of this model, method and drafter."""
+    from specsim.speculation.acceptance_catalogue import lookup  # reads its table at first use
+
+    match = lookup(spec.name, setup.method, k=setup.k, draft=draft)
+    if match is None and draft is not None:
+        match = lookup(spec.name, setup.method, k=setup.k)
+        if match is not None:
+            warnings.append(
+                f"acceptance was measured with the drafter {match.draft or 'of the model'}, "
+                f"not with {draft}"
+            )
+    if match is None:
+        return None
+    low, high = match.spread
+    if high - low > 0.05:
+        warnings.append(
+            f"acceptance depends on the text: {low:.2f} to {high:.2f} "
+            f"tokens per step over {len(match.datasets)} measured data sets; "
+            "give your own with --acceptance-length"
+        )
+    # All measured positions are kept, so that other draft lengths can be compared.
+    return match.at(max(setup.k, *(point.k for point in match.points)))
