@@ -404,6 +404,7 @@ def test_all_outputs_and_a_second_run(
     words = ("sweep", *SET, "--grid", "concurrency=1,2,3", "--journal", journal, "--workers", "2")
     text = command(capsys, monkeypatch, *words, "--out", str(out))
     assert "3 of 3 tasks finished" in text and out.read_text().count("\n") == 3
+    journal_lines = Path(journal).read_bytes()
     again = json.loads(command(capsys, monkeypatch, *words, "--json"))
     assert again["kind"] == "sweep" and again["resumed"] == 3 and len(again["rows"]) == 3
     assert again["rows"] == [json.loads(line) for line in out.read_text().splitlines()]
@@ -414,6 +415,8 @@ def test_all_outputs_and_a_second_run(
         code=2,
     )
     assert "grid.concurrency was [1, 2, 3], now [1, 2]" in error
+    error = command(capsys, monkeypatch, *words, "--out", journal, code=2)
+    assert "give each its own file" in error and journal_lines == Path(journal).read_bytes()
     error = command(capsys, monkeypatch, *words, "--out", "x.xml", code=2)
     assert "must end in .csv or .jsonl" in error
 

@@ -6,7 +6,9 @@ Dask runs a task again when its worker dies, on another worker, until the schedu
 
 import importlib
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from specsim import __version__
@@ -73,27 +75,39 @@ class DaskExecutor(Closing):
         self.workers = sum(self._client.nthreads().values())
 
     def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
-        """See `Executor.run`."""
+        """See `Executor.run`. Dask blames every task that waits at a worker for its death, so what
+        it gives up is run once more, alone, before anyone is told."""
         source = iter(jobs)
-        keys: dict[Any, str] = {}
+        again: deque[Job] = deque()
+        suspects: set[str] = set()
+        running: dict[Any, Job] = {}
         ended = self._distributed.as_completed()
         window = max(1, self.workers) * WINDOW_PER_WORKER
-        for job in _first(source, window):
-            ended.add(self._submit(function, job, keys))
-        while keys:
+        while True:
+            if again:
+                wanted = [] if running else [again.popleft()]
+            else:
+                wanted = list(islice(source, window - len(running)))
+            for job in wanted:
+                future = self._client.submit(function, job.payload, pure=False, retries=0)
+                running[future.key] = job
+                ended.add(future)
+            if not running:
+                return
             future = next(ended)
-            key = keys.pop(future.key)
-            yield self._outcome(future, key)
+            job = running.pop(future.key)
+            done = self._outcome(future, job.key)
             future.release()
-            for job in _first(source, 1):
-                ended.add(self._submit(function, job, keys))
+            if done is not None:
+                yield done
+            elif job.key in suspects:
+                yield Done(job.key, None, died(2 * ATTEMPTS))
+            else:
+                suspects.add(job.key)
+                again.append(job)
 
-    def _submit(self, function: TaskFunction, job: Job, keys: dict[Any, str]) -> Any:
-        future = self._client.submit(function, job.payload, pure=False, retries=0)
-        keys[future.key] = job.key
-        return future
-
-    def _outcome(self, future: Any, key: str) -> Done:
+    def _outcome(self, future: Any, key: str) -> Done | None:
+        """How a task ended; None if Dask gave it up because workers died."""
         if future.status == "finished":
             return Done(key, future.result())
         if future.status in ("cancelled", "lost"):
@@ -103,7 +117,7 @@ class DaskExecutor(Closing):
             )
         error = future.exception()
         if isinstance(error, self._distributed.KilledWorker):
-            return Done(key, None, died(ATTEMPTS))
+            return None
         return Done(key, None, words(error))
 
     def close(self) -> None:
@@ -116,14 +130,6 @@ class DaskExecutor(Closing):
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
-
-
-def _first(source: Iterator[Job], count: int) -> Iterator[Job]:
-    for _ in range(count):
-        job = next(source, None)
-        if job is None:
-            return
-        yield job
 
 
 def _distributed() -> Any:
