@@ -35,6 +35,12 @@ def diagnose(
                         acceptance_rate=None, per_position=(), draft_share=None)
             )
         usual = usual_length(predictor, evidence)
+    if expected is not None and (evidence.running or 0) > 1.1 * expected.batch + 1:
+        warnings = (
+            *warnings,
+            f"{evidence.running:.0f} sequences ran, but {expected.batch} fit by prediction: check "
+            "--gpu, --tp, --max-num-seqs and the weights' format",
+        )
     case = Case(evidence, expected, plain, would, usual)
     found = [finding for rule in RULES if (finding := rule(case)) is not None]
     found.sort(key=lambda finding: LEVELS.index(finding.level))

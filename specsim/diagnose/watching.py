@@ -94,8 +94,13 @@ class Watcher:
         changes: dict[str, Any] = {
             "waiting": mean("waiting"), "kv_cache_usage": mean("kv_cache_usage")
         }
-        if evidence.running is None or evidence.running_from == "gauge":
-            changes.update(running=mean("running") or None, running_from="gauge")
+        running, origin = evidence.running, evidence.running_from
+        if running is None or origin == "gauge":
+            running, origin = mean("running") or None, "gauge"
+        if running is not None and origin != "steps":
+            # a step runs on one engine: of data parallel ones each has its share of the streams
+            running /= _engines(self._kept[-1][1])
+        changes.update(running=running, running_from=origin if running is not None else None)
         last = runs[-1].acceptance
         if evidence.engine == "sglang" and (evidence.completed or 0) < FEW_ENDS:
             gauge = self._kept[-1][1].gauge("sglang:spec_accept_length", mean=True)
@@ -106,6 +111,11 @@ class Watcher:
             changes.update(acceptance_length=length, tokens_per_step=length, step_s=step,
                            step_from="TPOT times tokens per step" if step else None)
         return replace(evidence, **changes)
+
+
+def _engines(snapshot: Snapshot) -> int:
+    """Data parallel engines behind one /metrics."""
+    return max(1, len(snapshot.label("engine")), len(snapshot.label("dp_rank")))
 
 
 def _started(snapshot: Snapshot) -> float | None:

@@ -194,3 +194,10 @@ def test_a_diagnosis_is_plain_json():
     found = diagnose(as_predicted(evidence(8), predict), predict)
     text = json.dumps(found.to_dict(), allow_nan=False)
     assert json.loads(text)["predicted"]["batch"] == 8
+
+
+def test_a_batch_that_cannot_be_is_a_warning():
+    small = predictor(max_num_seqs=16)
+    found = diagnose(evidence(64), small)
+    assert any("64 sequences ran, but 16 fit" in text for text in found.warnings)
+    assert not diagnose(evidence(16), small).warnings

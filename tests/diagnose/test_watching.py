@@ -157,6 +157,21 @@ def test_sglang_between_few_ends_uses_its_gauges():
     assert here.num_speculative_tokens == 3
 
 
+def test_data_parallel_engines_share_the_streams():
+    def twice(text):
+        lines = [line.replace('model_name="m"', f'model_name="m",dp_rank="{rank}"')
+                 for line in text.splitlines() for rank in (0, 1)]
+        return "\n".join(dict.fromkeys(lines)) + "\n"
+
+    watcher = Watcher("test")
+    first = twice(SGLANG.format(running=4, tokens=1000, gap_s=6.0, tpot_s=0.06, done=10))
+    second = twice(SGLANG.format(running=6, tokens=3000, gap_s=18.0, tpot_s=0.072, done=12))
+    watcher.take(Scrape(first, 0.0, 0.0))
+    here = watcher.take(Scrape(second, 5.0, 0.0)).evidence
+    assert here.running == pytest.approx(5.0)  # of each engine
+    assert here.output_tokens == 4000  # of both
+
+
 TRTLLM = """\
 trtllm_num_requests_running{{model_name="m"}} {running}
 trtllm_num_requests_waiting{{model_name="m"}} 2
