@@ -1,0 +1,353 @@
+"""Few-shot calibration: an engine's overheads for one model, from two or three measured points.
+
+Two or three points cannot determine ten numbers, so each has a prior: its value in the engine's
+profile, times a factor that servers have in the median, with a log-normal width that says how far
+they differ (`calibrate.fewshot_priors`, both computed from public measurements). The fit is the
+maximum a posteriori:
+
+    minimise  sum over metrics (ln predicted - ln measured)^2 / noise^2  +  sum over x^2
+    parameter = profile's value * centre * exp(width * x)
+
+with the posterior's covariance from the Jacobian at the optimum (Laplace). What the points say
+nothing about stays at its prior, and is named. A profile that is itself a calibration is its own
+centre. Parameters:
+
+    kernel_scale, drafter_scale   factors on the kernel seconds of this model and its drafter
+    expert_scale                  a further factor on those of its routed experts
+    step_s, seq_s, layer_s, ...   the engine's seconds (`specsim.latency.engine.Overheads`)
+    acceptance                    of points that do not state one: the logit of accepted / drafted
+                                  tokens around an expected value; not part of the engine
+
+Times are seconds, rates tokens per second of one replica. An acceptance that was measured is taken
+as it is: time and acceptance are then separate.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from specsim.analytic.closed import SteadyState, closed_loop
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.calibrate.fewshot_priors import PRIORS, Priors
+from specsim.errors import CalibrationError
+from specsim.latency.draft import LOOKUP
+from specsim.latency.engine import EngineProfile, Overheads
+from specsim.model.counts import ffn_branches
+from specsim.model.spec import MoE
+from specsim.speculation.acceptance import Acceptance
+
+METRICS = ("tpot_s", "output_tok_s", "ttft_s", "speedup")
+SCALES = ("kernel_scale", "drafter_scale", "expert_scale")
+# Overheads that only steps under speculation, only draft passes, only mixed steps show.
+SPECULATIVE = ("spec_step_s", "spec_seq_s")
+DRAFTING = ("drafter_scale", "draft_pass_s")
+MIXED = ("mixed_step_s",)
+MAX_SIGMAS = 5.0  # a parameter is looked for within so many widths of its prior
+MOVED = 0.9  # posterior / prior width above which the points said nothing about a parameter
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured load. system: as it was served, on the engine profile the fit starts from.
+    concurrency: requests in flight, not always whole. measured: of METRICS; speedup is tokens per
+    second against the same load without speculation. acceptance_group: '' where the acceptance of
+    the system was measured; otherwise it is only expected, and the points of a group share one."""
+
+    name: str
+    system: System
+    workload: Workload
+    concurrency: float
+    measured: Mapping[str, float] = field(default_factory=dict)
+    acceptance_group: str = ""
+    note: str = ""
+
+    @property
+    def speculative(self) -> bool:
+        return self.system.speculative
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A parameter: in the profile (before), at the centre of its prior, and fitted. sd_before, sd:
+    of its logarithm (of its logit for an acceptance), before and after. moved: whether the points
+    narrowed it."""
+
+    name: str
+    before: float
+    prior: float
+    value: float
+    sd_before: float
+    sd: float
+
+    @property
+    def moved(self) -> bool:
+        return self.sd < MOVED * self.sd_before
+
+
+@dataclass(frozen=True, slots=True)
+class PointError:
+    """One metric of one point: measured, and predicted by the profile before and after the fit.
+    sd: of the logarithm of the prediction after it, without the noise of measuring."""
+
+    point: str
+    metric: str
+    speculative: bool
+    measured: float
+    before: float
+    after: float
+    sd: float
+
+    @property
+    def error_before(self) -> float:
+        return self.before / self.measured - 1
+
+    @property
+    def error_after(self) -> float:
+        return self.after / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Fit:
+    """engine: the profile with the fitted numbers. acceptance_rates: accepted / drafted tokens of
+    each group of points that did not state an acceptance. unseen: parameters no point can show."""
+
+    engine: EngineProfile
+    estimates: tuple[Estimate, ...]
+    acceptance_rates: Mapping[str, float]
+    unseen: tuple[str, ...]
+    fitted: tuple[PointError, ...]
+    _names: tuple[str, ...] = ()
+    _x: tuple[float, ...] = ()
+    _covariance: Any = None
+    _priors: Priors = PRIORS
+    _start: EngineProfile = EngineProfile("", "")
+
+    @property
+    def not_moved(self) -> tuple[str, ...]:
+        return tuple(e.name for e in self.estimates if not e.moved)
+
+    def errors(self, points: Sequence[Point]) -> tuple[PointError, ...]:
+        """Points that were not fitted, predicted before and after."""
+        return _errors(self, points)
+
+    def system(self, point: Point) -> System:
+        """The point's deployment as the fit has it."""
+        return _at(point, self._start, self._names, self._x, self._priors)
+
+
+def predict_point(point: Point, system: System) -> dict[str, float]:
+    """The point's metrics as predicted for `system`. Between whole numbers of requests in flight
+    values are interpolated."""
+    low = max(1, math.floor(point.concurrency))
+    share = max(0.0, point.concurrency - low)
+    out = _whole(point, system, low)
+    if share > 1e-9:
+        above = _whole(point, system, low + 1)
+        out = {key: value + share * (above[key] - value) for key, value in out.items()}
+    return out
+
+
+def _whole(point: Point, system: System, concurrency: int) -> dict[str, float]:
+    state = closed_loop(system, point.workload, concurrency)
+    found = {"tpot_s": state.tpot_s, "output_tok_s": state.output_tok_s, "ttft_s": state.ttft_s}
+    if "speedup" in point.measured:
+        base: SteadyState = closed_loop(system.plain(), point.workload, concurrency)
+        found["speedup"] = state.output_tok_s / base.output_tok_s
+    return found
+
+
+def parameters(points: Sequence[Point], engine: EngineProfile, priors: Priors) -> tuple[str, ...]:
+    """What the points can show at all, of what the engine has (an overhead of 0 stays 0)."""
+    spec = [p for p in points if p.speculative]
+    drafted = [p for p in spec if p.system.setup.method not in LOOKUP]
+    names = []
+    for name in priors.widths:
+        if name == "acceptance":
+            continue
+        if name not in SCALES and not getattr(engine.overheads, name) > 0:
+            continue
+        if (name in SPECULATIVE and not spec) or (name in DRAFTING and not drafted):
+            continue
+        if name == "expert_scale" and not any(_routed(p.system) for p in points):
+            continue
+        if name in MIXED and all(p.concurrency <= 1 for p in points):
+            continue
+        if name == "ngram_seq_s" and len(drafted) == len(spec):
+            continue
+        if name == "tree_pass_s" and not any(p.system.setup.tree_topk > 1 for p in spec):
+            continue
+        if name == "sync_s" and all(p.system.parallel.gpus == 1 for p in points):
+            continue
+        if name == "request_s" and not any("ttft_s" in p.measured for p in points):
+            continue
+        names.append(name)
+    groups = dict.fromkeys(p.acceptance_group for p in spec if p.acceptance_group)
+    return (*names, *(f"acceptance:{group}" for group in groups))
+
+
+def fit(
+    points: Sequence[Point], engine: EngineProfile, priors: Priors = PRIORS
+) -> Fit:
+    """Maximum a posteriori over all points together. CalibrationError when nothing is measured."""
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    if not any(p.measured for p in points):
+        raise CalibrationError(
+            "none of the points has a time per token, a throughput or a time to first token; a fit "
+            "needs at least one"
+        )
+    names = parameters(points, engine, priors)
+
+    def cost(x: Any) -> Any:
+        out = [term for point in points
+               for term in _terms(point, _at(point, engine, names, x, priors), priors)]
+        return np.concatenate([out, x])
+
+    done = least_squares(
+        cost, np.zeros(len(names)), bounds=(-MAX_SIGMAS, MAX_SIGMAS), x_scale=1.0, diff_step=1e-4,
+        max_nfev=60,
+    )
+    covariance = np.linalg.inv(done.jac.T @ done.jac)
+    estimates, rates = [], {}
+    for i, name in enumerate(names):
+        width, scale = priors.width(name), math.sqrt(float(covariance[i, i]))
+        before, prior, value = _values(name, float(done.x[i]), points, engine, priors)
+        estimates.append(Estimate(name, before, prior, value, width, width * scale))
+        if name.startswith("acceptance:"):
+            rates[name.split(":", 1)[1]] = value
+    known = {n.split(":")[0] for n in names}
+    shown = [f.name for f in fields(Overheads) if getattr(engine.overheads, f.name) > 0]
+    unseen = tuple(n for n in (*SCALES, *shown) if n not in known)
+    result = Fit(
+        engine_at(engine, names, done.x, priors), tuple(estimates), rates, unseen, (), names,
+        tuple(done.x.tolist()), covariance, priors, engine,
+    )
+    return replace(result, fitted=_errors(result, points))
+
+
+CALIBRATED = "calibration"  # source of a profile that a calibration wrote
+
+
+def centred(engine: EngineProfile, priors: Priors) -> EngineProfile:
+    """The engine at the centres of the priors."""
+    if CALIBRATED in engine.sources:
+        return engine
+    return _times(engine, priors.centres)
+
+
+def engine_at(
+    engine: EngineProfile, names: Sequence[str], x: Sequence[float], priors: Priors
+) -> EngineProfile:
+    """The engine with parameters moved by `x` prior widths from their centres."""
+    return _times(centred(engine, priors), {
+        name: math.exp(priors.width(name) * float(step))
+        for name, step in zip(names, x, strict=True) if not name.startswith("acceptance:")
+    })
+
+
+def _times(engine: EngineProfile, factors: Mapping[str, float]) -> EngineProfile:
+    """The engine with factors on its parameters, within what a profile may hold."""
+    over = {
+        name: min(0.999, getattr(engine.overheads, name) * factor)
+        for name, factor in factors.items() if name not in SCALES
+    }
+    scales = {
+        name: min(20.0, max(0.05, getattr(engine, name) * factor))
+        for name, factor in factors.items() if name in SCALES
+    }
+    return replace(engine, overheads=replace(engine.overheads, **over), **scales)  # type: ignore[arg-type]
+
+
+def on_engine(system: System, engine: EngineProfile) -> System:
+    """The system with the overheads and factors of `engine`; priced kernels are shared."""
+    return system.with_overheads(
+        engine.overheads, **{name: getattr(engine, name) for name in SCALES}
+    )
+
+
+def _routed(system: System) -> bool:
+    return any(isinstance(part, MoE) for group in system.spec.layers
+               for part in ffn_branches(group.ffn))
+
+
+def moved_rate(rate: float, shift: float) -> float:
+    """A rate moved by `shift` on the logit scale."""
+    rate = min(1 - 1e-6, max(1e-6, rate))
+    return 1 / (1 + math.exp(-(math.log(rate / (1 - rate)) + shift)))
+
+
+def _expected_rate(system: System) -> float:
+    found = system.acceptance
+    return (found.expected_tokens(system.setup.k) - 1) / system.setup.k if found else 0.0
+
+
+def _at(
+    point: Point, engine: EngineProfile, names: Sequence[str], x: Sequence[float], priors: Priors
+) -> System:
+    """The point's system with parameters moved by `x` prior widths."""
+    moved = engine_at(engine, names, x, priors)
+    system = on_engine(point.system, moved)
+    group = f"acceptance:{point.acceptance_group}"
+    if point.acceptance_group and group in names:
+        shift = priors.width("acceptance") * float(x[list(names).index(group)])
+        rate = moved_rate(_expected_rate(point.system), shift)
+        old = point.system.acceptance
+        share = old.draft_probability if old is not None else 1.0
+        fresh = Acceptance.from_mean_rate(rate, system.setup.k, source="calibrated")
+        kept = {key: system.__dict__[key] for key in ("latency", "_plain") if key in
+                system.__dict__}
+        system = replace(system, acceptance=replace(fresh, draft_probability=share))
+        system.__dict__.update(kept)
+    return system
+
+
+def _terms(point: Point, system: System, priors: Priors) -> list[float]:
+    found = predict_point(point, system)
+    return [
+        (math.log(found[metric]) - math.log(value)) / priors.noise[metric]
+        for metric, value in point.measured.items()
+    ]
+
+
+def _values(
+    name: str, x: float, points: Sequence[Point], engine: EngineProfile, priors: Priors
+) -> tuple[float, float, float]:
+    """(in the profile, at the prior's centre, after) of a parameter in its own unit."""
+    if name.startswith("acceptance:"):
+        group = name.split(":", 1)[1]
+        rate = next(_expected_rate(p.system) for p in points if p.acceptance_group == group)
+        return rate, rate, moved_rate(rate, priors.width(name) * x)
+
+    def value(profile: EngineProfile) -> float:
+        return float(getattr(profile if name in SCALES else profile.overheads, name))
+
+    return value(engine), value(centred(engine, priors)), value(
+        engine_at(engine, (name,), (x,), priors))
+
+
+def _errors(result: Fit, points: Sequence[Point]) -> tuple[PointError, ...]:
+    import numpy as np
+
+    names, x, priors, engine = result._names, result._x, result._priors, result._start
+    step = 1e-3
+    out = []
+    for point in points:
+        before = predict_point(point, point.system)
+        after = predict_point(point, _at(point, engine, names, x, priors))
+        slopes: dict[str, list[float]] = {metric: [] for metric in point.measured}
+        for i in range(len(names)):
+            near = (*x[:i], x[i] + step, *x[i + 1 :])
+            shifted = predict_point(point, _at(point, engine, names, near, priors))
+            for metric, found in slopes.items():
+                found.append(math.log(shifted[metric] / after[metric]) / step)
+        for metric, value in point.measured.items():
+            slope = np.array(slopes[metric])
+            sd = math.sqrt(max(0.0, float(slope @ result._covariance @ slope)))
+            out.append(
+                PointError(point.name, metric, point.speculative, value, before[metric],
+                           after[metric], sd)
+            )
+    return tuple(out)

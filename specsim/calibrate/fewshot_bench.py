@@ -1,0 +1,226 @@
+"""From benchmark results of one server to the points of a few-shot calibration.
+
+Any format of `specsim.formats.bench`. Three things have to be found in every file:
+
+    side          speculation on or off: said by the user, else from acceptance counters, server
+                  arguments or metadata in the file, else from its chunks (mean ITL / mean TPOT is
+                  1 without speculation, as every step gives one token)
+    load          requests in flight: the closed loop's clients; in an open loop, or where a run
+                  was too short to keep them busy, the measured mean, else tokens/s x TPOT
+    acceptance    tokens per drafted step. n-gram and suffix draft in some steps only: a step then
+                  yields 1 + share (length - 1) tokens, and the share is taken from the file's
+                  counters, or from tokens per step (chunks) and length. Without acceptance in the
+                  file, that of another file (a /metrics dump, log lines), of the user, or expected
+                  from the catalogue and fitted.
+
+Files that hold an acceptance and no times (logs, /metrics) serve the speculative points that lack
+one. Times are seconds. FormatError and CalibrationError name the file.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.calibrate.fewshot import Point
+from specsim.errors import CalibrationError
+from specsim.formats.bench import BenchRun
+from specsim.latency.draft import LOOKUP
+from specsim.speculation.acceptance import Acceptance
+
+PLAIN, SPEC = "plain", "speculative"
+ONE_TOKEN = 1.03  # tokens per chunk up to which a stream is plain: clients merge a few chunks
+BUSY = 0.9  # share of the clients that must be in flight for their number to be the load
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What a file says about speculation: tokens per drafted step, share of steps with a draft."""
+
+    acceptance: Acceptance
+    share: float
+    source: str
+
+
+def side_of(run: BenchRun, said: str = "") -> str:
+    """'plain' or 'speculative'; CalibrationError when neither the file nor the user tells."""
+    evidence = _evidence(run)
+    if said:
+        if evidence and evidence[0] != said:
+            raise CalibrationError(
+                f"{run.source} was given as {said}, but {evidence[1]}; give it as the other side"
+            )
+        return said
+    if evidence:
+        return evidence[0]
+    raise CalibrationError(
+        f"{run.source} does not tell whether speculation was on (no acceptance, no server "
+        "arguments, no chunks); give it with --plain or --spec instead of --from"
+    )
+
+
+def _evidence(run: BenchRun) -> tuple[str, str] | None:
+    seen, args = run.acceptance, run.server_args
+    if seen is not None and (seen.num_drafts or (seen.acceptance_length or 1.0) > 1.0):
+        return SPEC, "it holds an acceptance of drafts"
+    if args.num_speculative_tokens or args.draft_model:
+        return SPEC, f"its server drafted {args.num_speculative_tokens or 'some'} tokens"
+    method = (args.method or "").lower()
+    if method:
+        if method in ("none", "off", "no"):
+            return PLAIN, "its server had no speculative method"
+        return SPEC, f"its server drafted with {args.method}"
+    if run.tokens_per_step is not None:
+        one = run.tokens_per_step <= ONE_TOKEN
+        return (PLAIN if one else SPEC), f"its steps gave {run.tokens_per_step:.3g} tokens each"
+    if run.format.startswith("sglang") and run.server_args.other:
+        return PLAIN, "its server arguments name no speculative algorithm"
+    return None
+
+
+def timed(run: BenchRun) -> bool:
+    """Whether a run has a time or a throughput to fit, and a load."""
+    has_time = any((run.tpot_s, run.output_tok_s))
+    return has_time and _in_flight(run) is not None
+
+
+def point_of(
+    run: BenchRun, system: System, *, ignore_prompts: bool = False, name: str = ""
+) -> Point:
+    """The run as a point of `system` (already with its acceptance, or plain)."""
+    load = _in_flight(run)
+    if load is None:
+        raise CalibrationError(
+            f"{run.source} does not tell how many requests were in flight (no max_concurrency, and "
+            "no throughput beside the time per token)"
+        )
+    concurrency, note = load
+    measured: dict[str, float] = {}
+    tpot = _mean(run.tpot_s)
+    if tpot:
+        measured["tpot_s"] = tpot
+    elif run.output_tok_s:
+        measured["output_tok_s"] = run.output_tok_s
+    ttft = run.ttft_s.median if run.ttft_s is not None else None
+    ttft = ttft or _mean(run.ttft_s)
+    if ttft and not ignore_prompts and concurrency >= 1:
+        measured["ttft_s"] = ttft
+    if not measured:
+        raise CalibrationError(f"{run.source} holds no time per token and no throughput")
+    return Point(
+        name or _label(run, concurrency), system, workload_of(run), max(1.0, concurrency), measured,
+        note=note,
+    )
+
+
+def workload_of(run: BenchRun) -> Workload:
+    """Mean lengths of the run's requests; CalibrationError where the file does not have them."""
+    prompt, output = run.input_tokens_mean, run.output_tokens_mean
+    if prompt is None and run.input_tokens and run.completed:
+        prompt = run.input_tokens / run.completed
+    if output is None and run.output_tokens and run.completed:
+        output = run.output_tokens / run.completed
+    if not prompt or not output:
+        raise CalibrationError(
+            f"{run.source} does not hold the mean prompt and output length of its requests; use a "
+            "result that counts tokens"
+        )
+    return Workload(max(1, round(prompt)), max(2, round(output)), name="bench")
+
+
+def sighting_of(run: BenchRun, k: int, method: str) -> Sighting | None:
+    """Acceptance of a run, None where it has none. k: drafts per step of the server."""
+    seen = run.acceptance
+    rates = seen.per_position if seen is not None else ()
+    length = seen.acceptance_length if seen is not None else None
+    lookup = method in LOOKUP
+    share = 1.0
+    if lookup:
+        if run.draft_share is not None:
+            share = run.draft_share
+        elif run.tokens_per_step is not None and length is not None and length > 1.0:
+            share = min(1.0, max(0.01, (run.tokens_per_step - 1) / (length - 1)))
+    if len(rates) == k:
+        found = Acceptance.from_unconditional(list(rates), k=k)
+    elif length is not None:
+        found = Acceptance.from_mean_length(min(length, k + 1.0), k)
+    elif run.tokens_per_step is not None and run.tokens_per_step > 1.0:
+        # Chunks per token: what a step yields, all steps counted.
+        found = Acceptance.from_mean_length(min(run.tokens_per_step, k + 1.0), k)
+    else:
+        return None
+    if share < 1:
+        found = replace(found, draft_probability=share)
+    return Sighting(found, share, run.source)
+
+
+def with_sighting(system: System, sighting: Sighting) -> System:
+    """The speculative system with the acceptance that was seen."""
+    setup = system.setup
+    if setup.method in LOOKUP:
+        setup = replace(setup, draft_share=sighting.share)
+    return replace(system, setup=setup, acceptance=sighting.acceptance)
+
+
+def drafts_of(runs: Sequence[BenchRun]) -> int | None:
+    """num_speculative_tokens as the files state or show it; None where they do not.
+
+    CalibrationError where they contradict each other."""
+    found: dict[int, str] = {}
+    for run in runs:
+        seen = run.acceptance
+        k = run.server_args.num_speculative_tokens
+        if k is None and seen is not None and seen.per_position:
+            k = len(seen.per_position)
+        if k is None and seen is not None and seen.num_drafts and seen.draft_tokens:
+            ratio = seen.draft_tokens / seen.num_drafts
+            k = round(ratio) if abs(ratio - round(ratio)) < 1e-6 else None
+        if k:
+            found.setdefault(k, run.source)
+    if len(found) > 1:
+        shown = ", ".join(f"{k} in {source}" for k, source in sorted(found.items()))
+        raise CalibrationError(
+            f"the files were measured with several draft lengths ({shown}); calibrate each on its "
+            "own, or leave one out"
+        )
+    return next(iter(found), None)
+
+
+def _mean(stat: object) -> float | None:
+    value = getattr(stat, "mean", None)
+    return value if value else getattr(stat, "median", None)
+
+
+def _in_flight(run: BenchRun) -> tuple[float, str] | None:
+    """(requests in flight, how it is known)."""
+    clients, mean = run.load.max_concurrency, run.concurrency_mean
+    if run.load.kind == "closed" and clients:
+        if mean is None or mean >= BUSY * clients:
+            return float(clients), ""
+        return mean, f"{mean:.3g} of {clients} clients in flight on average"
+    if mean:
+        return mean, "mean requests in flight"
+    tpot = _mean(run.tpot_s)
+    if tpot and run.output_tok_s:
+        return run.output_tok_s * tpot, "tokens/s x time per token"
+    return None
+
+
+def _label(run: BenchRun, concurrency: float) -> str:
+    return f"{run.label or run.source.rsplit('/', 1)[-1]} c={concurrency:.3g}"
+
+
+def sides(
+    given: Mapping[str, Sequence[BenchRun]],
+) -> tuple[list[BenchRun], list[BenchRun], list[BenchRun]]:
+    """(plain, speculative, acceptance only) of runs given under '', 'plain', 'speculative'."""
+    plain, spec, only = [], [], []
+    for said, runs in given.items():
+        for run in runs:
+            if not timed(run) and run.acceptance is not None and said != PLAIN:
+                only.append(run)
+            elif side_of(run, said) == PLAIN:
+                plain.append(run)
+            else:
+                spec.append(run)
+    return plain, spec, only

@@ -1,0 +1,304 @@
+"""`specsim calibrate --from FILES MODEL`: an engine profile fitted to points of one server."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specsim.analytic.system import System
+from specsim.api.deployment import build_request
+from specsim.calibrate.fewshot import CALIBRATED, Fit, Point, PointError, fit
+from specsim.calibrate.fewshot_bench import (
+    PLAIN,
+    SPEC,
+    Sighting,
+    drafts_of,
+    point_of,
+    sides,
+    sighting_of,
+    with_sighting,
+)
+from specsim.commands.options import Options
+from specsim.errors import CalibrationError, FormatError, UsageError
+from specsim.formats.bench import BenchRun, scan
+from specsim.latency.engine import EngineProfile
+
+Files = Sequence[Path]
+
+
+def run_from(
+    options: Options,
+    from_: Files,
+    plain: Files,
+    spec: Files,
+    holdout: Files,
+    out: Path | None,
+    report: Path | None,
+    json_out: bool,
+) -> None:
+    """Reads the files, fits, writes `out` and `report` and prints what was found."""
+    from specsim.calibrate.fewshot_engine import write_engine
+    from specsim.report.fewshot import fewshot_text
+    from specsim.report.tables import to_json
+
+    if out is not None and out.suffix.lower() != ".toml":
+        raise UsageError(f"--out is {str(out)!r}; an engine profile is a .toml file")
+    if options.fidelity == "datasheet":
+        raise UsageError("a datasheet prediction has no overheads to fit; leave out --fidelity")
+    warnings: list[str] = []
+    seen = _Seen(options, _read(from_, warnings), _read(plain, warnings), _read(spec, warnings),
+                 warnings)
+    points = seen.points()
+    judged = seen.holdout(_read(holdout, warnings)) if holdout else []
+    engine = points[0].system.engine
+    result = fit(points, engine)
+    held = result.errors(judged) if judged else ()
+    titled = _titled(result, seen, points)
+    if out is not None:
+        write_engine(titled, out, _comment(seen, points))
+    document = _document(result, held, seen, points, judged, out)
+    if report is not None:
+        _write(report, to_json(document) + "\n")
+    sys.stdout.write((to_json(document) if json_out else fewshot_text(document)) + "\n")
+
+
+class _Seen:
+    """What the files say together, and the systems they were measured on."""
+
+    def __init__(
+        self,
+        options: Options,
+        untold: list[BenchRun],
+        plain: list[BenchRun],
+        spec: list[BenchRun],
+        warnings: list[str],
+    ) -> None:
+        self.options, self.warnings = options, warnings
+        self.plain, self.spec, only = sides({"": untold, PLAIN: plain, SPEC: spec})
+        if not self.plain and not self.spec:
+            raise CalibrationError(
+                "none of the files has times to fit, only acceptance; add a benchmark result"
+            )
+        drafting = [*self.spec, *only]
+        self.sightings: dict[str, Sighting] = {}
+        self.system: System | None = None
+        self.base = self._plain_system()
+        if drafting:
+            self.system = self._spec_system(drafting, only)
+        for run in (*self.plain, *self.spec):
+            self._same_server(run)
+
+    def _plain_system(self) -> System:
+        options = replace(self.options, method="none", draft=None, k=None)
+        request = build_request(options)
+        self.warnings += [w for w in request.warnings if w not in self.warnings]
+        return request.system
+
+    def _spec_system(self, drafting: list[BenchRun], only: list[BenchRun]) -> System:
+        """The speculative system with the acceptance the files agree on, or an expected one."""
+        options = self.options
+        method = options.method or next(
+            (run.server_args.method for run in drafting if run.server_args.method), None
+        )
+        if method == "none":
+            raise UsageError(
+                "--method is 'none', but a file was measured with speculation; leave it out of "
+                "--from, or name the method"
+            )
+        k = options.k if options.k is not None else drafts_of(drafting)
+        options = replace(options, method=method, k=k)
+        # A placeholder, so that a method whose acceptance nobody published can be priced.
+        given = replace(options, acceptance_length=1.5)
+        setup = build_request(given).system.setup
+        for run in drafting:
+            found = sighting_of(run, setup.k, setup.method)
+            if found is not None:
+                self.sightings[_key(run)] = found
+        for run in only:
+            if _key(run) in self.sightings:
+                self.sightings.setdefault("shared", self.sightings[_key(run)])
+        if not self.sightings:
+            try:
+                request = build_request(options)
+            except UsageError:
+                request = build_request(replace(options, acceptance_length=1 + setup.k / 2))
+                self.warnings.append(
+                    "no file holds an acceptance and the catalogue has none: half of the drafts "
+                    "were expected, and the fit found what fits; a /metrics dump would say it"
+                )
+        else:
+            request = build_request(given)
+        self.warnings += [w for w in request.warnings if w not in self.warnings]
+        return request.system
+
+    def _same_server(self, run: BenchRun) -> None:
+        name = self.base.engine.name
+        if run.engine and run.engine.lower().replace("-", "") not in (name, "tensorrtllm"):
+            self.warnings.append(
+                f"{run.source} was measured on {run.engine}, but the fit starts from the profile "
+                f"of {name}; give --engine"
+            )
+        if run.server_args.tp not in (None, self.base.parallel.tp):
+            self.warnings.append(
+                f"{run.source} says tp {run.server_args.tp}, but --tp is {self.base.parallel.tp}"
+            )
+
+    def points(self) -> list[Point]:
+        return [*(point_of(run, self.base) for run in self.plain),
+                *(self._spec_point(run) for run in self.spec)]
+
+    def holdout(self, runs: list[BenchRun]) -> list[Point]:
+        plain, spec, _ = sides({"": runs})
+        if spec and self.system is None:
+            raise CalibrationError(
+                f"{spec[0].source} was measured with speculation, but none of the fitted files "
+                "was; add a speculative one"
+            )
+        if self.system is not None:
+            for run in spec:
+                found = sighting_of(run, self.system.setup.k, self.system.setup.method)
+                if found is not None:
+                    self.sightings.setdefault(_key(run), found)
+        return [*(point_of(run, self.base) for run in plain),
+                *(self._spec_point(run) for run in spec)]
+
+    def _spec_point(self, run: BenchRun) -> Point:
+        assert self.system is not None
+        found = self.sightings.get(_key(run)) or self.sightings.get("shared")
+        if found is None and self.sightings:
+            found = next(iter(self.sightings.values()))
+        if found is None:
+            return replace(point_of(run, self.system), acceptance_group="unknown")
+        return point_of(run, with_sighting(self.system, found))
+
+
+def _key(run: BenchRun) -> str:
+    return f"{run.source}|{run.label}|{run.load.max_concurrency}|{run.load.request_rate}"
+
+
+def _read(files: Files, warnings: list[str]) -> list[BenchRun]:
+    runs: list[BenchRun] = []
+    for file in files:
+        found = scan(file)
+        runs += found.runs
+        warnings += [f"{path} was left out: {reason}" for path, reason in found.skipped]
+        warnings += [f"{run.source}: {text}" for run in found.runs for text in run.warnings]
+    return runs
+
+
+def _titled(result: Fit, seen: _Seen, points: Sequence[Point]) -> EngineProfile:
+    engine, base = result.engine, seen.base
+    title = (engine.title or engine.name).split(", calibrated for ")[0]
+    title = f"{title}, calibrated for {base.spec.name} on {base.profile.name}"
+    moved = [e.name for e in result.estimates if e.moved and not e.name.startswith("acceptance:")]
+    sources = {
+        **engine.sources,
+        CALIBRATED: f"specsim calibrate --from, {len(points)} points of one server: "
+        f"{', '.join(p.name for p in points)}; moved: {', '.join(moved) or 'nothing'}",
+    }
+    return replace(engine, title=title, sources=sources)
+
+
+def _comment(seen: _Seen, points: Sequence[Point]) -> str:
+    base = seen.base
+    return (
+        f"Written by `specsim calibrate --from`: the engine as it serves {base.spec.name} on "
+        f"{base.profile.name}.\nFitted on {len(points)} points; kernel_scale belongs to this model "
+        "on this device."
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _row(item: PointError, split: str) -> dict[str, Any]:
+    return {
+        "point": item.point, "metric": item.metric, "split": split,
+        "side": SPEC if item.speculative else PLAIN, "measured": item.measured,
+        "before": item.before, "after": item.after, "error_before": item.error_before,
+        "error_after": item.error_after, "sd": item.sd,
+    }
+
+
+def _document(
+    result: Fit,
+    held: Sequence[PointError],
+    seen: _Seen,
+    points: Sequence[Point],
+    judged: Sequence[Point],
+    out: Path | None,
+) -> dict[str, Any]:
+    base = seen.base
+    flags = _flags(result, seen, points)
+    return {
+        "kind": "calibration",
+        "what": "engine",
+        "model": base.spec.name,
+        "gpu": base.profile.name,
+        "tp": base.parallel.tp,
+        "engine": base.engine.name,
+        "engine_version": base.engine.version,
+        "written": str(out) if out is not None else None,
+        "parameters": [
+            {"name": e.name, "before": e.before, "prior": e.prior, "value": e.value,
+             "sd_before": e.sd_before, "sd": e.sd, "moved": e.moved}
+            for e in result.estimates
+        ],
+        "not_moved": list(result.not_moved),
+        "unseen": list(result.unseen),
+        "points": [*(_row(item, "fitted") for item in result.fitted),
+                   *(_row(item, "held-out") for item in held)],
+        "loads": [
+            {"point": p.name, "concurrency": p.concurrency, "input_len": p.workload.input_len,
+             "output_len": p.workload.output_len, "note": p.note}
+            for p in (*points, *judged)
+        ],
+        "acceptance_flags": flags,
+        "command": _command(seen, out, flags),
+        "warnings": seen.warnings,
+    }
+
+
+def _flags(result: Fit, seen: _Seen, points: Sequence[Point]) -> str:
+    """The measured acceptance as options of predict and simulate; '' without speculation."""
+    if seen.system is None:
+        return ""
+    setup = seen.system.setup
+    spec = next((p for p in points if p.speculative), None)
+    if spec is None or spec.system.acceptance is None:
+        found = seen.sightings.get("shared")
+        if found is None:
+            return ""
+        acceptance, share = found.acceptance, found.share
+    else:
+        acceptance, share = spec.system.acceptance, spec.system.setup.draft_share
+    parts = [f"--method {setup.method} --k {setup.k}"]
+    if "unknown" in result.acceptance_rates:
+        parts.append(f"--acceptance-length {1 + setup.k * result.acceptance_rates['unknown']:.3f}")
+    else:
+        rates = acceptance.unconditional[: setup.k]
+        parts.append("--acceptance " + ",".join(f"{rate:.4g}" for rate in rates))
+    if share < 1:
+        parts.append(f"--draft-share {share:.3g}")
+    return " ".join(parts)
+
+
+def _command(seen: _Seen, out: Path | None, flags: str) -> str:
+    options, base = seen.options, seen.base
+    parts = ["specsim predict", options.model, f"--gpu {options.gpu}",
+             f"--engine {out if out is not None else 'my-engine.toml'}"]
+    for name, value, default in (("tp", base.parallel.tp, 1), ("ep", base.parallel.ep, 1),
+                                 ("weights", options.weights, None), ("kv", options.kv, None),
+                                 ("draft", options.draft, None)):
+        if value != default:
+            parts.append(f"--{name} {value}")
+    return " ".join([*parts, *([flags] if flags else [])])
+
