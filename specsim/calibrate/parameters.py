@@ -49,6 +49,7 @@ _CPU: Mapping[str, Mapping[str, _Rule]] = {
         "floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()), "mem_frac": (WIDE, *_FRACTION, ()),
         "peak_frac": (WIDE, *_FRACTION, ()), "block_s": (WIDE, 1e-10, 1e-3, ()),
         "small_floor_s": (CPU_LATENCY, 1e-8, 1e-2, ()),
+        "small_mem_frac": (WIDE, *_FRACTION, ()),
         "small_frac": (WIDE, 1e-4, 1.5, ()),
     },
     "attn_prefill": {"peak_frac": (WIDE, *_FRACTION, ("wide_frac",))},
@@ -96,8 +97,8 @@ _CPU_TABLES: Mapping[str, Mapping[str, float]] = {
     "gemm.bf16": _CPU_GEMM,
     "attn_decode.bf16": {
         "untiled": 1.0, "small_flops": 6e6, "small_flops_one": 16e6, "small_floor_s": 5e-6,
-        "small_frac": 0.02, "floor_s": 10e-6, "mem_frac": 0.5, "peak_frac": 0.2, "p": 2.0,
-        "cold_s": 0.0,
+        "small_frac": 0.02, "small_mem_frac": 0.3, "floor_s": 10e-6, "mem_frac": 0.5,
+        "peak_frac": 0.2, "p": 2.0, "cold_s": 0.0,
         "wide_power": 0.0, "tile_s": 0.0, "tile_power": 0.0, "tail": 0.0, "split_s": 0.0,
         "max_splits": 1.0, "sm_frac": 1.5, "block_s": 1e-6, "l2_frac": 1.0, "l2_traffic": 1.0,
     },

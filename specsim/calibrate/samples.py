@@ -4,8 +4,8 @@ Each record carries what tells a disturbance: CPU seconds per wall second (other
 and the memory's read rate measured beside it (a shared host's rate drifts). On a CPU:
 
 contended   cpu_over_wall below CONTENDED of what points of its kind have when they are left
-            alone (their 90th percentile): left out. Attention and sampling run
-            on one core or on all by their size, and are held to one core
+            alone (their 90th percentile): left out. Small calls of attention and sampling run on
+            one core and are held to one
 slow memory stream below SLOW of the best (90th percentile) of its run: left out; between that and
             the best it is kept with the shortfall added to its uncertainty
 
@@ -25,7 +25,7 @@ CONTENDED = 0.85
 SLOW = 0.75
 LEAST = 0.01
 STATISTICS = ("median", "p10", "min")
-_ONE_CORE = ("attention", "sample", "launch", "moe")
+_SMALL_FLOP = {True: 16e6, False: 6e6}  # attention on one core: with one query, with more
 _P10_TO_P90 = 2.563  # standard deviations of a normal distribution
 
 
@@ -54,8 +54,7 @@ def samples(records: Iterable[Measurement], statistic: str = "median") -> list[S
         if record.stream_bytes_per_s > 0:
             rates[id(record.run)].append(record.stream_bytes_per_s)
     alone = {
-        key: 1.0 if key[1] in _ONE_CORE else quantile(sorted(values), 0.9)
-        for key, values in busy.items()
+        key: 1.0 if key[2] else quantile(sorted(values), 0.9) for key, values in busy.items()
     }
     best = {key: quantile(sorted(values), 0.9) for key, values in rates.items()}
     return [
@@ -64,11 +63,25 @@ def samples(records: Iterable[Measurement], statistic: str = "median") -> list[S
     ]
 
 
-_Alike = tuple[int, str]
+_Alike = tuple[int, str, bool]
 
 
 def _alike(record: Measurement) -> _Alike:
-    return id(record.run), record.kind
+    return id(record.run), record.kind, one_core(record)
+
+
+def one_core(record: Measurement) -> bool:
+    """Whether the decoder runs this on a single core (decoder/native_ops.py; torch's own rule for
+    a row of logits)."""
+    s = record.shape
+    if record.kind == "attention":
+        q_len, ctx = float(s["q_len"]), float(s["ctx"])
+        flop = 4.0 * float(s["seqs"]) * q_len * (ctx + q_len)
+        flop *= float(s["heads"]) * float(s["head_dim"])
+        return flop <= _SMALL_FLOP[q_len == 1]
+    if record.kind == "sample":
+        return float(s["rows"]) * (float(s["k"]) + 1) <= 1
+    return record.kind == "launch"
 
 
 def _sample(

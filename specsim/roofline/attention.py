@@ -22,7 +22,8 @@ equal share of the device's), block_s (serial cost of a block), p, peak_frac; fo
 warm caches l2_frac (of the L2 size that holds a cache) and l2_traffic (time of a byte from L2
 against one from memory); untiled 1: no rows are padded (a CPU's loops).
 small_flops, small_flops_one (for one query): calls of up to so many FLOP run on one core in a loop
-of their own, small_floor_s and small_frac of the device's peak (a CPU decoder's native kernel).
+of their own that reads and then computes: small_floor_s, small_mem_frac and small_frac of the
+device's rates (a CPU decoder's native kernel).
 Prefill: floor_s, mem_frac, peak_frac, wide_frac (the same for head_dim above 128), chain_gain
 (speed of one tile alone against its share of a full device), tile_s, sag and sag_s (clock loss
 per doubling beyond sag_s seconds of arithmetic), p.
@@ -74,7 +75,8 @@ def attn_decode(
     if 4.0 * seqs * q_len * (ctx + q_len) * heads * head_dim <= most:
         floor_s = t["small_floor_s"]
         compute_s = flops / (peak * t["small_frac"])
-        return labelled(floor_s + compute_s, 0.0, compute_s, floor_s)
+        mem_s = (read + other) / (bandwidth * t["small_mem_frac"])
+        return labelled(floor_s + compute_s + mem_s, mem_s, compute_s, floor_s)
     mem_frac, tile_s = t["mem_frac"], t["tile_s"]
     if head_dim > 128:
         wide = head_dim / 128.0
