@@ -13,7 +13,15 @@ from specsim.api.options import Options, shown
 from specsim.api.simulate_load import MAX_CLIENTS, MAX_DURATION_S
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, with_scenario
 from specsim.errors import CapacityError, UsageError
-from specsim.planning.capacity import Capacity, Wishes, check_gates, find_capacity
+from specsim.planning.capacity import (
+    WAITING_GATE,
+    WAITING_LIMIT_S,
+    Capacity,
+    Wishes,
+    check_gates,
+    find_capacity,
+    with_waiting_gate,
+)
 from specsim.planning.capacity_demand import Demand, read_demand
 from specsim.planning.capacity_loads import HIGHEST_RATE, LOWEST_RATE, Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
@@ -53,6 +61,12 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Capacity:
         if not gates:
             raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
     check_gates(gates)
+    if with_waiting_gate(gates) != gates:
+        gates = with_waiting_gate(gates)
+        said.append(
+            f"no gate is about waiting, so {WAITING_GATE}={WAITING_LIMIT_S:g} is added: nothing "
+            "else would bound the load"
+        )
     if values["model"] is None:
         raise UsageError(
             "a MODEL is needed (or a --command or --scenario that names one); see `specsim models`"
@@ -224,7 +238,10 @@ def _shape(values: Values, options: Options, scenario: Scenario | None) -> LoadS
         )
     if ratio is not None and not 0 <= ratio < 1:
         raise UsageError(f"--range-ratio is {ratio:g}; it must be from 0 to below 1")
-    return Arrivals(build_workload(options), duration, warmup, shape or 1.0, ratio or 0.0)
+    free = values["duration"] is None and values["warmup"] is None
+    return Arrivals(
+        build_workload(options), duration, warmup, shape or 1.0, ratio or 0.0, stretch=free
+    )
 
 
 def _settings(values: Values) -> tuple[tuple[str, Any], ...]:

@@ -132,7 +132,10 @@ def _shape(model: Wanted, options: Options) -> LoadShape:
             f"model {model.name}: burstiness is {burstiness:g} and range_ratio {ratio:g}; they "
             "must be above 0, and from 0 to below 1"
         )
-    return Arrivals(build_workload(options), duration_s, warmup_s, burstiness, ratio)
+    free = "duration_s" not in traffic and "warmup_s" not in traffic
+    return Arrivals(
+        build_workload(options), duration_s, warmup_s, burstiness, ratio, stretch=free
+    )
 
 
 def _check_stage(model: Wanted, duration_s: float, warmup_s: float) -> None:

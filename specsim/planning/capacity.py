@@ -34,7 +34,7 @@ from specsim.planning.capacity_seats import (
     first_seats,
     recommend_seats,
 )
-from specsim.planning.capacity_start import estimate_capacity
+from specsim.planning.capacity_start import estimate_capacity, lengthened
 from specsim.planning.capacity_verdict import FEWEST, WAVE, Verdict, verdict_of
 from specsim.planning.cost import Cost, cost_of
 from specsim.planning.flags import Flags, ready_flags
@@ -88,8 +88,7 @@ class Point:
 @dataclass(frozen=True)
 class Side:
     """What one side carries with so many seats. estimate: by formulas. ladder: capacity on the
-    ladder, None without one. at: figures at the capacity (of the first runs there); operating: at
-    the operating point."""
+    ladder, None without one. at: figures at the capacity; operating: at the operating point."""
 
     side: str
     seats: int
@@ -325,7 +324,9 @@ class Finder:
             if limit.cause == ADMISSION and not self.wishes.floor_tok_s:
                 relieved = self._relieved(side, config.rules.max_num_seqs, failing)
         if bracket.capacity > 0:
-            at = self.point(side, seats, bracket.capacity)
+            # The runs that decided, which are known already.
+            decided = next(t for t in bracket.trials if t.load == bracket.capacity)
+            at = self.point(side, seats, bracket.capacity, decided.verdict.runs)
             amount = self.wishes.share * bracket.capacity
             if shape.whole:
                 amount = float(max(1, int(amount)))
@@ -382,6 +383,8 @@ def find_capacity(
 
     heard(trial, summary) is told of every run."""
     check_gates(study.slo)
+    shape = lengthened(study.system, study.shape, study.slo)
+    study = replace(study, shapes=(shape, *study.shapes[1:]))
     sides = [WITH, WITHOUT] if wishes.baseline and study.system.speculative else [WITH]
     found: dict[str, Side] = {}
     seats: Seats | None = None

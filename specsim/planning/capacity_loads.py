@@ -102,13 +102,15 @@ class People:
 class Arrivals:
     """Requests of a workload at a rate, with gamma gaps (burstiness 1: Poisson, below: bursts).
 
-    range_ratio: lengths vary uniformly by this share of themselves."""
+    range_ratio: lengths vary uniformly by this share of themselves. stretch: whether the times are
+    only the least, to be lengthened for slow requests or low rates (see `lengthened`)."""
 
     workload: Workload
     duration_s: float = 300.0
     warmup_s: float = 60.0
     burstiness: float = 1.0
     range_ratio: float = 0.0
+    stretch: bool = False
 
     whole = False
     unit = "requests/s"

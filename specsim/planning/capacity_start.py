@@ -16,7 +16,7 @@ simulation's. Seconds, tokens. Sources: Kleinrock, Queueing Systems I (1975), se
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,9 @@ SPEED_TOK_S = 40.0  # assumed speed of their answers; it only places turns in ti
 MOST_STATES = 60_000
 ROUNDS = 4  # of the fixed point of throughput and prefix hits
 SPREAD_P10 = 0.8  # p10 of the streams' rates over their mean, where rates are means
+WARM_ANSWERS = 2.0
+LEAST_REQUESTS = 300
+LONGEST_S = 40_000.0
 TAIL_P95 = math.log(20.0)  # 95th percentile over mean of an exponential wait
 
 
@@ -285,6 +288,26 @@ def estimate_capacity(system: System, shape: LoadShape, slo: Mapping[str, float]
             return False
 
     return _largest(fits, shape)
+
+
+def lengthened(system: System, shape: LoadShape, slo: Mapping[str, float]) -> LoadShape:
+    """The shape with a warm-up of WARM_ANSWERS answers and LEAST_REQUESTS requests measured at the
+    capacity that formulas give, where its times may be stretched: percentiles of a few requests,
+    or of a server that is still filling up, say nothing."""
+    if not isinstance(shape, Arrivals) or not shape.stretch:
+        return shape
+    shape = replace(shape, stretch=False)
+    rate = estimate_capacity(system, shape, slo)
+    try:
+        answer_s = arrivals_at(system, shape, rate).e2el_s
+    except SpecSimError:
+        return shape
+    if not math.isfinite(answer_s):
+        return shape
+    measured_s = max(shape.duration_s - shape.warmup_s, LEAST_REQUESTS / rate, 2 * answer_s)
+    warmup_s = min(max(shape.warmup_s, WARM_ANSWERS * answer_s), LONGEST_S / 4)
+    total_s = min(warmup_s + measured_s, LONGEST_S)
+    return replace(shape, duration_s=float(round(total_s)), warmup_s=float(round(warmup_s)))
 
 
 def _largest(fits: Callable[[float], bool], shape: LoadShape) -> float:

@@ -19,7 +19,7 @@ from specsim.planning.capacity import Finder, Point, Wishes, with_waiting_gate
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import WITH, Heard, Runner, Study, with_seats
 from specsim.planning.capacity_seats import GATE, first_seats, step_of
-from specsim.planning.capacity_start import estimate_capacity, turns_of
+from specsim.planning.capacity_start import estimate_capacity, lengthened, turns_of
 from specsim.planning.limits import Limit
 
 WIDEST_TP = 16
@@ -119,6 +119,7 @@ def size_model(
     if best is None:
         return Misfit(asked.name, gpu, reasons[0] if reasons else "no TP was tried")
     load, system, seats, origin = best
+    asked = replace(asked, shape=lengthened(system, asked.shape, gates))
     study = Study(system, (asked.shape,), gates, asked.settings)
     if quick:
         return _by_formulas(asked, gpu, study, seats, origin, load)

@@ -182,3 +182,20 @@ def test_demand_file_over_a_day(desk: str, tmp_path: Path) -> None:
     )
     assert found["demand"]["peak"] == 33 and found["demand"]["points"] == 24
     assert 1 <= found["demand"]["replicas_if_scaled_mean"] <= found["demand"]["replicas"]
+
+
+@pytest.mark.slow
+def test_mindrouter_ladder() -> None:
+    """The report: 144 and 180 people pass, 216 fail, with 48 running requests at most."""
+    found = as_json(
+        "--scenario", "mindrouter-chat", "--ladder", "144,180,216", "--no-baseline",
+        "--no-stream-floor",
+    )  # fmt: skip
+    assert found["ladder_capacity"] == found["capacity"] == 180
+    assert found["binding_limit"]["name"] == "admission queue"
+    verdicts = {trial["load"]: trial for trial in found["trials"]}
+    assert verdicts[144]["sure"] and verdicts[144]["pass"]
+    assert verdicts[216]["sure"] and not verdicts[216]["pass"]
+    # Measured once: 1.47 s, within 2 s; replications differ by a factor of seven.
+    assert not verdicts[180]["sure"]
+    assert found["sure_pass"] == 144 and found["sure_fail"] == 216

@@ -14,7 +14,12 @@ from specsim.planning.capacity import check_gates, with_waiting_gate
 from specsim.planning.capacity_demand import Demand, read_demand, replicas_for
 from specsim.planning.capacity_loads import Arrivals, People
 from specsim.planning.capacity_seats import SeatTrial, first_seats, recommend_seats
-from specsim.planning.capacity_start import CrowdModel, estimate_capacity, turns_of
+from specsim.planning.capacity_start import (
+    CrowdModel,
+    estimate_capacity,
+    lengthened,
+    turns_of,
+)
 from specsim.planning.cost import cost_of
 from specsim.planning.limits import ADMISSION, DECODE, KV, PREFILL, UNSTABLE, name_limit
 from specsim.sim.config import EngineRules, SimConfig
@@ -221,3 +226,16 @@ def test_more_load_is_the_same_load_and_more() -> None:
     for a, b in zip(slow, fast, strict=False):
         assert b.arrival_s == pytest.approx(a.arrival_s / 2)
         assert (a.prompt_tokens, a.output_tokens) == (b.prompt_tokens, b.output_tokens)
+
+
+def test_runs_are_lengthened_for_slow_answers_and_low_rates() -> None:
+    slow = Arrivals(Workload(512, 4096), stretch=True)
+    found = lengthened(system(8), slow, {"ttft_p95": 5.0})
+    assert isinstance(found, Arrivals) and not found.stretch
+    rate = estimate_capacity(system(8), slow, {"ttft_p95": 5.0})
+    assert (found.duration_s - found.warmup_s) * rate >= 295
+    assert found.warmup_s >= slow.warmup_s
+    asked = Arrivals(Workload(512, 4096), 100.0, 10.0)
+    assert lengthened(system(8), asked, {"ttft_p95": 5.0}) is asked
+    chat = people()
+    assert lengthened(system(8), chat, {"ttft_p95": 5.0}) is chat
