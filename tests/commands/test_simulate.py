@@ -639,7 +639,7 @@ def test_bad_input_is_one_line_and_exit_code_two(
         ("arrival_s,prompt_tokens,output_tokens\n", "holds no request"),
         ("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,x,5\n", "line 3: prompt_tokens is 'x'"),
         ("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,10\n", "line 3 has another number"),
-        ("arrival_s,prompt_tokens,output_tokens\n9,10,5\n1,10,5\n", "line 3 is at -8 s"),
+        ("arrival_s,prompt_tokens,output_tokens\n9,10,5\n1,10,5\n", "line 3 has the arrival_s 1, earlier than the 9 of line 2"),
         ("arrival_s,prompt_tokens,output_tokens\n0,10,5\nnan,10,5\n", "line 3: arrival_s"),
         ("arrival_s,prompt_tokens,output_tokens\n0,-1,5\n", "line 2: prompt_tokens is '-1'"),
         ('{"timestamp": 0, "input_length": 5, "output_length": 5}\n{"timestamp":\n', "line 2"),
