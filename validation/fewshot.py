@@ -6,11 +6,11 @@
     python validation/fewshot.py --dry      # prints, writes nothing
 
 Sets: HY3, SDB1, NEMLIT, DSPARK, GPUSTK8 of published_measurements.csv. Fitted per curve are the
-plain and the speculative point at the lowest concurrency at which both were measured ('lowest'), and
-beside it those at the middle one ('middle'): both rules were chosen before any fit was made. 'ends'
-(lowest, and as a third point speculation at the highest concurrency) was added afterwards. All
-other points of the curve are predicted: time per token (throughput, where a row has no other), both
-sides, and the speedup. SDB1 states speedups alone, so that its one fitted point is one number.
+plain and the speculative point at the lowest concurrency at which both were measured ('lowest'),
+and beside it those at the middle one ('middle'): both rules were chosen before any fit was made.
+'ends' (lowest, and as a third point speculation at the highest concurrency) was added afterwards.
+All other points of the curve are predicted: time per token (throughput, where a row has no other),
+both sides, and the speedup. SDB1 states speedups alone, so that its one fitted point is one number.
 
 Priors come from the other sets: a set that took part in the general engine fit is judged on
 profiles and routing fitted without it, and the widths of the priors are computed without it.
@@ -248,21 +248,21 @@ def document(found: dict[str, dict[str, Any]]) -> list[str]:
         "",
         "The first two rules were written down before any fit was made, 'lowest' as the main one; "
         "the third was added afterwards. Judged are all points of a curve that were not fitted: "
-        "time per token (throughput where a row has no other) on both sides, and the speedup. SDB1 "
-        "states speedups alone: one number is fitted there, one more with the third rule. A set that "
-        "took part in the general engine fit (HY3, GPUSTK8) is judged on overheads and routing "
-        "fitted without it; centres and widths of the priors are computed without the set in every "
-        "case. The mechanism itself was improved while these errors were in view: the first form "
-        "(no factor for routed experts, priors centred on the profile) had 14.2 % at the lowest and "
-        "7.9 % at the middle concurrency.",
+        "time per token (throughput where a row has no other) on both sides, and the speedup. "
+        "SDB1 states speedups alone: one number is fitted there, one more with the third rule. A "
+        "set that took part in the general engine fit (HY3, GPUSTK8) is judged on overheads and "
+        "routing fitted without it; centres and widths of the priors are computed without the set "
+        "in every case. The mechanism itself was improved while these errors were in view: the "
+        "first form (no factor for routed experts, priors centred on the profile) had 14.2 % at "
+        "the lowest and 7.9 % at the middle concurrency.",
         "",
         "Why one client is not enough: a step of one sequence hardly shows what grows with the "
         "batch (sequences, experts, prompts of others), so the fit extends it by the prior. Where "
-        "that growth is unlike other servers', the far end is off: NEMLIT's time per token grows by "
-        "0.4 ms with every further client, which neither its cache of 34,000 tokens explains nor a "
-        "prefix computed anew every turn (that would be three times too much); in HY3 the plain "
-        "side slows from 32 to 64 clients as its speculative side, at more rows per step, does not. "
-        "DSPARK is priced as another model.",
+        "that growth is unlike other servers', the far end is off: NEMLIT's time per token grows "
+        "by 0.3 to 0.6 ms with every further client, more than its cache of 34,000 tokens costs "
+        "and less than a prefix computed anew every turn (tried: up to four times too slow); HY3: "
+        "the plain side slows from 32 to 64 clients as its speculative side, at more rows per "
+        "step, does not. DSPARK is priced as another model.",
         "",
         *report(found),
         "## Curve by curve",

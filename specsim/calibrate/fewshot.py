@@ -199,6 +199,8 @@ def fit(
             "none of the points has a time per token, a throughput or a time to first token; a fit "
             "needs at least one"
         )
+    if all(p.system.profile.arch == "cpu" for p in points):
+        priors = priors.on_cpu()
     names = parameters(points, engine, priors)
 
     def cost(x: Any) -> Any:
@@ -207,14 +209,15 @@ def fit(
         return np.concatenate([out, x])
 
     done = least_squares(
-        cost, np.zeros(len(names)), bounds=(-MAX_SIGMAS, MAX_SIGMAS), x_scale=1.0, diff_step=1e-4,
-        max_nfev=60,
+        cost, np.zeros(len(names)), bounds=(-MAX_SIGMAS, MAX_SIGMAS), x_scale=1.0, max_nfev=60,
     )
-    covariance = np.linalg.inv(done.jac.T @ done.jac)
+    slopes = np.asarray(done.jac)
+    covariance = np.linalg.inv(slopes.T @ slopes)
+    best: list[float] = done.x.tolist()
     estimates, rates = [], {}
     for i, name in enumerate(names):
         width, scale = priors.width(name), math.sqrt(float(covariance[i, i]))
-        before, prior, value = _values(name, float(done.x[i]), points, engine, priors)
+        before, prior, value = _values(name, best[i], points, engine, priors)
         estimates.append(Estimate(name, before, prior, value, width, width * scale))
         if name.startswith("acceptance:"):
             rates[name.split(":", 1)[1]] = value
@@ -222,8 +225,8 @@ def fit(
     shown = [f.name for f in fields(Overheads) if getattr(engine.overheads, f.name) > 0]
     unseen = tuple(n for n in (*SCALES, *shown) if n not in known)
     result = Fit(
-        engine_at(engine, names, done.x, priors), tuple(estimates), rates, unseen, (), names,
-        tuple(done.x.tolist()), covariance, priors, engine,
+        engine_at(engine, names, best, priors), tuple(estimates), rates, unseen, (), names,
+        tuple(best), covariance, priors, engine,
     )
     return replace(result, fitted=_errors(result, points))
 
@@ -258,7 +261,7 @@ def _times(engine: EngineProfile, factors: Mapping[str, float]) -> EngineProfile
         name: min(20.0, max(0.05, getattr(engine, name) * factor))
         for name, factor in factors.items() if name in SCALES
     }
-    return replace(engine, overheads=replace(engine.overheads, **over), **scales)  # type: ignore[arg-type]
+    return replace(engine, overheads=replace(engine.overheads, **over), **scales)
 
 
 def on_engine(system: System, engine: EngineProfile) -> System:
@@ -297,10 +300,11 @@ def _at(
         old = point.system.acceptance
         share = old.draft_probability if old is not None else 1.0
         fresh = Acceptance.from_mean_rate(rate, system.setup.k, source="calibrated")
-        kept = {key: system.__dict__[key] for key in ("latency", "_plain") if key in
-                system.__dict__}
+        priced = system
         system = replace(system, acceptance=replace(fresh, draft_probability=share))
-        system.__dict__.update(kept)
+        for key in ("latency", "_plain"):  # priced kernels do not depend on the acceptance
+            if key in priced.__dict__:
+                system.__dict__[key] = priced.__dict__[key]
     return system
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from specsim.api.deployment import build_request
 from specsim.calibrate.fewshot_bench import (
     drafts_of,
     point_of,
@@ -18,7 +19,6 @@ from specsim.calibrate.fewshot_bench import (
 )
 from specsim.commands import app
 from specsim.commands.options import Options
-from specsim.api.deployment import build_request
 from specsim.errors import CalibrationError
 from specsim.formats.bench import Acceptance, BenchRun, Load, ServerArgs, Stat, read_bench
 from specsim.latency.engine import find_engine

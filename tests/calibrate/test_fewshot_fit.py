@@ -20,7 +20,14 @@ from specsim.calibrate.fewshot import (
     predict_point,
 )
 from specsim.calibrate.fewshot_engine import engine_toml, write_engine
-from specsim.calibrate.fewshot_priors import CENTRES, NOISE, PRIORS, WIDTHS, Priors
+from specsim.calibrate.fewshot_priors import (
+    CENTRES,
+    CPU_KERNEL_WIDTH,
+    NOISE,
+    PRIORS,
+    WIDTHS,
+    Priors,
+)
 from specsim.errors import CalibrationError, FormatError, ProfileError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import Overheads, engine_from_dict, find_engine, list_engines
@@ -204,6 +211,16 @@ def test_routed_experts_have_a_factor_of_their_own() -> None:
     )
     assert "expert_scale" in parameters([Point("x", routed, LOAD, 1)], VLLM, PRIORS)
     assert "expert_scale" not in parameters([point(SPEC, 1)], VLLM, PRIORS)
+
+
+def test_kernels_of_a_cpu_are_less_certain() -> None:
+    spec = find_model("smollm2-135m")
+    cpu = System(spec, load_profile("cpu-generic"), VLLM)
+    slow = cpu.with_overheads(VLLM.overheads, kernel_scale=2.5)
+    found = fit([point(cpu, 1, slow)], VLLM)
+    (kernels,) = (e for e in found.estimates if e.name == "kernel_scale")
+    assert kernels.sd_before == CPU_KERNEL_WIDTH > PRIORS.width("kernel_scale")
+    assert kernels.value == pytest.approx(2.5, rel=0.1)
 
 
 def test_points_in_flight_need_not_be_whole() -> None:
