@@ -16,14 +16,13 @@ from specsim.errors import CapacityError, UsageError
 from specsim.planning.capacity import (
     WAITING_GATE,
     WAITING_LIMIT_S,
-    Capacity,
-    Wishes,
     check_gates,
     find_capacity,
     with_waiting_gate,
 )
 from specsim.planning.capacity_demand import Demand, read_demand
 from specsim.planning.capacity_loads import HIGHEST_RATE, LOWEST_RATE, Arrivals, LoadShape, People
+from specsim.planning.capacity_result import Capacity, Wishes
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
 from specsim.planning.cost import check_price
 from specsim.sim.scenario import Scenario, find_scenario

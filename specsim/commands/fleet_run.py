@@ -11,8 +11,9 @@ from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
-from specsim.planning.fleet import Fleet, plan_fleet
+from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
+from specsim.planning.fleet_result import Fleet
 from specsim.planning.fleet_size import Asked, gates_of
 from specsim.sim.scenario import find_scenario
 

@@ -9,13 +9,12 @@ replicas for a demand, cost. Ctrl-C ends the study; what was found until then is
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
 from specsim.errors import SpecSimError, UsageError
-from specsim.planning.capacity_demand import Demand, Replicas, replicas_for
+from specsim.planning.capacity_demand import replicas_for
 from specsim.planning.capacity_loads import Arrivals
+from specsim.planning.capacity_result import Capacity, Point, Side, Wishes
 from specsim.planning.capacity_runs import (
     WITH,
     WITHOUT,
@@ -36,12 +35,15 @@ from specsim.planning.capacity_seats import (
 )
 from specsim.planning.capacity_start import estimate_capacity, lengthened
 from specsim.planning.capacity_verdict import FEWEST, WAVE, Verdict, verdict_of
-from specsim.planning.cost import Cost, cost_of
-from specsim.planning.flags import Flags, ready_flags
+from specsim.planning.cost import cost_of
 from specsim.planning.ladder import Bracket, Prober, climb, search
-from specsim.planning.limits import ADMISSION, Limit, name_limit
+from specsim.planning.limits import ADMISSION, name_limit
 from specsim.sim.slo import judge
 
+__all__ = [
+    "WAITING_GATE", "WAITING_LIMIT_S", "Capacity", "Finder", "Point", "Side", "Wishes",
+    "check_gates", "find_capacity", "with_waiting_gate",
+]  # fmt: skip
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
 RESEATED = 0.1  # resolution of the capacity with other seats, which is for orientation
 GROWS_WITH_LOAD = ("output_tok_s", "request_rate")
@@ -51,186 +53,6 @@ FIGURES = (
     "e2el_s.p95", "queue_s.p95", "output_tok_s", "request_rate", "running_mean", "waiting_max",
     "kv_usage_max", "prefix_hit_rate", "preemptions", "error_rate", "stall_rate",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """How a capacity is looked for. ladder: stages to try, as a load test does; ladder_only: no
-    search besides. resolution: width of the bracket, a share of the load. replications: most per
-    load. share: of the capacity, at the operating point. floor_tok_s: least p10 of the streams for
-    which seats are recommended, 0: none."""
-
-    replications: int = 24
-    seed: int = 0
-    resolution: float = 0.05
-    share: float = 0.8
-    ladder: tuple[float, ...] = ()
-    ladder_only: bool = False
-    floor_tok_s: float = 0.0
-    baseline: bool = True
-    price_per_gpu_hour: float | None = None
-    demand: Demand | None = None
-
-
-@dataclass(frozen=True)
-class Point:
-    """Mean figures over `runs` replications at a load; names as in the summary."""
-
-    amount: float
-    runs: int
-    figures: dict[str, float | None]
-    verdict: Verdict
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"load": self.amount, **self.verdict.to_dict(), "figures": self.figures}
-
-
-@dataclass(frozen=True)
-class Side:
-    """What one side carries with so many seats. estimate: by formulas. ladder: capacity on the
-    ladder, None without one. at: figures at the capacity; operating: at the operating point."""
-
-    side: str
-    seats: int
-    estimate: float
-    bracket: Bracket
-    ladder: float | None
-    limit: Limit | None
-    at: Point | None
-    operating: Point | None
-    relieved: Point | None = None  # the failing load with twice the seats
-    cost: Cost | None = None
-
-    @property
-    def capacity(self) -> float:
-        return self.bracket.capacity
-
-    def to_dict(self) -> dict[str, Any]:
-        bracket = self.bracket
-        return {
-            "capacity": bracket.capacity,
-            "sure_pass": bracket.sure_pass,
-            "sure_fail": bracket.sure_fail,
-            "smallest_failing": bracket.fails,
-            "estimate_by_formulas": self.estimate,
-            "max_num_seqs": self.seats,
-            "ladder_capacity": self.ladder,
-            "trials": [trial.to_dict() for trial in bracket.trials],
-            "binding_limit": self.limit.to_dict() if self.limit else None,
-            "failing_load_with_twice_the_seats": (
-                self.relieved.to_dict() if self.relieved else None
-            ),
-            "at_capacity": self.at.to_dict() if self.at else None,
-            "operating_point": self.operating.to_dict() if self.operating else None,
-            "cost": self.cost.to_dict() if self.cost else None,
-        }
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """The whole answer. partial: interrupted; then parts may be missing."""
-
-    study: Study
-    wishes: Wishes
-    main: Side
-    baseline: Side | None
-    seats: Seats | None
-    with_seats: Side | None
-    replicas: Replicas | None
-    runs: int
-    partial: bool
-    warnings: tuple[str, ...] = field(default=())
-
-    @property
-    def advised_seats(self) -> int:
-        """max_num_seqs to serve with: the one the floor allows, unless it carries less."""
-        if self.with_seats is None or self.with_seats.capacity < self.main.capacity:
-            return self.main.seats
-        return self.with_seats.seats
-
-    @cached_property
-    def flags(self) -> Flags | None:
-        """What to type for it; None where no command line is known (`no_flags` says why)."""
-        try:
-            return ready_flags(self.study.system_of(WITH, self.advised_seats))
-        except SpecSimError:
-            return None
-
-    @property
-    def no_flags(self) -> str:
-        try:
-            ready_flags(self.study.system_of(WITH, self.advised_seats))
-        except SpecSimError as error:
-            return str(error)
-        return ""
-
-    @property
-    def gain(self) -> float | None:
-        """Capacity with speculation over without."""
-        if self.baseline is None or self.baseline.capacity <= 0:
-            return None
-        return self.main.capacity / self.baseline.capacity
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat row per load that was tried, for CSV."""
-        sides = [("with", self.main)]
-        if self.baseline is not None:
-            sides.append(("without", self.baseline))
-        if self.with_seats is not None:
-            sides.append(("with recommended max_num_seqs", self.with_seats))
-        return [
-            {"side": name, "max_num_seqs": side.seats, "unit": self.study.shape.unit,
-             **trial.to_dict()}
-            for name, side in sides
-            for trial in side.bracket.trials
-        ]  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        system = self.study.system
-        setup, acceptance = system.setup, system.acceptance
-        main = self.main.to_dict()
-        return {
-            "kind": "capacity",
-            "model": system.spec.name,
-            "gpu": system.profile.name,
-            "tp": system.parallel.tp,
-            "gpus_per_replica": system.parallel.gpus,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "engine": system.engine.name,
-            "engine_version": system.engine.version,
-            "method": setup.method,
-            "k": setup.k,
-            "acceptance_length": acceptance.expected_tokens(setup.k) if acceptance else None,
-            "load": self.study.shape.to_dict(),
-            "unit": self.study.shape.unit,
-            "slo": dict(self.study.slo),
-            "rule": RULE,
-            **main,
-            "baseline": self.baseline.to_dict() if self.baseline else None,
-            "gain": self.gain,
-            "stream_floor": self.seats.to_dict() if self.seats else None,
-            "recommended_max_num_seqs": self.seats.seats if self.seats else None,
-            "with_recommended_max_num_seqs": (
-                self.with_seats.to_dict() if self.with_seats else None
-            ),
-            "advised_max_num_seqs": self.advised_seats,
-            "flags": self.flags.to_dict() if self.flags else None,
-            "no_flags": self.no_flags or None,
-            "demand": self.replicas.to_dict() if self.replicas else None,
-            "seed": self.wishes.seed,
-            "replications_at_most": self.wishes.replications,
-            "runs": self.runs,
-            "fidelity": system.fidelity,
-            "partial": self.partial,
-            "warnings": list(self.warnings),
-        }
-
-
-RULE = (
-    "a load passes when at least half of its replications meet every gate (the median does); it "
-    "is sure when a binomial test or the margins say so at 1 %, else too close to call"
-)
 
 
 def check_gates(slo: dict[str, float]) -> None:

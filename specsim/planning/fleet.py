@@ -21,168 +21,18 @@ from typing import Any
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError
 from specsim.hardware.profile import HardwareProfile
-from specsim.planning.capacity import Point
 from specsim.planning.capacity_demand import whole
 from specsim.planning.capacity_seats import GATE
-from specsim.planning.cost import Cost, cost_of
-from specsim.planning.flags import Flags, ready_flags
+from specsim.planning.cost import cost_of
+from specsim.planning.flags import ready_flags
 from specsim.planning.fleet_file import FleetPlanFile, Wanted
 from specsim.planning.fleet_pack import Packing, Piece, Placed, devices_of, pack
+from specsim.planning.fleet_result import Endpoint, Fleet, Shortage
 from specsim.planning.fleet_size import Asked, Misfit, Sized, point_at, size_model
 
+__all__ = ["Endpoint", "Fleet", "Shortage", "carried", "plan_fleet", "replicas_needed"]
 MOST_COMBINATIONS = 512
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """A model as it is served. demand: load wanted, in `unit` (0: it fills). wanted: replicas that
-    the demand needs; replicas: those placed. carries: load at the operating share that also
-    survives a failure if that was asked for. normal, failed: figures of one replica at the
-    demand, with all up and with one lost (None where not simulated or nothing is left)."""
-
-    sized: Sized
-    unit: str
-    demand: float
-    n_minus_1: bool
-    shares_gpu: bool
-    wanted: int
-    replicas: int
-    carries: float
-    devices: tuple[tuple[str, ...], ...]
-    normal: Point | None
-    failed: Point | None
-    flags: Flags | None
-    no_flags: str
-    cost: Cost | None
-
-    @property
-    def served(self) -> float:
-        """Load that is served within the rules: the demand, or as much as is carried."""
-        return min(self.demand, self.carries) if self.demand else self.carries
-
-    @property
-    def survives(self) -> bool:
-        """Whether the load served stays within capacity when one replica is lost."""
-        return (self.replicas - 1) * self.sized.capacity >= self.served > 0
-
-    @property
-    def short(self) -> float:
-        """Load that is not served."""
-        return max(0.0, self.demand - self.carries)
-
-    def row(self) -> dict[str, Any]:
-        """Flat, for CSV: what is not nested, and the command."""
-        out = {
-            key: value for key, value in self.to_dict().items()
-            if not isinstance(value, dict | list)
-        }  # fmt: skip
-        out["command"] = self.flags.command if self.flags else None
-        return out
-
-    def to_dict(self) -> dict[str, Any]:
-        sized = self.sized
-        system = sized.system
-        acceptance = system.acceptance
-        each = self.served / self.replicas if self.replicas else None
-        left = self.replicas - 1
-        return {
-            "name": sized.name,
-            "model": system.spec.name,
-            "gpu": sized.gpu,
-            "tp": system.parallel.tp,
-            "gpus_per_replica": sized.gpus,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "method": system.setup.method,
-            "k": system.setup.k,
-            "acceptance_length": (
-                acceptance.expected_tokens(system.setup.k) if acceptance else None
-            ),
-            "max_num_seqs": sized.seats,
-            "max_num_seqs_from": sized.seats_from,
-            "unit": self.unit,
-            "demand": self.demand or None,
-            "capacity_per_replica": sized.capacity,
-            "estimate_by_formulas": sized.estimate,
-            "binding_limit": sized.limit.to_dict() if sized.limit else None,
-            "replicas_wanted": self.wanted,
-            "replicas": self.replicas,
-            "gpus": self.replicas * sized.gpus,
-            "carries": self.carries,
-            "short": self.short,
-            "load_per_replica": each,
-            "load_per_replica_after_a_failure": self.served / left if left > 0 else None,
-            "n_minus_1": self.n_minus_1,
-            "survives_a_failure": self.survives,
-            "shares_gpu": self.shares_gpu,
-            "devices": [list(names) for names in self.devices],
-            "at_demand": self.normal.to_dict() if self.normal else None,
-            "after_a_failure": self.failed.to_dict() if self.failed else None,
-            "cost": self.cost.to_dict() if self.cost else None,
-            "flags": self.flags.to_dict() if self.flags else None,
-            "no_flags": self.no_flags or None,
-        }
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """A type of GPU of which there are too few: how many all models need, and how many there are.
-    without_spares: how many they would need without N - 1."""
-
-    gpu: str
-    needed: int
-    present: int
-    without_spares: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "gpu": self.gpu,
-            "needed": self.needed,
-            "present": self.present,
-            "short": max(0, self.needed - self.present),
-            "needed_without_n_minus_1": self.without_spares,
-        }
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """The plan. misfits: models that fit none of their types. empty: GPUs left, by type."""
-
-    name: str
-    operating_share: float
-    endpoints: tuple[Endpoint, ...]
-    misfits: tuple[Misfit, ...]
-    shortages: tuple[Shortage, ...]
-    empty: dict[str, int]
-    price_per_hour: float | None
-    quick: bool
-    warnings: tuple[str, ...]
-    partial: bool = False
-
-    @property
-    def fits(self) -> bool:
-        return not self.misfits and all(
-            e.short <= 0 and e.replicas >= e.wanted and e.replicas > 0 for e in self.endpoints
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": "fleet",
-            "name": self.name,
-            "fits": self.fits,
-            "operating_share": self.operating_share,
-            "method": "formulas" if self.quick else "simulation",
-            "endpoints": [endpoint.to_dict() for endpoint in self.endpoints],
-            "does_not_fit": [
-                {"name": m.name, "gpu": m.gpu, "reason": m.reason} for m in self.misfits
-            ],
-            "gpus": [shortage.to_dict() for shortage in self.shortages],
-            "empty_gpus": self.empty,
-            "price_per_hour": self.price_per_hour,
-            "partial": self.partial,
-            "warnings": list(self.warnings),
-        }
 
 
 @dataclass(frozen=True)

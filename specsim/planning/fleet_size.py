@@ -15,8 +15,9 @@ from typing import Any
 from specsim.analytic.predict import best_k_at, candidate_k
 from specsim.analytic.system import System
 from specsim.errors import CapacityError, ProfileError, UsageError
-from specsim.planning.capacity import Finder, Point, Wishes, with_waiting_gate
+from specsim.planning.capacity import Finder, with_waiting_gate
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.planning.capacity_result import Point, Wishes
 from specsim.planning.capacity_runs import WITH, Heard, Runner, Study, with_seats
 from specsim.planning.capacity_seats import GATE, first_seats, step_of
 from specsim.planning.capacity_start import estimate_capacity, lengthened, turns_of

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from specsim.planning.capacity import Capacity, Point, Side
 from specsim.planning.capacity_demand import Replicas
+from specsim.planning.capacity_result import Capacity, Point, Side
 from specsim.planning.cost import Cost
 from specsim.report.tables import seconds, table
 

@@ -1,7 +1,7 @@
 """The text that `specsim fleet` prints."""
 
-from specsim.planning.capacity import Point
-from specsim.planning.fleet import Endpoint, Fleet
+from specsim.planning.capacity_result import Point
+from specsim.planning.fleet_result import Endpoint, Fleet
 from specsim.report.tables import seconds, table
 
 
