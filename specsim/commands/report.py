@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 40
 MAX_TITLE = 200
+MAX_PROFILES = 8
 
 Files = Annotated[
     list[str],
@@ -108,19 +109,27 @@ def _profiles(
     from specsim.hardware.store import list_profiles, load_profile
 
     known = {entry.name for entry in list_profiles(folder)}
-    found = {}
+    found: dict[str, HardwareProfile] = {}
     for document in documents:
-        for place in ("gpu", "inputs.gpu"):
-            node = document.node.get("inputs").get("gpu") if "." in place else (
-                document.node.get("gpu")
-            )
+        for name in _gpu_names(document):
             # Only names: a path in a file from elsewhere is not followed.
-            if isinstance(node.value, str) and node.value in known:
+            if name in known and name not in found and len(found) < MAX_PROFILES:
                 try:
-                    found[node.value] = load_profile(node.value, folder)
+                    found[name] = load_profile(name, folder)
                 except SpecSimError:
                     continue
     return found
+
+
+def _gpu_names(document: "Document") -> list[str]:
+    """GPUs that a result names: its own, those of its inputs, endpoints or cells."""
+    node = document.node
+    places = [node, node.get("inputs") if isinstance(node.get("inputs").value, dict) else node]
+    for key in ("endpoints", "cells"):
+        if isinstance(node.get(key).value, list):
+            places += [item for item in node.get(key).items() if isinstance(item.value, dict)]
+    values = [place.get("gpu").value for place in places]
+    return [value for value in values if isinstance(value, str)]
 
 
 def _write(path: Path, page: str) -> None:

@@ -1,13 +1,18 @@
 """Result documents for the tests of the HTML report, made by the commands themselves."""
 
 import json
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
 
 from specsim.commands import app
 
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BENCH = ROOT / "tests" / "formats" / "data"
 EVIL = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"\'&@a<b>%{x}'
 
 
@@ -64,3 +69,94 @@ def validation() -> dict[str, Any]:
 def mindrouter() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(text_of("predict"))
     return loaded
+
+
+DRAFTS = ("llama-3.1-8b", "--method", "eagle3", "--acceptance-rate", "0.7")
+
+
+def of(*arguments: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(text_of(*arguments))
+    return loaded
+
+
+def tune() -> dict[str, Any]:
+    return of("tune", *DRAFTS, "--concurrency", "1,32")
+
+
+def crossover() -> dict[str, Any]:
+    return of("crossover", *DRAFTS, "--k", "3", "--contexts", "1k,4k", "--max-concurrency", "64")
+
+
+def pareto() -> dict[str, Any]:
+    return of(
+        "pareto", *DRAFTS, "--k", "3", "--ks", "0,2,4", "--tps", "1", "--weights", "bf16", "--kv",
+        "bf16", "--max-num-seqs", "1,16,64", "--max-num-batched-tokens", "8192", "--all",
+    )  # fmt: skip
+
+
+def matrix() -> dict[str, Any]:
+    return of("matrix", "--models", "llama-3.1-8b,llama-3.3-70b", "--gpus", "h200-sxm,l40s")
+
+
+def fleet() -> dict[str, Any]:
+    return of("fleet", str(ROOT / "docs" / "fleet.toml"), "--quick")
+
+
+@cache
+def _sweep_file() -> str:
+    path = Path(tempfile.mkdtemp()) / "sweep.toml"
+    path.write_text(
+        '[sweep]\nrun = "predict"\n[fixed]\nmodel = "llama-3.1-8b"\nmethod = "eagle3"\n'
+        "acceptance_rate = 0.7\n[grid]\nk = [1, 2, 3]\nconcurrency = [1, 8, 64]\n",
+        encoding="utf-8",
+    )
+    return str(path)
+
+
+def sweep() -> dict[str, Any]:
+    return of("sweep", _sweep_file())
+
+
+def diagnosis() -> dict[str, Any]:
+    return of("diagnose", str(BENCH / "vllm_ngram3_codeedit_c4.json"), "llama-3.1-8b",
+              "--gpu", "h200-sxm")  # fmt: skip
+
+
+def capacity() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((HERE / "data" / "capacity.json").read_text("utf-8"))
+    return loaded
+
+
+def calibration() -> dict[str, Any]:
+    path = HERE / "data" / "calibration_records.json"
+    loaded: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return loaded
+
+
+def calibration_bench() -> dict[str, Any]:
+    return of(
+        "calibrate", "--plain", str(BENCH / "vllm_base_codeedit_c1.json"), "--spec",
+        str(BENCH / "vllm_ngram3_codeedit_c1.json"), "llama-3.1-8b", "--gpu", "h200-sxm",
+        "--method", "ngram", "--k", "3",
+    )  # fmt: skip
+
+
+def published() -> dict[str, Any]:
+    return of("validate", "published", _published_file(), "--rows")
+
+
+@cache
+def _published_file() -> str:
+    """Rows of one set with both sides measured."""
+    source = ROOT / "validation" / "published" / "published_measurements.csv"
+    lines = source.read_text("utf-8").splitlines()
+    path = Path(tempfile.mkdtemp()) / "rows.csv"
+    rows = [line for line in lines if line.startswith("HY3-")][:12]
+    path.write_text("\n".join([lines[0], *rows]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+MAKERS = (
+    prediction, explanation, simulation, validation, mindrouter, published, tune, crossover, pareto,
+    matrix, fleet, sweep, diagnosis, capacity, calibration, calibration_bench,
+)  # fmt: skip

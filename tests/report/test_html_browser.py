@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from report_html_cases import EVIL, explanation, mindrouter, prediction, simulation, validation
+from report_html_cases import EVIL, MAKERS, explanation, prediction, validation
 from specsim.report.html.documents import parse
 from specsim.report.html.render import KINDS, render
 
@@ -47,8 +47,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    values = [prediction(), simulation(), explanation(), validation(), mindrouter()]
-    return write(tmp_path_factory.mktemp("page") / "report.html", *values)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    return write(path, *(make() for make in MAKERS))
 
 
 def write(path: Path, *values: dict[str, Any]) -> Path:
@@ -96,9 +96,14 @@ def test_it_opens_without_a_message_or_a_request(browser: Any, page: Path) -> No
     assert browser.get_log("browser") == []
     drawn = browser.execute_script(
         "return [...document.querySelectorAll('.plot')].map("
-        "p => p.querySelectorAll('svg.main-svg .trace, svg.main-svg .bars').length)"
+        "p => p.querySelectorAll('.main-svg .trace, .main-svg .bars, .main-svg .hm').length)"
     )
-    assert len(drawn) >= 20 and all(count > 0 for count in drawn), drawn
+    buttons = browser.execute_script(
+        "return [...new Set([...document.querySelectorAll('.modebar-btn')]"
+        ".map(b => b.dataset.title))].sort()"
+    )
+    assert buttons == ["Download plot", "Pan", "Reset axes", "Zoom", "Zoom in", "Zoom out"]
+    assert len(drawn) >= 40 and all(count > 0 for count in drawn), drawn
 
 
 def test_a_narrow_screen_scrolls_only_downwards(browser: Any, page: Path) -> None:
@@ -108,7 +113,8 @@ def test_a_narrow_screen_scrolls_only_downwards(browser: Any, page: Path) -> Non
     wide = browser.execute_script(
         "const w = document.documentElement.clientWidth;"
         "return [document.documentElement.scrollWidth, w, ...[...document.querySelectorAll("
-        "'body *')].filter(e => !e.closest('.scroll, .plot, pre') && e.scrollWidth > w)"
+        "'body *')].filter(e => !e.closest('.scroll, .plot, pre, #js-plotly-tester')"
+        " && e.scrollWidth > w)"
         ".map(e => e.tagName + '.' + e.className)]"
     )
     assert wide == [375, 375]

@@ -67,9 +67,12 @@ def capacity(page: Page, document: Document) -> None:
 def _limit(limit: Node) -> Html | None:
     if limit.missing:
         return None
-    evidence = bullets(limit.get("evidence").texts())
-    return tag("div", tag("h3", f"What ends it: {limit.get('name').text('-')}"),
-               tag("p", limit.get("cause").text("")), evidence)  # fmt: skip
+    name, cause = limit.get("name").text("-"), limit.get("cause").text("")
+    return tag(
+        "div", tag("h3", f"What ends it: {name}"),
+        tag("p", f"Cause: {cause}.") if cause not in ("", name) else None,
+        bullets(limit.get("evidence").texts()),
+    )  # fmt: skip
 
 
 def _trials(page: Page, node: Node, unit: str) -> Html | None:

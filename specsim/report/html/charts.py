@@ -41,15 +41,19 @@ def plain(text: object, limit: int = 80) -> str:
     return html.escape(visible(text, limit), quote=False)
 
 
-def axis(title: str, *, log: bool = False, zero: bool = False, share: bool = False) -> Spec:
-    """An axis. zero: from 0 on. share: ticks in percent."""
+def axis(
+    title: str, *, log: bool = False, zero: bool = False, share: bool = False, wide: bool = False
+) -> Spec:
+    """An axis. zero: from 0 on. share: ticks in percent. wide: a logarithmic one over so many
+    decades that only powers of ten get a label."""
     out: Spec = {
         "title": {"text": plain(title), "standoff": 8, "font": {"size": 13}},
         "gridcolor": "@grid", "linecolor": "@line", "zerolinecolor": "@line",
         "tickcolor": "@line", "automargin": True,
     }  # fmt: skip
     if log:
-        out |= {"type": "log", "dtick": "D2", "minor": {"showgrid": False}, "tickformat": "~s"}
+        out |= {"type": "log", "dtick": 1 if wide else "D2", "minor": {"showgrid": False},
+                "tickformat": ",~g"}
     else:
         out |= {"type": "linear"}
     if zero and not log:
@@ -107,12 +111,19 @@ def curves(
         shapes.append(_rule(y0=0, y1=1, yref="paper", x0=mark[0], x1=mark[0], xref="x"))
         notes.append(_note(mark[1], y=1, yref="paper", yanchor="top", x=mark[0], xref="x",
                            xanchor="left", log=log_x, axis="x"))
-    top = axis(y_title, log=log_y, zero=zero, share=share)
+    top = axis(y_title, log=log_y, zero=zero, share=share,
+               wide=_wide([v for item in items for v in item.y]))
+    across = axis(x_title, log=log_x, wide=_wide([v for item in items for v in item.x]))
     spec = layout(
-        axis(x_title, log=log_x), top, shapes=shapes, annotations=notes, hovermode=hover,
+        across, top, shapes=shapes, annotations=notes, hovermode=hover,
         showlegend=len(items) > 1,
     )
     return {"data": data, "layout": spec}
+
+
+def _wide(values: Sequence[Value]) -> bool:
+    known = [value for value in values if value is not None and value > 0]
+    return bool(known) and max(known) > 2e3 * min(known)
 
 
 def _rule(**place: Any) -> Spec:
@@ -276,9 +287,10 @@ def measured_predicted(items: Sequence[Pairs], unit: str, share: float) -> Spec:
                             "thickness": 1, "width": 3, "color": f"@{SERIES[style]}"}}
                if any(ups) or any(downs) else {}),
         })
+    wide = _wide(known)
     spec = layout(
-        axis(f"measured{unit}", log=True), axis(f"predicted{unit}", log=True), hovermode="closest",
-        showlegend=True,
+        axis(f"measured{unit}", log=True, wide=wide),
+        axis(f"predicted{unit}", log=True, wide=wide), hovermode="closest", showlegend=True,
     )
     return {"data": data, "layout": spec}
 

@@ -23,7 +23,8 @@ def deployment(node: Node) -> str:
         words += f", {node.get('engine').text()} {node.get('engine_version').text('')}".rstrip()
     method = node.get("method").text("")
     if method and method != "none":
-        words += f", {method} with k = {number(node.get('k').maybe())}"
+        k = node.get("k").maybe()
+        words += f", {method}" + ("" if k is None else f" with k = {number(k)}")
     elif method:
         words += ", no speculation"
     return words

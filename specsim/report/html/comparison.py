@@ -91,7 +91,8 @@ def _scatter(
 ) -> Html | None:
     styles = {metric: i for i, metric in enumerate(dict.fromkeys(m for m, _ in groups))}
     items, lines = [], []
-    for (metric, split), rows in groups.items():
+    # Held-out points last: they are drawn over the others.
+    for (metric, split), rows in sorted(groups.items(), key=lambda item: item[0][1] != "fitted"):
         factor = unit_of(metric)[1]
         values = [(row.get("measured").number() * factor, row.get("predicted").number() * factor)
                   for row in rows]  # fmt: skip

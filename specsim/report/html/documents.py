@@ -16,6 +16,7 @@ from specsim.errors import FormatError
 from specsim.report.html.elements import visible
 
 MAX_BYTES = 32_000_000
+LARGEST = 1e100  # beyond it sums and ratios overflow
 MAX_ITEMS = 100_000  # entries of one list
 
 
@@ -92,7 +93,9 @@ class Node:
             raise self.fail("a number of ordinary size") from None
         if not math.isfinite(value):
             raise self.fail("a finite number")
-        return value
+        if abs(value) > LARGEST:
+            raise self.fail(f"a number up to {LARGEST:g}")
+        return value if abs(value) > 1 / LARGEST else 0.0
 
     def number(self) -> float:
         value = self.maybe()

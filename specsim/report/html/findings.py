@@ -51,6 +51,8 @@ def _diagnosis(node: Node) -> Html:
             table(["evidence", "value", "known from"], rows, "Evidence") if rows else None,
             bullets(finding.get("next").texts()),
         ))  # fmt: skip
+    if not node.get("findings").items():
+        blocks.append(tag("p", "Nothing stands out in this evidence.", class_="verdict"))
     missing = [
         [item.get("what").text("-"), item.get("unjudged").text("-"), item.get("how").text("-")]
         for item in node.get("missing").items()

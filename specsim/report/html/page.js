@@ -48,7 +48,8 @@
     }
     window.Plotly.react(box, data, layout, {
       displaylogo: false, displayModeBar: width < NARROW ? false : "hover", responsive: false,
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+      // Named one by one: the library's own set has a button that would send the chart away.
+      modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
       toImageButtonOptions: { format: "svg", filename: id },
     });
   };

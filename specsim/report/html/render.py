@@ -10,6 +10,7 @@ from specsim.report.html.documents import Document
 from specsim.report.html.elements import Child, escape, fold, join, number, table, tag, times
 from specsim.report.html.explanation import explanation
 from specsim.report.html.findings import calibration, diagnosis
+from specsim.report.html.fleets import fleet, matrix
 from specsim.report.html.page import Page
 from specsim.report.html.planning import crossover, pareto, sweep
 from specsim.report.html.prediction import load_of, prediction
@@ -25,6 +26,8 @@ SECTIONS: dict[str, Section] = {
     "crossover": crossover,
     "capacity": capacity,
     "pareto": pareto,
+    "fleet": fleet,
+    "matrix": matrix,
     "sweep": sweep,
     "calibration": calibration,
     "diagnosis": diagnosis,
