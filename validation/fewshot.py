@@ -173,7 +173,7 @@ def _lines(set_id: str, rows: Sequence[Judged]) -> list[list[str]]:
             continue
         item = summary(some)
         out.append([
-            set_id if kind == "all" else "", kind, str(item["points"]),
+            set_id, kind, str(item["points"]),
             *(f"{item[when][what]:.1%}" for what in ("median", "p90") for when in
               ("before", "after")),
             f"{item['after']['bias']:+.1%}",
