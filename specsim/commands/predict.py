@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -47,6 +47,9 @@ def predict(
     gpu_memory_utilization: o.MemShare = None,
     fidelity: o.Fidelity = "calibrated",
     profiles: o.Profiles = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also draw the speedup over the load in the terminal.")
+    ] = False,
     json_out: o.JsonOut = False,
     csv_out: o.CsvOut = False,
 ) -> None:
@@ -56,10 +59,14 @@ def predict(
 
     if json_out and csv_out:
         raise UsageError("--json and --csv are both given; choose one output")
+    if plot and (json_out or csv_out):
+        raise UsageError("--plot draws in the terminal; leave it out with --json and --csv")
     given = dict(locals())
-    for name in ("UsageError", "context", "json_out", "csv_out", "concurrency", "rate"):
+    for name in ("UsageError", "context", "plot", "json_out", "csv_out", "concurrency", "rate"):
         given.pop(name)
     if model is None and command is None:
+        if plot:
+            raise UsageError("--plot needs a MODEL; `specsim models` lists them")
         for flag, value in (("--concurrency", concurrency), ("--rate", rate)):
             if value is not None:
                 raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
@@ -89,6 +96,11 @@ def predict(
         text = to_csv(point.to_dict() for point in result.points).rstrip("\n")
     else:
         text = prediction_text(result)
+        if plot:
+            from specsim.commands.crossover import terminal_plot
+            from specsim.report.plots_prediction import speedup_panel
+
+            text = f"{text}\n\n{terminal_plot(speedup_panel(result))}"
     sys.stdout.write(text + "\n")
 
 
