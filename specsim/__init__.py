@@ -1,3 +1,107 @@
-"""specsim: what speculative decoding will do for an LLM, on a GPU, under a load."""
+"""specsim: what speculative decoding will do for an LLM, on a GPU, under a load.
+
+    import specsim
+    result = specsim.predict("qwen3.6-27b", weights="fp8", gpu="h200-sxm", concurrency=[1, 16, 64])
+    print(result)                # the table of `specsim predict`
+    result.points[0].speedup     # typed fields
+    result.to_frame()            # pandas or polars
+
+Functions take the options of the commands of the same name; errors that a caller can correct are
+`specsim.errors.SpecSimError`. Everything is loaded at first use: the import itself costs nothing.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from specsim.api.bench import BenchRuns, read_bench
+    from specsim.api.calibrate import Calibration, calibrate
+    from specsim.api.capacity import Capacity, capacity
+    from specsim.api.crossover import Crossover, crossover
+    from specsim.api.pareto import Pareto, pareto
+    from specsim.api.predict import Prediction, predict
+    from specsim.api.report import report
+    from specsim.api.simulate import Simulation, simulate
+    from specsim.api.tune import Tuning, tune
+    from specsim.errors import SpecSimError
+
+_PLACES = {
+    "BenchRuns": "api.bench",
+    "Calibration": "api.calibrate",
+    "Capacity": "api.capacity",
+    "Crossover": "api.crossover",
+    "Pareto": "api.pareto",
+    "Prediction": "api.predict",
+    "Simulation": "api.simulate",
+    "SpecSimError": "errors",
+    "Tuning": "api.tune",
+    "calibrate": "api.calibrate",
+    "capacity": "api.capacity",
+    "crossover": "api.crossover",
+    "pareto": "api.pareto",
+    "predict": "api.predict",
+    "read_bench": "api.bench",
+    "report": "api.report",
+    "simulate": "api.simulate",
+    "tune": "api.tune",
+}
+__all__ = [
+    "BenchRuns",
+    "Calibration",
+    "Capacity",
+    "Crossover",
+    "Pareto",
+    "Prediction",
+    "Simulation",
+    "SpecSimError",
+    "Tuning",
+    "__version__",
+    "calibrate",
+    "capacity",
+    "crossover",
+    "pareto",
+    "predict",
+    "read_bench",
+    "report",
+    "simulate",
+    "tune",
+]
+
+
+class _Called(ModuleType):
+    """A part of the package that is also a function: `specsim.report.tables` is a module of it,
+    `specsim.report(...)` writes a page."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        name = self.__name__.rpartition(".")[2]
+        return getattr(import_module(f"specsim.{_PLACES[name]}"), name)(*args, **options)
+
+
+class _Package(ModuleType):
+    """Importing a part sets it as an attribute here, over a function of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _PLACES and type(value) is ModuleType:
+            value.__class__ = _Called
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("calibrate", "report"):
+        return import_module(f"{__name__}.{name}")
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,9 +2,10 @@
 
 Two forms. `specsim calibrate RECORDS... --base h200-sxm -o my.toml` fits a hardware profile on
 kernel times. `specsim calibrate --from bench.json MODEL -o my-engine.toml` fits an engine's
-overheads on a few points of one server (see `specsim.commands.calibrate_bench`).
+overheads on a few points of one server (see `specsim.api.calibrate_bench`).
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -90,15 +91,19 @@ def calibrate(
                 f"--from needs the one model that was served, got {found}; write "
                 "`specsim calibrate --from FILE MODEL`"
             )
-        from specsim.commands.calibrate_bench import run_from
+        from specsim.api.calibrate_bench import fit_from
+        from specsim.report.fewshot import fewshot_text
+        from specsim.report.tables import to_json
 
         options = o.Options(
             model=given[0], gpu=gpu, engine=engine, tp=tp, ep=ep, attention_dp=attention_dp,
             weights=weights, kv=kv, method=method, draft=draft, k=k, max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens, profiles=profiles,
         )
-        run_from(options, from_ or [], plain or [], spec or [], holdout or [], out, report,
-                 json_out)
+        fitted = fit_from(
+            options, from_ or [], plain or [], spec or [], holdout or [], out, report
+        )
+        sys.stdout.write((to_json(fitted) if json_out else fewshot_text(fitted)) + "\n")
         return
     if not given:
         raise UsageError(

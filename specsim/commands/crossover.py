@@ -71,30 +71,19 @@ def crossover(
     """Compare ordinary and speculative decoding while concurrency grows: where speculative work
     stops being cheap, and where it stops paying, by context length."""
     values = dict(locals())
-    from specsim.api.options import parse_contexts
+    from specsim.api.crossover import run
+    from specsim.api.simulate_load import check_writable
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
-    from specsim.planning.crossover import crossover as run
     from specsim.report.crossovers import crossover_picture, crossover_text, speedup_panel
     from specsim.report.plots_file import check_plot, write_picture
     from specsim.report.tables import to_csv, to_json
 
-    if contexts is not None and input_len is not None:
-        raise UsageError("--contexts and --input-len both give prompt lengths; give one of them")
-    if max_concurrency is not None and not 1 <= max_concurrency <= 100_000:
-        raise UsageError(
-            f"--max-concurrency is {max_concurrency}; it must be from 1 to 100000 clients"
-        )
-    if not 0 < cheap_share <= 100:
-        raise UsageError(
-            f"--cheap-share is {cheap_share:g}; it must be above 0, such as 0.5 for 50 %"
-        )
+    if json_out and csv_out:
+        raise UsageError("--json and --csv are both given; choose one output")
     check_plot(plot)
-    request = checked_request(values, json_out, csv_out, plot)
-    lengths = [request.workload.input_len] if contexts is None else parse_contexts(contexts)
-    result = run(
-        request.system, request.workload, lengths, max_concurrency, cheap_share, request.warnings
-    )
+    check_writable(plot, "--plot")
+    result = run(values)
     if plot is not None:
         write_picture(crossover_picture(result), plot)
     if json_out:
@@ -108,26 +97,6 @@ def crossover(
         if plot is not None:
             text = f"{text}\n\nplot: {plot}"
     sys.stdout.write(text + "\n")
-
-
-def checked_request(
-    values: dict[str, Any], json_out: bool, csv_out: bool, plot: str | None
-) -> Any:
-    """The system and load of the options that all of these commands share."""
-    from dataclasses import fields
-
-    from specsim.api.deployment import build_request
-    from specsim.api.simulate_load import check_writable
-    from specsim.errors import UsageError
-
-    if json_out and csv_out:
-        raise UsageError("--json and --csv are both given; choose one output")
-    if values["model"] is None and values["command"] is None:
-        raise UsageError("a MODEL is needed; `specsim models` lists them")
-    check_writable(plot, "--plot")
-    names = {item.name for item in fields(o.Options)}
-    given = {name: value for name, value in values.items() if name in names}
-    return build_request(o.Options(**{**given, "model": given["model"] or ""}))
 
 
 def terminal_plot(panel: Any) -> str:

@@ -1,21 +1,14 @@
 """`specsim pareto`: speed for one user against throughput of a GPU, over all that can be set."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from specsim.commands import options as o
 
-if TYPE_CHECKING:
-    from specsim.analytic.system import System
-    from specsim.planning.pareto import Axes
-
 INTERRUPTED = 130
 SHOW_BAR_FROM = 3000  # combinations: about two seconds
-MAX_VALUE = 10_000_000
 
 Ks = Annotated[
     str | None, typer.Option("--ks", help="Draft lengths, e.g. 0,1,2,3; 0: plain decoding.")
@@ -88,11 +81,11 @@ def pareto(
     speed and a GPU the most throughput. --k is the draft length that an acceptance length or rate
     was given for; --ks are those tried."""
     values = dict(locals())
+    from specsim.api.pareto import Study
     from specsim.api.simulate_load import check_writable
     from specsim.commands.crossover import terminal_plot
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
-    from specsim.planning.pareto import pareto as run
     from specsim.report.paretos import (
         pareto_json,
         pareto_panel,
@@ -108,20 +101,12 @@ def pareto(
         raise UsageError("--json and --csv are both given; choose one output")
     if every_point and not json_out:
         raise UsageError("--all belongs to --json; --csv has every point anyway")
-    if model is None:
-        raise UsageError("a MODEL is needed; `specsim models` lists them")
-    for flag, limit in (("--max-ttft", max_ttft), ("--stream-floor", stream_floor)):
-        if limit is not None and not 0 < limit < float("inf"):
-            raise UsageError(f"{flag} is {limit:g}; it must be above 0 and finite")
     check_plot(plot)
     check_writable(plot, "--plot")
-    base, axes, options, warnings = _axes(values)
+    study = Study(values)
     quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
-    with task_bar(not quiet and axes.count >= SHOW_BAR_FROM, "combinations") as report:
-        result = run(
-            base.system, base.workload, axes, builder(options), max_ttft_s=max_ttft,
-            stream_floor_tok_s=stream_floor, warnings=warnings, report=report,
-        )  # fmt: skip
+    with task_bar(not quiet and study.axes.count >= SHOW_BAR_FROM, "combinations") as report:
+        result = study.run(report)
     if plot is not None:
         write_picture(pareto_picture(result), plot)
     if json_out:
@@ -138,158 +123,3 @@ def pareto(
     sys.stdout.write(text + "\n")
     if result.partial:
         raise typer.Exit(INTERRUPTED)
-
-
-def _axes(values: dict[str, Any]) -> tuple[Any, "Axes", o.Options, tuple[str, ...]]:
-    """The deployment that the options name, what is varied around it, and its options."""
-    from dataclasses import fields
-
-    from specsim.api.deployment import build_request
-    from specsim.errors import CapacityError
-    from specsim.planning.pareto import Axes
-
-    lists = ("weights", "kv", "max_num_seqs", "max_num_batched_tokens")
-    names = {item.name for item in fields(o.Options)}
-    plain_values = {
-        name: value for name, value in values.items() if name in names and name not in lists
-    }
-    options = o.Options(**plain_values)
-    tps = _numbers(values["tps"], "--tps", 1, 1024) if values["tps"] is not None else None
-    weights = _words(values["weights"], "--weights")
-    kv = _words(values["kv"], "--kv")
-    base = None
-    for tp in tps or (1, 2, 4, 8):
-        # The smallest replica that holds the model says what can be varied.
-        try:
-            base = build_request(replace(options, tp=tp, weights=weights[0] if weights else None))
-            break
-        except CapacityError as error:
-            refusal = error
-    if base is None:
-        raise refusal
-    system = base.system
-    node = system.profile.gpus_per_node if system.profile.link_bytes_per_s > 0 else 1
-    axes = Axes(
-        k=_ks(values["ks"], system),
-        tp=tps or tuple(tp for tp in (1, 2, 4, 8) if tp <= max(1, node)),
-        weights=_weights(weights, system),
-        kv_dtype=_kv(kv, system),
-        max_num_seqs=_numbers(
-            values["max_num_seqs"] or "1,2,4,8,16,32,64,128,256,512", "--max-num-seqs", 1, MAX_VALUE
-        ),
-        max_num_batched_tokens=_budgets(values["max_num_batched_tokens"], system),
-    )
-    # What the base warns of by its own tp or dtype is not said of all.
-    return base, axes, options, base.warnings
-
-
-def _ks(text: str | None, system: "System") -> tuple[int, ...]:
-    from specsim.analytic.predict import candidate_k
-    from specsim.errors import UsageError
-    from specsim.speculation.methods import MAX_K
-
-    if text is not None:
-        found = _numbers(text, "--ks", 0, MAX_K)
-        if any(found) and not system.speculative:
-            raise UsageError(
-                f"--ks is {text}, but there is no speculation to vary; name a --method with its "
-                "acceptance (--acceptance-length)"
-            )
-        return found
-    if not system.speculative:
-        return (0,)
-    return (0, *(candidate_k(system) or [system.setup.k]))
-
-
-def _weights(names: tuple[str, ...], system: "System") -> tuple[str, ...]:
-    """Formats by name, as the models that have them are labelled."""
-    from specsim.model.catalogue import variant
-
-    if names:
-        return tuple(dict.fromkeys(variant(system.spec, name).weights for name in names))
-    own = system.spec.weights
-    return (own, "fp8") if own == "bf16" and "fp8" in system.profile.flops else (own,)
-
-
-def _kv(names: tuple[str, ...], system: "System") -> tuple[str, ...]:
-    from specsim.model.counts import kv_dtype_bytes
-
-    for name in names:
-        kv_dtype_bytes(system.spec, name)  # refuses an unknown one
-    if names:
-        return names
-    return tuple(dict.fromkeys((system.kv_dtype, "fp8")))
-
-
-def _budgets(text: str | None, system: "System") -> tuple[int, ...]:
-    if text is not None:
-        return _numbers(text, "--max-num-batched-tokens", 1, MAX_VALUE)
-    return tuple(sorted({2048, 8192, system.engine.max_num_batched_tokens}))
-
-
-def _numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
-    from specsim.errors import UsageError
-
-    found = o.parse_numbers(text, flag)
-    for value in found:
-        if not low <= value <= high:
-            raise UsageError(f"{flag} has {value:.15g}; it must be from {low} to {high}")
-    return tuple(sorted({int(value) for value in found}))
-
-
-def _words(text: str | None, flag: str) -> tuple[str, ...]:
-    from specsim.errors import UsageError
-
-    if text is None:
-        return ()
-    found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
-    if not all(found):
-        raise UsageError(f"{flag} is {o.shown(text)}; it must be names separated by commas")
-    return found
-
-
-def builder(options: o.Options) -> Callable[[int, str, str, int], "System"]:
-    """The system with a tp, weight format, cache dtype and draft length; see `planning.pareto`.
-
-    The acceptance is that of the options' own k, followed to other draft lengths. All draft
-    lengths of one deployment share what prices its target's passes."""
-    from specsim.api.deployment import build_request
-    from specsim.errors import SpecSimError
-    from specsim.speculation.methods import resolve_setup
-
-    built: dict[tuple[int, str, str, bool], Any] = {}
-
-    def sided(tp: int, weights: str, kv: str, plain: bool) -> "System":
-        key = (tp, weights, kv, plain)
-        if key not in built:
-            asked = replace(options, tp=tp, weights=weights, kv=kv)
-            if plain:
-                asked = replace(
-                    asked, method="none", draft=None, k=None, acceptance=None,
-                    acceptance_conditional=None, acceptance_rate=None, acceptance_mean=None,
-                    acceptance_length=None, draft_share=1.0, exit_layers=0,
-                )  # fmt: skip
-            try:
-                built[key] = build_request(asked).system
-            except SpecSimError as error:
-                built[key] = error
-        found = built[key]
-        if isinstance(found, SpecSimError):
-            raise found
-        return found  # type: ignore[no-any-return]
-
-    def build(tp: int, weights: str, kv: str, k: int) -> "System":
-        if k == 0:
-            return sided(tp, weights, kv, True)
-        system = sided(tp, weights, kv, False)
-        if k == system.setup.k:
-            return system
-        setup = system.setup
-        resolve_setup(
-            system.spec, system.engine, setup.method, k, draft=setup.drafter,
-            exit_layers=setup.exit_layers, draft_share=setup.draft_share,
-            parallel_drafting=setup.parallel_drafting,
-        )  # fmt: skip
-        return system.with_k(k)
-
-    return build

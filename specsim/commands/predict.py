@@ -72,24 +72,12 @@ def predict(
                 raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
         _mindrouter(given, json_out, csv_out)
         return
-    if concurrency is not None and rate is not None:
-        raise UsageError(
-            "--concurrency is a closed loop and --rate an open one; give one of them"
-        )
-    from specsim.analytic.predict import predict as run
-    from specsim.api.deployment import build_request
+    from specsim.api.predict import run
     from specsim.commands.repeat import repeat_command
     from specsim.report.predictions import prediction_text
     from specsim.report.tables import to_csv, to_json
 
-    request = build_request(o.Options(**{**given, "model": model or ""}))
-    rates = None
-    clients = None
-    if rate is not None:
-        rates = o.parse_rates(rate)
-    else:
-        clients = o.parse_concurrency(concurrency)
-    result = run(request.system, request.workload, clients, rates, request.warnings)
+    result = run({**given, "model": model, "concurrency": concurrency, "rate": rate})
     if json_out:
         text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:

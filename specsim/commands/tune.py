@@ -7,8 +7,6 @@ import typer
 
 from specsim.commands import options as o
 
-DEFAULT_CLIENTS = (1, 8, 64)
-
 Objective = Annotated[
     str, typer.Option("--objective", help="throughput, tpot, or goodput (throughput within --slo).")
 ]
@@ -89,42 +87,15 @@ def tune(
     """Choose the method and the draft length: the best per load, a table by batch size, what would
     change the answer, and the flags to type."""
     given = dict(locals())
-    from dataclasses import fields
-
-    from specsim.api.tune_setup import build_setup
+    from specsim.api.tune import run
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
-    from specsim.planning.tune import tune as run
-    from specsim.planning.tune_choices import Load
     from specsim.report.tables import to_csv, to_json
     from specsim.report.tuning import tuning_text
-    from specsim.sim.slo import parse_slo
-    from specsim.speculation.methods import MAX_K
 
     if json_out and csv_out:
         raise UsageError("--json and --csv are both given; choose one output")
-    if model is None and command is None:
-        raise UsageError("tune needs a MODEL or a --command; `specsim models` lists them")
-    if concurrency is not None and rate is not None:
-        raise UsageError("--concurrency is a closed loop and --rate an open one; give one of them")
-    if not 1 <= max_k <= MAX_K:
-        raise UsageError(f"--max-k is {max_k}; it must be from 1 to {MAX_K}")
-    if rate is not None:
-        loads = [Load(rate=value) for value in o.parse_rates(rate)]
-    else:
-        loads = [Load(value) for value in o.parse_concurrency(concurrency, DEFAULT_CLIENTS)]
-    gates = parse_slo(slo) if slo is not None else {}
-    if slo is not None and not gates:
-        raise UsageError("--slo is empty; write gates like ttft_mean=2,stream_tok_s_mean=15")
-    names = {item.name for item in fields(o.Options)}
-    values = {name: value for name, value in given.items() if name in names}
-    options = o.Options(**{**values, "model": model or ""})
-    setup = build_setup(options, methods, max_memory, acceptance_range, mix)
-    result = run(
-        setup.systems, setup.workload, loads, plain=setup.plain, objective=objective, gates=gates,
-        longest=max_k, scenarios=setup.scenarios, spreads=setup.spreads, model=setup.model,
-        draft=setup.draft, version=setup.version, skipped=setup.skipped, warnings=setup.warnings,
-    )
+    result = run(given)
     if json_out:
         text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:

@@ -209,9 +209,9 @@ def _measure(
 
 def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
     """Fit the profile and write it with its engine and report."""
+    from specsim.api.calibrate_records import DECODER, base_profile
     from specsim.calibrate.records_fit import calibrate, read_all
     from specsim.calibrate.write import report, write_outcome, write_text
-    from specsim.commands.calibrate_records import DECODER, base_profile
     from specsim.latency.engine import find_engine
     from specsim.report.tables import to_json
 
@@ -231,8 +231,8 @@ def _serve_all(
     """Predict and serve every load that is not done yet; whether it was interrupted."""
     import torch
 
+    from specsim.api.calibrate_records import DECODER
     from specsim.calibrate.price import Models
-    from specsim.commands.calibrate_records import DECODER
     from specsim.commands.validate_run_serve import make_engine, serve
     from specsim.latency.engine import find_engine
     from specsim.measure.environment import now

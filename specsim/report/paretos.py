@@ -31,7 +31,7 @@ def point_dict(point: ParetoPoint) -> dict[str, Any]:
 
 def pareto_json(result: Pareto, every_point: bool = False) -> dict[str, Any]:
     """JSON-ready. every_point: also what the frontiers do not hold."""
-    out = result.to_dict()
+    out = Pareto.to_dict(result)  # a subclass may add this very text to its own
     out["frontier"] = [point_dict(p) for p in result.frontier]
     out["frontier_speculative"] = [p.to_dict() for p in result.speculative]
     out["frontier_plain"] = [p.to_dict() for p in result.plain]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
+from specsim.api.pareto_axes import builder
 from specsim.commands import main
 from specsim.commands.options import Options
-from specsim.commands.pareto import builder
 from specsim.errors import CapacityError, UsageError
 from specsim.planning.pareto import Axes, Pareto, ParetoPoint, frontier, pareto
 

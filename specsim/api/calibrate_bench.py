@@ -1,6 +1,6 @@
 """`specsim calibrate --from FILES MODEL`: an engine profile fitted to points of one server."""
 
-import sys
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
+from specsim.api.options import Options
 from specsim.calibrate.fewshot import CALIBRATED, Fit, Point, PointError, fit
 from specsim.calibrate.fewshot_bench import (
     PLAIN,
@@ -19,7 +20,7 @@ from specsim.calibrate.fewshot_bench import (
     sighting_of,
     with_sighting,
 )
-from specsim.commands.options import Options
+from specsim.calibrate.fewshot_engine import write_engine
 from specsim.errors import CalibrationError, FormatError, UsageError
 from specsim.formats.bench import BenchRun, scan
 from specsim.latency.engine import EngineProfile
@@ -27,21 +28,16 @@ from specsim.latency.engine import EngineProfile
 Files = Sequence[Path]
 
 
-def run_from(
+def fit_from(
     options: Options,
     from_: Files,
-    plain: Files,
-    spec: Files,
-    holdout: Files,
-    out: Path | None,
-    report: Path | None,
-    json_out: bool,
-) -> None:
-    """Reads the files, fits, writes `out` and `report` and prints what was found."""
-    from specsim.calibrate.fewshot_engine import write_engine
-    from specsim.report.fewshot import fewshot_text
-    from specsim.report.tables import to_json
-
+    plain: Files = (),
+    spec: Files = (),
+    holdout: Files = (),
+    out: Path | None = None,
+    report: Path | None = None,
+) -> dict[str, Any]:
+    """Reads the files, fits, writes `out` and `report`; what was found, as `--json` prints it."""
     if out is not None and out.suffix.lower() != ".toml":
         raise UsageError(f"--out is {str(out)!r}; an engine profile is a .toml file")
     if options.fidelity == "datasheet":
@@ -59,8 +55,8 @@ def run_from(
         write_engine(titled, out, _comment(seen, points))
     document = _document(result, held, seen, points, judged, out)
     if report is not None:
-        _write(report, to_json(document) + "\n")
-    sys.stdout.write((to_json(document) if json_out else fewshot_text(document)) + "\n")
+        _write(report, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    return document
 
 
 class _Seen:

@@ -1,0 +1,77 @@
+"""`specsim.read_bench`: results of foreign benchmark tools in one normal form."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from specsim.api.results import flat, frame, page_of
+from specsim.formats.bench import BenchRun, scan
+
+
+@dataclass(frozen=True)
+class BenchRuns(Sequence[BenchRun]):
+    """Runs read from files, in their order. skipped: (file, why) of what was no result."""
+
+    runs: tuple[BenchRun, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.runs[place]
+
+    def __iter__(self) -> Iterator[BenchRun]:
+        return iter(self.runs)
+
+    def to_dict(self, requests: bool = False) -> dict[str, Any]:
+        """As `specsim import --json`; requests: with every request."""
+        return {
+            "runs": [run.to_dict(requests=requests) for run in self.runs],
+            "skipped": [{"file": name, "reason": why} for name, why in self.skipped],
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One flat row per run."""
+        return [flat(run.to_dict(requests=False)) for run in self.runs]
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """The runs as a data frame of pandas or, without it, polars."""
+        return frame(self.to_rows(), library)
+
+    def __str__(self) -> str:
+        from specsim.report.imported import imported_text
+
+        found = self.to_dict()
+        return imported_text(found["runs"], found["skipped"])
+
+    def __repr__(self) -> str:
+        return f"<specsim.BenchRuns: {len(self.runs)} runs>"
+
+    def _repr_html_(self) -> str:
+        rows = [{"source": run.source, **_short(run)} for run in self.runs]
+        return page_of(repr(self), rows, [f"{name}: {why}" for name, why in self.skipped])
+
+
+def _short(run: BenchRun) -> dict[str, Any]:
+    whole = flat(run.to_dict(requests=False))
+    wanted = ("format", "load.max_concurrency", "load.request_rate", "output_tok_s",
+              "ttft_s.mean", "tpot_s.mean", "acceptance.acceptance_length")  # fmt: skip
+    return {name: whole.get(name) for name in wanted}
+
+
+def read_bench(
+    *paths: str | PathLike[str], before: str | PathLike[str] | None = None
+) -> BenchRuns:
+    """Read results of vllm bench, sglang, guidellm, aiperf and others, `/metrics` dumps, logs.
+
+    paths: files or folders. before: an earlier `/metrics` dump; then only what was counted since is
+    read. Raises `specsim.errors.FormatError` for a file that is none of them."""
+    runs: list[BenchRun] = []
+    skipped: list[tuple[str, str]] = []
+    for path in paths:
+        found = scan(fspath(path), None if before is None else fspath(before))
+        runs += found.runs
+        skipped += [(str(name), why) for name, why in found.skipped]
+    return BenchRuns(tuple(runs), tuple(skipped))

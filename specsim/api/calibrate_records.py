@@ -1,0 +1,56 @@
+"""A hardware profile from records of `specsim measure`: which profile the fit starts from, the fit,
+the files."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from specsim.api.options import profile_folder
+from specsim.calibrate.records import RunHeader
+from specsim.calibrate.records_fit import calibrate, read_all
+from specsim.calibrate.write import profile_name, report, write_outcome, write_text
+from specsim.errors import ProfileError
+from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
+from specsim.latency.engine import find_engine
+
+DECODER = "specsim"  # engine profile of the decoder that makes the records
+
+
+def fit_records(
+    files: Sequence[Path],
+    base: str = "",
+    out: Path | None = None,
+    report_file: Path | None = None,
+    profiles: str | None = None,
+    statistic: str = "median",
+    tell: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Fits a profile to `files` and writes what was asked for; what was found, as `--json` prints
+    it. Raises SpecSimError for what cannot be read, fitted or written. tell: told how far it is."""
+    name = "calibrated" if out is None else profile_name(out)
+    data = read_all(files)
+    start = base_profile(base, data.headers[-1], profiles)
+    outcome = calibrate(data, start, find_engine(DECODER), name, statistic=statistic, tell=tell)
+    written = [] if out is None else write_outcome(outcome, out)
+    if report_file is not None:
+        write_text(report_file, json.dumps(report(outcome), indent=2, allow_nan=False) + "\n")
+        written.append(report_file)
+    return report(outcome, points=False) | {"files": [str(path) for path in written]}
+
+
+def base_profile(name: str, run: RunHeader, profiles: str | None) -> HardwareProfile:
+    """The profile named, or the one that fits the records' device."""
+    folder = profile_folder(profiles)
+    if name:
+        return load_profile(name, folder)
+    if run.device.get("kind") != "cuda":
+        return load_profile("cpu-generic", folder)
+    device = str(run.device.get("name", ""))
+    try:
+        return load_profile(device, folder)
+    except ProfileError as error:
+        raise ProfileError(
+            f"no profile is known for the records' device; give one like it with --base: {error}"
+        ) from None

@@ -1,0 +1,147 @@
+"""What `pareto` varies: the axes from the options, and the systems on them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from specsim.analytic.predict import candidate_k
+from specsim.analytic.system import System
+from specsim.api.deployment import Request, build_request
+from specsim.api.options import Options, parse_numbers, shown
+from specsim.api.values import options_of
+from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.model.catalogue import variant
+from specsim.model.counts import kv_dtype_bytes
+from specsim.planning.pareto import Axes
+from specsim.speculation.methods import MAX_K, resolve_setup
+
+MAX_VALUE = 10_000_000
+
+
+def axes_of(values: dict[str, Any]) -> tuple[Request, Axes, Options, tuple[str, ...]]:
+    """The deployment that the options name, what is varied around it, and its options."""
+    lists = ("weights", "kv", "max_num_seqs", "max_num_batched_tokens")
+    options = options_of({name: value for name, value in values.items() if name not in lists})
+    tps = _numbers(values["tps"], "--tps", 1, 1024) if values["tps"] is not None else None
+    weights = _words(values["weights"], "--weights")
+    kv = _words(values["kv"], "--kv")
+    base = None
+    for tp in tps or (1, 2, 4, 8):
+        # The smallest replica that holds the model says what can be varied.
+        try:
+            base = build_request(replace(options, tp=tp, weights=weights[0] if weights else None))
+            break
+        except CapacityError as error:
+            refusal = error
+    if base is None:
+        raise refusal
+    system = base.system
+    node = system.profile.gpus_per_node if system.profile.link_bytes_per_s > 0 else 1
+    axes = Axes(
+        k=_ks(values["ks"], system),
+        tp=tps or tuple(tp for tp in (1, 2, 4, 8) if tp <= max(1, node)),
+        weights=_weights(weights, system),
+        kv_dtype=_kv(kv, system),
+        max_num_seqs=_numbers(
+            values["max_num_seqs"] or "1,2,4,8,16,32,64,128,256,512", "--max-num-seqs", 1, MAX_VALUE
+        ),
+        max_num_batched_tokens=_budgets(values["max_num_batched_tokens"], system),
+    )
+    # What the base warns of by its own tp or dtype is not said of all.
+    return base, axes, options, base.warnings
+
+
+def _ks(text: str | None, system: System) -> tuple[int, ...]:
+    if text is not None:
+        found = _numbers(text, "--ks", 0, MAX_K)
+        if any(found) and not system.speculative:
+            raise UsageError(
+                f"--ks is {text}, but there is no speculation to vary; name a --method with its "
+                "acceptance (--acceptance-length)"
+            )
+        return found
+    if not system.speculative:
+        return (0,)
+    return (0, *(candidate_k(system) or [system.setup.k]))
+
+
+def _weights(names: tuple[str, ...], system: System) -> tuple[str, ...]:
+    """Formats by name, as the models that have them are labelled."""
+    if names:
+        return tuple(dict.fromkeys(variant(system.spec, name).weights for name in names))
+    own = system.spec.weights
+    return (own, "fp8") if own == "bf16" and "fp8" in system.profile.flops else (own,)
+
+
+def _kv(names: tuple[str, ...], system: System) -> tuple[str, ...]:
+    for name in names:
+        kv_dtype_bytes(system.spec, name)  # refuses an unknown one
+    if names:
+        return names
+    return tuple(dict.fromkeys((system.kv_dtype, "fp8")))
+
+
+def _budgets(text: str | None, system: System) -> tuple[int, ...]:
+    if text is not None:
+        return _numbers(text, "--max-num-batched-tokens", 1, MAX_VALUE)
+    return tuple(sorted({2048, 8192, system.engine.max_num_batched_tokens}))
+
+
+def _numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
+    found = parse_numbers(text, flag)
+    for value in found:
+        if not low <= value <= high:
+            raise UsageError(f"{flag} has {value:.15g}; it must be from {low} to {high}")
+    return tuple(sorted({int(value) for value in found}))
+
+
+def _words(text: str | None, flag: str) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    if not all(found):
+        raise UsageError(f"{flag} is {shown(text)}; it must be names separated by commas")
+    return found
+
+
+def builder(options: Options) -> Callable[[int, str, str, int], System]:
+    """The system with a tp, weight format, cache dtype and draft length; see `planning.pareto`.
+
+    The acceptance is that of the options' own k, followed to other draft lengths. All draft
+    lengths of one deployment share what prices its target's passes."""
+    built: dict[tuple[int, str, str, bool], Any] = {}
+
+    def sided(tp: int, weights: str, kv: str, plain: bool) -> System:
+        key = (tp, weights, kv, plain)
+        if key not in built:
+            asked = replace(options, tp=tp, weights=weights, kv=kv)
+            if plain:
+                asked = replace(
+                    asked, method="none", draft=None, k=None, acceptance=None,
+                    acceptance_conditional=None, acceptance_rate=None, acceptance_mean=None,
+                    acceptance_length=None, draft_share=1.0, exit_layers=0,
+                )  # fmt: skip
+            try:
+                built[key] = build_request(asked).system
+            except SpecSimError as error:
+                built[key] = error
+        found = built[key]
+        if isinstance(found, SpecSimError):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    def build(tp: int, weights: str, kv: str, k: int) -> System:
+        if k == 0:
+            return sided(tp, weights, kv, True)
+        system = sided(tp, weights, kv, False)
+        if k == system.setup.k:
+            return system
+        setup = system.setup
+        resolve_setup(
+            system.spec, system.engine, setup.method, k, draft=setup.drafter,
+            exit_layers=setup.exit_layers, draft_share=setup.draft_share,
+            parallel_drafting=setup.parallel_drafting,
+        )  # fmt: skip
+        return system.with_k(k)
+
+    return build

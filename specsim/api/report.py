@@ -1,0 +1,126 @@
+"""`specsim.report`: results as one self-contained HTML page."""
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specsim.api.options import profile_folder, shown
+from specsim.errors import SpecSimError, UsageError
+
+if TYPE_CHECKING:
+    from specsim.hardware.profile import HardwareProfile
+    from specsim.report.html.documents import Document
+
+MAX_FILES = 40
+MAX_TITLE = 200
+MAX_PROFILES = 8
+
+
+def report(
+    *results: Any,
+    output: str | PathLike[str] = "report.html",
+    title: str | None = None,
+    profiles: str | None = None,
+) -> Path:
+    """Write one HTML page with interactive charts of `results`; the path it was written to.
+
+    results: what the other functions return, their dicts, or files of `--json`. Raises
+    `specsim.errors.SpecSimError` for whatever a caller can correct; plotly is needed
+    (`pip install "specsim-llm[report]"`)."""
+    from specsim.report.html.render import DEFAULT_TITLE, render
+
+    profile_folder(profiles)
+    if not results:
+        raise UsageError("nothing to report; give results, or files of --json")
+    if len(results) > MAX_FILES:
+        raise UsageError(f"{len(results)} results are given; a report shows at most {MAX_FILES}")
+    check_title(title)
+    path = Path(output)
+    files = [str(item) for item in results if isinstance(item, str | PathLike)]
+    check_output(str(output), files)
+    documents = [_document(item, number) for number, item in enumerate(results, 1)]
+    page = render(documents, profiles_of(documents, profiles), title or DEFAULT_TITLE, "")
+    write_page(path, page)
+    return path
+
+
+def _document(item: Any, number: int) -> "Document":
+    from specsim.report.html.documents import parse, read_text
+    from specsim.report.html.render import KINDS
+
+    if isinstance(item, str | PathLike):
+        return parse(Path(item).name or str(item), read_text(str(item)), KINDS)
+    value = item if isinstance(item, Mapping) else getattr(item, "to_dict", dict)()
+    name = f"result {number}"
+    if not value:
+        raise UsageError(
+            f"{name} is {shown(repr(item))}; it must be a result, its dict, or a file of --json"
+        )
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} is no result of specsim: {error}") from None
+    return parse(name, text, KINDS)
+
+
+def check_title(title: str | None) -> None:
+    if title is not None and not 0 < len(title.strip()) <= MAX_TITLE:
+        raise UsageError(f"--title must have 1 to {MAX_TITLE} characters, got {shown(title)}")
+
+
+def check_output(output: str, files: Sequence[str]) -> None:
+    """A result must not be overwritten by its report; bad paths are told before the work."""
+    path = Path(output)
+    try:
+        if not output.strip() or path.is_dir():
+            raise UsageError(f"--output is {shown(output)}; name a file, e.g. report.html")
+        if not path.resolve().parent.is_dir():
+            raise UsageError(f"--output is in {path.parent}, which is no folder; make it first")
+        same = [f for f in files if f != "-" and Path(f).resolve() == path.resolve()]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--output is {shown(output)}: {error}") from None
+    if same:
+        raise UsageError(f"--output is {shown(output)}, one of the results; name another file")
+
+
+def profiles_of(
+    documents: "Sequence[Document]", folder: str | None
+) -> "dict[str, HardwareProfile]":
+    """Profiles of the GPUs that the results name; one this installation lacks is left out."""
+    from specsim.hardware.store import list_profiles, load_profile
+
+    known = {entry.name for entry in list_profiles(folder)}
+    found: dict[str, HardwareProfile] = {}
+    for document in documents:
+        for name in _gpu_names(document):
+            # Only names: a path in a file from elsewhere is not followed.
+            if name in known and name not in found and len(found) < MAX_PROFILES:
+                try:
+                    found[name] = load_profile(name, folder)
+                except SpecSimError:
+                    continue
+    return found
+
+
+def _gpu_names(document: "Document") -> list[str]:
+    """GPUs that a result names: its own, those of its inputs, endpoints or cells."""
+    node = document.node
+    places = [node, node.get("inputs") if isinstance(node.get("inputs").value, dict) else node]
+    for key in ("endpoints", "cells"):
+        if isinstance(node.get(key).value, list):
+            places += [item for item in node.get(key).items() if isinstance(item.value, dict)]
+    values = [place.get("gpu").value for place in places]
+    return [value for value in values if isinstance(value, str)]
+
+
+def write_page(path: Path, page: str) -> None:
+    """The page, complete or not at all."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(page, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None

@@ -1,0 +1,127 @@
+"""What all results that Python callers get have in common: how to look at them.
+
+Each is a result of a lower layer (all of its fields and properties are there) with
+
+    to_dict()      what `--json` prints, key by key
+    to_frame()     its rows as a pandas or polars data frame
+    str(result)    the text that the command prints
+    _repr_html_()  a table, for notebooks; every text in it is escaped
+    command        the command line that repeats it
+"""
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Self
+
+from specsim.errors import UsageError
+
+MAX_HTML_ROWS = 60
+FRAMES = ("pandas", "polars")
+
+
+class Result:
+    """Base of all results; subclasses say what their text and rows are."""
+
+    command: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, as `--json` of the command prints it."""
+        # the result of the lower layer is the next class in line
+        found: dict[str, Any] = super().to_dict()  # type: ignore[misc]
+        return {**found, "command": self.command}
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Flat rows, what `--csv` prints; nested values under dotted names."""
+        raise NotImplementedError
+
+    def to_text(self) -> str:
+        """What the command prints on a terminal."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, found: Any, command: str) -> Self:
+        """The lower layer's result as one of this class."""
+        self = cls(**{item.name: getattr(found, item.name) for item in fields(found)})
+        object.__setattr__(self, "command", command)  # the results are frozen
+        return self
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """The rows as a data frame of pandas or, without it, polars; `library` asks for one.
+
+        UsageError where none of them is installed."""
+        return frame(self.to_rows(), library)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return f"<specsim.{type(self).__name__}: {self.command}>"
+
+    def _repr_html_(self) -> str:
+        return page_of(repr(self), self.to_rows(), getattr(self, "warnings", ()))
+
+
+def frame(rows: Sequence[dict[str, Any]], library: str | None = None) -> Any:
+    """Rows as a data frame. library: pandas or polars; None: the first that is installed."""
+    if library is not None and library not in FRAMES:
+        raise UsageError(f"library is {library!r}; it must be pandas or polars")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    data = {name: [row.get(name) for row in rows] for name in columns}
+    for name in FRAMES if library is None else (library,):
+        if name == "pandas":
+            try:
+                import pandas
+            except ImportError:
+                continue
+            return pandas.DataFrame(data, columns=columns)
+        try:
+            import polars
+        except ImportError:
+            continue
+        return polars.DataFrame(data, strict=False)
+    words = library or "pandas or polars"
+    raise UsageError(
+        f"a data frame needs {words}, which is not installed; run `pip install "
+        f"{library or 'pandas'}`, or use to_dict()"
+    )
+
+
+def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted names; pairs [low, high] as two columns."""
+    out: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(inner, Mapping):
+            out.update(flat(inner, name))
+        elif isinstance(inner, list | tuple):
+            out[name] = json.dumps(list(inner))
+        else:
+            out[name] = inner
+    return out
+
+
+def page_of(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
+    """Title, rows and notes as HTML without any script; texts are escaped."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    parts = [f"<div><p><code>{html.escape(title)}</code></p>"]
+    if rows:
+        head = "".join(f"<th>{html.escape(str(name))}</th>" for name in columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell(row.get(name)))}</td>" for name in columns)
+            + "</tr>"
+            for row in rows[:MAX_HTML_ROWS]
+        )
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    if len(rows) > MAX_HTML_ROWS:
+        parts.append(f"<p>{len(rows) - MAX_HTML_ROWS} more rows: to_frame() has all.</p>")
+    parts += [f"<p>note: {html.escape(str(note))}</p>" for note in notes]
+    return "".join(parts) + "</div>"
+
+
+def cell(value: Any) -> str:
+    """A value in a table: four figures, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
