@@ -3,7 +3,7 @@
 The first line says which sweep it is of. Every task is written out when it ends; a process that
 is killed loses only tasks that had not ended. A last line that was cut short (a full disk, a
 power failure) is dropped and its task runs again. A journal of another definition, of other input
-files or of another version of specsim is refused: its figures do not belong to this sweep.
+files or of another build of specsim is refused: its figures do not belong to this sweep.
 
 Lines stand in the order in which tasks ended. Results are read back by their place in the file,
 so that a large sweep needs little memory.
@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 from typing import IO, Any, Self
 
-from specsim import __version__
 from specsim.errors import FormatError, UsageError
+from specsim.planning.executors.peers import build_id
 from specsim.planning.sweep import Sweep
 
 FORMAT = 1
@@ -42,7 +42,7 @@ class Journal:
         use, FormatError for a file that is no journal."""
         header = {
             "specsim_sweep": FORMAT,
-            "version": __version__,
+            "build": build_id(),
             "fingerprint": sweep.fingerprint,
             "tasks": sweep.count,
             "definition": sweep.to_dict(),
@@ -140,10 +140,10 @@ class Journal:
                 f"{name} is not the journal of a sweep; choose another --journal"
             )
         ways = "choose another --journal, or start anew with --restart"
-        if found.get("version") != wanted["version"]:
+        if found.get("build") != wanted["build"]:
             raise UsageError(
-                f"the journal {name} was made by specsim {found.get('version')}, this is "
-                f"{wanted['version']}: figures could differ; {ways}"
+                f"the journal {name} was made by specsim {found.get('build')}, this is "
+                f"{wanted['build']}: figures could differ; {ways}"
             )
         if found.get("fingerprint") == wanted["fingerprint"]:
             return

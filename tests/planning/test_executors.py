@@ -14,7 +14,7 @@ import pytest
 
 from specsim.errors import ServerError, SpecSimError, UsageError
 from specsim.planning.executors import ATTEMPTS, Done, Job, open_executor
-from specsim.planning.executors.peers import check_versions, worker_version
+from specsim.planning.executors.peers import build_id, check_builds
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -179,9 +179,9 @@ def test_bad_executors_are_refused(text: str, workers: int | None, message: str)
 
 
 def test_other_versions_are_refused() -> None:
-    check_versions([worker_version()], "here")
+    check_builds([build_id()], "here")
     with pytest.raises(UsageError, match=r"9\.9, this machine has"):
-        check_versions([worker_version(), "9.9"], "here")
+        check_builds([build_id(), "9.9"], "here")
 
 
 @pytest.mark.parametrize(("text", "package"), [("dask://h:1", "dask"), ("ray://h:1", "ray")])

@@ -209,8 +209,8 @@ def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "journal.jsonl"
     with Journal.open(path, SMALL):
         pass
-    monkeypatch.setattr("specsim.planning.sweep_journal.__version__", "99.0")
-    with pytest.raises(UsageError, match=r"this is 99\.0"):
+    monkeypatch.setattr("specsim.planning.sweep_journal.build_id", lambda: "99.0 (abc)")
+    with pytest.raises(UsageError, match=r"this is 99\.0 \(abc\)"):
         Journal.open(path, SMALL)
 
 
@@ -504,7 +504,8 @@ def test_ctrl_c_on_the_whole_process_group(
     try:
         end = time.monotonic() + 120
         while not journal.exists() or journal.read_bytes().count(b"\n") < 10:
-            assert time.monotonic() < end and sweep.poll() is None
+            assert time.monotonic() < end
+            assert sweep.poll() is None, sweep.communicate()
             time.sleep(0.02)
         os.killpg(sweep.pid, signal.SIGINT)
         out, err = sweep.communicate(timeout=60)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -80,6 +81,8 @@ def deaf_children() -> Iterator[None]:
     if mask is None:
         yield
         return
+    # It unblocks the signal when it starts, and the first process to be spawned starts it.
+    resource_tracker.ensure_running()
     before = mask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

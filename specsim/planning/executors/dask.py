@@ -24,7 +24,7 @@ from specsim.planning.executors.base import (
     died,
     words,
 )
-from specsim.planning.executors.peers import check_versions, worker_version
+from specsim.planning.executors.peers import check_builds, worker_build
 
 CONNECT_S = 10
 
@@ -60,7 +60,7 @@ class DaskExecutor(Closing):
     def _check(self, place: str) -> None:
         """Workers are there, and would compute the same as this machine."""
         try:
-            answers = self._client.run(worker_version)
+            answers = self._client.run(worker_build)
         except Exception as error:
             raise UsageError(
                 f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
@@ -71,7 +71,7 @@ class DaskExecutor(Closing):
                 f"the Dask cluster at {place} has no workers; start some with "
                 f"`dask worker tcp://{place}`"
             )
-        check_versions(answers.values(), place)
+        check_builds(answers.values(), place)
         self.workers = sum(self._client.nthreads().values())
 
     def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
@@ -95,6 +95,10 @@ class DaskExecutor(Closing):
             if not running:
                 return
             future = next(ended)
+            if future.status in ("lost", "pending"):
+                # Its result was on a worker that died before it was fetched; Dask makes it anew.
+                ended.add(future)
+                continue
             job = running.pop(future.key)
             done = self._outcome(future, job.key)
             future.release()
@@ -110,7 +114,7 @@ class DaskExecutor(Closing):
         """How a task ended; None if Dask gave it up because workers died."""
         if future.status == "finished":
             return Done(key, future.result())
-        if future.status in ("cancelled", "lost"):
+        if future.status == "cancelled":
             raise ServerError(
                 f"the connection to {self.name} was lost; what was finished is kept: run the same "
                 "command again to go on"

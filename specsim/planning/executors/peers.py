@@ -1,21 +1,44 @@
-"""Workers elsewhere must be of this version: another one may compute other figures."""
+"""What computes the figures: this version with its code and data, as one short name.
 
+Workers elsewhere, and a journal that is gone on with, must be of the same build: another version
+may compute other figures, and so may a checkout whose code or data were changed in between.
+"""
+
+import hashlib
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
-from specsim import __version__
+import specsim
+from specsim.data import data_root
 from specsim.errors import UsageError
 
-
-def worker_version() -> str:
-    """Runs on a worker."""
-    return __version__
+DATA = ("engines", "hw_profiles", "catalog", "scenarios")
 
 
-def check_versions(found: Iterable[str], place: str) -> None:
-    """UsageError if any worker has another version than this machine."""
-    others = sorted({version for version in found if version != __version__})
+@cache
+def build_id() -> str:
+    """Version and digest of code and data, such as '0.1.0 (3f2a9c01be77)'."""
+    code = Path(specsim.__file__).parent
+    digest = hashlib.sha256()
+    for root, pattern in ((code, "*.py"), *((data_root(name), "*") for name in DATA)):
+        for path in sorted(root.rglob(pattern)):
+            if path.is_file():
+                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+                digest.update(path.read_bytes())
+    return f"{specsim.__version__} ({digest.hexdigest()[:12]})"
+
+
+def worker_build() -> str:
+    """Runs on a worker. A plain function, as Ray wants them."""
+    return build_id()
+
+
+def check_builds(found: Iterable[str], place: str) -> None:
+    """UsageError if any worker has another build than this machine."""
+    others = sorted({build for build in found if build != build_id()})
     if others:
         raise UsageError(
-            f"workers at {place} have specsim {', '.join(others)}, this machine has {__version__}: "
+            f"workers at {place} have specsim {', '.join(others)}, this machine has {build_id()}: "
             "figures could differ; install the same version everywhere"
         )

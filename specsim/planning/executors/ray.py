@@ -24,7 +24,7 @@ from specsim.planning.executors.base import (
     died,
     words,
 )
-from specsim.planning.executors.peers import check_versions, worker_version
+from specsim.planning.executors.peers import check_builds, worker_build
 
 STORE_BYTES = 100_000_000  # results are a few kB each
 
@@ -68,13 +68,13 @@ class RayExecutor(Closing):
 
     def _check(self, place: str) -> None:
         try:
-            version = self._ray.get(self._ray.remote(worker_version).remote())
+            version = self._ray.get(self._ray.remote(worker_build).remote())
         except Exception as error:
             raise UsageError(
                 f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
                 f"specsim-llm {__version__} on them"
             ) from None
-        check_versions([version], place)
+        check_builds([version], place)
         self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
