@@ -85,6 +85,7 @@ class Finder:
         self.runner = runner
         self.study = runner.study
         self.wishes = wishes
+        self.interrupted = False  # Ctrl-C came; what was tried until then is kept
 
     def runs_at(
         self, side: str, seats: int, amount: float, slo: dict[str, float], most: int
@@ -120,15 +121,24 @@ class Finder:
 
         prober = Prober(tried)
         stages = None
-        if wishes.ladder:
-            stages = climb(prober, wishes.ladder)
-        if wishes.ladder_only:
-            bracket = prober.bracket()
-        else:
-            bracket = search(
-                prober, guess or estimate, whole=shape.whole, resolution=wishes.resolution,
-                lowest=shape.lowest, highest=shape.highest,
-            )  # fmt: skip
+        try:
+            if wishes.ladder:
+                stages = climb(prober, wishes.ladder)
+            if not wishes.ladder_only:
+                search(
+                    prober, guess or estimate, whole=shape.whole, resolution=wishes.resolution,
+                    lowest=shape.lowest, highest=shape.highest,
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not prober.trials():
+                raise
+        bracket = prober.bracket()
+        if self.interrupted:
+            config = study.deployment(side, seats).config
+            return Side(
+                side, config.rules.max_num_seqs, estimate, bracket, stages, None, None, None
+            )
         return self._complete(side, seats, estimate, bracket, stages)
 
     def _complete(
@@ -217,6 +227,8 @@ def find_capacity(
         try:
             for side in sides:
                 found[side] = finder.side(side, 0)
+                if finder.interrupted:
+                    raise KeyboardInterrupt
             if wishes.floor_tok_s > 0:
                 seats = finder.seats(WITH, wishes.floor_tok_s)
                 if seats.seats and seats.seats != found[WITH].seats:
@@ -228,6 +240,7 @@ def find_capacity(
                         ),
                     )  # fmt: skip
                     reseated = again.side(WITH, seats.seats)
+                    partial = again.interrupted
         except KeyboardInterrupt:
             if WITH not in found:
                 raise

@@ -232,8 +232,11 @@ def _piece(choice: _Choice) -> Piece:
         return Piece(sized.name, sized.gpu, sized.gpus)
     system = sized.system
     plan = system.memory
-    # Cache for the requests that run at capacity, half as many again, each with its context.
-    running = min(float(sized.seats), 1.5 * sized.running + 1.0)
+    # Cache for the requests that run with one replica lost, half as many again, each with its
+    # context. Fewer run at less than capacity, at least in proportion.
+    left = max(1, choice.replicas - choice.wanted.n_minus_1)
+    busy = min(1.0, choice.demand / (left * sized.capacity)) if choice.demand else 1.0
+    running = min(float(sized.seats), 1.5 * busy * sized.running + 1.0)
     held = running * plan.bytes_per_request(sized.study.shape.context_tokens)
     need = plan.weight_bytes + plan.drafter_bytes + plan.reserve_bytes + held
     load = choice.demand / (choice.replicas * sized.capacity)

@@ -216,6 +216,8 @@ def _by_runs(
                     f"tok/s (p10), below the floor of {floor:g}: lower max_num_seqs"
                 )
         side = finder.side(WITH, seats, load)
+        if finder.interrupted:
+            raise KeyboardInterrupt
     at = side.at
     running = (at.figures["running_mean"] or 0.0) if at else 0.0
     stream = (at.figures["stream_tok_s.p10"] or 0.0) if at else 0.0

@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from specsim.analytic.system import System
 from specsim.commands import app
 from specsim.errors import SpecSimError
+from specsim.hardware.store import load_profile
+from specsim.latency.engine import find_engine
+from specsim.model.catalogue import find_model
+from specsim.planning.capacity import Wishes, find_capacity
+from specsim.planning.capacity_loads import People
+from specsim.planning.capacity_runs import Study, Trial
+from specsim.sim.scenario import find_scenario
 
 SCENARIO = """
 name = "desk"
@@ -95,10 +103,13 @@ def test_twice_the_seats_relieve_the_queue(people: dict[str, Any], desk: str) ->
 
 
 def test_results_do_not_depend_on_processes(desk: str) -> None:
-    words = ["--scenario", desk, "--ladder", "10,200", "--replications", "6", "--json"]
-    assert run(*words, "--jobs", "1") == run(*words, "--jobs", "2")
+    words = ["--scenario", desk, "--ladder", "10,200", "--replications", "6"]
+    one, two = (as_json(*words, "--jobs", jobs) for jobs in "12")
+    assert one.pop("command") != two.pop("command")
+    assert one == two
 
 
+@pytest.mark.slow
 def test_rates_with_speculation_beside_plain() -> None:
     found = as_json(
         "llama-3.1-8b", "--gpu", "h100-sxm", "--rate", "30", "--slo", "ttft_p95=0.5,tpot_p95=0.03",
@@ -199,3 +210,26 @@ def test_mindrouter_ladder() -> None:
     # Measured once: 1.47 s, within 2 s; replications differ by a factor of seven.
     assert not verdicts[180]["sure"]
     assert found["sure_pass"] == 144 and found["sure_fail"] == 216
+
+
+def test_an_interrupted_study_keeps_what_was_tried() -> None:
+    scenario = find_scenario("mindrouter-chat")
+    system = System(
+        find_model("llama-3.1-8b"), load_profile("h100-sxm"), find_engine("vllm"), max_num_seqs=4
+    )
+    study = Study(system, (People(scenario.behaviour, 90.0, 45.0),), {"ttft_p95": 2.0})
+    done = 0
+
+    def heard(trial: Trial, summary: dict[str, Any]) -> None:
+        nonlocal done
+        done += 1
+        if done == 6:
+            raise KeyboardInterrupt
+
+    wishes = Wishes(replications=6, ladder=(10.0, 400.0))
+    found = find_capacity(study, wishes, heard=heard)
+    assert found.partial and found.main.capacity == 10
+    assert any("interrupted" in text for text in found.warnings)
+    with pytest.raises(KeyboardInterrupt):
+        done = 5
+        find_capacity(study, wishes, heard=heard)
