@@ -1,6 +1,7 @@
 """The loop of `specsim watch`: scrape, judge, show, wait. Ctrl-C ends it in peace."""
 
 import json
+import os
 import re
 import sys
 import time
@@ -137,6 +138,9 @@ def run(values: dict[str, Any], given: frozenset[str], show: Show) -> None:
                 next_s += interval * (1 + max(0.0, time.monotonic() - next_s) // interval)
         except KeyboardInterrupt:
             return
+        except BrokenPipeError:
+            # The reader of a pipe went away (`| head`): nobody is left to watch for.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def duration_s(text: str | None) -> float | None:

@@ -1,6 +1,9 @@
 """`specsim diagnose` and `specsim watch` as a user calls them: files, pairs, and live servers."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -185,6 +188,28 @@ def test_ctrl_c_ends_it_in_peace(monkeypatch):
         watch_run.run({"model": None, "url": url, "interval": 1.0, "window": 30.0, "for_": None,
                        "once": False}, frozenset(), Show())
     assert len(shown) == 1
+
+
+@pytest.mark.parametrize("how", ["reader leaves", "Ctrl-C"])
+def test_the_process_ends_with_its_reader_and_on_ctrl_c(how):
+    with serving(Busy(batch=6)) as (url, _):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from specsim.commands import main; main()", "watch", "--url",
+             url, "--interval", "0.2", "--for", "20s"],
+            cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert "running" in process.stdout.readline()
+            if how == "Ctrl-C":
+                process.send_signal(signal.SIGINT)
+            process.stdout.close()
+            code, said = process.wait(15), process.stderr.read()
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+    assert (code, said) == (0, "")
 
 
 @pytest.mark.parametrize(("words", "message"), [
