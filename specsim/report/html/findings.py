@@ -153,19 +153,18 @@ def _ledger(page: Page, node: Node) -> Html | None:
              for point, m, p, _ in known], i, key == "fitted",
         ))  # fmt: skip
         lines += [[point, name, number(m), number(p), percent(e)] for point, m, p, e in known]
-    return _scatter(page, items, ", ms", lines)
+    return _scatter(page, items, ", ms", lines, "fitted points")
 
 
 def _scatter(
-    page: Page, items: Sequence[Pairs], unit: str, lines: Sequence[Sequence[str]]
+    page: Page, items: Sequence[Pairs], unit: str, lines: Sequence[Sequence[str]], hollow: str
 ) -> Html | None:
     if not any(m > 0 and p > 0 for item in items
                for m, p in zip(item.measured, item.predicted, strict=True)):  # fmt: skip
         return None
     return page.chart(
         f"Predicted against measured{unit}",
-        "On the line they are equal; the shaded band is 10 % to either side. Hollow points were "
-        "fitted.",
+        f"On the line they are equal; the shaded band is 10 % to either side. Hollow: {hollow}.",
         measured_predicted(items, unit, BAND),
         ["point", "split", "measured", "predicted", "error"], lines, left=2, size="tall",
     )  # fmt: skip
@@ -202,7 +201,8 @@ def _of_benchmarks(page: Page, document: Document) -> None:
         lines = [[p.get("point").text("-"), p.get("split").text("-"),
                   number(p.get("measured").maybe()), number(p.get("after").maybe()),
                   percent(p.get("error_after").maybe())] for p in found]  # fmt: skip
-        charts.append(_scatter(page, items, f", {unit[0]}" if unit[0] else "", lines))
+        charts.append(_scatter(page, items, f", {unit[0]}" if unit[0] else "", lines,
+                               "before the calibration"))
     page.section(
         f"Calibration of the engine: {common.deployment(node)}", "Calibration",
         common.source_line(document),

@@ -107,17 +107,20 @@ def _percentiles(page: Page, found: Sequence[tuple[str, Node]]) -> list[Child]:
     out: list[Child] = []
     for key, label, words in _LATENCIES[:2]:
         groups = [
-            (name, [_ms(figures.at(f"{key}.{stat}").maybe()) for stat in _STATISTICS])
+            (name, [figures.at(f"{key}.{stat}").maybe() for stat in _STATISTICS])
             for name, figures in found
         ]
-        if not any(v is not None for _, values in groups for v in values):
+        known = [v for _, values in groups for v in values if v is not None]
+        if not known:
             continue
+        unit, factor = ("s", 1.0) if max(known) > 2 else ("ms", 1e3)
+        shown = [(name, common.scaled(values, factor) or []) for name, values in groups]
         cut = found[0][1].at(f"{key}.censored").maybe()
         waited = f" {number(cut)} requests never got there and count as far as they waited."
         styles = _styles(found)
         out.append(page.chart(
             f"{label} percentiles", words + (waited if cut else ""),
-            bars(_STATISTICS, groups, f"{label}, ms", styles=styles),
+            bars(_STATISTICS, shown, f"{label}, {unit}", styles=styles),
             ["", *_STATISTICS],
             [[name, *(seconds(figures.at(f"{key}.{stat}").maybe()) for stat in _STATISTICS)]
              for name, figures in found],
@@ -127,10 +130,6 @@ def _percentiles(page: Page, found: Sequence[tuple[str, Node]]) -> list[Child]:
 
 def _styles(found: Sequence[tuple[str, Node]]) -> list[int]:
     return [0 if name == "with speculation" else 1 for name, _ in found]
-
-
-def _ms(value: float | None) -> float | None:
-    return None if value is None else value * 1e3
 
 
 def _over_time(page: Page, node: Node) -> list[Child]:
