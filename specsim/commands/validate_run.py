@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 SHORT_SCALE = 10.0  # of the bars, for --short: tiny models, seconds of serving
-SEEDS = range(5)  # draws of acceptance that a prediction is the mean of
 
 
 def run(
@@ -239,7 +238,7 @@ def _serve_all(
     from specsim.measure.session import Session
     from specsim.measure.timer import Limits
     from specsim.validate.run_plan import load_for
-    from specsim.validate.run_serving import predict_serving, serving_system
+    from specsim.validate.run_serving import predict_serving, seeds_for, serving_system
     from specsim.validate.run_state import load_key
 
     predicted, measured = place.done()
@@ -253,7 +252,7 @@ def _serve_all(
             full = load_for(plan, method, clients=plan.max_num_seqs)
             head = models.head(header, target.name, spec) if method[0] == "eagle" else None
             system = serving_system(spec, outcome.profile, engine_profile, full, drafter=head)
-            speed = predict_serving(system, full, range(1))["output_tok_s"]
+            speed = predict_serving(system, full, seeds_for(full))["output_tok_s"]
             capacity = speed / plan.output_len
             engine = None
             loads: list[tuple[str, dict[str, Any]]] = [
@@ -271,7 +270,8 @@ def _serve_all(
                         tell(f"predicting: {key}")
                         line = {"what": "predicted", "load": key, "date": now(),
                                 "capacity_req_s": capacity,
-                                "figures": predict_serving(system, load, SEEDS)}
+                                "figures": predict_serving(
+                                    system, load, seeds_for(load, repeat))}
                         place.add(line)
                         predicted[key] = line
                     tell(f"serving: {key}")

@@ -24,10 +24,9 @@ from specsim.validate.run_serving import (
     ServingLoad,
     measured_figures,
     predict_serving,
+    seeds_for,
     serving_system,
 )
-
-SEEDS = range(5)
 
 
 def compare_records(
@@ -120,7 +119,7 @@ def _serving_rows(
     if load.k:  # an n-gram lookup finds no draft in some steps: what was accepted is measured
         load = replace(load, alpha=rate_of(record.values["tokens_per_step"], load.k))
     system = serving_system(spec, profile, engine, load, dtype)
-    predicted = predict_serving(system, load, SEEDS)
+    predicted = predict_serving(system, load, seeds_for(load))
     measured = measured_figures(record.series, load.output_len, record.values["tokens_per_step"])
     share = float(s["load"])
     how = f"Poisson at {share:.0%} of capacity" if share else "all at once"

@@ -71,6 +71,13 @@ def serving_system(
                   max_num_seqs=load.max_num_seqs)
 
 
+def seeds_for(load: ServingLoad, first: int = 0) -> range:
+    """Seeds of enough simulations that the draws of acceptance average out: 1,000 requests in all,
+    5 to 60 runs. first: tells predictions apart that should not share their draws."""
+    requests = max(1, len(load.arrivals) or load.requests)
+    return range(1000 * first, 1000 * first + min(60, max(5, round(1000 / requests))))
+
+
 def predict_serving(system: System, load: ServingLoad, seeds: Iterable[int]) -> dict[str, float]:
     """Figures of the load, each a mean over the seeds."""
     deployment = Deployment(
