@@ -69,6 +69,7 @@ def device(out: Path) -> str:
     if not records.exists():
         return "cpu-generic"
     cli("calibrate", str(records), "--base", "cpu-generic", "-o", str(profile))
+    (out / "device-engine.toml").unlink(missing_ok=True)  # of the bundled decoder, not of vLLM
     return str(profile)
 
 
