@@ -7,9 +7,11 @@ from typing import Any, NoReturn
 import typer
 
 from specsim import __version__
+from specsim.commands.config_file import ConfiguredGroup
 
 app = typer.Typer(
     name="specsim",
+    cls=ConfiguredGroup,
     help="What speculative decoding will do for an LLM, on a GPU, under a load.",
     add_completion=True,
     no_args_is_help=True,
@@ -110,6 +112,7 @@ def _given(error: Any) -> str:
 from specsim.commands import (  # noqa: E402
     calibrate,
     capacity,
+    config,
     crossover,
     diagnose,
     explain,
@@ -134,5 +137,5 @@ from specsim.commands import (  # noqa: E402
 
 for module in (predict, simulate, explain, models, gpus, import_, validate, measure, generate,
                serve, train_head, calibrate, crossover, pareto, sweep, tune, diagnose, watch,
-               report, capacity, fleet, matrix):
+               report, capacity, fleet, matrix, config):
     module.register(app)

@@ -70,6 +70,11 @@ def predict(
         for flag, value in (("--concurrency", concurrency), ("--rate", rate)):
             if value is not None:
                 raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
+        from specsim.commands.config_file import from_file
+
+        # Defaults of specsim.toml are for models of one's own, not for this table.
+        built_in = vars(o.Options(model=""))
+        given.update({name: built_in[name] for name in from_file(context) & built_in.keys()})
         _mindrouter(given, json_out, csv_out)
         return
     from specsim.api.predict import run

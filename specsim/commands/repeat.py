@@ -7,6 +7,8 @@ the order of `--help`, so that the same options give the same text however they 
 import shlex
 from typing import Any
 
+# A default of specsim.toml decides the result as much as a typed option.
+GIVEN = ("COMMANDLINE", "ENVIRONMENT", "DEFAULT_MAP")
 # Where a result goes does not change it.
 OUTPUT_OPTIONS = frozenset({
     "json_out", "csv_out", "out", "output", "trace_out", "records", "plot", "export",
@@ -22,7 +24,7 @@ def repeat_command(context: Any) -> str:
     for parameter in context.command.params:
         name = parameter.name
         source = context.get_parameter_source(name)
-        given = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+        given = source is not None and source.name in GIVEN
         if name in OUTPUT_OPTIONS or not given:
             continue
         value = context.params.get(name)
