@@ -247,13 +247,15 @@ def find_capacity(
             partial = True
         runs = runner.count
     main = found[WITH]
-    replicas = None
+    replicas = again_replicas = None
     if wishes.demand is not None:
         carried = main.ladder if wishes.ladder_only and main.ladder else main.capacity
         replicas = replicas_for(wishes.demand, carried, wishes.share)
+        if reseated is not None:
+            again_replicas = replicas_for(wishes.demand, reseated.capacity, wishes.share)
     return Capacity(
         study, wishes, main, found.get(WITHOUT), seats, reseated, replicas, runs, partial,
-        (*warnings, *_notes(main, seats, reseated, partial)),
+        (*warnings, *_notes(main, seats, reseated, partial)), again_replicas,
     )  # fmt: skip
 
 

@@ -72,11 +72,18 @@ class Side:
     def capacity(self) -> float:
         return self.bracket.capacity
 
+    @property
+    def sure_pass(self) -> float:
+        """Largest load known to pass beyond doubt, the operating point among them; 0: none."""
+        point = self.operating
+        safe = point.amount if point and point.verdict.sure and point.verdict.ok else 0.0
+        return max(self.bracket.sure_pass, safe)
+
     def to_dict(self) -> dict[str, Any]:
         bracket = self.bracket
         return {
             "capacity": bracket.capacity,
-            "sure_pass": bracket.sure_pass,
+            "sure_pass": self.sure_pass,
             "sure_fail": bracket.sure_fail,
             "smallest_failing": bracket.fails,
             "estimate_by_formulas": self.estimate,
@@ -107,6 +114,7 @@ class Capacity:
     runs: int
     partial: bool
     warnings: tuple[str, ...] = field(default=())
+    reseated_replicas: Replicas | None = None  # for the demand, with the seats the floor allows
 
     @property
     def advised_seats(self) -> int:
@@ -185,6 +193,9 @@ class Capacity:
             "flags": self.flags.to_dict() if self.flags else None,
             "no_flags": self.no_flags or None,
             "demand": self.replicas.to_dict() if self.replicas else None,
+            "demand_with_recommended_max_num_seqs": (
+                self.reseated_replicas.to_dict() if self.reseated_replicas else None
+            ),
             "seed": self.wishes.seed,
             "replications_at_most": self.wishes.replications,
             "runs": self.runs,

@@ -14,7 +14,9 @@ def capacity_text(result: Capacity) -> str:
     if result.replicas is not None:
         blocks.append(_replicas(result.replicas, result))
     if result.flags is not None:
-        blocks.append(f"what to type: {result.flags.command}")
+        blocks.append(
+            f"what to type for max_num_seqs {result.advised_seats}: {result.flags.command}"
+        )
     said = list(result.flags.warnings) if result.flags else [result.no_flags]
     notes = [f"note: {text}" for text in [*said, *result.warnings]]
     blocks.append("\n".join(notes))
@@ -134,7 +136,7 @@ def _capacity(side: Side, unit: str) -> str:
     if close:
         sure_fail = bracket.sure_fail
         upper = f"{sure_fail:g}" if sure_fail is not None else "?"
-        text += f"; too close to call between {bracket.sure_pass:g} and {upper}"
+        text += f"; too close to call between {side.sure_pass:g} and {upper}"
     return text
 
 
@@ -175,6 +177,12 @@ def _replicas(found: Replicas, result: Capacity) -> str:
         f"  with one to spare (N - 1): {found.with_spare} replicas, "
         f"{found.with_spare * gpus} GPUs",
     ]
+    again = result.reseated_replicas
+    if again is not None and result.with_seats is not None:
+        lines.append(
+            f"  with max_num_seqs {result.with_seats.seats} ({again.capacity:g} each): "
+            f"{again.count} replicas, {again.with_spare} with one to spare"
+        )
     if found.mean_needed is not None:
         lines.append(
             f"  if replicas followed the demand: {found.mean_needed:.2f} on average over "
