@@ -12,7 +12,7 @@ How sure that is: replications are added, two at a time, until one of these hold
 
 or the most that were allowed have run; then the load is too close to call, and the majority
 decides. A margin is log(limit / value) of a gate that must not be exceeded, log(value / limit) of
-one that must be reached; the worst gate's counts; cut at tenfold, so that
+one that must be reached; the worst gate's counts, cut at tenfold so that
 one run without any answer does not drown the others.
 """
 
