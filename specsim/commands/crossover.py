@@ -107,5 +107,5 @@ def terminal_plot(panel: Any) -> str:
     from specsim.report.plots_text import panel_text
 
     width = min(110, shutil.get_terminal_size((78, 24)).columns)
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return panel_text(panel, max(50, width), colour=colour)

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# A new user's path, step by step in a fresh virtual environment, outside the checkout:
+#   install, predict, import a benchmark file, calibrate on it, tune, simulate, report, Python.
+# usage: tests/user_path.sh [WHEEL]      (without: the wheel is built from this checkout)
+# Ends with 0 only if every step did what the tutorial says. PYTHON names the interpreter to use.
+set -euo pipefail
+checkout="$(cd "$(dirname "$0")/.." && pwd)"
+wheel="${1:+$(realpath "$1")}"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 SPECSIM_CONFIG= NO_COLOR=1 OMP_NUM_THREADS=1
+unset PYTHONPATH
+
+step() { printf '\n== %s\n' "$*"; }
+fail() { printf 'user path: %s\n' "$*" >&2; exit 1; }
+
+step "install"
+"${PYTHON:-python3}" -m venv "$work/venv"
+if [ -z "$wheel" ]; then
+  "$work/venv/bin/python" -m pip install build
+  "$work/venv/bin/python" -m build --wheel --outdir "$work/dist" "$checkout" >/dev/null
+  wheel="$(ls "$work"/dist/*.whl)"
+fi
+"$work/venv/bin/python" -m pip install "$wheel[report]"
+export PATH="$work/venv/bin:$PATH"
+# What a benchmark of one's own server would have left behind.
+cp "$checkout/tests/formats/data/vllm_base_codeedit_c1.json" "$work/plain.json"
+cp "$checkout/tests/formats/data/vllm_ngram3_codeedit_c1.json" "$work/spec.json"
+cd "$work"
+begin=$SECONDS
+
+step "specsim --version"
+specsim --version | grep -E '^specsim [0-9]+\.[0-9]+' || fail "no version"
+
+specsim --help > /dev/null
+specsim gpus | grep -c 'h200-sxm' >/dev/null || fail "specsim gpus has no h200-sxm"
+specsim models | grep -c 'Qwen3.6-27B' >/dev/null || fail "specsim models has no Qwen3.6-27B"
+
+step "specsim predict"
+specsim predict | grep -c 'qwen3.6-27b' >/dev/null || fail "the cluster's table has no qwen3.6-27b"
+specsim predict qwen3.6-27b --weights fp8 --concurrency 1,8,64
+specsim predict qwen3.6-27b --weights fp8 --concurrency 1,8,64 --json > predict.json
+
+step "specsim import"
+specsim import plain.json spec.json | tee import.txt | tail -n 4
+grep -q 'acceptance length 3.187' import.txt || fail "the acceptance in the file was not read"
+
+step "specsim calibrate"
+specsim calibrate --from plain.json --from spec.json smollm2-135m --gpu cpu-generic \
+  --method ngram --k 3 -o my-engine.toml --report calibration.json | tail -n 8
+test -s my-engine.toml || fail "no engine profile was written"
+
+step "the prediction that calibrate says to type"
+command="$(python -c 'import json; print(json.load(open("calibration.json"))["command"])')"
+echo "$command"
+bash -c "$command --concurrency 1 --input-len 205 --output-len 128 --json" > calibrated.json
+python - <<'PYTHON' || fail "the calibrated prediction is not near the measurement"
+import json
+measured = json.load(open("plain.json"))["mean_tpot_ms"] / 1000
+predicted = json.load(open("calibrated.json"))["points"][0]["baseline_tpot_s"]
+print(f"plain TPOT: measured {measured:.4f} s, predicted {predicted:.4f} s")
+raise SystemExit(abs(predicted / measured - 1) > 0.15)
+PYTHON
+
+step "specsim tune"
+options="${command#specsim predict }"
+bash -c "specsim tune $options --concurrency 1,4" | head -n 12
+bash -c "specsim tune $options --concurrency 1,4 --json" > tune.json
+
+step "specsim simulate"
+specsim simulate qwen3.6-27b --weights fp8 --rate 1 --requests 60 --json > simulate.json
+
+step "specsim report"
+specsim report predict.json calibration.json tune.json simulate.json -o report.html
+head -c 15 report.html | grep -i '<!doctype html' > /dev/null || fail "the report is no HTML page"
+
+step "python"
+python - <<'PYTHON' || fail "the Python interface"
+import specsim
+result = specsim.predict("qwen3.6-27b", weights="fp8", concurrency=[1, 8, 64])
+print(result)
+assert result.points[0].speedup > 1
+PYTHON
+
+step "an error is one line and exit code 2"
+code=0; specsim predict qwen3.6-27 2> error.txt || code=$?
+cat error.txt
+[ "$code" -eq 2 ] && [ "$(wc -l < error.txt)" -eq 1 ] || fail "exit code $code"
+
+printf '\nall steps done in %d s, installation not counted\n' "$((SECONDS - begin))"
+[ "$((SECONDS - begin))" -le 60 ] || [ -n "${SLOW_MACHINE:-}" ] || fail "that is over 60 s"
