@@ -1,0 +1,228 @@
+"""What the pages hold besides prose: output of commands, help texts, tables, the accuracy report.
+
+A page is Markdown with three kinds of marks, expanded when the pages are built (and by the tests),
+so that nothing in them is copied by hand:
+
+    ```console                 every line "$ command" is run, its output follows. The blocks of a
+    $ specsim predict ...      page share one empty folder, in which plain.json and spec.json lie:
+    ```                        two results of vllm bench serve
+
+    <!-- run: head=12 -->      before such a block: only so many lines of each output; tail=N the
+                               last ones; exit=N: the exit code to expect; show=no: no output
+    <!-- file: NAME -->        before any other block: its text is written to that file first
+    <!-- insert: KIND ... -->  commands, options NAME, report FILE, measurements
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "tests" / "formats" / "data"
+WIDTH = 100
+TIMEOUT_S = 300
+
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>run|file): (?P<words>[^\n]*?) -->\n)?"
+    r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_INSERT = re.compile(r"^<!-- insert: (?P<words>[^\n]*?) -->$", re.MULTILINE)
+
+
+class PageError(Exception):
+    """A page whose commands do not do what it says."""
+
+
+def expand(text: str, page: str) -> str:
+    """The page with everything in it that is made. PageError where a command fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tools = _tools(folder / ".tools")
+        for made, sample in (("plain", "base"), ("spec", "ngram3")):
+            shutil.copy(SAMPLES / f"vllm_{sample}_codeedit_c1.json", folder / f"{made}.json")
+
+        def block(match: re.Match[str]) -> str:
+            body, info = match["body"], match["info"].strip()
+            words = match["words"] or ""
+            if match["mark"] == "file":
+                path = folder / words.strip()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(body, encoding="utf-8")
+            if info != "console":
+                return match[0]
+            settings = dict(word.split("=", 1) for word in words.split())
+            return f"```console\n{_run_all(body, settings, folder, tools, page)}```"
+
+        text = _BLOCK.sub(block, text)
+    return _INSERT.sub(lambda match: _insert(match["words"].split(), page), text)
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def _tools(folder: Path) -> Path:
+    """A folder with `specsim` and `python` as an installation would have them."""
+    folder.mkdir()
+    for name, words in (("specsim", "-m specsim "), ("python", "")):
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n', encoding="utf-8")
+        path.chmod(0o755)
+    return folder
+
+
+def commands_of(body: str) -> list[str]:
+    """The commands of a console block; a line that ends in a backslash goes on."""
+    lines = body.replace("\\\n", "\\\0").splitlines()
+    return [line[2:].replace("\\\0", "\\\n") for line in lines if line.startswith("$ ")]
+
+
+def _run_all(
+    body: str, settings: dict[str, str], folder: Path, tools: Path, page: str
+) -> str:
+    shown = []
+    for command in commands_of(body):
+        output = _run(command, int(settings.get("exit", 0)), folder, tools, page)
+        lines = output.splitlines()
+        if "head" in settings and len(lines) > int(settings["head"]):
+            lines = [*lines[: int(settings["head"])], "..."]
+        if "tail" in settings and len(lines) > int(settings["tail"]):
+            lines = ["...", *lines[-int(settings["tail"]) :]]
+        if settings.get("show") == "no":
+            lines = []
+        shown.append("\n".join([f"$ {command}", *lines]))
+    return "\n\n".join(shown) + "\n"
+
+
+def _run(command: str, code: int, folder: Path, tools: Path, page: str) -> str:
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "OMP_NUM_THREADS")
+            if name in os.environ}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, timeout=TIMEOUT_S, check=False, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        env={**kept, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+             "COLUMNS": str(WIDTH), "NO_COLOR": "1"},
+    )  # fmt: skip
+    if done.returncode != code:
+        raise PageError(
+            f"{page}: `{command}` ended with {done.returncode}, not {code}:\n{done.stdout[-2000:]}"
+        )
+    return done.stdout.replace(str(folder), "/home/me")
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _insert(words: list[str], page: str) -> str:
+    kind, *rest = words
+    if kind == "commands":
+        return command_reference()
+    if kind == "options":
+        return option_table(rest[0])
+    if kind == "report":
+        return report_of(rest[0])
+    if kind == "measurements":
+        return measurements()
+    raise PageError(f"{page}: nothing is called {kind!r}")
+
+
+def help_texts() -> dict[str, str]:
+    """`specsim COMMAND --help` of every command, by its name."""
+    import typer
+    from typer.testing import CliRunner
+
+    from specsim.commands import app
+    from specsim.commands.config_file import walk
+
+    runner, found = CliRunner(), {}
+    for name, _ in walk(typer.main.get_command(app)):
+        done = runner.invoke(
+            app, [*name.split(), "--help"], prog_name="specsim",
+            env={"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH), "NO_COLOR": "1"},
+        )  # fmt: skip
+        found[name] = done.stdout.strip()
+    return found
+
+
+def command_reference() -> str:
+    parts = []
+    for name, text in sorted(help_texts().items()):
+        lines = "\n".join(line.rstrip() for line in text.splitlines())
+        parts.append(f"## specsim {name}\n\n```text\n{lines}\n```")
+    return "\n\n".join(parts)
+
+
+def option_table(name: str) -> str:
+    """The options of a function: name, what it may be, default, meaning."""
+    import typer
+
+    from specsim.api.parameters import OPTIONS, defaults
+    from specsim.commands import app
+
+    commands: Any = typer.main.get_command(app)
+    helps = {p.name: getattr(p, "help", "") or "" for p in commands.commands[name].params}
+    rows = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    from typing import get_type_hints
+
+    hints = get_type_hints(OPTIONS[name])
+    for option, default in defaults(name).items():
+        if option == "model":
+            continue
+        kind = _type_words(hints[option])
+        rows.append(
+            f"| `{option}` | {kind} | `{default!r}` | {helps[option].replace('|', 'or')} |"
+        )
+    return "\n".join(rows)
+
+
+def _type_words(hint: Any) -> str:
+    import types
+    from typing import Union, get_args, get_origin
+
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    names = []
+    for part in parts:
+        if part is type(None):
+            continue
+        origin = get_origin(part) or part
+        names.append({"Sequence": "list", "Mapping": "dict"}.get(origin.__name__, origin.__name__))
+    return " or ".join(dict.fromkeys(names))
+
+
+def report_of(name: str) -> str:
+    """A report of validation/ below a title of the page it stands on."""
+    text = (ROOT / "validation" / name).read_text(encoding="utf-8")
+    title = text.partition("\n")[0].removeprefix("# ")
+    body = re.sub(r"\A# [^\n]*\n", "", text)
+    body = re.sub(r"^(#+ )", r"#\1", body, flags=re.MULTILINE)
+    # What is no part of this documentation is named, not linked.
+    body = re.sub(r"\[[^\]]*\]\((?:\.\./)?([\w./-]+)\)", r"`\1`", body)
+    return f"## {title}\n\nFrom `validation/{name}`.\n{body.rstrip()}"
+
+
+def measurements() -> str:
+    """What the JSON files of validation/ say, in one table."""
+    best, serving, ledger = (
+        json.loads((ROOT / "validation" / name).read_text(encoding="utf-8"))
+        for name in ("best_k.json", "serving.json", "ledger.json")
+    )
+    sweeps = best["sweeps"]
+    good = sum(bool(sweep["good"]) for sweep in sweeps)
+    users = serving["mindrouter"]["data"]["capacity_users"]
+    fitted, judged = (sum(ledger[key].values()) for key in ("fitted", "judged"))
+    rows = (
+        ("draft length within 3 % of the best measured one", "best_k.json",
+         f"{good} of {len(sweeps)} sweeps"),
+        ("people that one H200 can serve (MindRouter's chat load test)", "serving.json",
+         f"measured {users['measured']}, simulated {users['simulated']}"),
+        ("public measurements that served a fit, and that only judge", "ledger.json",
+         f"{fitted} and {judged}"),
+    )  # fmt: skip
+    lines = [f"| {what} | {answer} | `validation/{name}` |" for what, name, answer in rows]
+    return "\n".join(["| question | answer | from |", "|---|---|---|", *lines])

@@ -1,0 +1,41 @@
+"""Sphinx: Markdown pages (MyST) whose commands are run and whose tables are made while building.
+
+    pip install -e '.[docs]' && sphinx-build -W docs build/docs
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
+
+import generated  # noqa: E402
+
+from specsim import __version__  # noqa: E402
+
+project = "specsim"
+author = "the specsim authors"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_ext"]
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+# Links to files of the repository outside docs/ (a test follows them).
+suppress_warnings = ["myst.xref_missing"]
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+html_theme = "furo"
+html_title = f"specsim {__version__}"
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
+
+
+def _expand(app: Any, docname: str, source: list[str]) -> None:
+    source[0] = generated.expand(source[0], docname)
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", _expand)

@@ -1,0 +1,128 @@
+"""The documentation: what it shows runs, what it links to exists, Sphinx builds it cleanly."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_ext" not in path.parts)
+RUN = [path for path in PAGES if "```console" in path.read_text(encoding="utf-8")]
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generated", DOCS / "_ext" / "generated.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generated: Any = load()
+
+
+def expanded(name: str) -> str:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    return str(generated.expand(text, name))
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"],
+                         ids=lambda p: str(p.relative_to(ROOT)))  # fmt: skip
+def test_links_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in LINK.findall(text):
+        if re.match(r"https?://|mailto:|#", target):
+            continue
+        place = (path.parent / target.partition("#")[0]).resolve()
+        assert place.exists(), f"{path.name} links to {target}"
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    for path in PAGES:
+        name = str(path.relative_to(DOCS).with_suffix(""))
+        assert name == "index" or f"\n{name}\n" in index, f"{name} is in no toctree"
+
+
+def test_extending_does_what_it_shows() -> None:
+    text = expanded("extending.md")
+    blocks = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in blocks] == [
+        "my-gpu.toml", "my_family.py", "my-model/config.json", "ask.py", "my-head/config.json",
+        "my-engine.toml",
+    ]  # fmt: skip
+    for name, body in blocks:
+        assert len(body.splitlines()) < 30, f"{name} is longer than what the page says"
+    outputs = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    assert len(outputs) == 4
+    assert all("speculation" in out or "memory per GPU" in out for out in outputs)
+    assert "assumed (measured on h200-sxm)" in outputs[0]
+
+
+def test_a_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+    page = (
+        "<!-- file: a/b.txt -->\n```\nhello\nthere\n```\n"
+        "<!-- run: head=1 -->\n```console\n$ cat a/b.txt\n$ echo one \\\n  two\n```\n"
+        "<!-- run: exit=2 tail=1 -->\n```console\n$ specsim predict qwen3.6-27b --tp 0\n```\n"
+    )
+    text = generated.expand(page, "page")
+    assert "$ cat a/b.txt\nhello\n...\n" in text and "$ echo one \\\n  two\none two\n" in text
+    assert "$ specsim predict qwen3.6-27b --tp 0\nspecsim: " in text
+    with pytest.raises(generated.PageError, match="ended with 3, not 0"):
+        generated.expand("```console\n$ exit 3\n```\n", "page")
+    with pytest.raises(generated.PageError, match="nothing is called"):
+        generated.expand("<!-- insert: poems -->\n", "page")
+
+
+def test_reference_has_every_command_and_option() -> None:
+    from specsim.api.parameters import OPTIONS, defaults
+
+    texts = generated.help_texts()
+    assert {"predict", "tune", "config", "validate live", "report"} <= set(texts)
+    reference = generated.command_reference()
+    for name, text in texts.items():
+        assert text.startswith("Usage: ") and f"## specsim {name}\n" in reference, name
+    assert "--max-num-batched-tokens" in texts["predict"]
+    for name in OPTIONS:
+        table = generated.option_table(name)
+        for option in defaults(name):
+            assert option == "model" or f"| `{option}` |" in table
+
+
+def test_accuracy_page_has_the_figures_of_validation() -> None:
+    text = expanded("accuracy.md")
+    report = (ROOT / "validation" / "report.md").read_text(encoding="utf-8")
+    row = next(line for line in report.splitlines() if line.startswith("| step-cost ratio"))
+    assert row in text
+    assert re.search(r"\| \d+ of \d+ sweeps \|", text) and "measured 180, simulated" in text
+    assert "](" not in text.partition("validation/report.md")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RUN, ids=lambda p: str(p.relative_to(DOCS)))
+def test_commands_on_the_page_run(path: Path) -> None:
+    text = expanded(str(path.relative_to(DOCS)))
+    assert "Traceback" not in text
+
+
+@pytest.mark.slow
+def test_sphinx_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    pytest.importorskip("furo")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(DOCS), str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    for page in ("index.html", "tutorial.html", "reference/commands.html", "accuracy.html"):
+        assert (tmp_path / page).stat().st_size > 5000
+    shown = (tmp_path / "tutorial.html").read_text(encoding="utf-8")
+    assert "speculation pays" in shown
