@@ -8,7 +8,13 @@ from typer.testing import CliRunner
 
 from calibrate_samples import SHAPES, decoder, header, kernel_shapes, machine, measured, step_shapes
 from specsim.commands import app
-from specsim.errors import CalibrationError, FormatError, ProfileError, UsageError
+from specsim.errors import (
+    CalibrationError,
+    FormatError,
+    ProfileError,
+    SpecSimError,
+    UsageError,
+)
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 
@@ -78,7 +84,7 @@ def test_the_text_has_every_part_of_the_report(records: Path) -> None:
      (("RECORDS", "--base", "h200-sxm"), CalibrationError, "the base h200-sxm is a GPU"),
      (("RECORDS", "--base", "h201-sxm"), ProfileError, "near matches"),
      (("RECORDS", "--statistic", "mean"), UsageError, "use one of median, p10, min"),
-     (("RECORDS", "-o", "/proc/nowhere/mine.toml"), FormatError, "cannot write")],
+     (("RECORDS", "-o", "/proc/nowhere/mine.toml"), SpecSimError, "/proc/nowhere/mine.toml")],
 )
 def test_misuse_is_said(records: Path, args: tuple[str, ...], error: type, message: str) -> None:
     done = run(*(records if arg == "RECORDS" else arg for arg in args))
