@@ -13,6 +13,7 @@ PACKAGE = ROOT / "specsim"
 # Layer of each part of the package; a module may import from its own part and from lower layers.
 LAYERS = {
     "units": 0, "errors": 0, "data": 0,
+    "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "hardware": 1, "model": 1,
     "ops": 2, "roofline": 2,
     "latency": 3,
@@ -26,12 +27,12 @@ LAYERS = {
 }
 # Edges: what they may import besides themselves.
 EDGES = {
-    "formats": {"units", "errors", "data", "model", "hardware", "sim.request"},
-    "client": {"units", "errors", "data", "model", "hardware", "formats", "sim.request"},
-    "calibrate": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
-                  "speculation", "analytic", "formats"},
-    "validate": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
-                 "speculation", "analytic", "formats", "sim", "client", "calibrate"},
+    "formats": {"units", "errors", "data", "files", "model", "hardware", "sim.request"},
+    "client": {"units", "errors", "data", "files", "model", "hardware", "formats", "sim.request"},
+    "calibrate": {"units", "errors", "data", "files", "hardware", "model", "ops", "roofline",
+                  "latency", "speculation", "analytic", "formats"},
+    "validate": {"units", "errors", "data", "files", "hardware", "model", "ops", "roofline",
+                 "latency", "speculation", "analytic", "formats", "sim", "client", "calibrate"},
     "diagnose": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},

@@ -22,6 +22,7 @@ from specsim.calibrate.fewshot_bench import (
 )
 from specsim.calibrate.fewshot_engine import write_engine
 from specsim.errors import CalibrationError, FormatError, UsageError
+from specsim.files import check_writable
 from specsim.formats.bench import BenchRun, scan
 from specsim.latency.engine import EngineProfile
 
@@ -42,6 +43,9 @@ def fit_from(
         raise UsageError(f"--out is {str(out)!r}; an engine profile is a .toml file")
     if options.fidelity == "datasheet":
         raise UsageError("a datasheet prediction has no overheads to fit; leave out --fidelity")
+    given = [*from_, *plain, *spec, *holdout]
+    check_writable(out, "--out", given)
+    check_writable(report, "--report", [*given, out])
     warnings: list[str] = []
     seen = _Seen(options, _read(from_, warnings), _read(plain, warnings), _read(spec, warnings),
                  warnings)

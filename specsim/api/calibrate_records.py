@@ -9,8 +9,15 @@ from typing import Any
 from specsim.api.options import profile_folder
 from specsim.calibrate.records import RunHeader
 from specsim.calibrate.records_fit import calibrate, read_all
-from specsim.calibrate.write import profile_name, report, write_outcome, write_text
+from specsim.calibrate.write import (
+    engine_path,
+    profile_name,
+    report,
+    write_outcome,
+    write_text,
+)
 from specsim.errors import ProfileError
+from specsim.files import check_writable
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -30,6 +37,10 @@ def fit_records(
     """Fits a profile to `files` and writes what was asked for; what was found, as `--json` prints
     it. Raises SpecSimError for what cannot be read, fitted or written. tell: told how far it is."""
     name = "calibrated" if out is None else profile_name(out)
+    check_writable(out, "--out", files)
+    if out is not None:
+        check_writable(engine_path(out), "the engine beside --out", files)
+    check_writable(report_file, "--report", [*files, out])
     data = read_all(files)
     start = base_profile(base, data.headers[-1], profiles)
     outcome = calibrate(data, start, find_engine(DECODER), name, statistic=statistic, tell=tell)

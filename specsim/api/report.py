@@ -79,7 +79,7 @@ def check_output(output: str, files: Sequence[str]) -> None:
         if not path.resolve().parent.is_dir():
             raise UsageError(f"--output is in {path.parent}, which is no folder; make it first")
         same = [f for f in files if f != "-" and Path(f).resolve() == path.resolve()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link to itself
         raise UsageError(f"--output is {shown(output)}: {error}") from None
     if same:
         raise UsageError(f"--output is {shown(output)}, one of the results; name another file")

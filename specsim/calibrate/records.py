@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError
+from specsim.files import read_limited
 
 FORMAT = 1
 MAX_FILE_BYTES = 200_000_000
@@ -203,14 +204,15 @@ class RecordFile:
 def read_records(path: Path) -> RecordFile:
     """Read a file of records. Raises FormatError with the line's number and what was expected."""
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise FormatError(
-                f"{path} has {size} bytes; a file of records has at most {MAX_FILE_BYTES}"
-            )
-        data = path.read_bytes()
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
+        data = read_limited(path, MAX_FILE_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"cannot read {path}: {reason}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise FormatError(
+            f"{path} has more than {MAX_FILE_BYTES} bytes; no file of records is as large, give "
+            "its runs as several files"
+        )
     whole = data.rfind(b"\n") + 1
     headers: list[RunHeader] = []
     points: list[Measurement] = []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError, UsageError
+from specsim.files import read_limited
 
 MAX_FILE_BYTES = 200_000_000
 MAX_PROMPTS = 1_000_000
@@ -59,12 +60,12 @@ def read_prompts(
 
     FormatError with the line's number for what cannot be read."""
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
+        raw = read_limited(path, MAX_FILE_BYTES)
+        if len(raw) > MAX_FILE_BYTES:
             raise FormatError(
-                f"{path} has {size} bytes; a file of prompts has at most {MAX_FILE_BYTES}"
+                f"{path} has more than {MAX_FILE_BYTES} bytes; give a smaller file of prompts"
             )
-        text = path.read_text(encoding="utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except OSError as error:
         raise FormatError(f"cannot read prompts from {path}: {error.strerror or error}") from None
     except ValueError:

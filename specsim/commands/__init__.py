@@ -72,7 +72,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
     except OSError as error:
-        _stop(f"cannot write the output: {one_line(error.strerror or error)}", 1)
+        # A file that a command opened has a name, a standard stream has none.
+        what = f"cannot read or write {one_line(error.filename)}" if error.filename else (
+            "cannot write the output")
+        _stop(f"{what}: {one_line(error.strerror or error)}", 1)
     except (KeyboardInterrupt, typer.Abort):
         _stop("interrupted", 130)
     raise SystemExit(code if isinstance(code, int) else 0)

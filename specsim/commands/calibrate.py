@@ -53,17 +53,23 @@ def calibrate(
     ] = "median",
     from_: Annotated[
         FilesOpt,
-        typer.Option("--from", help="Result file of a benchmark of one server; repeatable."),
+        typer.Option("--from", parser=o.named_path, metavar="FILE",
+                     help="Result file of a benchmark of one server; repeatable."),
     ] = None,
     plain: Annotated[
-        FilesOpt, typer.Option("--plain", help="As --from, and said to be without speculation.")
+        FilesOpt,
+        typer.Option("--plain", parser=o.named_path, metavar="FILE",
+                     help="As --from, and said to be without speculation."),
     ] = None,
     spec: Annotated[
-        FilesOpt, typer.Option("--spec", help="As --from, and said to be with speculation.")
+        FilesOpt,
+        typer.Option("--spec", parser=o.named_path, metavar="FILE",
+                     help="As --from, and said to be with speculation."),
     ] = None,
     holdout: Annotated[
         FilesOpt,
-        typer.Option("--holdout", help="With --from: files that judge the fit, not part of it."),
+        typer.Option("--holdout", parser=o.named_path, metavar="FILE",
+                     help="With --from: files that judge the fit, not part of it."),
     ] = None,
     gpu: o.Gpu = "h200-sxm",
     engine: o.Engine = "vllm",
@@ -93,7 +99,7 @@ def calibrate(
             )
         from specsim.api.calibrate_bench import fit_from
         from specsim.report.fewshot import fewshot_text
-        from specsim.report.tables import to_json
+        from specsim.report.tables import printable, to_json
 
         options = o.Options(
             model=given[0], gpu=gpu, engine=engine, tp=tp, ep=ep, attention_dp=attention_dp,
@@ -103,8 +109,12 @@ def calibrate(
         fitted = fit_from(
             options, from_ or [], plain or [], spec or [], holdout or [], out, report
         )
-        sys.stdout.write((to_json(fitted) if json_out else fewshot_text(fitted)) + "\n")
+        sys.stdout.write(
+            (to_json(fitted) if json_out else printable(fewshot_text(fitted))) + "\n"
+        )
         return
+    if holdout:
+        raise UsageError("--holdout judges a fit of --from files; give those, or leave it out")
     if not given:
         raise UsageError(
             "no records are given; name files of `specsim measure`, or benchmark results with "

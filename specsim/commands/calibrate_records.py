@@ -13,11 +13,11 @@ def run_records(
     """Fit a profile to `files`. Raises SpecSimError for what cannot be read, fitted or written."""
     from specsim.api.calibrate_records import fit_records
     from specsim.report.records import records_text
-    from specsim.report.tables import to_json
+    from specsim.report.tables import printable, to_json
 
     with _progress() as tell:
         result = fit_records(files, base, out, report_file, profiles, statistic, tell)
-    sys.stdout.write((to_json(result) if json_out else records_text(result)) + "\n")
+    sys.stdout.write((to_json(result) if json_out else printable(records_text(result))) + "\n")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def config(
 ) -> None:
     """Show the defaults that specsim.toml sets, and where each comes from."""
     from specsim.commands.config_file import FILE_NAME, VARIABLE, find_file, read_file
-    from specsim.report.tables import table, to_json
+    from specsim.report.tables import printable, table, to_json
 
     root: Any = context.find_root().command
     path = find_file()
@@ -47,7 +47,7 @@ def config(
             left=4,
         )
         text = f"{path or 'no ' + FILE_NAME}\n\n{body}"
-    sys.stdout.write(text + "\n")
+    sys.stdout.write((text if json_out else printable(text)) + "\n")
 
 
 def _rows(root: Any, found: Any, command: str) -> list[dict[str, Any]]:

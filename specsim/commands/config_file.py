@@ -19,6 +19,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -37,6 +38,7 @@ _ACCEPTANCE = {"acceptance", "acceptance_conditional", "acceptance_rate", "accep
                "acceptance_length"}  # fmt: skip
 _DRAFTING = {"method", "draft", "k"}
 _LOADS = {"concurrency", "rate", "users", "trace", "scenario", "demand"}
+_LENGTHS = {"workload", "input_len", "output_len", "cached_share", "range_ratio", "burstiness"}
 # A server's command line or a scenario says itself what is served; these stay free.
 _FREE = {"fidelity", "profiles", "workload", "input_len", "output_len", "cached_share", "gpu"}
 _SERVED = {item.name for item in fields(Options)} - _FREE - _ACCEPTANCE
@@ -45,8 +47,10 @@ _SERVED |= {"max_model_len", "prefix_caching", "max_memory"}
 _ASIDE: tuple[tuple[set[str], set[str]], ...] = (
     (_LOADS, _LOADS),
     ({"command"}, _SERVED),
-    ({"scenario"}, _SERVED | _ACCEPTANCE | {"gpu", "slo", "duration", "warmup", "input_len",
-                                            "output_len", "cached_share", "workload"}),
+    ({"scenario"}, _SERVED | _ACCEPTANCE | {"gpu", "slo", "duration", "warmup"}),
+    # People and traces bring their lengths; clients of a closed loop do not arrive.
+    ({"scenario", "users", "trace"}, _LENGTHS),
+    ({"concurrency"}, {"burstiness"}),
     (_ACCEPTANCE, _ACCEPTANCE | {"speculative_config"}),
     # Acceptance belongs to a way of drafting.
     (_DRAFTING, _ACCEPTANCE | {"speculative_config"}),
@@ -134,7 +138,7 @@ def read_file(path: Path, root: Any) -> ConfigFile:
         raise FormatError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise FormatError(f"{path} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # besides syntax: huge numbers, deep nesting
         raise FormatError(f"{path} is not TOML: {error}") from None
     commands = dict(walk(root))
     general = content.pop(EVERY, {})
@@ -195,8 +199,9 @@ class Option:
     default: Any
 
 
+@cache
 def options_of(command: Any) -> dict[str, Option]:
-    """What a file can set for a command, by parameter name."""
+    """What a file can set for a command, by parameter name. Do not change the dict."""
     function = inspect.unwrap(command.callback)
     hints = get_type_hints(function)
     found = {}

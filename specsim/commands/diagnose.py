@@ -81,10 +81,10 @@ def diagnose(
         and source.name in ("COMMANDLINE", "ENVIRONMENT")
     )
     from specsim.report.diagnosis import diagnosis_text
-    from specsim.report.tables import to_json
+    from specsim.report.tables import printable, to_json
 
     document = run(values, given)
-    text = to_json(document) if json_out else diagnosis_text(document)
+    text = to_json(document) if json_out else printable(diagnosis_text(document))
     sys.stdout.write(text + "\n")
 
 

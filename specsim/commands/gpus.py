@@ -20,12 +20,12 @@ def gpus(
     """List the hardware profiles, or show one with its sources."""
     from specsim.hardware.store import list_profiles, load_profile
     from specsim.report.hardware import ROW_LEGEND, profile_row, profile_text
-    from specsim.report.tables import table, to_json
+    from specsim.report.tables import printable, table, to_json
 
     o.profile_folder(profiles)
     if name is not None:
         profile = load_profile(name, profiles)
-        text = to_json(profile.to_dict()) if json_out else profile_text(profile)
+        text = to_json(profile.to_dict()) if json_out else printable(profile_text(profile))
         sys.stdout.write(text + "\n")
         return
     found = [load_profile(entry.name, profiles) for entry in list_profiles(profiles)]
@@ -33,4 +33,5 @@ def gpus(
         sys.stdout.write(to_json([profile.to_dict() for profile in found]) + "\n")
         return
     headers = ["gpu", "memory", "bandwidth", "bf16", "fp8", "SMs", "link", "kernels"]
-    sys.stdout.write(table(headers, [profile_row(p) for p in found]) + f"\n\n{ROW_LEGEND}\n")
+    rows = table(headers, [profile_row(p) for p in found])
+    sys.stdout.write(printable(rows) + f"\n\n{ROW_LEGEND}\n")

@@ -20,6 +20,7 @@ def import_results(
     files: Annotated[
         list[Path],
         typer.Argument(
+            parser=o.named_path, metavar="FILES",
             help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
             "genai-perf, inference-perf, llmperf; /metrics dumps; pasted server log lines; "
             "request traces; model folders, config.json, .gguf; folders of results."
@@ -27,7 +28,8 @@ def import_results(
     ],
     before: Annotated[
         Path | None,
-        typer.Option("--before", help="An earlier /metrics dump: count only from it to FILE."),
+        typer.Option("--before", parser=o.named_path, metavar="FILE",
+                     help="An earlier /metrics dump: count only from it to FILE."),
     ] = None,
     requests: Annotated[
         bool, typer.Option("--requests", help="With --json or --export, every request.")
@@ -41,10 +43,11 @@ def import_results(
 ) -> None:
     """Say what FILES are, and show them in one normal form whichever tool wrote them."""
     from specsim.errors import UsageError
+    from specsim.files import check_writable
     from specsim.formats.bench import scan
     from specsim.formats.recognise import TraceSummary, recognise
     from specsim.report.imported import found_text, imported_text
-    from specsim.report.tables import to_json
+    from specsim.report.tables import printable, to_json
 
     if before is not None and len(files) != 1:
         raise UsageError(f"--before goes with one later /metrics dump; {len(files)} files given")
@@ -54,6 +57,7 @@ def import_results(
         from specsim.report.export_rows import check_export_path
 
         check_export_path(export)
+        check_writable(export, "--export", [*files, before])
     runs: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
     traces: list[dict[str, Any]] = []
@@ -83,7 +87,7 @@ def import_results(
             plain = [{key: value for key, value in run.items() if key != "requests"}
                      for run in runs]
             shown.append(imported_text(plain, skipped))
-        text = "\n\n".join(shown)
+        text = printable("\n\n".join(shown))
     sys.stdout.write(text + "\n")
 
 

@@ -23,14 +23,14 @@ def models(
     """List the bundled models, or show one: parameters, bytes, cache, state, drafters."""
     from specsim.model.catalogue import list_drafters, list_models
     from specsim.report.models import model_dict, model_text
-    from specsim.report.tables import table, to_json
+    from specsim.report.tables import printable, table, to_json
 
     if name is not None:
         from specsim.formats.load_model import load_model
 
         spec = load_model(name)
         shown = model_dict(spec)
-        sys.stdout.write((to_json(shown) if json_out else model_text(shown)) + "\n")
+        sys.stdout.write((to_json(shown) if json_out else printable(model_text(shown))) + "\n")
         return
     entries = list_drafters() if drafters else list_models()
     wanted = search.lower()

@@ -2,6 +2,7 @@
 checked in `specsim.api.deployment`.
 """
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,16 +15,26 @@ from specsim.api.options import (
     profile_folder,
     shown,
 )
+from specsim.errors import UsageError
 
 # The plain values are part of this module for the commands that use them as `o.Options`.
 __all__ = [
     "Options",
+    "named_path",
     "parse_concurrency",
     "parse_numbers",
     "parse_rates",
     "profile_folder",
     "shown",
 ]
+
+
+def named_path(text: str) -> Path:
+    """A path to read; UsageError for an empty one, which would be the current folder."""
+    if not text.strip():
+        raise UsageError(f"{text!r} names no file; name one, or . for this folder")
+    return Path(text)
+
 
 Model = Annotated[
     str | None,

@@ -48,7 +48,7 @@ def published(
     """Score every row of FILES that can be predicted; count the others by reason."""
     from specsim.errors import UsageError
     from specsim.report.scores import report_text, row_dicts
-    from specsim.report.tables import to_json
+    from specsim.report.tables import printable, to_json
     from specsim.validate.score import QUANTITIES, read_rows, score_rows
 
     if max_error is not None and not max_error > 0:
@@ -58,7 +58,7 @@ def published(
     result = report.to_dict()
     if rows_out:
         result["judged"] = row_dicts(report.scores)
-    sys.stdout.write((to_json(result) if json_out else report_text(result)) + "\n")
+    sys.stdout.write((to_json(result) if json_out else printable(report_text(result))) + "\n")
     if max_error is not None:
         over = [
             name

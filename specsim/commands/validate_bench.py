@@ -11,6 +11,7 @@ from specsim.commands import validate_deployment as d
 Files = Annotated[
     list[Path],
     typer.Argument(
+        parser=o.named_path, metavar="FILES",
         help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
         "genai-perf, inference-perf or llmperf; files or folders."
     ),
@@ -60,12 +61,14 @@ def bench(
     the measured figures beside the predicted ones."""
     values = dict(locals())
     from specsim.errors import UsageError
+    from specsim.files import check_writable
     from specsim.formats.bench import read_bench
     from specsim.formats.load_model import load_model
     from specsim.validate.bench import points_of
     from specsim.validate.live import Settings, judge
 
     d.check_max_error(max_error)
+    check_writable(out, "--out", files)
     runs = [run for file in files for run in read_bench(file)]
     points = points_of(runs)
     names = sorted({run.model for run in runs if run.model})

@@ -166,13 +166,15 @@ def finish(found: "Comparison", max_error: float | None, json_out: bool, out: Pa
            partial: bool = False, stopped: str = "") -> None:
     """Print, write, and end with the exit code that --max-error asks for."""
     from specsim.report.live import live_text
-    from specsim.report.tables import to_json
+    from specsim.report.tables import printable, to_json
     from specsim.validate.live import JUDGED
 
-    if out is not None:
-        found.write(out)
     result = found.to_dict()
-    sys.stdout.write((to_json(result) if json_out else live_text(result)) + "\n")
+    sys.stdout.write((to_json(result) if json_out else printable(live_text(result))) + "\n")
+    if out is not None:
+        # After the figures are shown: a full disk must not take them along.
+        sys.stdout.flush()
+        found.write(out)
     if partial:
         sys.stdout.flush()
         sys.stderr.write("specsim: interrupted; the figures are of what was finished\n")

@@ -26,6 +26,7 @@ from specsim.client.prompts import take
 from specsim.commands import validate_deployment as d
 from specsim.commands.options import parse_concurrency, parse_numbers, parse_rates, shown
 from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
+from specsim.files import check_writable
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.load_model import load_model
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
@@ -44,6 +45,7 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
     """(comparison, interrupted, what ended it early). Every option is checked before anything is
     sent; a server that fails after some points ends the session with those."""
     d.check_max_error(values["max_error"])
+    check_writable(values["out"], "--out", [values["prompts"], values["trace"]])
     target = Target(
         values["url"], values["api_key_env"], stall_s=values["stall_timeout"],
         request_s=values["request_timeout"],
@@ -83,7 +85,8 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
             partial = found.partial
             if found.finished:
                 runs.append(found)
-                _save(values["save_bench"], found, repeat, deployer)
+                lost = _save(values["save_bench"], found, repeat, deployer)
+                notes += [lost] if lost else []
             if partial:
                 break
     if not runs:
@@ -225,12 +228,14 @@ def _check_folder(folder: Path | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make {folder} for --save-bench: {error.strerror}") from None
+    check_writable(folder / "point.json", "--save-bench")
 
 
-def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer) -> None:
-    """One point as `vllm bench serve` would have saved it."""
+def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer) -> str:
+    """One point as `vllm bench serve` would have saved it; what went wrong, in words: a full disk
+    is no reason to lose the run."""
     if folder is None:
-        return
+        return ""
     setup = deployer.base.setup
     extra = {"repeat": str(repeat)}
     if deployer.base.speculative:
@@ -240,7 +245,8 @@ def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer
     try:
         path.write_text(json.dumps(found.vllm_bench(extra)) + "\n", "utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        return f"{path} could not be written: {error.strerror}"
+    return ""
 
 
 def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> Point:

@@ -10,6 +10,8 @@ import typer
 from specsim.commands import options as o
 from specsim.commands import validate_deployment as d
 
+MAX_REPORT_BYTES = 100_000_000
+
 
 def records(
     files: Annotated[list[Path], typer.Argument(help="Files of `specsim measure`.")],
@@ -45,12 +47,14 @@ def records(
     from specsim.calibrate.records_fit import read_all
     from specsim.calibrate.write import engine_path
     from specsim.errors import UsageError
+    from specsim.files import check_writable
     from specsim.hardware.store import find_profile, load_profile
     from specsim.latency.engine import find_engine
-    from specsim.report.tables import to_json
+    from specsim.report.tables import printable, to_json
     from specsim.validate.records import compare_records
 
     d.check_max_error(max_error)
+    check_writable(out, "--out", [*files, report])
     if not gpu:
         raise UsageError("no profile is given; name one with --gpu (a name or a .toml)")
     folder = o.profile_folder(profiles)
@@ -68,10 +72,12 @@ def records(
             "dates": sorted({h.date for h in data.headers}), "statistic": statistic,
         },
     )
-    if out is not None:
-        found.write(out)
     result = found.to_dict()
-    sys.stdout.write((to_json(result) if json_out else text(result, rows_out)) + "\n")
+    shown = to_json(result) if json_out else printable(text(result, rows_out))
+    sys.stdout.write(shown + "\n")
+    if out is not None:
+        sys.stdout.flush()
+        found.write(out)
     over = found.over(max_error) if max_error is not None else ()
     if over:
         sys.stdout.flush()
@@ -82,11 +88,12 @@ def records(
 def _fitted_steps(report: Path | None) -> list[str]:
     """Keys of the steps that a calibration used for the engine's host time."""
     from specsim.errors import FormatError
+    from specsim.files import read_limited
 
     if report is None:
         return []
     try:
-        raw = json.loads(report.read_text("utf-8"))
+        raw = json.loads(read_limited(report, MAX_REPORT_BYTES))
         return [str(key) for key in raw["ledger"]["fitted_host_time"]]
     except OSError as error:
         raise FormatError(f"cannot read {report}: {error.strerror or error}") from None

@@ -64,6 +64,7 @@ def run(
     from specsim.commands.measure import parse_duration
     from specsim.commands.validate_records import text as records_text
     from specsim.errors import UsageError
+    from specsim.files import check_writable
     from specsim.report.tables import to_json
     from specsim.validate.run_compare import verdicts
     from specsim.validate.run_plan import full_plan, short_plan
@@ -76,6 +77,7 @@ def run(
         raise UsageError(f"--repeats is {repeats}; it must be from 1 to 20")
     if short and (model or records):
         raise UsageError("--short brings its own tiny models; leave out --model and --records")
+    check_writable(out, "--out", [records])
     d.need({"torch": "torch", "safetensors": "safetensors"}, "validate run", "decoder")
     used = d.prepare_torch(threads)
     budget_s = parse_duration(budget, "--budget")
@@ -98,11 +100,11 @@ def run(
         raise typer.Exit(130)
     bars = verdicts(found, SHORT_SCALE if short else 1.0)
     result = found.to_dict() | {"bars": bars}
-    if out is not None:
-        found.write(out)
     sys.stdout.write((to_json(result) if json_out else
                       records_text(result, rows_out=True) + "\n\n" + _bars_text(bars)) + "\n")
     sys.stdout.flush()
+    if out is not None:
+        found.write(out)
     if interrupted:
         sys.stderr.write("specsim: interrupted; run the same command again to go on\n")
         raise typer.Exit(130)

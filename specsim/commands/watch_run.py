@@ -14,6 +14,7 @@ from specsim.diagnose.expected import Predictor
 from specsim.diagnose.scrape import ScrapeError, metrics_url, scrape
 from specsim.diagnose.watching import FIRST, Observation, Observer, Watcher
 from specsim.errors import FormatError, UsageError
+from specsim.report.tables import printable
 from specsim.report.watch_view import HISTORY, watch_line, watch_screen
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -41,7 +42,8 @@ class LineShow(_Plain):
     """One line each, for pipes and logs."""
 
     def __call__(self, seen: Observation) -> None:
-        sys.stdout.write(watch_line(seen.to_dict(), time.strftime("%H:%M:%S")) + "\n")
+        line = printable(watch_line(seen.to_dict(), time.strftime("%H:%M:%S")))
+        sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
@@ -81,7 +83,7 @@ class ScreenShow:
             self._events.append(f"  {clock}  {seen.event.replace('_', ' ')}: {seen.message}")
         screen = watch_screen(list(self._seen), self._url, clock)
         events = ["", *self._events] if self._events else []
-        text = "\n".join([screen, *events, "", "  Ctrl-C to stop"])
+        text = printable("\n".join([screen, *events, "", "  Ctrl-C to stop"]))
         self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 

@@ -85,9 +85,14 @@ def read_trace(
 
 
 def detect_format(path: Path) -> str:
-    """The format that the first line of a trace shows."""
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        first = file.readline(MAX_LINE).strip()
+    """The format that the first line of a trace shows. UsageError where there is no file."""
+    if not path.is_file():  # a pipe would wait for a writer
+        raise UsageError(f"trace {str(path)!r} is not a file")
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            first = file.readline(MAX_LINE).strip()
+    except OSError as error:
+        raise UsageError(f"trace {str(path)!r} cannot be read: {error.strerror}") from None
     if first.startswith("{"):
         try:
             columns = set(json.loads(first))

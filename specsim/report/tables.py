@@ -13,13 +13,23 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, allow_nan=False)
 
 
+def printable(text: str) -> str:
+    """Text for a terminal: line feeds stay, other control and invisible characters are written
+    out, as names in files and answers of servers may hold what a terminal would obey."""
+    return "".join(
+        ch if ch.isprintable() or ch == "\n" else ascii(ch)[1:-1] for ch in text
+    )
+
+
 def to_csv(rows: Iterable[dict[str, Any]]) -> str:
-    """CSV of flat dicts; nested values are written as JSON in their cell."""
+    """CSV of flat dicts; nested values are written as JSON in their cell. Columns are the keys of
+    all rows; a row without one has an empty cell."""
     items = list(rows)
     out = io.StringIO()
     if not items:
         return ""
-    writer = csv.DictWriter(out, fieldnames=list(items[0]), lineterminator="\n")
+    names = list(dict.fromkeys(name for item in items for name in item))
+    writer = csv.DictWriter(out, fieldnames=names, lineterminator="\n")
     writer.writeheader()
     for item in items:
         writer.writerow(

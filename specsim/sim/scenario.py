@@ -86,7 +86,7 @@ def find_scenario(name: str) -> Scenario:
         raise FormatError(f"{path.name} is larger than 1 MB; a scenario is a few kB of TOML")
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # syntax, encoding, huge numbers, deep nesting
         raise FormatError(f"{path.name} is not valid TOML: {error}") from None
     return scenario_from(raw, path.name)
 

@@ -127,7 +127,10 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     except (UnicodeDecodeError, OSError) as error:
         raise FormatError(f"{path.name} cannot be read as UTF-8 text: {error}") from None
     reader = csv.DictReader(io.StringIO(text))
-    names = set(reader.fieldnames or ())
+    try:
+        names = set(reader.fieldnames or ())
+    except csv.Error as error:
+        raise FormatError(f"{path.name} line 1 is not CSV: {error}") from None
     if not ({"target_model", "set_id"} <= names or {"model_path", "silicon_tpot_ms"} <= names):
         raise FormatError(
             f"{path.name} has the columns {', '.join(n[:20] for n in sorted(names)[:6])} ...; "

@@ -226,3 +226,12 @@ def test_long_traces_stream(tmp_path):
     assert len(rows(path, limit=5000)) == 5000
     with pytest.raises(FormatError, match="line 5002"):
         rows(path)
+
+
+def test_the_format_of_what_is_no_file(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "none", "."):
+        with pytest.raises(UsageError, match="is not a file"):
+            detect_format(tmp_path / name)

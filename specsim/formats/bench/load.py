@@ -79,6 +79,8 @@ def read_bench(path: str | Path, before: str | Path | None = None) -> list[Bench
 
 def scan(path: str | Path, before: str | Path | None = None) -> Scan:
     """Like `read_bench`, and says which files of a folder were not read and why."""
+    if isinstance(path, str) and not path.strip():
+        raise FormatError(f"{path!r} names no file; give a result, or . for this folder")
     place = Path(path)
     if before is not None:
         return Scan((server_metrics.read_pair(Path(before), place),))

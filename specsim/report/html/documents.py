@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError
+from specsim.files import read_limited
 from specsim.report.html.elements import visible
 
 MAX_BYTES = 32_000_000
@@ -152,8 +153,7 @@ def read_text(path: str, text: str | bytes | None = None) -> str:
     name = visible(path, 200)
     if text is None:
         try:
-            with Path(path).open("rb") as file:
-                text = file.read(MAX_BYTES + 1)
+            text = read_limited(Path(path), MAX_BYTES)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FormatError(f"cannot read {name}: {reason}") from None

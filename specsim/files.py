@@ -1,0 +1,84 @@
+"""Files that a user names: what can be read without waiting for ever, what can be written at all.
+
+A named pipe has no end until somebody writes to it and closes it, and a device such as /dev/zero
+has none at all; both look like empty files to a check of their size. Pipes that the shell has
+opened for this process, `/dev/stdin` and `<(command)`, are files like any other.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from specsim.errors import UsageError
+
+_OPENED = ("/dev/fd/", "/proc/", "/dev/stdin")
+
+
+def check_readable(path: Path) -> None:
+    """OSError, with the reason in `strerror`, for a pipe nobody may ever write to, a device or a
+    socket, as for what cannot be found."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return  # opening a folder is an error of its own
+    if stat.S_ISFIFO(mode) and str(path).startswith(_OPENED):
+        return
+    kind = "named pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+    raise OSError(errno.EINVAL, f"it is a {kind}, not a file", str(path))
+
+
+def read_limited(path: Path, most: int) -> bytes:
+    """At most `most` + 1 bytes of a file, so that the caller sees when there are more. OSError as
+    from `check_readable`, ValueError for what is no path."""
+    check_readable(path)
+    with path.open("rb") as file:
+        return file.read(most + 1)
+
+
+def check_writable(
+    path: str | Path | None, option: str, inputs: Iterable[str | Path | None] = ()
+) -> None:
+    """UsageError for an output file that could not be written after the work, or that would take
+    the place of one of `inputs` (files that are read, or written besides). Missing folders are not
+    made here; the closest one that exists has to be writable. None: nothing is written."""
+    if path is None:
+        return
+    shown = ascii(str(path))[:120]
+    try:
+        import tempfile
+
+        if "\0" in str(path):
+            raise ValueError("it holds a null character")
+        target = Path(path)  # of '' it is '.', a folder
+        if target.is_dir():
+            raise UsageError(f"{option} {shown} is a folder; name a file in it")
+        if target.exists() and not target.is_file():
+            raise UsageError(f"{option} {shown} is a pipe or device; name a file")
+        folder = target.parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            raise UsageError(f"{option} {shown} is below {folder}, which is no folder")
+        with tempfile.TemporaryFile(dir=folder):  # leaves no name behind
+            pass
+        if len(os.fsencode(target.name)) > 250:  # room for the name of an unfinished file
+            raise UsageError(f"{option} {shown} is too long for a file name; shorten it")
+        for other in inputs:
+            if other is not None and _same(target, Path(other)):
+                raise UsageError(
+                    f"{option} {shown} is also given as another file of this command, which it "
+                    "would replace; name another"
+                )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{option} {shown} cannot be written: {reason}") from None
+
+
+def _same(one: Path, two: Path) -> bool:
+    try:
+        if one.exists() and two.exists():
+            return one.samefile(two)
+        return os.path.abspath(one) == os.path.abspath(two)
+    except (OSError, ValueError):
+        return False
