@@ -88,7 +88,9 @@ class LiveRun:
         sums = total(rows, f"{self.url}: ", self.duration_s)
         warnings = list(self.warnings)
         server = self._server(warnings)
-        acceptance = server.acceptance if server is not None else self._from_requests()
+        acceptance = (
+            server.acceptance if server is not None else self._from_requests(warnings)
+        )
         output = sums.output_tokens
         run = BenchRun(
             source=self.url, format="specsim live", engine=server.engine if server else None,
@@ -128,17 +130,21 @@ class LiveRun:
             )
         return server
 
-    def _from_requests(self) -> Any:
+    def _from_requests(self, warnings: list[str]) -> Any:
         """Acceptance from what the responses themselves say, without /metrics."""
         records = [r.record for r in self.finished]
         drafts = sum(r.verify_steps for r in records)
         steps = [a for r in self.finished for a in r.steps_accepted]
         longest = max(steps, default=0)
         rates = [sum(a > i for a in steps) / drafts for i in range(longest)] if drafts else []
-        return acceptance_from_counts(
-            drafts or None, sum(r.drafted_tokens for r in records),
-            sum(r.accepted_tokens for r in records), rates,
-        )
+        try:
+            return acceptance_from_counts(
+                drafts or None, sum(r.drafted_tokens for r in records),
+                sum(r.accepted_tokens for r in records), rates,
+            )
+        except FormatError as error:
+            warnings.append(f"the answers' own counts were not used: {error}")
+            return None
 
     def _draft_share(self, server: BenchRun | None, chunks: int) -> float | None:
         """Share of decode steps that carried a draft: the server's counters, or drafts over the

@@ -82,6 +82,7 @@ def _common(
         table.whole("total_draft_tokens"),
         table.whole("total_accepted_draft_tokens"),
         survival(histogram),
+        where=origin,
     )
     acceptance, k = _with_chain(acceptance, histogram)
     return with_step_yield(
@@ -192,7 +193,9 @@ def read_records(document: Document) -> list[BenchRun]:
     ]
     sums = total(rows, f"{document.origin}: ")
     counts = tuple(histogram.get(j, 0) for j in range(max(histogram, default=-1) + 1))
-    acceptance = acceptance_from_counts(drafts, proposed, accepted, survival(counts))
+    acceptance = acceptance_from_counts(
+        drafts, proposed, accepted, survival(counts), where=document.origin
+    )
     acceptance, chain = _with_chain(acceptance, counts)
     length, tokens = sums.span_s, sums.output_tokens
     run = BenchRun(

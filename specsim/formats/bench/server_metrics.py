@@ -112,7 +112,8 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
     counts = [positions[key] for key in sorted(positions, key=_position) if _position(key) >= 0]
     rates = tuple(min(1.0, count / drafts) for count in counts) if drafts else ()
     acceptance = acceptance_from_counts(
-        drafts, _whole(s.counter("vllm:spec_decode_num_draft_tokens")), accepted, rates, _scope(s)
+        drafts, _whole(s.counter("vllm:spec_decode_num_draft_tokens")), accepted, rates, _scope(s),
+        s.origin,
     )
     finished = s.counter_by("vllm:request_success", "finished_reason")
     lost = sum(finished.pop(reason, 0.0) for reason in ("abort", "error"))

@@ -131,10 +131,20 @@ def acceptance_from_counts(
     accepted_tokens: int | None,
     per_position: Sequence[float] = (),
     scope: str = "run",
+    where: str = "",
 ) -> Acceptance | None:
-    """Acceptance from counters: length 1 + accepted / drafts, rate accepted / drafted."""
+    """Acceptance from counters: length 1 + accepted / drafts, rate accepted / drafted.
+
+    FormatError, which begins with `where`, for counts that no server can have: more tokens
+    accepted than drafted. (Drafts may outnumber drafted tokens: those that a grammar rules out are
+    not counted.)"""
     if not num_drafts or accepted_tokens is None:
         return None
+    if draft_tokens is not None and accepted_tokens > draft_tokens:
+        raise FormatError(
+            f"{where}{': ' if where else ''}{accepted_tokens} tokens accepted of {draft_tokens} "
+            "drafted, which cannot be; check that all counters are of one server and one time"
+        )
     rate = accepted_tokens / draft_tokens if draft_tokens else None
     return Acceptance(
         acceptance_length=1 + accepted_tokens / num_drafts,
