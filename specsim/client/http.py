@@ -51,6 +51,12 @@ class Target:
             raise UsageError(f"--url {shown} has a query; give the server's address only")
         if port == 0:
             raise UsageError(f"--url {shown} has port 0; name the port the server listens on")
+        try:
+            host.encode("ascii" if ":" in host else "idna")
+        except UnicodeError:  # parts that are empty or longer than 63 characters
+            raise UsageError(f"--url {shown} names no possible host; correct it") from None
+        if any(ord(ch) <= 32 or ord(ch) == 127 for ch in self.url):
+            raise UsageError(f"--url {shown} holds a space or control character; write it plainly")
         for name in ("connect_s", "stall_s", "request_s"):
             value = getattr(self, name)
             if not 0 < value <= 86400:
@@ -102,7 +108,7 @@ class Connection:
                 if len(body) > limit:
                     raise ServerError(f"{address} answered more than {limit} bytes")
                 return reply.status, body.decode("utf-8", "replace")
-        except (http.ClientError, OSError, TimeoutError) as error:
+        except (http.ClientError, OSError, ValueError) as error:  # ValueError: an impossible name
             raise ServerError(unreachable(address, error)) from None
 
     async def models(self) -> list[str]:
@@ -166,6 +172,9 @@ def unreachable(address: str, error: BaseException) -> str:
     return f"cannot reach {address}: {reason}; start the server or correct --url"
 
 
+_HINTS = {401: "; name its key with --api-key-env", 403: "; name its key with --api-key-env"}
+
+
 def refusal(status: int, body: str) -> str:
     """An HTTP error in words: the status and the server's own message."""
     text = body
@@ -176,4 +185,5 @@ def refusal(status: int, body: str) -> str:
     except (ValueError, AttributeError, RecursionError):
         pass
     text = " ".join(text.split())[:200]
-    return f"HTTP {status}" + (f": {text}" if text else "")
+    hint = "; give the address it redirects to" if 300 <= status < 400 else _HINTS.get(status, "")
+    return f"HTTP {status}" + (f": {text}" if text else "") + hint

@@ -105,21 +105,25 @@ def scrape(url: str, timeout_s: float = TIMEOUT_S) -> Scrape:
         raise
     except urllib.error.HTTPError as error:
         hint = {404: "; SGLang needs --enable-metrics", 401: "; it asks for credentials",
-                403: "; it refuses"}.get(error.code, "")
+                403: "; it refuses"}.get(error.code, "; give the address of a server's /metrics")
         with error:
             raise ScrapeError(f"{url} answered {error.code}{hint}") from None
     except TimeoutError:
-        raise ScrapeError(f"{url} did not answer within {timeout_s:g} s") from None
+        raise ScrapeError(f"{url} did not answer within {timeout_s:g} s; is it up?") from None
     except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, TimeoutError):
-            raise ScrapeError(f"{url} did not answer within {timeout_s:g} s") from None
+            raise ScrapeError(f"{url} did not answer within {timeout_s:g} s; is it up?") from None
         words = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
-        raise ScrapeError(f"{url} cannot be reached: {' '.join(str(words).split())[:200]}"
-                          ) from None
+        raise ScrapeError(
+            f"{url} cannot be reached: {' '.join(str(words).split())[:200]}; start the server or "
+            "correct --url"
+        ) from None
     end = time.monotonic()
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise ScrapeError(f"{url} answered something that is not UTF-8 text") from None
+        raise ScrapeError(
+            f"{url} answered something that is not UTF-8 text, so no /metrics; correct --url"
+        ) from None
     return Scrape(text, (start + end) / 2, end - start)

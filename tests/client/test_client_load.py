@@ -10,6 +10,7 @@ import pytest
 
 from fake_server import FakeServer
 from specsim.client import LiveLoad, Prompt, Sampling, Target, drive
+from specsim.client.http import refusal
 from specsim.errors import ServerError, UsageError
 
 PROMPTS = tuple(Prompt(f"prompt {i}", 6 + i % 3) for i in range(9))
@@ -213,3 +214,23 @@ def test_interrupting_keeps_what_was_finished():
     assert 3 <= len(found.finished) < 50
     assert any(r.record.status == "unfinished" for r in found.requests)
     assert found.bench().completed == len(found.finished)
+
+
+@pytest.mark.parametrize("url", [
+    "http://" + "a" * 300 + ":80", "http://a..b", "http://host name", "http://h\x00",
+])
+def test_names_that_no_host_can_have(url):
+    with pytest.raises(UsageError, match="--url"):
+        Target(url)
+
+
+@pytest.mark.parametrize("url", ["http://[::1]:8000", "http://127.0.0.1:1", "http://münchen.de"])
+def test_names_that_hosts_can_have(url):
+    assert Target(url).base == url
+
+
+def test_what_a_refusal_means():
+    assert refusal(401, '{"error": {"message": "bad key"}}') == (
+        "HTTP 401: bad key; name its key with --api-key-env")
+    assert refusal(307, "") == "HTTP 307; give the address it redirects to"
+    assert refusal(500, "") == "HTTP 500"
