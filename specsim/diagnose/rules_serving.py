@@ -6,6 +6,8 @@ medians carries prompts. The host gap is judged against the 90 % interval of pub
 there is one, so that ordinary model error is not called a gap.
 """
 
+from typing import NamedTuple
+
 from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding
 
 FULL = 0.9
@@ -20,6 +22,27 @@ SGLANG_SPECULATIVE_LIMIT = 48  # its default of max_running_requests once it spe
 SPIKE = 4.0  # p99 / p50 of the step
 SPIKED_MEAN = 1.15  # mean / p50
 PROMPT_SHARE = 0.2  # of the time between outputs
+
+
+class Flags(NamedTuple):
+    """What an engine calls its limits: requests at a time, tokens of a step, share of the memory,
+    and the FP8 cache."""
+
+    seats: str
+    budget: str
+    memory: str
+    fp8_cache: str
+    prefix: str
+
+
+_VLLM = Flags("--max-num-seqs", "--max-num-batched-tokens", "--gpu-memory-utilization", "fp8",
+              "on by default: no --no-enable-prefix-caching")
+_SGLANG = Flags("--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static",
+                "fp8_e4m3", "on by default: no --disable-radix-cache")
+
+
+def _flags(case: Case) -> Flags:
+    return _SGLANG if case.evidence.engine == "sglang" else _VLLM
 
 
 def memory_pressure(case: Case) -> Finding | None:
@@ -48,9 +71,10 @@ def memory_pressure(case: Case) -> Finding | None:
             Fact("without speculation", expected.plain_max_requests, "count", PREDICTED),
             Fact("weights of the drafter", expected.drafter_bytes, "bytes", PREDICTED),
         ]
+    flags = _flags(case)
     steps = [
-        "raise --gpu-memory-utilization, or use --kv-cache-dtype fp8",
-        "lower --max-num-seqs so that admitted requests can finish without preemption",
+        f"raise {flags.memory}, or use --kv-cache-dtype {flags.fp8_cache}",
+        f"lower {flags.seats} so that admitted requests can finish without preemption",
     ]
     if drafter:
         steps.insert(0, "weigh the drafter against the batch it displaces: a smaller one, an "
@@ -154,14 +178,15 @@ def queueing(case: Case) -> Finding | None:
         why, step = "for KV cache", "free cache first: see the memory finding"
     elif limit and here.running is not None and here.running >= 0.95 * limit:
         why = f"for one of {limit} slots"
-        step = f"raise --max-num-seqs above {limit} while time per token allows"
-        if here.engine == "sglang":
+        step = f"raise {_flags(case).seats} above {limit} while time per token allows"
+        if here.engine == "sglang" and limit == SGLANG_SPECULATIVE_LIMIT:
             step = (f"SGLang runs at most {SGLANG_SPECULATIVE_LIMIT} requests under speculation "
                     "unless told otherwise: set --max-running-requests")
     else:
         why = "for slots or for their prompt's turn"
-        step = ("compare running requests with --max-num-seqs, and prompt tokens per second with "
-                "--max-num-batched-tokens per step")
+        flags = _flags(case)
+        step = (f"compare running requests with {flags.seats}, and prompt tokens per second with "
+                f"{flags.budget} per step")
     steps = (step, "specsim capacity finds the load that still meets your targets",
              "speculation shortens the queue only while it raises throughput at this batch")
     return Finding(
@@ -195,8 +220,8 @@ def prefill_interference(case: Case) -> Finding | None:
         "Prompts interfere with running streams: steps that carry prompt chunks are much longer "
         "than the others.",
         tuple(facts),
-        ("a smaller --max-num-batched-tokens cuts prompts into shorter pieces (and lengthens TTFT)",
-         "prefix caching spares prompts that repeat (--enable-prefix-caching)",
+        (f"a smaller {_flags(case).budget} cuts prompts into shorter pieces (and lengthens TTFT)",
+         f"prefix caching spares prompts that repeat ({_flags(case).prefix})",
          "separate prefill from decoding where prompts are long (disaggregated serving)"),
     )
 
