@@ -8,9 +8,9 @@ measured ingredient in place of the predicted one, everything else as it was:
     acceptance  the counters' acceptance in place of the one that was assumed
     step cost   decode steps times s; host gap: decode steps plus g seconds; or both together. From
                 the typical gap between chunks of each point, measured = s x predicted + g, by least
-                squares of relative errors. Both at once need predicted steps that differ by SPREAD
-                or more; otherwise one point's worth of data cannot tell them apart. Only the best
-                of the three is taken on
+                squares of relative errors (s alone: of their logarithms). Both at once need
+                predicted steps that differ by SPREAD or more; otherwise one point's worth of data
+                cannot tell them apart. Only the best of the three is taken on
     prefill     what prompts add to a step times f, such that the time from being scheduled to the
                 first token at the lightest point is the measured one
     front end   seconds per request between client and scheduler: TTFT less the server's own queue
