@@ -89,7 +89,8 @@ def drive(
     """Send the load and wait for its end. model: name at the server, '' for its first one.
 
     ServerError when the server is not there or no request comes through; single failures are
-    records with their reason. Ctrl-C returns what was finished (`partial`)."""
+    records with their reason. Ctrl-C returns what was finished (`partial`), or is passed on where
+    nothing was sent yet but warm-ups."""
     load_aiohttp()
     return asyncio.run(_drive(target, load, sampling, model, report, sample_every_s))
 
@@ -116,7 +117,10 @@ async def _drive(
             sampler.cancel()
             await asyncio.gather(sampler, return_exceptions=True)
         if not run.partial:
-            await scraper.after()
+            try:
+                await scraper.after()
+            except asyncio.CancelledError:
+                run.stopped()
     return run.result(scraper)
 
 
@@ -150,13 +154,17 @@ class _Run:
             # Not every server knows vLLM's counts per chunk.
             self._sampling = replace(self._sampling, token_counts=False)
             first = await self._request(-1, text, 0.0)
+        if first.record.status == UNFINISHED:
+            raise asyncio.CancelledError  # Ctrl-C, not the server's doing
         if first.record.status != FINISHED:
             raise ServerError(
                 f"the first request to {self._connection.target.base} failed: "
                 f"{first.record.reason}"
             )
         for _ in range(1, load.warmups):
-            await self._request(-1, text, 0.0)
+            again = await self._request(-1, text, 0.0)
+            if again.record.status == UNFINISHED:
+                raise asyncio.CancelledError
 
     async def all(self) -> None:
         """Send everything; Ctrl-C (a cancelled task) keeps what is there."""
@@ -171,14 +179,18 @@ class _Run:
                 tasks.append(asyncio.create_task(self._one(number, prompt)))
             await asyncio.gather(*tasks)
         except asyncio.CancelledError:
-            self.partial = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            this = asyncio.current_task()
-            if this is not None:
-                this.uncancel()
+            self.stopped()
         self._end = time.perf_counter()
+
+    def stopped(self) -> None:
+        """Ctrl-C came: what was finished is a result, so it is not passed on."""
+        self.partial = True
+        this = asyncio.current_task()
+        if this is not None:
+            this.uncancel()
 
     async def _one(self, number: int, prompt: Prompt) -> None:
         if self._gate is not None:

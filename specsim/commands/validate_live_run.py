@@ -82,6 +82,11 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
                     raise
                 stopped = f"{loads[number].name}: {error}"
                 break
+            except KeyboardInterrupt:  # between two points, or in the warm-up of one
+                if not runs:
+                    raise
+                partial = True
+                break
             partial = found.partial
             if found.finished:
                 runs.append(found)

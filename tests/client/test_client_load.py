@@ -234,3 +234,20 @@ def test_what_a_refusal_means():
         "HTTP 401: bad key; name its key with --api-key-env")
     assert refusal(307, "") == "HTTP 307; give the address it redirects to"
     assert refusal(500, "") == "HTTP 500"
+
+
+@pytest.mark.parametrize("warmups", [1, 3])
+def test_interrupting_the_warm_up_blames_nobody(warmups):
+    """The server is not at fault, and nothing was finished that could be kept."""
+    with FakeServer("stall", faults_from=warmups - 1).running() as server:
+        def stop():
+            while not server.open or len(server.bodies) < warmups:
+                time.sleep(0.01)
+            time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            run(server, warmups=warmups)
+        thread.join()

@@ -121,6 +121,25 @@ def test_live_interrupted_keeps_what_was_finished(call, tmp_path):
     assert [run["partial"] for run in runs] == [False, True]
 
 
+def test_live_interrupted_in_a_later_warm_up_keeps_the_points_before(call):
+    """16 requests and one warm-up of the first point, then the second one's warm-up stalls."""
+    with FakeServer("stall", faults_from=17).running() as server:
+        def stop():
+            while len(server.bodies) < 18:
+                time.sleep(0.01)
+            time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        code, out, err = call(*live(server, "--concurrency", "1,2", "--requests", "16", "--method",
+                                    "none", "--json"))
+        thread.join()
+    assert code == 130 and err.startswith("specsim: interrupted")
+    (kept,) = json.loads(out)["provenance"]["runs"]
+    assert kept["name"] == "c=1" and not kept["partial"]
+
+
 @pytest.mark.parametrize("arguments, words", [
     (("--concurrency", "0"), "from 1 to"), ((), "no load is given"),
     (("--rate", "1", "--concurrency", "1,2"), "give one concurrency"),
