@@ -20,7 +20,7 @@ from specsim.planning.capacity import (
     find_capacity,
     with_waiting_gate,
 )
-from specsim.planning.capacity_demand import Demand, read_demand
+from specsim.planning.capacity_demand import MAX_AMOUNT, Demand, read_demand
 from specsim.planning.capacity_loads import HIGHEST_RATE, LOWEST_RATE, Arrivals, LoadShape, People
 from specsim.planning.capacity_result import Capacity, Wishes
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
@@ -102,13 +102,14 @@ def _demand(values: Values) -> Demand | None:
         raise UsageError(f"{flags} both say what is to be served; give one of them")
     users, rate = values["users"], values["rate"]
     if users is not None:
-        if not 1 <= users <= 100_000_000:
-            raise UsageError(f"--users is {users}; it must be from 1 to 100000000")
+        if not 1 <= users <= MAX_AMOUNT:
+            raise UsageError(f"--users is {users}; it must be from 1 to {MAX_AMOUNT:.0f}")
         return Demand("users", (float(users),), "--users")
     if rate is not None:
-        if not (math.isfinite(rate) and rate > 0):
+        if not 0 < rate <= MAX_AMOUNT:
             raise UsageError(
-                f"--rate is {rate:g}; it must be requests per second, above 0 and finite"
+                f"--rate is {rate:g}; it must be requests per second, above 0 and at most "
+                f"{MAX_AMOUNT:g}"
             )
         return Demand("requests/s", (rate,), "--rate")
     if values["demand"] is not None:

@@ -191,6 +191,12 @@ def _speculation(
                 f"neither {spec.name} nor the catalogue has a drafter that {engine.name} "
                 f"{engine.version} runs: plain decoding only"
             )
+    if "==" in options.engine or "@" in options.engine:
+        from specsim.planning.versions import asked_version, gone
+
+        missing = gone(engine.name, asked_version(options.engine), method_name(method))
+        if missing:
+            raise UsageError(f"{missing}; use another --method or an older version")
     rates = _rates(options, config)
     if k is None and rates:
         k = len(rates)  # one rate per draft position

@@ -306,6 +306,9 @@ def check_writable(path: str | None, option: str) -> None:
     if target.is_dir():
         raise UsageError(f"{option} {shown(path)} is a folder; name a file in it")
     try:
+        if target.is_fifo() and not path.startswith("/dev/"):
+            # Opening one waits for a reader, for ever if there is none.
+            raise UsageError(f"{option} {shown(path)} is a named pipe; name a file")
         exists = target.exists()
         with target.open("a", encoding="utf-8"):
             pass

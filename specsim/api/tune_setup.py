@@ -12,8 +12,8 @@ from specsim.api.options import Options, parse_numbers, profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
-from specsim.planning.flags import asked_version, gone
 from specsim.planning.tune_robust import Scenario, range_scenarios
+from specsim.planning.versions import asked_version, gone
 from specsim.speculation.acceptance_catalogue import lookup
 from specsim.speculation.methods import method_name
 from specsim.units import GB
@@ -69,14 +69,15 @@ def build_setup(
     shares = _parse_mix(mix)
     if shares and acceptance_range is not None:
         raise UsageError("--mix and --acceptance-range both say what is accepted; give one")
+    if shares:
+        _check_beside_mix(options)
     bounds = _range(acceptance_range)
     given = [name for name in _ACCEPTANCE if getattr(options, name) is not None]
     if bounds is not None and not given:
         options = replace(options, acceptance_length=sum(bounds) / 2)
         given = ["acceptance_length"]
     base = build_request(replace(options, **_PLAIN))
-    if options.workload is None and options.input_len is None and options.output_len is None:
-        base = replace(base, workload=_mean_workload(shares, base.workload))
+    base = replace(base, workload=_mean_workload(shares, base.workload))
     named = options.method or options.draft or options.speculative_config
     names = _methods(methods, options)
     requests: list[Request] = []
@@ -101,6 +102,7 @@ def build_setup(
     scenarios: tuple[Scenario, ...] = ()
     spreads = _spreads(systems, options.draft)
     if bounds is not None:
+        _check_inside(systems, bounds)
         scenarios, spreads = _of_range(systems, base.workload, bounds)
     elif shares:
         scenarios = tuple(_scenario(systems, part, warnings) for part in shares)
@@ -181,6 +183,20 @@ def _range(text: str | None) -> tuple[float, float] | None:
     return values[0], values[1]
 
 
+def _check_inside(systems: tuple[System, ...], bounds: tuple[float, float]) -> None:
+    """The choice is made at the acceptance given; one outside its own range is a slip."""
+    for system in systems:
+        accepted, low, high = system.acceptance, *bounds
+        if accepted is None or accepted.kind == "catalogue":
+            continue
+        length = accepted.expected_tokens(system.setup.k)
+        if not low - 1e-6 <= length <= high + 1e-6:
+            raise UsageError(
+                f"--acceptance-range is {low:g},{high:g}, but the acceptance given is {length:.3g} "
+                f"tokens per step at k = {system.setup.k}; leave it out or widen the range"
+            )
+
+
 def _of_range(
     systems: tuple[System, ...], workload: Workload, bounds: tuple[float, float]
 ) -> tuple[tuple[Scenario, ...], dict[str, tuple[float, float]]]:
@@ -216,6 +232,10 @@ def _parse_mix(text: str | None) -> list[_Part]:
                 "chat=0.6,code=0.4@3.5"
             ) from None
         find_workload(match[1])
+        if any(name == match[1].lower() for name, _, _ in out):
+            raise UsageError(
+                f"--mix has {match[1].lower()} twice; give each workload one share"
+            )
         if not 0 < share <= 1 or (length is not None and not length >= 1):
             raise UsageError(
                 f"--mix has {shown(part)}; shares are above 0 and at most 1, acceptance lengths "
@@ -229,6 +249,15 @@ def _parse_mix(text: str | None) -> list[_Part]:
             f"{MAX_PARTS} parts that add up to 1"
         )
     return out
+
+
+def _check_beside_mix(options: Options) -> None:
+    for name in ("workload", "input_len", "output_len"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--mix and --{name.replace('_', '-')} both say what requests look like; give one "
+                "of them"
+            )
 
 
 def _mean_workload(parts: list[_Part], default: Workload) -> Workload:

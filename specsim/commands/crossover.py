@@ -72,9 +72,9 @@ def crossover(
     stops being cheap, and where it stops paying, by context length."""
     values = dict(locals())
     from specsim.api.crossover import run
-    from specsim.api.simulate_load import check_writable
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
+    from specsim.files import check_writable
     from specsim.report.crossovers import crossover_picture, crossover_text, speedup_panel
     from specsim.report.plots_file import check_plot, write_picture
     from specsim.report.tables import to_csv, to_json

@@ -9,16 +9,19 @@ from specsim.api.deployment import build_request, build_workload
 from specsim.commands.options import Options, profile_folder
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
+from specsim.latency.engine import find_engine
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_result import Fleet
 from specsim.planning.fleet_size import Asked, gates_of
+from specsim.planning.values import real, shown
 from specsim.sim.scenario import find_scenario
 
 STAGE_S, WARMUP_S = 300.0, 60.0
 MAX_JOBS = 64
+MAX_WHOLE = 1_000_000_000_000
 # Key of a fleet's model -> (option, type).
 _OPTIONS: dict[str, tuple[str, type]] = {
     "weights": ("weights", str),
@@ -59,6 +62,7 @@ def run(
     demands: dict[str, float] = {}
     for model in file.models:
         options = _options(model, profiles)
+        find_engine(options.engine)  # a misspelt one is no misfit
         shape = _shape(model, options)
         asked[model.name] = _asked(model, options, shape, warnings)
         demands[model.name] = _demand(model, options, shape)
@@ -88,22 +92,26 @@ def _options(model: Wanted, profiles: str | None) -> Options:
 
 
 def _typed(model: Wanted, key: str, value: Any, kind: type) -> Any:
-    accepted = (int, float) if kind is float else kind
-    if not isinstance(value, accepted) or isinstance(value, bool):
-        names = {str: "text", int: "a whole number", float: "a number"}
-        raise UsageError(f"model {model.name}: {key} is {value!r}; it must be {names[kind]}")
-    return kind(value)
+    found = real(value) if kind is float else value
+    # Nothing here counts beyond this, and an error repeats the number.
+    huge = kind is int and isinstance(value, int) and abs(value) > MAX_WHOLE
+    if not isinstance(found, kind) or isinstance(found, bool) or huge:
+        names = {str: "text", int: f"a whole number up to {MAX_WHOLE:g}", float: "a number"}
+        raise UsageError(f"model {model.name}: {key} is {shown(value)}; it must be {names[kind]}")
+    return found
 
 
 def _rates(model: Wanted, key: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     numbers = isinstance(value, list) and value and all(
-        isinstance(x, int | float) and not isinstance(x, bool) for x in value
+        real(x) is not None for x in value
     )
     if not numbers:
-        raise UsageError(f"model {model.name}: {key} is {value!r}; it must be a list of numbers")
-    return ",".join(repr(x) for x in value)
+        raise UsageError(
+            f"model {model.name}: {key} is {shown(value)}; it must be a list of numbers"
+        )
+    return ",".join(repr(real(x)) for x in value)
 
 
 def _shape(model: Wanted, options: Options) -> LoadShape:
@@ -180,9 +188,13 @@ def _asked(model: Wanted, options: Options, shape: LoadShape, warnings: list[str
                 f"model {model.name}: max_model_len is {longest}; it must be 1 to 100000000"
             )
         settings = (("max_model_len", longest),)
-    tp = _typed(model, "tp", served["tp"], int) if "tp" in served else 0
-    if tp < 0 or tp > 1024:
-        raise UsageError(f"model {model.name}: tp is {tp}; it must be from 1 to 1024")
+    tp = 0
+    if "tp" in served:
+        tp = _typed(model, "tp", served["tp"], int)
+        if not 1 <= tp <= 1024:
+            raise UsageError(
+                f"model {model.name}: tp is {tp}; it must be from 1 to 1024, or left out"
+            )
     asked = Asked(
         model.name, build, shape, slo, model.stream_floor, tp, options.max_num_seqs or 0,
         options.k is not None, settings,

@@ -82,10 +82,10 @@ def pareto(
     was given for; --ks are those tried."""
     values = dict(locals())
     from specsim.api.pareto import Study
-    from specsim.api.simulate_load import check_writable
     from specsim.commands.crossover import terminal_plot
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
+    from specsim.files import check_writable
     from specsim.report.paretos import (
         pareto_json,
         pareto_panel,

@@ -76,9 +76,9 @@ def sweep(
 ) -> None:
     """Run every combination of options of a grid. What is finished is kept: the same command
     again goes on where it stopped."""
-    from specsim.api.simulate_load import check_writable
     from specsim.commands.sweep_task import run_task
     from specsim.errors import SpecSimError, UsageError
+    from specsim.files import check_writable
     from specsim.planning.executors import open_executor
     from specsim.planning.sweep_journal import Journal
     from specsim.planning.sweep_run import run_sweep
@@ -89,7 +89,7 @@ def sweep(
         raise UsageError("--json and --csv are both given; choose one output")
     if out is not None and not out.lower().endswith((".csv", ".jsonl")):
         raise UsageError(f"--out is {o.shown(out)}; the name must end in .csv or .jsonl")
-    check_writable(out, "--out")
+    check_writable(out, "--out", [file])
     wanted = build_sweep(file, run, set_ or [], grid or [], repeats, columns)
     place = journal
     if place is None and file is not None:
@@ -240,8 +240,11 @@ def _check_meaning(sweep: "Sweep") -> None:
                 "a sweep of predict needs concurrency or rate, one value per task: give one of "
                 "them in fixed or in grid"
             )
-        if "model" not in names:
-            raise UsageError("a model is needed: give it in fixed, in grid or with --set model=...")
+        if not names & {"model", "command"}:
+            raise UsageError(
+                "a model is needed: give it in fixed, in grid or with --set model=... (or a "
+                "command that names one)"
+            )
         _check_loads(sweep)
     folder = sweep.fixed.get("profiles")
     for value in _values(sweep, "model"):

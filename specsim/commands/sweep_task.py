@@ -5,6 +5,7 @@ are those of `specsim simulate --json` and of a point of `specsim predict --json
 """
 
 import inspect
+import math
 import types
 from dataclasses import fields
 from difflib import get_close_matches
@@ -13,12 +14,21 @@ from typing import Any, get_args, get_type_hints
 
 from specsim.commands.options import Options, shown
 from specsim.errors import SpecSimError, UsageError
+from specsim.planning.values import real
+from specsim.planning.values import shown as shown_value
 
-OUTPUTS = frozenset({"context", "json_out", "csv_out", "trace_out", "records"})
+OUTPUTS = frozenset({
+    "context", "json_out", "csv_out", "trace_out", "records", "export", "export_vllm_bench",
+    "export_prometheus", "plot",
+})
 ALIASES = {"num_speculative_tokens": "k"}
 LISTS = ("acceptance", "acceptance_conditional")
 LOADS = {"concurrency": int, "rate": float}  # of predict, one per task
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+MAX_WHOLE = 1 << 53  # nothing counts beyond it, and an error repeats the number
+WORDS = {
+    int: f"a whole number up to {MAX_WHOLE}", float: "a number", str: "text",
+    bool: "true or false",
+}  # fmt: skip
 
 
 def run_task(payload: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +65,8 @@ def _predict(options: dict[str, Any]) -> dict[str, Any]:
     from specsim.api.deployment import build_request
 
     names = {item.name for item in fields(Options)}
-    request = build_request(Options(**{k: v for k, v in options.items() if k in names}))
+    given = {k: v for k, v in options.items() if k in names}
+    request = build_request(Options(**{"model": "", **given}))  # a command may name the model
     concurrency, rate = options.get("concurrency"), options.get("rate")
     found = predict(
         request.system,
@@ -138,15 +149,18 @@ def option_value(name: str, value: Any, run: str, where: str) -> Any:
         if value and all(_is_number(x) for x in value):
             return ",".join(repr(x) for x in value)
     elif kind is float and _is_number(value):
-        return float(value)
+        found = real(value)
+        if found is not None and not math.isnan(found):
+            return found
     elif kind is bool or isinstance(value, bool):
         if kind is bool and isinstance(value, bool):
             return value
     elif isinstance(value, kind):
-        return value
+        if not isinstance(value, int) or abs(value) <= MAX_WHOLE:
+            return value
     elif kind is str and name in LISTS and _is_number(value):
         return repr(value)
-    raise UsageError(f"{where}: {name} is {shown(repr(value))}; it must be {WORDS[kind]}")
+    raise UsageError(f"{where}: {name} is {shown_value(value)}; it must be {WORDS[kind]}")
 
 
 def parse_value(name: str, text: str, run: str, where: str) -> Any:
@@ -156,7 +170,11 @@ def parse_value(name: str, text: str, run: str, where: str) -> Any:
     try:
         if kind is bool:
             return {"true": True, "false": False}[word.lower()]
-        return kind(word)
+        found = kind(word)
+        beyond = isinstance(found, int) and abs(found) > MAX_WHOLE
+        if beyond or (isinstance(found, float) and math.isnan(found)):
+            raise ValueError
+        return found
     except (KeyError, ValueError):
         raise UsageError(f"{where}: {name} is {shown(word)}; it must be {WORDS[kind]}") from None
 

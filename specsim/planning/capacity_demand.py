@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError, UsageError
+from specsim.planning.values import real, shown
 
 MAX_BYTES = 20_000_000
 MAX_AMOUNT = 1e8
@@ -97,7 +98,8 @@ def read_demand(name: str) -> Demand:
     """A demand file. FormatError names the line or key and the rule."""
     path = Path(name)
     if not path.is_file():
-        raise UsageError(f"demand file {name!r} does not exist")
+        what = "is not a file" if path.exists() else "does not exist"
+        raise UsageError(f"demand file {shown(name)} {what}")
     if path.stat().st_size > MAX_BYTES:
         raise FormatError(f"{path.name} is larger than {MAX_BYTES // 1_000_000} MB; thin it out")
     try:
@@ -128,13 +130,16 @@ def _of_table(raw: Any, where: str) -> Demand:
 
 
 def _of_csv(text: str, where: str) -> Demand:
-    rows = csv.reader(text.splitlines())
+    try:
+        rows = iter(list(csv.reader(text.splitlines())))
+    except csv.Error as error:  # a cell beyond the reader's limit, for one
+        raise FormatError(f"{where} is not CSV: {error}") from None
     header = [cell.strip().lower() for cell in next(rows, [])]
     named = [key for key in COLUMNS if key in header]
     if len(named) != 1:
         raise FormatError(
             f"{where} must have a first line with one of the columns {' or '.join(COLUMNS)}; it "
-            f"has {', '.join(header[:8]) or 'nothing'}"
+            f"has {shown(', '.join(header[:8]))[1:-1] or 'nothing'}"
         )
     column = header.index(named[0])
     amounts = []
@@ -151,10 +156,10 @@ def _of_csv(text: str, where: str) -> Demand:
 
 
 def _amount(value: Any, name: str, where: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= MAX_AMOUNT:
-        raise FormatError(f"{where}: {name} is {value!r}; it must be a number from 0 to 1e8")
-    return float(value)
+    amount = real(value)
+    if amount is None or not 0 <= amount <= MAX_AMOUNT:
+        raise FormatError(f"{where}: {name} is {shown(value)}; it must be a number from 0 to 1e8")
+    return amount
 
 
 def _demand(name: str, amounts: Sequence[float], where: str) -> Demand:

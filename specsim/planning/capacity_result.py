@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from specsim.analytic.system import System
 from specsim.errors import SpecSimError
 from specsim.planning.capacity_demand import Demand, Replicas
 from specsim.planning.capacity_runs import WITH, Study
@@ -18,6 +19,15 @@ RULE = (
     "a load passes when at least half of its replications meet every gate (the median does); it "
     "is sure when a binomial test or the margins say so at 1 %, else too close to call"
 )
+
+
+def flags_of(study: Study, system: System) -> Flags:
+    """What to type for `system` as the study ran it. UsageError where nothing starts it."""
+    return ready_flags(
+        system,
+        max_model_len=dict(study.settings).get("max_model_len", 0),
+        prefix_caching=study.prefix_caching is not False,
+    )
 
 
 @dataclass(frozen=True)
@@ -127,14 +137,17 @@ class Capacity:
     def flags(self) -> Flags | None:
         """What to type for it; None where no command line is known (`no_flags` says why)."""
         try:
-            return ready_flags(self.study.system_of(WITH, self.advised_seats))
+            return self._flags()
         except SpecSimError:
             return None
+
+    def _flags(self) -> Flags:
+        return flags_of(self.study, self.study.system_of(WITH, self.advised_seats))
 
     @property
     def no_flags(self) -> str:
         try:
-            ready_flags(self.study.system_of(WITH, self.advised_seats))
+            self._flags()
         except SpecSimError as error:
             return str(error)
         return ""

@@ -11,7 +11,6 @@ config/compilation.py) and SGLang 0.5.23 (server_args.py), both Apache-2.0.
 """
 
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +20,12 @@ from specsim.analytic.system import System
 from specsim.errors import UsageError
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
+from specsim.planning.versions import gone, version_key
 
 BatchTable = Sequence[tuple[int, int, int]]
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
 DYNAMIC_SINCE = (0, 25)  # oldest vLLM whose source was read for the table by batch size
 SLOTS_SINCE = (0, 33)  # from here on drafts no longer take a share of the token budget for good
-MEDUSA_UNTIL = (0, 33)  # medusa is in 0.25.1 and gone in 0.33.0
 TIGHT = 0.75  # share of the token budget below which a warning is due
 _VLLM_METHODS = {
     "mtp": "mtp", "draft-model": "draft_model", "eagle": "eagle", "eagle3": "eagle3",
@@ -36,6 +35,11 @@ _VLLM_METHODS = {
 _SGLANG_ALGORITHMS = {
     "mtp": "NEXTN", "draft-model": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3",
     "ngram": "NGRAM", "dflash": "DFLASH", "dspark": "DSPARK",
+}
+# What each engine calls a cache dtype; '' needs no flag, others it does not have.
+_CACHES = {
+    "vllm": {"bf16": "", "fp8": "fp8"},
+    "sglang": {"bf16": "", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"},
 }
 _SGLANG_ADAPTS = ("eagle", "eagle3")  # of which the tiers by batch size can be switched on
 
@@ -70,12 +74,6 @@ class Flags:
         }
 
 
-def asked_version(text: str) -> str | None:
-    """The version in an engine as users write it ('vllm==0.33.0', 'sglang 0.5'), None without."""
-    match = re.search(r"(?:==|@|\s)\s*v?(\d+(?:\.\d+)*)", text)
-    return match.group(1) if match else None
-
-
 def ready_flags(
     system: System,
     *,
@@ -83,12 +81,15 @@ def ready_flags(
     model: str | None = None,
     draft: str | None = None,
     version: str | None = None,
+    max_model_len: int = 0,
+    prefix_caching: bool = True,
 ) -> Flags:
     """The command that starts `system`.
 
     table: draft length by batch size, ((first batch, last batch, k), ...), vLLM only.
     model, draft: the names or folders to serve (default: the catalogue's names). version: the
-    engine's version (default: that of its profile). UsageError where the engine's version would
+    engine's version (default: that of its profile). max_model_len: longest request, 0: the
+    model's. UsageError where the engine's version would
     refuse the combination, where the method needs a drafter that nobody has published, and for
     engines whose command line is not known here.
     """
@@ -98,25 +99,15 @@ def ready_flags(
     asked = version or system.engine.version
     warnings: list[str] = []
     words = _model_words(system, model, warnings)
-    if name == "vllm":
-        return _vllm(system, checked, words, draft, asked, warnings)
-    if name == "sglang":
-        return _sglang(system, checked, words, draft, asked, warnings)
+    write = {"vllm": _vllm, "sglang": _sglang}.get(name)
+    if write is not None:
+        return write(
+            system, checked, words, draft, asked, warnings,
+            _rest(system, max_model_len, prefix_caching),
+        )  # fmt: skip
     raise UsageError(
         f"no command line is written for the engine {name}; use --engine vllm or sglang"
     )
-
-
-def version_key(text: str) -> tuple[int, ...]:
-    """'0.25.1' as (0, 25, 1); anything behind the numbers is left out."""
-    return tuple(int(part) for part in re.findall(r"\d+", text.split("+", maxsplit=1)[0])[:3])
-
-
-def gone(engine: str, version: str | None, method: str) -> str:
-    """Why a version newer than the engine's profile does not have a method; '' where it has."""
-    if engine == "vllm" and method == "medusa" and version_key(version or "") >= MEDUSA_UNTIL:
-        return f"vLLM {version} has no method 'medusa' any more (0.25.1 has it)"
-    return ""
 
 
 def graphed_requests(system: System) -> int:
@@ -191,6 +182,24 @@ def _model_words(system: System, model: str | None, warnings: list[str]) -> tupl
     return name, ""
 
 
+def _rest(system: System, max_model_len: int, prefix_caching: bool) -> list[str]:
+    """Flags that differ in name alone: cache dtype, longest request, prefix cache."""
+    name = system.engine.name
+    known = _CACHES[name]
+    if system.kv_dtype not in known:
+        raise UsageError(
+            f"{name} has no KV cache of {system.kv_dtype}; use --kv {' or '.join(known)}"
+        )
+    cache = known[system.kv_dtype]
+    args = ["--kv-cache-dtype", cache] if cache else []
+    if max_model_len:
+        flag = "--max-model-len" if name == "vllm" else "--context-length"
+        args += [flag, str(max_model_len)]
+    if not prefix_caching:
+        args.append("--no-enable-prefix-caching" if name == "vllm" else "--disable-radix-cache")
+    return args
+
+
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
     covered = graphed_requests(system)
     if seqs <= covered:
@@ -216,6 +225,7 @@ def _vllm(
     draft: str | None,
     version: str,
     warnings: list[str],
+    rest: list[str],
 ) -> Flags:
     name, convert = words
     par, groups = system.parallel, system.parallel.attention_dp
@@ -239,9 +249,7 @@ def _vllm(
             warnings.append(
                 f"vLLM spreads experts over all {par.gpus} GPUs, but ep {par.ep} was predicted"
             )
-    if system.kv_dtype != "bf16":
-        args += ["--kv-cache-dtype", system.kv_dtype]
-    args += ["--max-num-seqs", str(seqs), "--max-num-batched-tokens", str(tokens)]
+    args += [*rest, "--max-num-seqs", str(seqs), "--max-num-batched-tokens", str(tokens)]
     if system.gpu_memory_utilization:
         args += ["--gpu-memory-utilization", f"{system.gpu_memory_utilization:g}"]
     config = None
@@ -360,6 +368,7 @@ def _sglang(
     draft: str | None,
     version: str,
     warnings: list[str],
+    rest: list[str],
 ) -> Flags:
     name, convert = words
     par, setup, drafter = system.parallel, system.setup, system.setup.drafter
@@ -372,10 +381,7 @@ def _sglang(
         args += ["--dp-size", str(par.attention_dp), "--enable-dp-attention"]
     if par.ep > 1:
         args += ["--ep-size", str(par.ep)]
-    if system.kv_dtype != "bf16":
-        cache = "fp8_e4m3" if system.kv_dtype == "fp8" else system.kv_dtype
-        args += ["--kv-cache-dtype", cache]
-    args += ["--max-running-requests", str(system.seqs_limit)]
+    args += [*rest, "--max-running-requests", str(system.seqs_limit)]
     args += ["--chunked-prefill-size", str(system.batched_tokens)]
     if system.gpu_memory_utilization:
         args += ["--mem-fraction-static", f"{system.gpu_memory_utilization:g}"]

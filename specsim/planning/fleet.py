@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specsim.analytic.system import System
-from specsim.errors import SpecSimError
+from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.planning.capacity_demand import whole
+from specsim.planning.capacity_result import flags_of
 from specsim.planning.capacity_seats import GATE
 from specsim.planning.cost import cost_of
-from specsim.planning.flags import ready_flags
 from specsim.planning.fleet_file import FleetPlanFile, Wanted
-from specsim.planning.fleet_pack import Packing, Piece, Placed, devices_of, pack
+from specsim.planning.fleet_pack import Piece, devices_of, pack
 from specsim.planning.fleet_result import Endpoint, Fleet, Shortage
 from specsim.planning.fleet_size import Asked, Misfit, Sized, point_at, size_model
 
@@ -74,7 +74,8 @@ def plan_fleet(
 ) -> Fleet:
     """Size every model, pack, and look at the load of each replica before and after a failure.
 
-    asked, demands: by the model's name; demand in the unit of its shape, 0 for what fills."""
+    asked, demands: by the model's name; demand in the unit of its shape, 0 for what fills.
+    UsageError for a model whose options no GPU of any size would accept."""
     notes = list(warnings)
     sized, misfits, cut = _size_all(file, asked, quick, seed, jobs, tell, notes)
     choices = [
@@ -140,6 +141,8 @@ def _size_all(
                 sized[model.name].append(found)
                 notes += [note for note in found.notes if note not in notes]
         if not sized[model.name]:
+            if all(found.refused for found in failed):
+                raise UsageError(f"model {model.name}: {failed[0].reason}")
             misfits += failed
     return sized, misfits, cut
 
@@ -204,24 +207,28 @@ def _assign(
          usable.get(pool.gpu, 0.0))
         for pool in file.pools
     ]  # fmt: skip
-    pieces = [_piece(choice) for choice in combination for _ in range(choice.replicas)]
+    present = {pool.gpu: pool.count for pool in file.pools}
+    # No pool holds more replicas than devices, however many a demand wants.
+    short = any(choice.replicas > present[choice.sized.gpu] for choice in combination)
+    pieces = [
+        piece
+        for choice in combination
+        for piece in [_piece(choice)] * min(choice.replicas, present[choice.sized.gpu])
+    ]
     devices = devices_of(pools)
-    done = pack(devices, pieces, file.operating_share)
-    if done.left:
+    done = pack(devices, pieces, file.operating_share, in_order=short)
+    if done.left and not short:
         devices = devices_of(pools)
-        placed: list[Placed] = []
-        for piece in pieces:
-            placed += pack(devices, [piece], file.operating_share).placed
-        done = Packing(tuple(placed), (), {})
+        done = pack(devices, pieces, file.operating_share, in_order=True)
     places: dict[str, list[tuple[str, ...]]] = {c.wanted.name: [] for c in combination}
     for one in done.placed:
         places[one.piece.model].append(one.devices)
     for choice in combination:
-        while choice.wanted.demand == "fill":
-            more = pack(devices, [_piece(choice)], file.operating_share).placed
-            if not more:
-                break
-            places[choice.wanted.name].append(more[0].devices)
+        if choice.wanted.demand == "fill":
+            more = pack(
+                devices, [_piece(choice)] * present[choice.sized.gpu], file.operating_share
+            )
+            places[choice.wanted.name] += [one.devices for one in more.placed]
     empty = pack(devices, [], file.operating_share).empty
     return [(choice, places[choice.wanted.name]) for choice in combination], empty
 
@@ -272,7 +279,7 @@ def _endpoint(
             failed = point_at(sized, _amount(served / (count - 1), shape.whole), seed)
     flags, no_flags = None, ""
     try:
-        flags = ready_flags(_sharing(choice))
+        flags = flags_of(sized.study, _sharing(choice))
         notes += [
             f"{sized.name}: {text}" for text in flags.warnings
             if f"{sized.name}: {text}" not in notes

@@ -27,12 +27,15 @@ from typing import Any
 
 from specsim.errors import FormatError, UsageError
 from specsim.planning.cost import check_price
+from specsim.planning.values import real, shown
 from specsim.sim.scenario import SYSTEM_KEYS
 from specsim.sim.slo import canonical, check_slo
 
 MAX_BYTES = 1_000_000
 MAX_MODELS = 200
-MAX_GPUS = 100_000
+MAX_GPUS = 20_000
+MAX_AMOUNT = 1e8  # users, requests per second, tokens per second
+MAX_FLOOR = 1e5  # tokens per second of a stream
 TOP_KEYS = {
     "name", "source", "gpus", "models", "operating_share", "n_minus_1", "price_per_gpu_hour", "slo",
     "engine", "engine_version",
@@ -93,7 +96,8 @@ def read_fleet(name: str) -> FleetPlanFile:
     """A fleet file by path. UsageError, FormatError with the table and the key."""
     path = Path(name)
     if not path.is_file():
-        raise UsageError(f"fleet file {name!r} does not exist")
+        what = "is not a file" if path.exists() else "does not exist"
+        raise UsageError(f"fleet file {shown(name)} {what}")
     if path.stat().st_size > MAX_BYTES:
         raise FormatError(f"{path.name} is larger than 1 MB; a fleet is a few kB of TOML or JSON")
     try:
@@ -143,14 +147,15 @@ def _pool(item: Mapping[str, Any], price: Any, where: str) -> Pool:
     _known(item, GPU_KEYS, where)
     if not isinstance(item.get("type"), str):
         raise UsageError(f"{where} needs a type, such as \"h200-sxm\"; see `specsim gpus`")
-    own = item.get("price_per_gpu_hour", price)
-    if own is not None:
-        if isinstance(own, bool) or not isinstance(own, int | float):
-            raise UsageError(f"{where}: price_per_gpu_hour is {own!r}; it must be a number")
-        check_price(float(own), f"{where}: price_per_gpu_hour")
+    given = item.get("price_per_gpu_hour", price)
+    own = real(given)
+    if given is not None:
+        if own is None:
+            raise UsageError(f"{where}: price_per_gpu_hour is {shown(given)}; it must be a number")
+        check_price(own, f"{where}: price_per_gpu_hour")
     count = _whole(item, "count", 1, MAX_GPUS, 1, where)
     per_node = _whole(item, "per_node", 0, MAX_GPUS, 0, where)
-    return Pool(item["type"], count, per_node, None if own is None else float(own))
+    return Pool(item["type"], count, per_node, own)
 
 
 def _model(
@@ -165,8 +170,8 @@ def _model(
     if not isinstance(item.get("model"), str):
         raise UsageError(f"{where} needs a model; see `specsim models`")
     name = item.get("name", item["model"])
-    if not isinstance(name, str) or not name.strip():
-        raise UsageError(f"{where}: name is {name!r}; it must be text")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise UsageError(f"{where}: name is {shown(name)}; it must be text on one line")
     where = f"{where} ({name})"
     named = [key for key in DEMANDS if key in item]
     if len(named) != 1:
@@ -177,11 +182,13 @@ def _model(
     demand = named[0]
     if demand == "fill":
         if item["fill"] is not True:
-            raise UsageError(f"{where}: fill is {item['fill']!r}; it must be true, or left out")
+            raise UsageError(
+                f"{where}: fill is {shown(item['fill'])}; it must be true, or left out"
+            )
         amount = 0.0
     else:
         amount = _number(item, demand, 0.0, where)
-        if not 0 < amount <= 1e8:
+        if not 0 < amount <= MAX_AMOUNT:
             raise UsageError(f"{where}: {demand} is {amount:g}; it must be above 0 and at most 1e8")
     traffic_keys = ("workload", "input_len", "output_len", "cached_share", "range_ratio",
                     "burstiness", "duration_s", "warmup_s")  # fmt: skip
@@ -199,7 +206,7 @@ def _model(
     types = item.get("gpus", [pool.gpu for pool in pools])
     types = [types] if isinstance(types, str) else types
     if not isinstance(types, list) or not types or not all(isinstance(x, str) for x in types):
-        raise UsageError(f"{where}: gpus is {types!r}; it must be a list of types of the pool")
+        raise UsageError(f"{where}: gpus is {shown(types)}; it must be a list of types of the pool")
     known = [pool.gpu for pool in pools]
     for kind in types:
         if kind not in known:
@@ -207,6 +214,11 @@ def _model(
                 f"{where}: gpus names {kind!r}, but the pool has {', '.join(known)}"
             )
     floor = _number(item, "stream_floor", 0.0, where)
+    if floor > MAX_FLOOR:
+        raise UsageError(
+            f"{where}: stream_floor is {floor:g}; it must be tokens per second, from 0 (none) to "
+            f"{MAX_FLOOR:g}"
+        )
     gates = {**slo, **_slo(item.get("slo", {}), where)}
     served = {**shared, **{key: item[key] for key in item if key in SERVED_KEYS}}
     return Wanted(
@@ -238,12 +250,15 @@ def _tables(raw: Mapping[str, Any], key: str, where: str, most: int) -> list[Map
 
 def _slo(value: Any, where: str) -> dict[str, float]:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{where}: slo is {value!r}; it must be a table of gates and limits")
+        raise UsageError(f"{where}: slo is {shown(value)}; it must be a table of gates and limits")
     gates = {}
-    for name, limit in value.items():
-        if isinstance(limit, bool) or not isinstance(limit, int | float):
-            raise UsageError(f"{where}: slo {name} is {limit!r}; it must be a number")
-        gates[canonical(name)] = float(limit)
+    for name, given in value.items():
+        limit = real(given)
+        if limit is None:
+            raise UsageError(f"{where}: slo {name} is {shown(given)}; it must be a number")
+        if canonical(name) in gates:
+            raise UsageError(f"{where}: slo has {canonical(name)} twice; give each gate once")
+        gates[canonical(name)] = limit
     check_slo(gates)
     return gates
 
@@ -259,15 +274,15 @@ def _known(table: Mapping[str, Any], known: set[str], what: str) -> None:
 def _switch(table: Mapping[str, Any], key: str, default: bool, where: str) -> bool:
     value = table.get(key, default)
     if not isinstance(value, bool):
-        raise UsageError(f"{where}: {key} is {value!r}; it must be true or false")
+        raise UsageError(f"{where}: {key} is {shown(value)}; it must be true or false")
     return value
 
 
 def _number(table: Mapping[str, Any], key: str, default: float, where: str) -> float:
-    value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise UsageError(f"{where}: {key} is {value!r}; it must be a number, 0 or more")
-    return float(value)
+    value = real(table.get(key, default))
+    if value is None or not value >= 0:
+        raise UsageError(f"{where}: {key} is {shown(table[key])}; it must be a number, 0 or more")
+    return value
 
 
 def _whole(
@@ -276,6 +291,6 @@ def _whole(
     value = table.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise UsageError(
-            f"{where}: {key} is {value!r}; it must be a whole number from {low} to {high}"
+            f"{where}: {key} is {shown(value)}; it must be a whole number from {low} to {high}"
         )
     return value

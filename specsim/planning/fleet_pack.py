@@ -73,16 +73,27 @@ def devices_of(pools: Sequence[tuple[str, int, int, float]]) -> list[Device]:
     return out
 
 
-def pack(devices: list[Device], pieces: Sequence[Piece], share: float) -> Packing:
-    """Place all pieces; those for which there is no room are left."""
+def pack(
+    devices: list[Device], pieces: Sequence[Piece], share: float, *, in_order: bool = False
+) -> Packing:
+    """Place all pieces, in their order if asked for; those for which there is no room are left."""
     placed, left = [], []
-    order = sorted(pieces, key=lambda p: (p.shares, -p.gpus, -p.bytes_needed))
+    order = list(pieces)
+    if not in_order:
+        order.sort(key=lambda p: (p.shares, -p.gpus, -p.bytes_needed))
+    free = _free(devices)
+    refused: set[Piece] = set()  # devices only fill up, so the next one alike has no room either
     for piece in order:
-        found = _shared(devices, piece, share) if piece.shares else _whole(devices, piece)
+        found: list[Device] = []
+        if piece not in refused:
+            found = _shared(devices, piece, share) if piece.shares else _whole(free, piece)
         if not found:
+            refused.add(piece)
             left.append(piece)
             continue
         for device in found:
+            if not device.pieces:
+                free[device.gpu][device.node].remove(device)
             device.pieces.append(piece)
         placed.append(Placed(piece, tuple(device.name for device in found)))
     empty: dict[str, int] = {}
@@ -92,12 +103,17 @@ def pack(devices: list[Device], pieces: Sequence[Piece], share: float) -> Packin
     return Packing(tuple(placed), tuple(left), empty)
 
 
-def _whole(devices: list[Device], piece: Piece) -> list[Device]:
-    nodes: dict[int, list[Device]] = {}
+def _free(devices: list[Device]) -> dict[str, dict[int, list[Device]]]:
+    """Empty devices by type and node, in their order."""
+    out: dict[str, dict[int, list[Device]]] = {}
     for device in devices:
-        if device.gpu == piece.gpu and not device.pieces:
-            nodes.setdefault(device.node, []).append(device)
-    enough = [node for node in nodes.values() if len(node) >= piece.gpus]
+        if not device.pieces:
+            out.setdefault(device.gpu, {}).setdefault(device.node, []).append(device)
+    return out
+
+
+def _whole(free: dict[str, dict[int, list[Device]]], piece: Piece) -> list[Device]:
+    enough = [node for node in free.get(piece.gpu, {}).values() if len(node) >= piece.gpus]
     if not enough:
         return []
     return min(enough, key=len)[: piece.gpus]

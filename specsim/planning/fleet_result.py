@@ -8,6 +8,12 @@ from specsim.planning.cost import Cost
 from specsim.planning.flags import Flags
 from specsim.planning.fleet_size import Misfit, Sized
 
+# Keys of an endpoint that no CSV cell holds, whether this one has them or not: the columns of all
+# endpoints are the same.
+NESTED = frozenset(
+    {"binding_limit", "devices", "at_demand", "after_a_failure", "cost", "flags"}
+)
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -49,9 +55,8 @@ class Endpoint:
     def row(self) -> dict[str, Any]:
         """Flat, for CSV: what is not nested, and the command."""
         out = {
-            key: value for key, value in self.to_dict().items()
-            if not isinstance(value, dict | list)
-        }  # fmt: skip
+            key: value for key, value in self.to_dict().items() if key not in NESTED
+        }
         out["command"] = self.flags.command if self.flags else None
         return out
 

@@ -71,11 +71,13 @@ class Sized:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a model cannot be served on a type of GPU."""
+    """Why a model cannot be served on a type of GPU. refused: by a rule that the file's options
+    break at every TP, so that no GPU is too small."""
 
     name: str
     gpu: str
     reason: str
+    refused: bool = False
 
 
 def gates_of(asked: Asked) -> dict[str, float]:
@@ -95,6 +97,7 @@ def size_model(
     best: tuple[float, System, int, str] | None = None
     fits: tuple[float, System, int, str] | None = None
     reasons: list[str] = []
+    refused = True
     for tp in _widths(asked):
         try:
             system = asked.build(gpu, tp)
@@ -104,6 +107,7 @@ def size_model(
             load = estimate_capacity(system, asked.shape, gates)
         except (CapacityError, UsageError, ProfileError) as error:
             reasons.append(str(error))
+            refused &= isinstance(error, UsageError)
             if best is not None:
                 break
             continue
@@ -118,7 +122,8 @@ def size_model(
             best = found
     best = best or fits
     if best is None:
-        return Misfit(asked.name, gpu, reasons[0] if reasons else "no TP was tried")
+        why = reasons[0] if reasons else "no TP was tried"
+        return Misfit(asked.name, gpu, why, refused and bool(reasons))
     load, system, seats, origin = best
     asked = replace(asked, shape=lengthened(system, asked.shape, gates))
     study = Study(system, (asked.shape,), gates, asked.settings)

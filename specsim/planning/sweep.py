@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import UsageError
+from specsim.planning.values import shown, written
 
 RUNS = ("simulate", "predict")
 MAX_TASKS = 1_000_000
@@ -58,7 +59,9 @@ class Sweep:
         if self.run not in RUNS:
             raise UsageError(f"run is {self.run!r}; a sweep runs {' or '.join(RUNS)}")
         if not 1 <= self.repeats <= MAX_REPEATS:
-            raise UsageError(f"repeats is {self.repeats}; it must be from 1 to {MAX_REPEATS}")
+            raise UsageError(
+                f"repeats is {shown(self.repeats)}; it must be from 1 to {MAX_REPEATS}"
+            )
         if self.repeats > 1 and self.run == "predict":
             raise UsageError(
                 f"repeats is {self.repeats}, but predict is not random; leave it out"
@@ -151,11 +154,15 @@ class Sweep:
     def to_dict(self) -> dict[str, Any]:
         return {
             "run": self.run,
-            "fixed": dict(self.fixed),
-            "grid": {name: list(values) for name, values in self.grid.items()},
-            "cases": [dict(case) for case in self.cases],
+            "fixed": _written(self.fixed),
+            "grid": {name: [written(x) for x in values] for name, values in self.grid.items()},
+            "cases": [_written(case) for case in self.cases],
             "repeats": self.repeats,
         }
+
+
+def _written(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: written(value) for name, value in options.items()}
 
 
 def _canonical(value: Any) -> str:

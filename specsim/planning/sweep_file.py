@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError
+from specsim.files import read_limited
 
 MAX_FILE_BYTES = 1_000_000
 SECTIONS = ("sweep", "fixed", "grid", "case")
@@ -52,8 +53,7 @@ def read_definition(path: Path | str) -> Definition:
     try:
         if place.is_dir():
             raise FormatError(f"{path} is a folder; name a .toml file that defines a sweep")
-        with place.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
+        raw = read_limited(place, MAX_FILE_BYTES)
     except OSError as error:
         raise FormatError(f"cannot read {str(path)!r}: {error.strerror}") from None
     except ValueError as error:

@@ -55,9 +55,9 @@ class Journal:
         try:
             file = place.open("a+b")
         except OSError as error:
+            reason = error.strerror or error
             raise UsageError(
-                f"cannot write the journal {str(path)!r}: {error.strerror}; choose another "
-                "--journal"
+                f"cannot write the journal {str(path)!r}: {reason}; choose another --journal"
             ) from None
         journal = cls(file, place)
         try:

@@ -7,6 +7,7 @@ from typing import Any
 from specsim.planning.executors import Executor, Job, TaskFunction
 from specsim.planning.sweep import Sweep, Task
 from specsim.planning.sweep_journal import Journal
+from specsim.planning.values import written
 
 MAX_FAILURES_KEPT = 20
 ProgressReport = Callable[[int, int], None]
@@ -40,7 +41,7 @@ class SweepRun:
 def row_of(task: Task, entry: dict[str, Any]) -> dict[str, Any]:
     return {
         "task": task.index,
-        "params": dict(task.varied),
+        "params": {name: written(value) for name, value in task.varied.items()},
         "seed": task.seed,
         "result": entry.get("result"),
         "error": entry.get("error"),

@@ -10,12 +10,13 @@ mixture also whether all experts are used alike.
 """
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specsim.analytic.closed import closed_loop, decode_steps
+from specsim.analytic.closed import MAX_CONCURRENCY, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -24,8 +25,9 @@ from specsim.latency.step import decode_shape
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
 from specsim.ops.work import UNIFORM
-from specsim.planning.flags import ready_flags, version_key
+from specsim.planning.flags import ready_flags
 from specsim.planning.tune_choices import at_k, with_acceptance
+from specsim.planning.versions import version_key
 from specsim.speculation.acceptance import Acceptance
 
 MATTERS = 0.01  # losses below this are within what a prediction can tell
@@ -154,7 +156,8 @@ class _Base:
         steps = decode_steps(self.workload.output_len, system.tokens_per_step)
         tokens = max(1, self.workload.output_len - 1)
         if self.objective == "tpot":
-            return 1 / (state.tpot_s + extra_s * steps / tokens)
+            each_s = state.tpot_s + extra_s * steps / tokens
+            return 1 / each_s if each_s > 0 else math.inf  # answers of one token have no TPOT
         busy_s = state.running / state.request_rate + extra_s * steps
         return state.running * self.workload.output_len / busy_s
 
@@ -167,6 +170,8 @@ class _Base:
                 values[Choice(method, system.setup.k)] = valuer(system)
             except SpecSimError:
                 continue  # does not run there
+        if not values:
+            return today, 0.0  # nothing runs there, so no other choice is better
         best = max(values, key=lambda c: (values[c], -c.k))
         if values.get(today, 0.0) >= values[best] * (1 - 1e-9):
             return today, 0.0
@@ -314,7 +319,7 @@ def _routing(base: _Base) -> _End | None:
 
 
 def _load(base: _Base) -> _End:
-    low, high = max(1, base.clients // 2), base.clients * 2
+    low, high = max(1, base.clients // 2), min(MAX_CONCURRENCY, base.clients * 2)
     return (
         "load", f"{low} to {high} clients (assumed)", float(low), float(high),
         lambda s: base.value(s, clients=low), lambda s: base.value(s, clients=high),
