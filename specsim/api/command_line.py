@@ -22,7 +22,25 @@ def expand_command(options: Options) -> tuple[Options, list[str]]:
     """The options with those of --command filled in, and what the user should know about it."""
     if options.command is None:
         return options, []
-    found = parse_command(options.command)
+    out, found = _filled(options, options.command)
+    limit = found.max_model_len
+    if limit is not None:
+        from specsim.api.deployment import build_workload
+
+        workload = build_workload(out)
+        tokens = workload.input_len + workload.output_len
+        if tokens > limit:
+            raise UsageError(
+                f"requests of {workload.input_len} + {workload.output_len} tokens are asked about, "
+                f"but the server in --command takes at most {limit}; shorten them with --input-len "
+                "and --output-len, or raise its limit"
+            )
+    return out, _notes(found, out)
+
+
+def _filled(options: Options, command: str) -> tuple[Options, ServerCommand]:
+    """The options with what the command sets, and what it holds besides."""
+    found = parse_command(command)
     model = options.model or found.model
     if not model:
         raise UsageError("--command names no model; name it behind the command as MODEL")
@@ -39,18 +57,29 @@ def expand_command(options: Options) -> tuple[Options, list[str]]:
                 f"{flag} {shown(str(given))} contradicts --command, which says "
                 f"{shown(str(value))}; change one of them"
             )
-    out = replace(options, model=model, command=None, **changes)
-    return out, _notes(found, out)
+    return replace(options, model=model, command=None, **changes), found
 
 
 def expand_values(values: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str], list[str]]:
     """The same for the raw values of a command with more options of its own: the values, the
     names of those that the command set, the notes."""
     before = {item.name: values[item.name] for item in fields(Options) if item.name in values}
-    options, notes = expand_command(Options(**{**before, "model": before.get("model") or ""}))
+    given = Options(**{**before, "model": before.get("model") or ""})
+    if given.command is None:
+        return values, frozenset(), []
+    options, found = _filled(given, given.command)
     after = {name: getattr(options, name) for name in before}
     changed = frozenset(name for name in before if after[name] != before[name]) - {"command"}
-    return {**values, **after}, changed, notes
+    limit, own = found.max_model_len, values.get("max_model_len")
+    if limit is not None and "max_model_len" in values:
+        if own not in (None, limit):
+            raise UsageError(
+                f"--max-model-len '{own}' contradicts --command, which says '{limit}'; change one "
+                "of them"
+            )
+        after["max_model_len"] = limit
+        changed |= {"max_model_len"}
+    return {**values, **after}, changed, _notes(found, options)
 
 
 def _notes(found: ServerCommand, options: Options) -> list[str]:

@@ -99,7 +99,7 @@ def matrix(
         columns = [profile.name for profile in list_profiles(profiles)]
 
     def options(model: str, gpu: str, width: int) -> o.Options:
-        name, _, form = model.partition(":")
+        name, form = split_format(model)
         return o.Options(
             model=name, gpu=gpu, tp=width, weights=form or weights, kv=kv, engine=engine,
             method=method, k=k, acceptance_length=acceptance_length, workload=workload,
@@ -125,6 +125,18 @@ def matrix(
     else:
         text = matrix_text(result)
     sys.stdout.write(text + "\n")
+
+
+def split_format(model: str) -> tuple[str, str]:
+    """NAME:WEIGHTS as (name, weights); a colon inside a path belongs to the path."""
+    name, sign, form = model.rpartition(":")
+    if not sign or "/" in form:
+        return model, ""
+    if not form.strip():
+        from specsim.errors import UsageError
+
+        raise UsageError(f"--models has {o.shown(model)}; name a weight format behind the colon")
+    return name, form
 
 
 def _names(text: str, option: str) -> list[str]:

@@ -31,7 +31,8 @@ class ServerCommand:
     values: options of `specsim predict` by their names (tp, weights, kv, speculative_config, ...),
     only those that the command sets. ignored: flags that change neither cost nor memory.
     not_modelled: flags that change cost in a way no prediction here knows. unknown: flags that
-    are not known to the engine's versions read here."""
+    are not known to the engine's versions read here. max_model_len: the longest request that the
+    server takes, None: the model's."""
 
     engine: str
     model: str
@@ -40,6 +41,7 @@ class ServerCommand:
     not_modelled: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    max_model_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,13 @@ def whole(read: Mapping[str, str], name: str, flag: str) -> int | None:
             f"--command has {flag} {text[:40]!r}; it must be a whole number from 1"
         )
     return value
+
+
+def longest(read: Mapping[str, str], flag: str) -> int | None:
+    """The longest request, in tokens; None where the engine is to find out itself."""
+    if read.get("longest", "").strip().lower() in ("auto", "-1"):
+        return None
+    return whole(read, "longest", flag)
 
 
 def share(read: Mapping[str, str], name: str, flag: str) -> float | None:

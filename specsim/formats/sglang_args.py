@@ -12,6 +12,7 @@ from specsim.errors import UsageError
 from specsim.formats.server_command import (
     FlagTable,
     ServerCommand,
+    longest,
     numeric_formats,
     share,
     sort_flags,
@@ -28,7 +29,7 @@ _READ = {
     "speculative-algo": "algorithm", "speculative-num-steps": "steps",
     "speculative-eagle-topk": "topk", "speculative-num-draft-tokens": "width",
     "speculative-draft-model-path": "draft", "speculative-draft-model": "draft",
-    "speculative-adaptive": "adaptive",
+    "speculative-adaptive": "adaptive", "context-length": "longest",
 }
 _SWITCHES = frozenset({
     "enable-dp-attention", "trust-remote-code", "disable-radix-cache", "disable-cuda-graph",
@@ -44,7 +45,7 @@ _IGNORED = frozenset({
     "host", "port", "served-model-name", "api-key", "tokenizer-path", "tokenizer-mode",
     "trust-remote-code", "random-seed", "download-dir", "load-format", "revision",
     "chat-template", "tool-call-parser", "reasoning-parser", "enable-metrics", "log-level",
-    "log-level-http", "log-requests", "log-requests-level", "show-time-cost", "context-length",
+    "log-level-http", "log-requests", "log-requests-level", "show-time-cost",
     "skip-server-warmup", "enable-cache-report", "watchdog-timeout", "dist-init-addr", "nnodes",
     "node-rank", "base-gpu-id", "sampling-defaults", "decode-log-interval", "file-storage-path",
     "completion-template", "model-loader-extra-config", "enable-multimodal", "nccl-port",
@@ -106,7 +107,7 @@ def read_sglang(words: list[str], engine: str) -> ServerCommand:
             not_modelled.append("--speculative-adaptive (`specsim simulate --adaptive` models it)")
     return ServerCommand(
         "sglang", model, values, tuple(ignored), tuple(not_modelled), tuple(flags.unknown),
-        tuple(notes),
+        tuple(notes), longest(read, "--context-length"),
     )
 
 

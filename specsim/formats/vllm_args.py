@@ -101,6 +101,10 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
                 'e.g. "method": "mtp"'
             )
         method = detect_method(model)
+    apart: tuple[str, ...] = ()
+    if method == "ngram_gpu":  # the same lookup, on the device
+        method, apart = "ngram", ("method ngram_gpu (priced as the host's ngram)",)
+    _check_lookup(raw)
     rates = raw.get("synthetic_acceptance_rates")
     if rates is not None and (
         not isinstance(rates, list) or not rates or not all(_is_number(r) for r in rates)
@@ -140,9 +144,8 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
         acceptance_length=None if length is None else _real(length),
         batch_table=table,
         parallel_drafting=bool(parallel),
-        not_modelled=tuple(
-            key for key, same in _NOT_MODELLED.items() if key in raw and raw[key] not in same
-        ),
+        not_modelled=apart
+        + tuple(key for key, same in _NOT_MODELLED.items() if key in raw and raw[key] not in same),
     )
 
 
@@ -158,6 +161,16 @@ def detect_method(model: str) -> str:
         if fragment in key:
             return method
     return "draft-model"
+
+
+def _check_lookup(raw: dict[str, Any]) -> None:
+    """Both lengths of an n-gram lookup; vLLM lets one that is not given copy the other."""
+    low, high = _whole(raw, "prompt_lookup_min"), _whole(raw, "prompt_lookup_max")
+    if low is not None and high is not None and low > high:
+        raise UsageError(
+            f"--speculative-config has prompt_lookup_min {low} above prompt_lookup_max {high}, "
+            "which vLLM refuses; swap or lower it"
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ from specsim.formats.server_command import (
     FlagTable,
     ParsedFlags,
     ServerCommand,
+    longest,
     numeric_formats,
     share,
     sort_flags,
@@ -22,7 +23,7 @@ _READ = {
     "dp": "dp", "enable-expert-parallel": "ep", "ep": "ep", "quantization": "quantization",
     "q": "quantization", "kv-cache-dtype": "kv", "dtype": "dtype", "max-num-seqs": "seqs",
     "max-num-batched-tokens": "tokens", "gpu-memory-utilization": "memory",
-    "speculative-config": "config", "sc": "config",
+    "speculative-config": "config", "sc": "config", "max-model-len": "longest",
     # before 0.9 speculation had flags of its own
     "speculative-model": "draft", "num-speculative-tokens": "k",
 }
@@ -48,7 +49,7 @@ _IGNORED = frozenset({
     "enable-reasoning", "disable-log-requests", "enable-log-requests", "no-enable-log-requests",
     "disable-log-stats", "uvicorn-log-level", "disable-uvicorn-access-log", "root-path",
     "allowed-origins", "allowed-methods", "allowed-headers", "middleware", "ssl-keyfile",
-    "ssl-certfile", "generation-config", "override-generation-config", "max-model-len",
+    "ssl-certfile", "generation-config", "override-generation-config",
     "max-logprobs", "logprobs-mode", "max-log-len", "limit-mm-per-prompt", "mm-processor-kwargs",
     "distributed-executor-backend", "enable-server-load-tracking", "disable-fastapi-docs",
     "disable-frontend-multiprocessing", "api-server-count", "enable-request-id-headers",
@@ -109,6 +110,12 @@ def read_vllm(words: list[str], engine: str) -> ServerCommand:
         number = whole(read, name, flag)
         if number is not None:
             values[key] = number
+    budget = values.get("max_num_batched_tokens")
+    if seqs is not None and budget is not None and budget < seqs:
+        raise UsageError(
+            f"--command has --max-num-batched-tokens {budget} below --max-num-seqs {seqs}, which "
+            "vLLM refuses; raise the first or lower the second"
+        )
     memory = share(read, "memory", "--gpu-memory-utilization")
     if memory is not None:
         values["gpu_memory_utilization"] = memory
@@ -124,7 +131,8 @@ def read_vllm(words: list[str], engine: str) -> ServerCommand:
             )
         values["speculative_config"] = config
     return ServerCommand(
-        "vllm", model, values, tuple(ignored), tuple(not_modelled), tuple(flags.unknown)
+        "vllm", model, values, tuple(ignored), tuple(not_modelled), tuple(flags.unknown),
+        max_model_len=longest(read, "--max-model-len"),
     )
 
 

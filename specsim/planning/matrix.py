@@ -139,13 +139,23 @@ Build = Callable[[str, str, int], tuple[System, Sequence[str]]]
 def matrix(
     models: Sequence[str], gpus: Sequence[str], build: Build, point: Point, tp: int = 0
 ) -> Matrix:
-    """Every model on every GPU. tp: this one; 0: the smallest that fits."""
-    cells, notes = [], []
+    """Every model on every GPU. tp: this one; 0: the smallest that fits. A cell whose options are
+    refused says why; UsageError where all are."""
+    cells: list[Cell] = []
+    notes: list[str] = []
+    refusals: list[UsageError] = []
     for model in models:
         for gpu in gpus:
-            cell, said = cell_of(model, gpu, build, point, tp)
+            try:
+                cell, said = cell_of(model, gpu, build, point, tp)
+            except UsageError as error:
+                # One model's heads or missing drafter must not cost the others their cells.
+                refusals.append(error)
+                cell, said = _empty(model, gpu, str(error)), []
             cells.append(cell)
             notes += [f"{model}: {text}" for text in said]
+    if refusals and len(refusals) == len(cells):
+        raise refusals[0]
     return Matrix(point, tuple(cells), tuple(dict.fromkeys(notes)))
 
 
@@ -175,8 +185,11 @@ def cell_of(
         return _served(system, point, model, gpu), [
             text for text in said if not text.startswith("kernel efficiencies")
         ]
-    empty = Cell(model, "", gpu, 0, "", 0, None, None, None, False, reason or "no tp fits")
-    return empty, []
+    return _empty(model, gpu, reason or "no tp fits"), []
+
+
+def _empty(model: str, gpu: str, reason: str) -> Cell:
+    return Cell(model, "", gpu, 0, "", 0, None, None, None, False, reason)
 
 
 def _served(system: System, point: Point, model: str, gpu: str) -> Cell:

@@ -40,7 +40,10 @@ def parse_slo(text: str) -> dict[str, float]:
             value = float(limit)
         except ValueError:
             raise UsageError(f"limit {limit!r} of SLO gate {name!r} is not a number") from None
-        gates[canonical(name.strip())] = value
+        gate = canonical(name.strip())
+        if gate in gates:
+            raise UsageError(f"SLO gate {gate!r} is given twice; give each gate one limit")
+        gates[gate] = value
     check_slo(gates)
     return gates
 
