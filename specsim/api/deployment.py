@@ -240,6 +240,11 @@ def _speculation(
             "in public: plain decoding only; give --acceptance-length to see what it would do"
         )
         return SpecSetup(), None
+    if setup.tree_topk > 1 and engine.name == "vllm":
+        warnings.append(
+            f"vLLM drafts chains: the tree of top-k {setup.tree_topk} is priced, but no version of "
+            "it that is known here would run it; --engine sglang does"
+        )
     if setup.drafter is not None and setup.drafter.source == "assumed":
         warnings.append(f"drafter: {'; '.join(setup.drafter.notes)}")
     return setup, acceptance

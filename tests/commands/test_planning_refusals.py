@@ -195,3 +195,11 @@ def test_what_a_study_rests_on_is_typed(engine: str, words: tuple[str, str]) -> 
     assert all(word in command for word in words)
     plain = flags_of(Study(system, (arrivals,), {}), system).command
     assert not any(word.split()[0] in plain for word in words)
+
+
+def test_a_tree_that_vllm_would_not_run_is_said() -> None:
+    given = {"method": "eagle3", "k": 3, "tree": "4,8"}
+    said = build_request(Options("llama-3.1-8b", **given)).warnings
+    assert any("vLLM drafts chains" in text for text in said)
+    other = build_request(Options("llama-3.1-8b", engine="sglang", **given)).warnings
+    assert not any("drafts chains" in text for text in other)
