@@ -1,5 +1,6 @@
 """`specsim.tune`: the best method and draft length per load, and what to type for it."""
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from specsim.api.options import parse_concurrency, parse_rates
@@ -38,8 +39,19 @@ def tune(model: str | None = None, **options: Unpack[TuneOptions]) -> Tuning:
     return Tuning.of(run(values), command_of("tune", values))
 
 
-def run(values: dict[str, Any]) -> planning.Tuning:
-    """The choice for checked values of all options by name, as the command line has them."""
+def loads_of(values: dict[str, Any]) -> list[Load]:
+    """The loads that --concurrency or --rate name."""
+    if values["rate"] is not None:
+        return [Load(rate=value) for value in parse_rates(values["rate"])]
+    return [Load(value) for value in parse_concurrency(values["concurrency"], DEFAULT_CLIENTS)]
+
+
+def run(
+    values: dict[str, Any], report: Callable[[int, int], None] | None = None
+) -> planning.Tuning:
+    """The choice for checked values of all options by name, as the command line has them.
+
+    report: told (loads done, all) while it goes on."""
     concurrency, rate, max_k, slo = (
         values[name] for name in ("concurrency", "rate", "max_k", "slo")
     )
@@ -49,10 +61,7 @@ def run(values: dict[str, Any]) -> planning.Tuning:
         raise UsageError("--concurrency is a closed loop and --rate an open one; give one of them")
     if not 1 <= max_k <= MAX_K:
         raise UsageError(f"--max-k is {max_k}; it must be from 1 to {MAX_K}")
-    if rate is not None:
-        loads = [Load(rate=value) for value in parse_rates(rate)]
-    else:
-        loads = [Load(value) for value in parse_concurrency(concurrency, DEFAULT_CLIENTS)]
+    loads = loads_of(values)
     gates = parse_slo(slo) if slo is not None else {}
     if slo is not None and not gates:
         raise UsageError("--slo is empty; write gates like ttft_mean=2,stream_tok_s_mean=15")
@@ -64,5 +73,5 @@ def run(values: dict[str, Any]) -> planning.Tuning:
         setup.systems, setup.workload, loads, plain=setup.plain, objective=values["objective"],
         gates=gates, longest=max_k, scenarios=setup.scenarios, spreads=setup.spreads,
         model=setup.model, draft=setup.draft, version=setup.version, skipped=setup.skipped,
-        warnings=setup.warnings,
+        warnings=setup.warnings, report=report,
     )  # fmt: skip

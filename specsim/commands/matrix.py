@@ -8,6 +8,8 @@ import typer
 from specsim.commands import options as o
 
 MAX_NAMES = 400
+SHOW_BAR_FROM = 60  # cells; about two seconds
+INTERRUPTED = 130
 FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
 THINK_S = 45.0
 
@@ -75,6 +77,7 @@ def matrix(
     from specsim.planning.matrix import Point
     from specsim.planning.matrix import matrix as run
     from specsim.report.matrix import matrix_text
+    from specsim.report.progress import task_bar
     from specsim.report.tables import to_csv, to_json
 
     if json_out and csv_out:
@@ -117,7 +120,9 @@ def matrix(
         build_workload(options(rows[0], columns[0], 1)), think, floor, ttft or 0.0,
         concurrency or 0,
     )  # fmt: skip
-    result = run(rows, columns, build, point, tp)
+    quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
+    with task_bar(not quiet and len(rows) * len(columns) >= SHOW_BAR_FROM, "cells") as report:
+        result = run(rows, columns, build, point, tp, report)
     if json_out:
         text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
@@ -125,6 +130,8 @@ def matrix(
     else:
         text = matrix_text(result)
     sys.stdout.write(text + "\n")
+    if result.partial:
+        raise typer.Exit(INTERRUPTED)
 
 
 def split_format(model: str) -> tuple[str, str]:

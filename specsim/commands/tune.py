@@ -36,6 +36,9 @@ Mix = Annotated[
 ]
 
 
+SHOW_BAR_FROM = 20  # loads; some seconds
+
+
 def register(app: typer.Typer) -> None:
     app.command(name="tune")(tune)
 
@@ -87,15 +90,19 @@ def tune(
     """Choose the method and the draft length: the best per load, a table by batch size, what would
     change the answer, and the flags to type."""
     given = dict(locals())
-    from specsim.api.tune import run
+    from specsim.api.tune import loads_of, run
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
+    from specsim.report.progress import task_bar
     from specsim.report.tables import to_csv, to_json
     from specsim.report.tuning import tuning_text
 
     if json_out and csv_out:
         raise UsageError("--json and --csv are both given; choose one output")
-    result = run(given)
+    many = len(loads_of(given)) >= SHOW_BAR_FROM
+    seen = not (json_out or csv_out) and sys.stdout.isatty() and sys.stderr.isatty()
+    with task_bar(many and seen, "loads") as report:
+        result = run(given, report)
     if json_out:
         text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:

@@ -14,6 +14,7 @@ the same operating point, so the ratio is what speculation adds in capacity, not
 only (`analytic.closed`); seconds and tokens.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,17 +118,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Cells in the order of models, then GPUs."""
+    """Cells in the order of models, then GPUs. partial: Ctrl-C came before the last one."""
 
     point: Point
     cells: tuple[Cell, ...]
     warnings: tuple[str, ...] = ()
+    partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "kind": "matrix",
             "operating_point": self.point.to_dict(),
             "cells": [cell.to_dict() for cell in self.cells],
+            "partial": self.partial,
             "warnings": list(self.warnings),
         }
 
@@ -137,15 +140,17 @@ Build = Callable[[str, str, int], tuple[System, Sequence[str]]]
 
 
 def matrix(
-    models: Sequence[str], gpus: Sequence[str], build: Build, point: Point, tp: int = 0
+    models: Sequence[str], gpus: Sequence[str], build: Build, point: Point, tp: int = 0,
+    report: Callable[[int, int], None] | None = None,
 ) -> Matrix:
     """Every model on every GPU. tp: this one; 0: the smallest that fits. A cell whose options are
-    refused says why; UsageError where all are."""
+    refused says why; UsageError where all are. report(done, total) hears of the progress."""
     cells: list[Cell] = []
     notes: list[str] = []
     refusals: list[UsageError] = []
-    for model in models:
-        for gpu in gpus:
+    total, partial = len(models) * len(gpus), False
+    try:
+        for model, gpu in itertools.product(models, gpus):
             try:
                 cell, said = cell_of(model, gpu, build, point, tp)
             except UsageError as error:
@@ -154,9 +159,17 @@ def matrix(
                 cell, said = _empty(model, gpu, str(error)), []
             cells.append(cell)
             notes += [f"{model}: {text}" for text in said]
-    if refusals and len(refusals) == len(cells):
+            if report is not None:
+                report(len(cells), total)
+    except KeyboardInterrupt:
+        if not cells:
+            raise
+        partial = True
+    if refusals and len(refusals) == total:
         raise refusals[0]
-    return Matrix(point, tuple(cells), tuple(dict.fromkeys(notes)))
+    if partial:
+        notes.append(f"interrupted after {len(cells)} of {total} cells")
+    return Matrix(point, tuple(cells), tuple(dict.fromkeys(notes)), partial)
 
 
 def cell_of(

@@ -5,7 +5,7 @@ length each allows and at plain decoding, and returns per load the best under th
 limits, with the reasons: the marginal rule, the robust choice, what would change the answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -155,13 +155,15 @@ def tune(
     version: str | None = None,
     skipped: Sequence[tuple[str, str]] = (),
     warnings: Sequence[str] = (),
+    report: Callable[[int, int], None] | None = None,
 ) -> Tuning:
     """The best choice at each load.
 
     systems: one per method, each with its acceptance. plain: the deployment without speculation
     (needed where `systems` is empty). gates: see `specsim.sim.slo`. scenarios: for the robust
     choice. spreads: measured range of the acceptance length by method. model, draft, version: for
-    the flags. UsageError for an objective that is not known or has no gates to work with.
+    the flags. report(done, total) hears of the loads that are done. UsageError for an
+    objective that is not known or has no gates to work with.
     """
     limits = dict(gates or {})
     notes = list(warnings)
@@ -187,6 +189,8 @@ def tune(
             _answer(systems, base, choices, workload, load, found, best, objective, longest,
                     scenarios, spreads, model, draft, version)
         )
+        if report is not None:
+            report(len(answers), len(loads))
     if any(c.extrapolated and c is a.best for a in answers for c in a.candidates):
         notes.append(
             "a best k lies beyond the positions whose acceptance was measured or given: there it "

@@ -20,6 +20,7 @@ from specsim.planning.capacity_loads import Arrivals
 from specsim.planning.capacity_result import flags_of
 from specsim.planning.capacity_runs import Study
 from specsim.planning.flags import ready_flags
+from specsim.planning.matrix import Point, matrix
 from specsim.planning.tune import tune
 from specsim.planning.tune_choices import Load
 from specsim.planning.tune_sensitivity import Choice, sensitivity
@@ -203,3 +204,29 @@ def test_a_tree_that_vllm_would_not_run_is_said() -> None:
     assert any("vLLM drafts chains" in text for text in said)
     other = build_request(Options("llama-3.1-8b", engine="sglang", **given)).warnings
     assert not any("drafts chains" in text for text in other)
+
+
+def test_an_interrupted_matrix_keeps_its_cells() -> None:
+    point = Point(Workload(512, 128), 45.0, 20.0)
+    seen: list[tuple[int, int]] = []
+
+    def build(name: str, gpu: str, width: int) -> Any:
+        if gpu == "b200":
+            raise KeyboardInterrupt
+        found = build_request(Options(name, gpu=gpu, tp=width))
+        return found.system, found.warnings
+
+    found = matrix(["llama-3.1-8b"], ["h200-sxm", "b200"], build, point,
+                   report=lambda done, total: seen.append((done, total)))
+    assert found.partial and [cell.gpu for cell in found.cells] == ["h200-sxm"]
+    assert found.warnings[-1] == "interrupted after 1 of 2 cells" and seen == [(1, 2)]
+    with pytest.raises(KeyboardInterrupt):
+        matrix(["llama-3.1-8b"], ["b200"], build, point)
+
+
+def test_loads_of_a_choice_are_heard_of() -> None:
+    made = setup(method="eagle3")
+    seen: list[tuple[int, int]] = []
+    tune(made.systems, made.workload, [Load(1), Load(rate=1.0)], plain=made.plain,
+         report=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]
