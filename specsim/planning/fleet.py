@@ -290,7 +290,8 @@ def _endpoint(
     if shared:
         notes.append(
             f"{sized.name} may share its GPUs: time is assumed to be shared in proportion to load; "
-            "its command has the part of the memory that it was given"
+            "its command has the part of the memory that it was given, its cost counts each GPU "
+            "whole"
         )
     price = next((p.price_per_gpu_hour for p in file.pools if p.gpu == sized.gpu), None)
     cost = None
