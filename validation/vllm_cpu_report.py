@@ -232,6 +232,7 @@ def main() -> None:
         length=acceptance["acceptance_length"], share=acceptance["draft_probability"],
         rates=", ".join(f"{rate:.2f}" for rate in acceptance["unconditional"]),
         load=statistics.fmean(p["load_average_before"] for p in machine["points"]),
+        repeats=len({p["repeat"] for p in machine["points"]}),
         highest=max(p["load_average_before"] for p in machine["points"]),
         plain_server=machine["servers"]["plain"], env=" ".join(
             f"{key}={value}" for key, value in machine["server_env"].items()),
@@ -263,8 +264,8 @@ Throughput at concurrency 2, 4, 8, every repeat by itself ({count} values): medi
 {others}
 ```
 
-The load average before the points was {load:.1f} on average, {highest:.1f} at most (1.0 is the server and
-its client of the point before).
+{repeats} repeats of every point. The load average before the points was {load:.1f} on average, {highest:.1f} at most:
+vLLM's engine and worker processes keep two cores busy by themselves, and nothing else ran.
 
 ## Again
 
