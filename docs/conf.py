@@ -24,6 +24,9 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 # Links to files of the repository outside docs/ (a test follows them).
 suppress_warnings = ["myst.xref_missing"]
+# Docstrings mark code with single backticks; `--help` must not become a dash.
+default_role = "code"
+smartquotes = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 html_theme = "furo"

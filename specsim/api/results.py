@@ -18,6 +18,7 @@ from typing import Any, Self
 from specsim.errors import UsageError
 
 MAX_HTML_ROWS = 60
+MANY = 8  # rows, or columns, that fit beside each other
 FRAMES = ("pandas", "polars")
 
 
@@ -103,21 +104,29 @@ def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def page_of(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
-    """Title, rows and notes as HTML without any script; texts are escaped."""
+    """Title, rows and notes as HTML without any script; texts are escaped.
+
+    Few rows of many columns stand on end: one line per column."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
+    shown = rows[:MAX_HTML_ROWS]
     parts = [f"<div><p><code>{html.escape(title)}</code></p>"]
-    if rows:
-        head = "".join(f"<th>{html.escape(str(name))}</th>" for name in columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell(row.get(name)))}</td>" for name in columns)
-            + "</tr>"
-            for row in rows[:MAX_HTML_ROWS]
+    if rows and len(rows) <= MANY < len(columns):
+        lines = [[name, *(cell(row.get(name)) for row in shown)] for name in columns]
+        parts.append(f"<table><tbody>{''.join(map(_line, lines))}</tbody></table>")
+    elif rows:
+        lines = [[cell(row.get(name)) for name in columns] for row in shown]
+        parts.append(
+            f"<table><thead>{_line(columns, 'th')}</thead>"
+            f"<tbody>{''.join(map(_line, lines))}</tbody></table>"
         )
-        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     if len(rows) > MAX_HTML_ROWS:
         parts.append(f"<p>{len(rows) - MAX_HTML_ROWS} more rows: to_frame() has all.</p>")
     parts += [f"<p>note: {html.escape(str(note))}</p>" for note in notes]
     return "".join(parts) + "</div>"
+
+
+def _line(cells: Sequence[Any], kind: str = "td") -> str:
+    return "<tr>" + "".join(f"<{kind}>{html.escape(str(c))}</{kind}>" for c in cells) + "</tr>"
 
 
 def cell(value: Any) -> str:

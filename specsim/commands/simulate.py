@@ -202,6 +202,9 @@ def simulate(
 
 
 def _given(context: typer.Context, name: str) -> bool:
-    """Whether an option stood on the command line (typer does not export the enumeration)."""
+    """Whether an option was set, not left as it is built in (typer does not export the
+    enumeration)."""
+    from specsim.commands.repeat import GIVEN
+
     source = context.get_parameter_source(name)
-    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+    return source is not None and source.name in GIVEN

@@ -16,6 +16,7 @@ import typer
 import specsim
 from specsim.api.calibrate import calibrate
 from specsim.api.parameters import OPTIONS, defaults, filled
+from specsim.api.results import page_of
 from specsim.commands import app, main
 from specsim.errors import CapacityError, FormatError, ModelConfigError, SpecSimError, UsageError
 
@@ -143,6 +144,20 @@ def test_a_result_is_what_its_command_prints(
     assert str(result).splitlines()[0] in typed(result.command, monkeypatch)
 
 
+@pytest.mark.slow
+def test_capacity_is_what_its_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = specsim.capacity(
+        "llama-3.1-8b", unit="rate", slo={"ttft_p95": 1}, duration=20, replications=2,
+        resolution=0.5, jobs=1, no_stream_floor=True,
+    )  # fmt: skip
+    assert isinstance(result, specsim.Capacity) and result.main.capacity > 0
+    printed = json.loads(typed(result.command + " --json", monkeypatch))
+    ours = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert shlex.split(printed.pop("command"))[:3] == shlex.split(ours.pop("command"))[:3]
+    assert printed == ours
+    assert len(result.to_rows()) >= 2 and "requests/s" in str(result)
+
+
 def test_rows_frames_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
     result = specsim.predict("qwen3.6-27b", concurrency=[1, 16])
     rows = result.to_rows()
@@ -166,6 +181,24 @@ def test_rows_frames_and_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
         result.to_frame("arrow")
 
 
+@pytest.mark.slow
+def test_users_type_checkers_see_the_functions(tmp_path: Path) -> None:
+    mypy_api = pytest.importorskip("mypy.api")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import specsim\n"
+        "r = specsim.predict('m', concurrency=[1, 2])\n"
+        "reveal_type(r.points[0].speedup)\n"
+        "reveal_type(specsim.calibrate('m', from_='x'))\n"
+        "specsim.predict('m', concurency=1)\n",
+        encoding="utf-8",
+    )
+    out, _, _ = mypy_api.run([str(script), "--follow-imports=silent", "--no-incremental",
+                              f"--config-file={ROOT / 'pyproject.toml'}"])  # fmt: skip
+    assert '"builtins.float"' in out or '"float"' in out
+    assert "Calibration" in out and "concurency" in out
+
+
 def test_notebook_tables_escape_what_they_show() -> None:
     result = specsim.predict("qwen3.6-27b", concurrency=1)
     evil = "<script>alert(1)</script>"
@@ -173,7 +206,11 @@ def test_notebook_tables_escape_what_they_show() -> None:
     object.__setattr__(result, "command", evil)
     page = result._repr_html_()
     assert evil not in page and page.count("&lt;script&gt;") == 2
-    assert "<table>" in page and f"{result.points[0].speedup:.4g}" in page
+    assert "<table>" in page and f"<td>{result.points[0].speedup:.4g}</td>" in page
+    rows = [{"a": i, "b": None, "<c>": 1.23456} for i in range(70)]
+    page = page_of("t", rows, ())
+    assert page.count("<tr>") == 61 and "<th>&lt;c&gt;</th>" in page and "1.235" in page
+    assert "10 more rows" in page
 
 
 def test_results_are_the_typed_ones_of_the_model() -> None:

@@ -107,6 +107,26 @@ def test_a_scenario_says_what_is_served(here: Path, monkeypatch: pytest.MonkeyPa
     assert found == plain
 
 
+@pytest.mark.parametrize("words", [
+    ("--rate", "2"),
+    ("--concurrency", "2"),
+    ("--users", "3", "--duration", "60"),
+])  # fmt: skip
+def test_defaults_count_as_given_where_they_hold(
+    here: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(here, "[defaults]\ninput_len = 300\nburstiness = 0.5\n[simulate]\nbaseline = false\n")
+    counted = () if "--users" in words else ("--requests", "20")
+    found = invoke("simulate", "llama-3.1-8b", *words, *counted, "--json")
+    assert ("--input-len 300" in found["command"]) == ("--users" not in words)
+    assert ("--burstiness 0.5" in found["command"]) == ("--rate" in words)
+    monkeypatch.setenv("SPECSIM_CONFIG", "")
+    again = invoke(*shlex.split(found["command"])[1:], "--json")
+    for document in (found, again):
+        document.pop("wall_s", None)
+    assert found == again
+
+
 def test_the_file_is_the_one_of_the_variable_or_the_nearest(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
