@@ -89,7 +89,7 @@ def test_the_clusters_table() -> None:
 
 def test_explain() -> None:
     shown = run("explain", *QWEN[1:], "--concurrency", "1,8")
-    assert list(shown)[0] == "kind" and shown["command"].startswith("specsim explain ")
+    assert next(iter(shown)) == "kind" and shown["command"].startswith("specsim explain ")
     assert set(shown) == {
         "kind", "model", "gpu", "engine", "fidelity", "warnings", "steps", "command"
     }
