@@ -27,7 +27,8 @@ from specsim.validate.records import compare_records
 FOLDER = Path(__file__).resolve().parent / "measured" / "cpu"
 RUNS = {
     "small-grid.jsonl": "`specsim measure --grid small` on an otherwise idle machine",
-    "quiet-run.jsonl": "the records of `specsim validate run --budget 20m`, full grid, two models",
+    "validate-run-records.jsonl": "the records of `specsim validate run --budget 20m`, full grid, "
+    "two models, with other work at low priority beside it",
     "records.jsonl": "`specsim measure --grid full --budget 420s`; for minutes at a time both "
     "threads sat on one core (cpu/wall 1.0), which the rule for contended samples sees",
 }

@@ -265,7 +265,8 @@ Throughput at concurrency 2, 4, 8, every repeat by itself ({count} values): medi
 ```
 
 {repeats} repeats of every point. The load average before the points was {load:.1f} on average, {highest:.1f} at most:
-vLLM's engine and worker processes keep two cores busy by themselves, and nothing else ran.
+vLLM's engine and worker processes keep two cores busy by themselves; other work ran beside them
+at low priority in places.
 
 ## Again
 
