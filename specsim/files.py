@@ -8,10 +8,11 @@ opened for this process, `/dev/stdin` and `<(command)`, are files like any other
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from specsim.errors import UsageError
+from specsim.errors import FormatError, UsageError
 
 _OPENED = ("/dev/fd/", "/proc/", "/dev/stdin")
 
@@ -82,3 +83,29 @@ def _same(one: Path, two: Path) -> bool:
         return os.path.abspath(one) == os.path.abspath(two)
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """The name to write to, beside `path`, which it replaces once all is written: `path` is there
+    whole or as it was. What goes wrong passes through, and leaves nothing behind."""
+    part = path.with_name(path.name + ".part")
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        # Where the folder itself is missing or no folder, there is nothing to remove either.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A text file, complete or not at all, in a folder that is made where it is missing.
+    FormatError where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specsim.errors import UsageError
-from specsim.files import check_readable, check_writable, read_limited
+from specsim.errors import FormatError, UsageError
+from specsim.files import check_readable, check_writable, read_limited, replacing, write_whole
 
 
 def test_a_pipe_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
@@ -81,3 +81,22 @@ def test_an_output_never_takes_the_place_of_an_input(tmp_path: Path) -> None:
     # also two outputs of one command that do not exist yet
     with pytest.raises(UsageError, match="would replace"):
         check_writable(tmp_path / "new", "--report", [tmp_path / "new"])
+
+
+def test_a_file_is_replaced_whole_or_left_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "result.json"
+    target.write_text("old")
+    with pytest.raises(KeyboardInterrupt), replacing(target) as part:
+        part.write_text("ha")
+        raise KeyboardInterrupt
+    assert target.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["result.json"]
+    with replacing(target) as part:
+        part.write_text("new")
+    assert target.read_text() == "new" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_text_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+    write_whole(tmp_path / "made" / "a.txt", "text")
+    assert (tmp_path / "made" / "a.txt").read_text() == "text"
+    with pytest.raises(FormatError, match=r"cannot write .*b\.txt"):
+        write_whole(tmp_path / "made" / "a.txt" / "b.txt", "text")

@@ -21,8 +21,8 @@ from specsim.calibrate.fewshot_bench import (
     with_sighting,
 )
 from specsim.calibrate.fewshot_engine import write_engine
-from specsim.errors import CalibrationError, FormatError, UsageError
-from specsim.files import check_writable
+from specsim.errors import CalibrationError, UsageError
+from specsim.files import check_writable, write_whole
 from specsim.formats.bench import BenchRun, scan
 from specsim.latency.engine import EngineProfile
 
@@ -59,7 +59,7 @@ def fit_from(
         write_engine(titled, out, _comment(seen, points))
     document = _document(result, held, seen, points, judged, out)
     if report is not None:
-        _write(report, json.dumps(document, indent=2, allow_nan=False) + "\n")
+        write_whole(report, json.dumps(document, indent=2, allow_nan=False) + "\n")
     return document
 
 
@@ -207,16 +207,6 @@ def _comment(seen: _Seen, points: Sequence[Point]) -> str:
         f"{base.profile.name}.\nFitted on {len(points)} points; kernel_scale belongs to this model "
         "on this device."
     )
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _row(item: PointError, split: str) -> dict[str, Any]:

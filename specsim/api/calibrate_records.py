@@ -14,10 +14,9 @@ from specsim.calibrate.write import (
     profile_name,
     report,
     write_outcome,
-    write_text,
 )
 from specsim.errors import ProfileError
-from specsim.files import check_writable
+from specsim.files import check_writable, write_whole
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -46,7 +45,7 @@ def fit_records(
     outcome = calibrate(data, start, find_engine(DECODER), name, statistic=statistic, tell=tell)
     written = [] if out is None else write_outcome(outcome, out)
     if report_file is not None:
-        write_text(report_file, json.dumps(report(outcome), indent=2, allow_nan=False) + "\n")
+        write_whole(report_file, json.dumps(report(outcome), indent=2, allow_nan=False) + "\n")
         written.append(report_file)
     return report(outcome, points=False) | {"files": [str(path) for path in written]}
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 from specsim.analytic.workload import MAX_TOKENS
@@ -12,6 +11,7 @@ from specsim.api.deployment import build_request, build_workload
 from specsim.api.options import Options, shown
 from specsim.api.simulate_load import MAX_CLIENTS, MAX_DURATION_S
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, with_scenario
+from specsim.api.values import options_of
 from specsim.errors import CapacityError, UsageError
 from specsim.planning.capacity import (
     WAITING_GATE,
@@ -25,6 +25,7 @@ from specsim.planning.capacity_loads import HIGHEST_RATE, LOWEST_RATE, Arrivals,
 from specsim.planning.capacity_result import Capacity, Wishes
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
 from specsim.planning.cost import check_price
+from specsim.report.progress import words_line
 from specsim.sim.scenario import Scenario, find_scenario
 from specsim.sim.slo import parse_slo
 from specsim.speculation.easiness import INDEPENDENT, easiness_names, fitted_easiness
@@ -71,8 +72,7 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Capacity:
             "a MODEL is needed (or a --command or --scenario that names one); see `specsim models`"
         )
     wishes = _wishes(values, given, gates, demand, scenario)
-    names = {item.name for item in fields(Options)}
-    options = Options(**{key: value for key, value in values.items() if key in names})
+    options = options_of(values)
     request = build_request(options)
     shape = _shape(values, options, scenario)
     study = Study(
@@ -286,19 +286,11 @@ def _check_servable(study: Study, shape: LoadShape) -> None:
 
 @contextmanager
 def _progress(wanted: bool, unit: str) -> Iterator[Callable[[Trial, Summary], None] | None]:
-    """A line on stderr that follows the runs; None where nobody looks. Refreshed by hand: a thread
-    that draws must not be there when workers are forked."""
-    if not wanted:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, auto_refresh=False
-    ) as bars:
-        task = bars.add_task("simulating", total=None)
+    """A line on stderr that follows the runs; None where nobody looks."""
+    with words_line(wanted, "simulating") as tell:
+        if tell is None:
+            yield None
+            return
         done = 0
 
         def heard(trial: Trial, summary: Summary) -> None:
@@ -307,7 +299,6 @@ def _progress(wanted: bool, unit: str) -> Iterator[Callable[[Trial, Summary], No
             words = f"run {done}: {trial.amount:g} {unit} {trial.side} speculation"
             if trial.seats:
                 words += f", max_num_seqs {trial.seats}"
-            bars.update(task, description=words)
-            bars.refresh()
+            tell(words)
 
         yield heard

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.api.options import profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
+from specsim.files import replacing
 
 if TYPE_CHECKING:
     from specsim.hardware.profile import HardwareProfile
@@ -117,10 +118,8 @@ def _gpu_names(document: "Document") -> list[str]:
 
 def write_page(path: Path, page: str) -> None:
     """The page, complete or not at all."""
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
+        with replacing(path) as part:
+            part.write_text(page, encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None

@@ -16,6 +16,7 @@ from dataclasses import fields
 from typing import Any, Self
 
 from specsim.errors import UsageError
+from specsim.report.export_rows import flat as dotted
 
 MAX_HTML_ROWS = 60
 MANY = 8  # rows, or columns, that fit beside each other
@@ -89,18 +90,12 @@ def frame(rows: Sequence[dict[str, Any]], library: str | None = None) -> Any:
     )
 
 
-def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dotted names; pairs [low, high] as two columns."""
-    out: dict[str, Any] = {}
-    for key, inner in value.items():
-        name = f"{path}.{key}" if path else str(key)
-        if isinstance(inner, Mapping):
-            out.update(flat(inner, name))
-        elif isinstance(inner, list | tuple):
-            out[name] = json.dumps(list(inner))
-        else:
-            out[name] = inner
-    return out
+def flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, with dotted names; lists, such as [low, high], as JSON text."""
+    return {
+        name: json.dumps(list(inner)) if isinstance(inner, list | tuple) else inner
+        for name, inner in dotted(value).items()
+    }
 
 
 def page_of(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from specsim.api.simulate_load import check_writable
 from specsim.errors import UsageError
+from specsim.files import replacing
 from specsim.sim.result import Simulation
 
 OPTIONS = (
@@ -52,12 +53,10 @@ def write_exports(values: dict[str, Any], found: Simulation) -> None:
 
 def _write(path: str, option: str, text: str) -> None:
     target = Path(path)
-    part = target.with_name(target.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        with replacing(target) as part:
+            part.write_text(text, encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UsageError(
             f"{option} {path[:80]!a} cannot be written: {error.strerror or error}"
         ) from None

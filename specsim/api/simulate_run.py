@@ -16,7 +16,7 @@ from specsim.api.deployment import (
     build_request,
     build_workload,
 )
-from specsim.api.options import Options, shown
+from specsim.api.options import shown
 from specsim.api.simulate_export import check_exports, write_exports
 from specsim.api.simulate_load import (
     LoadOptions,
@@ -27,6 +27,7 @@ from specsim.api.simulate_load import (
     trace_plan,
 )
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
+from specsim.api.values import options_of
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.formats.vllm_args import parse_speculative_config
 from specsim.sim.build import Deployment
@@ -64,10 +65,9 @@ def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
     for name, option in (("trace_out", "--trace-out"), ("records", "--records")):
         check_writable(values[name], option)
     steps_wanted = check_exports(values)
-    names = {item.name for item in fields(Options)}
     if values["model"] is None:
         raise UsageError("a MODEL is needed (or a --scenario that names one); see `specsim models`")
-    options = Options(**{name: value for name, value in values.items() if name in names})
+    options = options_of(values)
     request = build_request(options)
     if scenario is not None:
         plan = people_plan(

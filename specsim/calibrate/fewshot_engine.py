@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from specsim.errors import FormatError
+from specsim.files import write_whole
 from specsim.latency.engine import EngineProfile, Overheads
 
 
@@ -32,13 +32,7 @@ def engine_toml(engine: EngineProfile, comment: str = "") -> str:
 
 def write_engine(engine: EngineProfile, path: Path, comment: str = "") -> None:
     """Writes the profile whole or not at all; FormatError where it cannot be written."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(engine_toml(engine, comment), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
+    write_whole(path, engine_toml(engine, comment))
 
 
 def _value(value: Any) -> str:

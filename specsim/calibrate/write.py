@@ -9,7 +9,8 @@ from typing import Any
 
 from specsim.calibrate.ledger import run_id
 from specsim.calibrate.records_fit import Outcome, parameter_rows
-from specsim.errors import FormatError, UsageError
+from specsim.errors import UsageError
+from specsim.files import write_whole
 from specsim.hardware.toml_file import to_toml
 from specsim.latency.engine import EngineProfile
 
@@ -28,24 +29,13 @@ def engine_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}-engine.toml")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Complete or not at all. FormatError where it cannot be written."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, "utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
-
-
 def write_outcome(outcome: Outcome, path: Path) -> list[Path]:
     """The profile, and beside it the engine where one was fitted; the files written."""
-    write_text(path, to_toml(outcome.profile))
+    write_whole(path, to_toml(outcome.profile))
     if outcome.engine is None:
         return [path]
     beside = engine_path(path)
-    write_text(beside, engine_toml(outcome.engine))
+    write_whole(beside, engine_toml(outcome.engine))
     return [path, beside]
 
 

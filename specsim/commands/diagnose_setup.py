@@ -4,10 +4,11 @@ Acceptance and draft length come from the evidence, not from options; options on
 was served. Without MODEL there is no prediction, and only counters are judged.
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from specsim.api.deployment import build_request
+from specsim.api.values import options_of
 from specsim.commands.options import Options
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
@@ -44,12 +45,10 @@ def predictor_for(
     """
     if model is None:
         return None
-    names = {item.name for item in fields(Options)}
-    chosen = {name: value for name, value in values.items() if name in names}
-    chosen["model"] = model
+    chosen = {**values, "model": model}
     if chosen.get("engine") is None:
         chosen["engine"] = evidence.engine or "vllm"
-    options = Options(**chosen)
+    options = options_of(chosen)
     method = options.method
     off = method is not None and method_name(method) == "none"
     if options.speculative_config is None and not off and evidence.speculates:

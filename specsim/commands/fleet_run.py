@@ -1,7 +1,6 @@
 """`specsim fleet`, from a checked file to models that can be sized: systems, loads, demands."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from specsim.analytic.system import System
@@ -17,6 +16,7 @@ from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_result import Fleet
 from specsim.planning.fleet_size import Asked, gates_of
 from specsim.planning.values import real, shown
+from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
 
 STAGE_S, WARMUP_S = 300.0, 60.0
@@ -66,7 +66,7 @@ def run(
         shape = _shape(model, options)
         asked[model.name] = _asked(model, options, shape, warnings)
         demands[model.name] = _demand(model, options, shape)
-    with _progress(bar) as tell:
+    with words_line(bar, "planning") as tell:
         return plan_fleet(
             file, asked, demands, devices, quick=quick, seed=seed, jobs=count, tell=tell,
             warnings=warnings,
@@ -211,26 +211,3 @@ def _demand(model: Wanted, options: Options, shape: LoadShape) -> float:
     if model.demand == "tokens_per_s":
         return model.amount / build_workload(options).output_len
     return model.amount
-
-
-@contextmanager
-def _progress(wanted: bool) -> Iterator[Callable[[str], None] | None]:
-    """A line on stderr that follows the work; None where nobody looks. Refreshed by hand: a thread
-    that draws must not be there when workers are forked."""
-    if not wanted:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, auto_refresh=False
-    ) as bars:
-        task = bars.add_task("planning", total=None)
-
-        def tell(text: str) -> None:
-            bars.update(task, description=text)
-            bars.refresh()
-
-        yield tell

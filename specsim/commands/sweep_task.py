@@ -7,12 +7,11 @@ are those of `specsim simulate --json` and of a point of `specsim predict --json
 import inspect
 import math
 import types
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
-from specsim.commands.options import Options, shown
+from specsim.commands.options import shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.planning.values import real
 from specsim.planning.values import shown as shown_value
@@ -63,10 +62,9 @@ def _simulate(options: dict[str, Any], seed: int) -> dict[str, Any]:
 def _predict(options: dict[str, Any]) -> dict[str, Any]:
     from specsim.analytic.predict import predict
     from specsim.api.deployment import build_request
+    from specsim.api.values import options_of
 
-    names = {item.name for item in fields(Options)}
-    given = {k: v for k, v in options.items() if k in names}
-    request = build_request(Options(**{"model": "", **given}))  # a command may name the model
+    request = build_request(options_of({"model": "", **options}))  # a command may name the model
     concurrency, rate = options.get("concurrency"), options.get("rate")
     found = predict(
         request.system,

@@ -60,6 +60,7 @@ def bench(
     """Simulate the load of every run in FILES with the acceptance that was measured there, and put
     the measured figures beside the predicted ones."""
     values = dict(locals())
+    from specsim.api.values import options_of
     from specsim.errors import UsageError
     from specsim.files import check_writable
     from specsim.formats.bench import read_bench
@@ -87,7 +88,7 @@ def bench(
         values["k"] = found_k.pop()
     chosen = d.names_of(fitted)
     d.check_fitted(chosen, [point.name for point in points])
-    deployer = d.Deployer.of(d.options_of(values, model))
+    deployer = d.Deployer.of(options_of({**values, "model": model}))
     settings = Settings(deployer.assumed, prefix_caching, chosen, explain)
     title = (
         f"{deployer.base.spec.name}: {len(points)} measured run{'s' * (len(points) > 1)} beside "

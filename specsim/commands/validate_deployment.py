@@ -7,7 +7,7 @@ point, unless the command line gives one; then the measured one is what the gap 
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -131,13 +131,6 @@ def _synthetic(options: Options) -> bool:
 
     config = parse_speculative_config(options.speculative_config)
     return bool(config.acceptance) or config.acceptance_length is not None
-
-
-def options_of(values: dict[str, Any], model: str) -> Options:
-    from dataclasses import fields
-
-    names = {item.name for item in fields(Options)} - {"model"}
-    return Options(model=model, **{k: v for k, v in values.items() if k in names})
 
 
 def check_max_error(value: float | None) -> None:

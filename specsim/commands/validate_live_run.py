@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from specsim.api.values import options_of
 from specsim.client import (
     LiveLoad,
     LiveRun,
@@ -57,7 +58,7 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
     named = values["method"] is not None and values["method"].strip().lower() != "none"
     if drafted and named and values["k"] is None:
         values["k"] = drafted
-    deployer = d.Deployer.of(d.options_of(values, model))
+    deployer = d.Deployer.of(options_of({**values, "model": model}))
     deployer.check_drafts(drafted, target.base)
     loads = _loads(values, load_model(model))
     fitted = d.names_of(values["fitted"])

@@ -212,7 +212,8 @@ def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
     """Fit the profile and write it with its engine and report."""
     from specsim.api.calibrate_records import DECODER, base_profile
     from specsim.calibrate.records_fit import calibrate, read_all
-    from specsim.calibrate.write import report, write_outcome, write_text
+    from specsim.calibrate.write import report, write_outcome
+    from specsim.files import write_whole
     from specsim.latency.engine import find_engine
     from specsim.report.tables import to_json
 
@@ -222,7 +223,7 @@ def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
     outcome = calibrate(data, base, find_engine(DECODER), place.profile.stem, leave_out=False)
     if not place.calibration.exists():
         write_outcome(outcome, place.profile)
-        write_text(place.calibration, to_json(report(outcome)) + "\n")
+        write_whole(place.calibration, to_json(report(outcome)) + "\n")
     return outcome
 
 

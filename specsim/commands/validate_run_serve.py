@@ -53,6 +53,7 @@ def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, Any]:
     unusable for further loads."""
     import random
 
+    from specsim.measure.serving import series_of
     from specsim.validate.run_serving import measured_figures
 
     rng = random.Random(f"prompts {seed}")
@@ -68,7 +69,7 @@ def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, Any]:
     busy = (time.process_time() - cpu) / wall
     rows = engine.stats.num_row_steps - rows_before
     tokens_per_step = sum(len(r.token_ids) - 1 for r in done) / max(1, rows)
-    series = _series(done)
+    series = series_of(done)
     return {
         "figures": measured_figures(series, load.output_len, tokens_per_step),
         "cpu_over_wall": round(busy, 3), "wall_s": wall, "requests": len(done), "series": series,
@@ -90,13 +91,3 @@ def _closed(engine: "Engine", load: "ServingLoad", rng: Any) -> "list[RequestRes
                 done.append(engine.finished.pop(output.request_id))
                 open_now -= 1
     return sorted(done, key=lambda r: r.arrival_s)
-
-
-def _series(done: "list[RequestResult]") -> dict[str, list[float]]:
-    first = min(r.arrival_s for r in done)
-    return {
-        "arrival_s": [round(r.arrival_s - first, 6) for r in done],
-        "ttft_s": [round(r.ttft_s, 6) for r in done],
-        "tpot_s": [round(r.tpot_s, 6) for r in done],
-        "e2el_s": [round(r.finished_s - r.arrival_s, 6) for r in done],
-    }

@@ -78,7 +78,7 @@ class _Server:
                    "tokens_per_step": (sum(len(r.token_ids) - 1 for r in done)
                                        / max(1, engine.stats.num_row_steps - drafts))}
         return [Reading(point, Timing.of(r.finished_s - r.arrival_s for r in done), busy,
-                        values=values, series=_series(done))]
+                        values=values, series=series_of(done))]
 
     def _engine(self, session: Session) -> Engine:
         load = self.load
@@ -137,7 +137,8 @@ def _values(done: list[RequestResult], wall: float) -> dict[str, float]:
     return out
 
 
-def _series(done: list[RequestResult]) -> dict[str, list[float]]:
+def series_of(done: list[RequestResult]) -> dict[str, list[float]]:
+    """One value per request, in their order; arrivals from the first one's on."""
     first = min(r.arrival_s for r in done)
     return {
         "arrival_s": [round(r.arrival_s - first, 6) for r in done],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import UsageError
+from specsim.files import replacing
 
 Row = Mapping[str, Any]
 INSTALL_HINT = "pip install 'specsim-llm[parquet]'"
@@ -47,16 +48,14 @@ def write_rows(
     """
     target = Path(path)
     suffix = check_export_path(target, option)
-    part = target.with_name(target.name + ".part")
     plain: Iterable[dict[str, Any]] = (_plain(row) for row in rows)
     if columns is None:
         held = list(plain)
         plain, columns = held, columns_of(held)
     try:
-        WRITERS[suffix](plain, columns, part)
-        part.replace(target)
+        with replacing(target) as part:
+            WRITERS[suffix](plain, columns, part)
     except OSError as error:
-        part.unlink(missing_ok=True)
         reason = error.strerror or error
         raise UsageError(f"{option} {str(path)[:80]!a} cannot be written: {reason}") from None
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from specsim.planning.sweep_run import SweepRun
+from specsim.report.export_rows import flat
 from specsim.report.tables import table
 
 MAX_ROWS_SHOWN = 100
@@ -30,10 +31,10 @@ def sweep_text(run: SweepRun, out: str | None = None) -> str:
     varied = [*sweep.varied, *(["repeat"] if sweep.repeats > 1 else [])]
     rows, known, reasons = [], set[str](), []
     for row in islice(run.rows(), MAX_ROWS_SHOWN):
-        flat = _flat(row["result"] or {})
-        known |= set(flat)
+        found = flat(row["result"] or {})
+        known |= set(found)
         cells = [_cell(row["params"].get(name)) for name in varied]
-        cells += [_cell(flat.get(name)) for name in columns]
+        cells += [_cell(found.get(name)) for name in columns]
         if row["error"] is not None:
             if row["error"] not in reasons:
                 reasons.append(row["error"])
@@ -81,17 +82,6 @@ def _unknown_columns(columns: tuple[str, ...], known: set[str]) -> list[str]:
     return notes
 
 
-def _flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, inner in value.items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(inner, dict):
-            out.update(_flat(inner, name))
-        else:
-            out[name] = inner
-    return out
-
-
 def _cell(value: Any) -> str:
     if value is None:
         return DASH
@@ -135,7 +125,7 @@ def sweep_csv(run: SweepRun) -> Iterator[str]:
     varied = [*run.sweep.varied, *(["repeat"] if run.sweep.repeats > 1 else [])]
     found: dict[str, None] = {}
     for row in run.rows():
-        found.update(dict.fromkeys(_flat(row["result"] or {})))
+        found.update(dict.fromkeys(flat(row["result"] or {})))
     results = [name for name in found if name not in varied and name not in ("task", "seed")]
     names = ["task", *varied, "seed", "error", *results]
     names = list(dict.fromkeys(names))
@@ -143,10 +133,10 @@ def sweep_csv(run: SweepRun) -> Iterator[str]:
     writer = csv.DictWriter(out, fieldnames=names, lineterminator="\n", restval="")
     writer.writeheader()
     for row in run.rows():
-        flat = {name: value for name, value in _flat(row["result"] or {}).items()
+        kept = {name: value for name, value in flat(row["result"] or {}).items()
                 if name in results}
         cells = {
-            **flat, "task": row["task"], "seed": row["seed"], "error": row["error"],
+            **kept, "task": row["task"], "seed": row["seed"], "error": row["error"],
             **row["params"],
         }  # fmt: skip
         writer.writerow({

@@ -11,12 +11,14 @@ Relative error = predicted / measured - 1. Summaries per metric, over held-out r
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specsim.errors import FormatError, UsageError
+from specsim.calibrate.records import quantile
+from specsim.errors import UsageError
+from specsim.files import write_whole
 
 FORMAT = 1
 SPLITS = ("fitted", "held-out")
@@ -105,13 +107,7 @@ class Comparison:
 
     def write(self, path: Path) -> None:
         """The record as JSON, complete or not at all. FormatError where it cannot be written."""
-        part = path.with_name(path.name + ".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", "utf-8")
-            part.replace(path)
-        except OSError as error:
-            raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
+        write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
 
 def error_summary(errors: Iterable[float]) -> dict[str, Any]:
@@ -121,15 +117,7 @@ def error_summary(errors: Iterable[float]) -> dict[str, Any]:
     return {
         "count": len(values),
         "median_abs_error": statistics.median(sizes),
-        "p90_abs_error": _quantile(sizes, 0.9),
+        "p90_abs_error": quantile(sizes, 0.9),
         "bias": statistics.median(values),
         "worst": max(values, key=abs),
     }
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between order statistics (numpy's default)."""
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -24,6 +24,7 @@ from typing import Any
 
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.calibrate.records import quantile
 from specsim.errors import FormatError, SpecSimError
 from specsim.latency.step import decode_shape
 from specsim.validate.lookups import forget
@@ -102,18 +103,10 @@ def _errors(errors: Sequence[float]) -> dict[str, Any]:
     size = sorted(abs(e) for e in errors)
     return {
         "median_abs_error": statistics.median(size),
-        "p90_abs_error": percentile(size, 0.9),
+        "p90_abs_error": quantile(size, 0.9),
         "bias": statistics.median(errors),
         "n": len(size),
     }
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (as numpy's default)."""
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from specsim.calibrate.records import quantile
 from specsim.errors import FormatError
 from specsim.validate.rows import published_case
 from specsim.validate.score import (
     Report,
     Scored,
-    percentile,
     read_rows,
     score_case,
     score_file,
@@ -24,9 +24,9 @@ NAMES = ",".join(ROW)
 
 def test_percentiles_between_order_statistics() -> None:
     # numpy's default: position 0.9 x (n - 1)
-    assert percentile([1.0, 2.0, 3.0, 4.0, 5.0], 0.9) == pytest.approx(4.6)
-    assert percentile([1.0], 0.9) == 1.0
-    assert percentile([1.0, 3.0], 0.5) == 2.0
+    assert quantile([1.0, 2.0, 3.0, 4.0, 5.0], 0.9) == pytest.approx(4.6)
+    assert quantile([1.0], 0.9) == 1.0
+    assert quantile([1.0, 3.0], 0.5) == 2.0
 
 
 def test_errors_of_a_row_are_predicted_over_measured() -> None:
