@@ -26,7 +26,7 @@ GRID = {"k": (1, 2, 3, 4, 5), "concurrency": (1, 2, 4, 8)}
 FIXED = {
     "model": "llama-3.1-8b", "method": "eagle3", "acceptance_rate": "0.7", "input_len": "100",
     "output_len": "32", "requests": "12", "baseline": "false",
-}  # fmt: skip
+}
 POLL_S = 0.05
 
 
@@ -40,7 +40,7 @@ def words(executor: str, tasks: int, journal: Path, out: Path) -> list[str]:
         combinations *= len(values)
     repeats = max(1, tasks // combinations)
     return [*command, "--repeats", str(repeats), "--journal", str(journal), "--out", str(out),
-            "--json"]  # fmt: skip
+            "--json"]
 
 
 def finished(journal: Path) -> int:

@@ -89,7 +89,7 @@ def tables(values: dict[str, float]) -> dict[str, dict[str, float]]:
         },
         "elementwise": {"floor_s": STREAM_S, "mem_frac": mem, "p_floor": 1.0},
         "sample": {"floor_s": STREAM_S, "mem_frac": mem, "passes": 1.0},
-    }  # fmt: skip
+    }
 
 
 def bare_engine() -> EngineProfile:
@@ -122,7 +122,7 @@ def fit(profile: HardwareProfile, rows: Sequence[Step]) -> dict[str, float]:
     found = least_squares(
         residuals, start / start, bounds=(low / start, high / start), loss="soft_l1",
         f_scale=0.1, diff_step=1e-2,
-    )  # fmt: skip
+    )
     return {n: rounded(v) for n, v in zip(names, found.x * start, strict=True)}
 
 

@@ -42,7 +42,7 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "floor_s": (5e-6, 200e-6), "mem_frac": (0.2, 0.97), "peak_frac": (0.05, 0.97),
         "tile_s": (0.0, 30e-6),
     },
-}  # fmt: skip
+}
 # Tables taken from another device than the rest: {profile: {table: donor}}. PCIe cards whose
 # sibling has NVLink; weight-only kernels, which are alike on all devices before and beside the
 # data-centre lines of Hopper and Blackwell (one instruction set, mma.sync).
@@ -124,7 +124,7 @@ def fit_links(profile: HardwareProfile, points: list[Measured]) -> dict[str, flo
             "floor_s": rounded(floor), "hop_s": rounded(hop), "link_frac": rounded(two),
             "link_gain": rounded((eight - two) / 2.0), "one_shot_frac": rounded(one_shot),
             "sync_s": rounded(sync),
-        }  # fmt: skip
+        }
 
     def residuals(z: np.ndarray) -> np.ndarray:
         trial = with_table(profile, "all_reduce", {**inherited, **table(z)})

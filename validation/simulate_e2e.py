@@ -83,7 +83,7 @@ REPLAYS = (
            True),
     Replay(("RTXPRO6000", "Qwen3-30B-A3B-Instruct-2507"), "rtx-pro-6000", "qwen3-30b-a3b",
            Parallel(ep=2, attention_dp=2), 256, 4096, False),
-)  # fmt: skip
+)
 H100_MODELS = {
     "meta-llama/Llama-2-7b-hf": "llama-2-7b",
     "meta-llama/Llama-2-70b-hf": "llama-2-70b",
@@ -145,7 +145,7 @@ def replay(run: Replay, constants: Mapping[str, float], limit: int | None = None
     rows = [
         row for row in read("llmservingsim_vllm_requests.csv.gz")
         if (row["gpu"], row["model"]) == run.key
-    ]  # fmt: skip
+    ]
     rows = sorted(rows, key=lambda row: float(row["arrival_s"]))[:limit]
     deployed = system(run.model, run.gpu, run.parallel, run.seats, run.tokens, constants)
     # Latencies were recorded inside the engine: no front end.
@@ -226,7 +226,7 @@ def h100_run(
     deployed = system(
         H100_MODELS[row["model"]], "h100-sxm", Parallel(tp=int(row["tp"])),
         int(row["max_num_seqs"]), int(row["max_num_batched_tokens"]), constants,
-    )  # fmt: skip
+    )
     config = sim_config(deployed, context_tokens=CONTEXT, request_timeout_s=CLIENT_TIMEOUT_S)
     requests = h100_requests(stages, scale)
     result = simulate(config, OpenLoop(requests), step_cost(deployed))
@@ -257,7 +257,7 @@ def h100_measured(row: Mapping[str, str]) -> Figures:
     names = {
         "ttft": "ttft_mean_ms", "ttft_p99": "ttft_p99_ms", "e2e": "e2e_mean_ms",
         "e2e_p99": "e2e_p99_ms", "itl": "itl_derived_ms", "ok": "ok",
-    }  # fmt: skip
+    }
     return {name: float(row[column]) for name, column in names.items()}
 
 
@@ -378,7 +378,7 @@ def report_lines(
         [name, *(cell(found[key]) for key in BARS),
          *(cell(bare[name][key]) if name in bare else "" for key in BARS)]
         for name, found in sums.items()
-    ]  # fmt: skip
+    ]
     lines = [
         "## Serving runs of others, without speculation",
         "",
@@ -407,15 +407,15 @@ def report_lines(
                  number(one["simulated_ms"]), signed(one["error"]),
                  signed(one["error_unfitted_requests"]), f"{one['median_request_error']:.1%}",
                  number(one["measured_p99_ms"]), number(one["simulated_p99_ms"])]
-            )  # fmt: skip
+            )
     header = ("run", "ms", "measured", "simulated", "error", "error after request 60",
-              "median request error", "p99 measured", "p99 simulated")  # fmt: skip
+              "median request error", "p99 measured", "p99 simulated")
     lines += [*table(header, rows), "", "### BLIS training set on H100 (vLLM 0.15.1)", ""]
     rows = []
     for stage in stages:
         measured, simulated, error = stage["measured"], stage["simulated"], stage["error"]
         cells = [f"{stage['model']} {stage['workload']}", f"{stage['rate_rps']:g}",
-                 "fit" if stage["fitted"] else "overload" if stage["overload"] else ""]  # fmt: skip
+                 "fit" if stage["fitted"] else "overload" if stage["overload"] else ""]
         for key in ("ttft", "ttft_p99", "itl", "e2e"):
             cells += [f"{number(measured[key])} / {number(simulated[key])}", signed(error[key])]
         cells.append(f"{measured['ok']:.0f} / {simulated['ok']:.0f}")
@@ -465,7 +465,7 @@ def main() -> None:
     sys.stdout.write("\n".join(lines) + "\n")
     if not options.dry:
         data = {"constants": constants, "summary": sums, "summary_without_fit": bare,
-                "replays": replays, "stages": stages}  # fmt: skip
+                "replays": replays, "stages": stages}
         update("e2e", data, lines)
 
 

@@ -46,7 +46,7 @@ SATURATION_BARS = {"agg_tok_s": 0.10, "ttft_p95_s": 0.30}
 FIGURES = (
     "turns", "ttft_p50_s", "ttft_p95_s", "tok_s_p50", "tok_s_p10", "agg_tok_s", "streams_avg",
     "queue_max", "queue_avg", "kv_max", "hit_rate",
-)  # fmt: skip
+)
 # Published in words: hit rate of prompt tokens at capacity (180 users) and beyond.
 HIT_RATES = {180: 0.20, 216: 0.10}
 
@@ -122,7 +122,7 @@ def run(
         context_variation=plan.context_variation,
         settings=(("duration_s", scenario.duration_s), ("warmup_s", scenario.warmup_s),
                   ("slo", dict(scenario.slo))),
-    )  # fmt: skip
+    )
     return simulate(deployment.config, plan.make(seed), deployment.cost, seed)
 
 
@@ -248,7 +248,7 @@ def report_lines(found: Sequence[Stage], replications: int) -> list[str]:
                  number(stage.median(figure)), signed(error),
                  "" if bar is None else f"{bar:.0%}", held,
                  f"{number(stage.mean(figure))} ± {number(spread)}"]
-            )  # fmt: skip
+            )
     return [
         "## MindRouter chat capacity",
         "",

@@ -108,7 +108,7 @@ def _run(command: str, code: int, folder: Path, tools: Path, page: str) -> str:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         env={**kept, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
              "COLUMNS": str(WIDTH), "NO_COLOR": "1"},
-    )  # fmt: skip
+    )
     if done.returncode != code:
         raise PageError(
             f"{page}: `{command}` ended with {done.returncode}, not {code}:\n{done.stdout[-2000:]}"
@@ -145,7 +145,7 @@ def help_texts() -> dict[str, str]:
         done = runner.invoke(
             app, [*name.split(), "--help"], prog_name="specsim",
             env={"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH), "NO_COLOR": "1"},
-        )  # fmt: skip
+        )
         found[name] = done.stdout.strip()
     return found
 
@@ -223,6 +223,6 @@ def measurements() -> str:
          f"measured {users['measured']}, simulated {users['simulated']}"),
         ("public measurements that served a fit, and that only judge", "ledger.json",
          f"{fitted} and {judged}"),
-    )  # fmt: skip
+    )
     lines = [f"| {what} | {answer} | `validation/{name}` |" for what, name, answer in rows]
     return "\n".join(["| question | answer | from |", "|---|---|---|", *lines])

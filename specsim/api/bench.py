@@ -57,7 +57,7 @@ class BenchRuns(Sequence[BenchRun]):
 def _short(run: BenchRun) -> dict[str, Any]:
     whole = flat(run.to_dict(requests=False))
     wanted = ("format", "load.max_concurrency", "load.request_rate", "output_tok_s",
-              "ttft_s.mean", "tpot_s.mean", "acceptance.acceptance_length")  # fmt: skip
+              "ttft_s.mean", "tpot_s.mean", "acceptance.acceptance_length")
     return {name: whole.get(name) for name in wanted}
 
 

@@ -122,7 +122,7 @@ def calibrate(
         model=model, gpu=gpu, engine=engine, tp=tp, ep=ep, attention_dp=attention_dp,
         weights=weights, kv=kv, method=method, draft=draft, k=k, max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens, profiles=folder,
-    )  # fmt: skip
+    )
     return Calibration(
         fit_from(
             options, _paths(from_), _paths(plain), _paths(spec), _paths(holdout), target, document

@@ -165,11 +165,11 @@ _OWN: dict[str, dict[str, Any]] = {
         "no_stream_floor": False, "operating_share": 0.8, "resolution": 0.05, "replications": 24,
         "seed": 0, "baseline": True, "max_concurrent": 0,
     },
-}  # fmt: skip
+}
 _NAMES = {
     int: "a whole number", float: "a number", str: "text", bool: "True or False",
     Path: "a path", Sequence: "a list", Mapping: "a mapping",
-}  # fmt: skip
+}
 
 
 @cache

@@ -60,4 +60,4 @@ class Study:
         return planning.pareto(
             self.base.system, self.base.workload, self.axes, builder(self.options),
             max_ttft_s=slowest_s, stream_floor_tok_s=floor, warnings=self.warnings, report=report,
-        )  # fmt: skip
+        )

@@ -120,7 +120,7 @@ def builder(options: Options) -> Callable[[int, str, str, int], System]:
                     asked, method="none", draft=None, k=None, acceptance=None,
                     acceptance_conditional=None, acceptance_rate=None, acceptance_mean=None,
                     acceptance_length=None, draft_share=1.0, exit_layers=0,
-                )  # fmt: skip
+                )
             try:
                 built[key] = build_request(asked).system
             except SpecSimError as error:
@@ -141,7 +141,7 @@ def builder(options: Options) -> Callable[[int, str, str, int], System]:
             system.spec, system.engine, setup.method, k, draft=setup.drafter,
             exit_layers=setup.exit_layers, draft_share=setup.draft_share,
             parallel_drafting=setup.parallel_drafting,
-        )  # fmt: skip
+        )
         return system.with_k(k)
 
     return build

@@ -362,7 +362,7 @@ def _progress(
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("simulating", total=None)
 

@@ -39,7 +39,7 @@ _RATES = {"acceptance": "acceptance", "acceptance_conditional": "acceptance_cond
 _ACCEPTANCE = frozenset(
     {"acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean",
      "acceptance_length"}
-)  # fmt: skip
+)
 _SPECULATION = _ACCEPTANCE | {"method", "draft", "k", "easiness"}
 # What a flag puts aside besides the option of its own name: another model has other drafters, and
 # another drafter other acceptance.

@@ -68,10 +68,10 @@ def run(
     setup = build_setup(
         options_of(values), values["methods"], values["max_memory"], values["acceptance_range"],
         values["mix"],
-    )  # fmt: skip
+    )
     return planning.tune(
         setup.systems, setup.workload, loads, plain=setup.plain, objective=values["objective"],
         gates=gates, longest=max_k, scenarios=setup.scenarios, spreads=setup.spreads,
         model=setup.model, draft=setup.draft, version=setup.version, skipped=setup.skipped,
         warnings=setup.warnings, report=report,
-    )  # fmt: skip
+    )

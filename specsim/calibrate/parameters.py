@@ -61,7 +61,7 @@ _CPU: Mapping[str, Mapping[str, _Rule]] = {
         "floor_s": (CPU_LATENCY, 1e-8, 1e-1, ()), "mem_frac": (WIDE, *_FRACTION, ()),
         "peak_frac": (WIDE, *_FRACTION, ()), "p": (KNEE, 1.0, 12.0, ()),
     },
-}  # fmt: skip
+}
 _GPU: Mapping[str, Mapping[str, _Rule]] = {
     "gemm.bf16": {
         "floor_s": (LATENCY, 1e-8, 1e-4, ()), "mem_frac": (SHARE, *_FRACTION, ()),
@@ -84,7 +84,7 @@ _GPU: Mapping[str, Mapping[str, _Rule]] = {
         "floor_s": (LATENCY, 1e-7, 1e-2, ()), "mem_frac": (SHARE, *_FRACTION, ()),
         "peak_frac": (LATENCY, *_FRACTION, ()), "tile_s": (LATENCY, 1e-9, 1e-4, ()),
     },
-}  # fmt: skip
+}
 # A CPU library has no tiles to waste, no waves and no second cost of a cold start.
 _CPU_GEMM = {
     "untiled": 1.0, "floor_s": 10e-6, "mem_frac": 0.85, "peak_frac": 0.8, "p": 2.2,
@@ -113,7 +113,7 @@ _CPU_TABLES: Mapping[str, Mapping[str, float]] = {
         "tile_s": 0.0, "tile_rows": 1.0, "act_frac": 0.5, "routing_shape": 1.5, "rank_skew": 0.0,
         "rank_power": 0.0, "unaligned": 1.0, "crowded": 1.0,
     },
-}  # fmt: skip
+}
 
 
 def starting_tables(profile: HardwareProfile) -> HardwareProfile:

@@ -35,7 +35,7 @@ MAX_BYTES = 1_000_000
 _NOT_SET = {"help", "version"}
 
 _ACCEPTANCE = {"acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean",
-               "acceptance_length"}  # fmt: skip
+               "acceptance_length"}
 _DRAFTING = {"method", "draft", "k"}
 _LOADS = {"concurrency", "rate", "users", "trace", "scenario", "demand"}
 _LENGTHS = {"workload", "input_len", "output_len", "cached_share", "range_ratio", "burstiness"}
@@ -62,11 +62,11 @@ _ASIDE: tuple[tuple[set[str], set[str]], ...] = (
     ({"mix", "acceptance_range"}, {"mix", "acceptance_range"}),
     ({"stream_floor", "no_stream_floor"}, {"stream_floor", "no_stream_floor"}),
     ({"json_out", "csv_out"}, {"json_out", "csv_out"}),
-)  # fmt: skip
+)
 # They run the bundled decoder on this machine: their --model, --draft and --k mean its own.
 LOCAL = {"generate", "serve", "measure", "train-head", "validate run"}
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false",
-          list: "a list"}  # fmt: skip
+          list: "a list"}
 
 
 @dataclass(frozen=True)

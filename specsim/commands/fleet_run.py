@@ -70,7 +70,7 @@ def run(
         return plan_fleet(
             file, asked, demands, devices, quick=quick, seed=seed, jobs=count, tell=tell,
             warnings=warnings,
-        )  # fmt: skip
+        )
 
 
 def _options(model: Wanted, profiles: str | None) -> Options:
@@ -198,7 +198,7 @@ def _asked(model: Wanted, options: Options, shape: LoadShape, warnings: list[str
     asked = Asked(
         model.name, build, shape, slo, model.stream_floor, tp, options.max_num_seqs or 0,
         options.k is not None, settings,
-    )  # fmt: skip
+    )
     if "queue_p95" in gates_of(asked) and "queue_p95" not in slo:
         warnings.append(
             f"{model.name}: no gate is about waiting, so queue_p95 = 10 s is added: nothing else "

@@ -109,7 +109,7 @@ def matrix(
             input_len=input_len, output_len=output_len, cached_share=cached_share,
             max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
             gpu_memory_utilization=gpu_memory_utilization, fidelity=fidelity, profiles=profiles,
-        )  # fmt: skip
+        )
 
     def build(model: str, gpu: str, width: int) -> tuple[System, tuple[str, ...]]:
         found = build_request(options(model, gpu, width))
@@ -119,7 +119,7 @@ def matrix(
     point = Point(
         build_workload(options(rows[0], columns[0], 1)), think, floor, ttft or 0.0,
         concurrency or 0,
-    )  # fmt: skip
+    )
     quiet = json_out or csv_out or not (sys.stdout.isatty() and sys.stderr.isatty())
     with task_bar(not quiet and len(rows) * len(columns) >= SHOW_BAR_FROM, "cells") as report:
         result = run(rows, columns, build, point, tp, report)

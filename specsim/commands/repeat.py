@@ -13,7 +13,7 @@ GIVEN = ("COMMANDLINE", "ENVIRONMENT", "DEFAULT_MAP")
 OUTPUT_OPTIONS = frozenset({
     "json_out", "csv_out", "out", "output", "trace_out", "records", "plot", "export",
     "export_vllm_bench", "export_prometheus", "context", "plot_out", "report", "no_plot",
-})  # fmt: skip
+})
 
 
 def repeat_command(context: Any) -> str:

@@ -27,7 +27,7 @@ MAX_WHOLE = 1 << 53  # nothing counts beyond it, and an error repeats the number
 WORDS = {
     int: f"a whole number up to {MAX_WHOLE}", float: "a number", str: "text",
     bool: "true or false",
-}  # fmt: skip
+}
 
 
 def run_task(payload: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from specsim.units import DTYPE_BYTES
 ARCHS = (
     "turing", "ampere", "ada", "hopper", "blackwell", "blackwell-consumer",
     "cdna3", "cdna4", "rdna3.5", "xe2", "cpu", "other",
-)  # fmt: skip
+)
 KINDS = ("gpu", "cpu")
 
 MAX_TEXT = 2_000  # characters of a name, title or note; sources may be longer

@@ -180,7 +180,7 @@ def _load(
     inherited = None
     if parent is not None:
         inherited = _load(_parent_path(parent, path, folder, (*chain, resolved)), folder,
-                          (*chain, resolved))  # fmt: skip
+                          (*chain, resolved))
     return profile_from_document(doc, path.stem, str(path), inherited)
 
 

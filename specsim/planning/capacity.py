@@ -43,7 +43,7 @@ from specsim.sim.slo import judge
 __all__ = [
     "WAITING_GATE", "WAITING_LIMIT_S", "Capacity", "Finder", "Point", "Side", "Wishes",
     "check_gates", "find_capacity", "with_waiting_gate",
-]  # fmt: skip
+]
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
 RESEATED = 0.1  # resolution of the capacity with other seats, which is for orientation
 GROWS_WITH_LOAD = ("output_tok_s", "request_rate")
@@ -52,7 +52,7 @@ FIGURES = (
     "ttft_s.p50", "ttft_s.p95", "tpot_s.mean", "stream_tok_s.p50", "stream_tok_s.p10",
     "e2el_s.p95", "queue_s.p95", "output_tok_s", "request_rate", "running_mean", "waiting_max",
     "kv_usage_max", "prefix_hit_rate", "preemptions", "error_rate", "stall_rate",
-)  # fmt: skip
+)
 
 
 def check_gates(slo: dict[str, float]) -> None:
@@ -128,7 +128,7 @@ class Finder:
                 search(
                     prober, guess or estimate, whole=shape.whole, resolution=wishes.resolution,
                     lowest=shape.lowest, highest=shape.highest,
-                )  # fmt: skip
+                )
         except KeyboardInterrupt:
             self.interrupted = True
             if not prober.trials():
@@ -167,11 +167,11 @@ class Finder:
             cost = cost_of(
                 operating.figures["output_tok_s"] or 0.0, system.parallel.gpus, system.profile,
                 self.wishes.price_per_gpu_hour,
-            )  # fmt: skip
+            )
         return Side(
             side, config.rules.max_num_seqs, estimate, bracket, stages, limit, at, operating,
             relieved, cost,
-        )  # fmt: skip
+        )
 
     def _relieved(self, side: str, seats: int, amount: float) -> Point | None:
         """The failing load with twice the seats: whether admission is really what it fails for."""
@@ -200,7 +200,7 @@ class Finder:
         return SeatTrial(
             seats, amount, stream,
             mean_of(runs, "running_mean") or 0.0, verdict.ok and stream >= floor_tok_s,
-        )  # fmt: skip
+        )
 
 
 def find_capacity(
@@ -238,7 +238,7 @@ def find_capacity(
                             wishes, ladder=(), ladder_only=False,
                             resolution=max(wishes.resolution, RESEATED),
                         ),
-                    )  # fmt: skip
+                    )
                     reseated = again.side(WITH, seats.seats)
                     partial = again.interrupted
         except KeyboardInterrupt:
@@ -256,7 +256,7 @@ def find_capacity(
     return Capacity(
         study, wishes, main, found.get(WITHOUT), seats, reseated, replicas, runs, partial,
         (*warnings, *_notes(main, seats, reseated, partial)), again_replicas,
-    )  # fmt: skip
+    )
 
 
 def _notes(

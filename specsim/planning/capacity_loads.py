@@ -152,7 +152,7 @@ class Arrivals:
             (max(1, math.floor(x * (1 - self.range_ratio))),
              math.ceil(x * (1 + self.range_ratio)) + 1)
             for x in lengths
-        ]  # fmt: skip
+        ]
         while True:
             drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
             yield from zip(*drawn, strict=True)

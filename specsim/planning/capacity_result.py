@@ -171,7 +171,7 @@ class Capacity:
              **trial.to_dict()}
             for name, side in sides
             for trial in side.bracket.trials
-        ]  # fmt: skip
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         system = self.study.system

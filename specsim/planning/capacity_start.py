@@ -206,7 +206,7 @@ class CrowdModel:
                 state.ttft_s * (1 if not state.queue_s else 1.2), state.tpot_s,
                 state.output_tok_s, state.request_rate,
                 state.ttft_s + state.tpot_s * self.turns.output, 1.0,
-            )  # fmt: skip
+            )
         hit = 0.5
         found = self._chain(count, hit)
         for _ in range(ROUNDS):
@@ -247,7 +247,7 @@ class CrowdModel:
         return Crowd(
             people, running, waiting, state.ttft_s + queue_s, p95_s, state.tpot_s,
             rate * output, rate, state.ttft_s + queue_s + state.tpot_s * output, hit,
-        )  # fmt: skip
+        )
 
 
 def _grid(seats: int) -> list[int]:
@@ -269,7 +269,7 @@ def arrivals_at(system: System, arrivals: Arrivals, rate: float) -> Crowd:
         rate, state.running, state.queue_s * rate if state.stable else math.inf, state.ttft_s,
         p95_s, state.tpot_s, state.output_tok_s, rate,
         state.ttft_s + state.tpot_s * workload.output_len,
-    )  # fmt: skip
+    )
 
 
 def estimate_capacity(system: System, shape: LoadShape, slo: Mapping[str, float]) -> float:

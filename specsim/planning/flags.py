@@ -104,7 +104,7 @@ def ready_flags(
         return write(
             system, checked, words, draft, asked, warnings,
             _rest(system, max_model_len, prefix_caching),
-        )  # fmt: skip
+        )
     raise UsageError(
         f"no command line is written for the engine {name}; use --engine vllm or sglang"
     )

@@ -101,7 +101,7 @@ def plan_fleet(
     return Fleet(
         file.name, file.operating_share, tuple(endpoints), tuple(misfits), shortages, best[1],
         _price(file, endpoints), quick, tuple(notes), cut,
-    )  # fmt: skip
+    )
 
 
 def _size_all(
@@ -183,7 +183,7 @@ def _best(
                 load = carried(
                     len(places), choice.sized.capacity, file.operating_share,
                     choice.wanted.n_minus_1,
-                )  # fmt: skip
+                )
                 missing += max(0.0, 1.0 - load / choice.demand)
             missing += 0.001 * max(0, choice.replicas - len(places))
         score = (round(missing, 9), sum(price(choice) for choice in combination))
@@ -206,7 +206,7 @@ def _assign(
         (pool.gpu, pool.count, pool.per_node or max(1, profiles[pool.gpu].gpus_per_node),
          usable.get(pool.gpu, 0.0))
         for pool in file.pools
-    ]  # fmt: skip
+    ]
     present = {pool.gpu: pool.count for pool in file.pools}
     # No pool holds more replicas than devices, however many a demand wants.
     short = any(choice.replicas > present[choice.sized.gpu] for choice in combination)
@@ -283,7 +283,7 @@ def _endpoint(
         notes += [
             f"{sized.name}: {text}" for text in flags.warnings
             if f"{sized.name}: {text}" not in notes
-        ]  # fmt: skip
+        ]
     except SpecSimError as error:
         no_flags = str(error)
     shared = model.share_gpu and sized.gpus == 1
@@ -301,7 +301,7 @@ def _endpoint(
     return Endpoint(
         sized, shape.unit, choice.demand, model.n_minus_1, shared, choice.replicas, count, load,
         tuple(places), normal, failed, flags, no_flags, cost,
-    )  # fmt: skip
+    )
 
 
 def _amount(load: float, whole_numbers: bool) -> float:

@@ -39,7 +39,7 @@ MAX_FLOOR = 1e5  # tokens per second of a stream
 TOP_KEYS = {
     "name", "source", "gpus", "models", "operating_share", "n_minus_1", "price_per_gpu_hour", "slo",
     "engine", "engine_version",
-}  # fmt: skip
+}
 GPU_KEYS = {"type", "count", "per_node", "price_per_gpu_hour"}
 # Keys of [system] that say how a model is served; where and how often is what a fleet decides.
 SERVED_KEYS = (SYSTEM_KEYS | {"fidelity"}) - {"gpu", "replicas", "router", "max_concurrent"}
@@ -47,7 +47,7 @@ MODEL_KEYS = SERVED_KEYS | {
     "name", "users", "rate", "tokens_per_s", "fill", "scenario", "workload", "input_len",
     "output_len", "cached_share", "range_ratio", "burstiness", "duration_s", "warmup_s",
     "stream_floor", "slo", "n_minus_1", "gpus", "share_gpu", "min_replicas",
-}  # fmt: skip
+}
 DEMANDS = ("users", "rate", "tokens_per_s", "fill")
 
 
@@ -191,7 +191,7 @@ def _model(
         if not 0 < amount <= MAX_AMOUNT:
             raise UsageError(f"{where}: {demand} is {amount:g}; it must be above 0 and at most 1e8")
     traffic_keys = ("workload", "input_len", "output_len", "cached_share", "range_ratio",
-                    "burstiness", "duration_s", "warmup_s")  # fmt: skip
+                    "burstiness", "duration_s", "warmup_s")
     traffic = {key: item[key] for key in traffic_keys if key in item}
     lengths = [key for key in traffic if key not in ("duration_s", "warmup_s")]
     people = demand == "users" or (demand == "fill" and not lengths)

@@ -187,7 +187,7 @@ def _by_formulas(
     return Sized(
         asked.name, gpu, study.system, seats, origin, usable, load, found.running, stream, None,
         study, ("capacity by formulas, not simulated",),
-    )  # fmt: skip
+    )
 
 
 def _by_runs(
@@ -230,7 +230,7 @@ def _by_runs(
     return Sized(
         asked.name, gpu, system, seats, origin, side.capacity, side.estimate, running, stream,
         side.limit, replace(study, system=system), tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def point_at(sized: Sized, amount: float, seed: int, heard: Heard | None = None) -> Point:

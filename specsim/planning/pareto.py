@@ -204,7 +204,7 @@ def pareto(
         base, workload, axes, tuple(points), tuple(frontier(points)),
         tuple(frontier(p for p in points if p.k)), tuple(frontier(p for p in points if not p.k)),
         dict(reasons.most_common()), examples, tuple(notes), partial,
-    )  # fmt: skip
+    )
 
 
 def frontier(points: Iterable[ParetoPoint]) -> list[ParetoPoint]:
@@ -261,7 +261,7 @@ def _point(
     return ParetoPoint(
         system, k, system.parallel.tp, system.spec.weights, system.kv_dtype, seqs, budget,
         state.stream_tok_s, state.output_tok_s / system.parallel.gpus, state.ttft_s, state.tpot_s,
-    )  # fmt: skip
+    )
 
 
 def reason_of(error: SpecSimError) -> str:

@@ -26,7 +26,7 @@ def _head(result: Crossover) -> str:
         f"{result.acceptance_length:.2f} ({system.acceptance.source})",
         f"closed loops of 1, 2, ... clients, {result.workload.output_len} output tokens, with and "
         "without speculation",
-    ])  # fmt: skip
+    ])
 
 
 def _answers(result: Crossover) -> str:
@@ -43,11 +43,11 @@ def _answers(result: Crossover) -> str:
             _band(curve),
             f"{curve.points[0].speedup:.2f}x",
             f"{curve.points[-1].speedup:.2f}x at {curve.points[-1].concurrency}",
-        ])  # fmt: skip
+        ])
     lines = [table(
         ["prompt", "cheap below", "memory-bound below", "pays below", "90 %", "at 1", "at the end"],
         rows,
-    )]  # fmt: skip
+    )]
     lines.append(
         f"cheap: a step costs at most {result.cheap_share:.0%} more than a plain one; "
         "memory-bound: the verify step streams longer than it multiplies; '> n': not reached at "
@@ -88,7 +88,7 @@ def _points(curve: Curve) -> str:
             seconds(a.e2el_s), seconds(b.e2el_s), f"{a.output_tok_s:.0f}", f"{b.output_tok_s:.0f}",
             f"{a.served.bandwidth:.0%}/{a.served.compute:.0%}",
             f"{b.served.bandwidth:.0%}/{b.served.compute:.0%}",
-        ])  # fmt: skip
+        ])
     rate = curve.points[0].accepted_share
     title = (
         f"prompts of {curve.context} tokens ({rate:.0%} of the drafted tokens accepted; 'plain': "
@@ -116,7 +116,7 @@ def speedup_panel(result: Crossover) -> Panel:
     return Panel(
         "What speculation gains", "clients", "throughput with / without", tuple(series),
         log_x=True, levels=((1.0, "break-even"),),
-    )  # fmt: skip
+    )
 
 
 def crossover_picture(result: Crossover) -> Picture:
@@ -152,7 +152,7 @@ def _cost_panel(result: Crossover) -> Panel:
         log_x=True,
         levels=((result.acceptance_length, "tokens per step: above it a step loses"),
                 (1 + result.cheap_share, "cheap below")),
-    )  # fmt: skip
+    )
 
 
 def _pair_panel(
@@ -184,4 +184,4 @@ def _use_panel(result: Crossover) -> Panel:
     return Panel(
         f"Share of the device's peaks in use, {context_word(curve.context)} prompts", "clients",
         "%", tuple(series), log_x=True, from_zero=True,
-    )  # fmt: skip
+    )

@@ -108,7 +108,7 @@ def _frontier(result: Pareto) -> str:
             seconds(p.tpot_s), seconds(p.ttft_s),
         ]
         for p in shown
-    ]  # fmt: skip
+    ]
     left = len(result.frontier) - len(shown)
     text = "the frontier, from the fastest for one user to the highest throughput"
     if left:
@@ -161,16 +161,16 @@ def pareto_panel(result: Pareto, clouds: bool = True) -> Panel:
             series.append(Series(
                 f"all {WORDS[name]}", [p.stream_tok_s for p in points],
                 [p.gpu_tok_s for p in points], hue, "points", faint=True, keyed=False,
-            ))  # fmt: skip
+            ))
         front = lines[name]
         series.append(Series(
             WORDS[name], [p.stream_tok_s for p in front], [p.gpu_tok_s for p in front], hue,
             "line" if name == "speculative" else "dashed",
-        ))  # fmt: skip
+        ))
     return Panel(
         "Speed for one user against throughput of a GPU", "tokens/s for one user",
         "output tokens/s per GPU", tuple(series), log_x=True, log_y=True,
-    )  # fmt: skip
+    )
 
 
 def pareto_picture(result: Pareto) -> Picture:

@@ -89,14 +89,14 @@ def _draw_series(axes: Any, series: Series) -> None:
             series.x, series.y, s=7 if series.faint else 20, color=colour,
             alpha=0.25 if series.faint else 1.0, linewidths=0, label=label,
             zorder=1 if series.faint else 3,
-        )  # fmt: skip
+        )
         return
     dashed = series.style == "dashed"
     axes.plot(
         series.x, series.y, color=colour, linewidth=1.5, linestyle="--" if dashed else "-",
         marker="o", markersize=3, markerfacecolor="white" if dashed else colour, label=label,
         alpha=0.35 if series.faint else 1.0, zorder=2,
-    )  # fmt: skip
+    )
 
 
 def _log(set_scale: Any, axis: Any, values: list[float]) -> None:

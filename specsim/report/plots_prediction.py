@@ -14,15 +14,15 @@ def speedup_panel(result: Prediction) -> Panel:
     known = [
         (place, band) for place, point in zip(x, points, strict=True)
         if (band := point.interval_90["speedup"])
-    ]  # fmt: skip
+    ]
     if known:
         ends = [(place, end) for place, band in known for end in band]
         series.append(Series(
             "90 % interval", [place for place, _ in ends], [end for _, end in ends],
             style="points", faint=True,
-        ))  # fmt: skip
+        ))
     return Panel(
         "What speculation gains", "requests/s" if is_open else "clients",
         "throughput with / without", tuple(series), log_x=len(x) > 2,
         levels=((1.0, "break-even"),),
-    )  # fmt: skip
+    )

@@ -118,7 +118,7 @@ def _dots(
         (x, y) for x, y in zip(series.x, series.y, strict=True)
         if math.isfinite(x) and math.isfinite(y)
         and (x > 0 or not x_axis.log) and (y > 0 or not y_axis.log)
-    ]  # fmt: skip
+    ]
     if series.style != "points":
         every = 3 if series.style == "dashed" else 1
         for (xa, ya), (xb, yb) in pairwise(known):

@@ -20,7 +20,7 @@ USUAL = {
     "simulate": ("output_tok_s", "tpot_s.mean", "ttft_s.p95", "acceptance_length",
                  "gain.output_tok_s"),
     "predict": ("output_tok_s", "tpot_s", "ttft_s", "speedup", "step_cost_ratio"),
-}  # fmt: skip
+}
 DASH = "-"
 
 
@@ -138,11 +138,11 @@ def sweep_csv(run: SweepRun) -> Iterator[str]:
         cells = {
             **kept, "task": row["task"], "seed": row["seed"], "error": row["error"],
             **row["params"],
-        }  # fmt: skip
+        }
         writer.writerow({
             name: json.dumps(value) if isinstance(value, dict | list) else value
             for name, value in cells.items()
-        })  # fmt: skip
+        })
         yield out.getvalue()
         out.seek(0)
         out.truncate()

@@ -99,7 +99,7 @@ def native(device: Device, fmt: str) -> bool:
 _FAMILY = {
     "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8": "fp8", "int8": "fp8",
     "fp8_block": "fp8_block", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "weight_only",
-}  # fmt: skip
+}
 
 
 def family(device: Device, fmt: str) -> str:

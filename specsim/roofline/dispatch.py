@@ -120,12 +120,12 @@ def _attention(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime
                 device, d["seqs"], int(d["q_len"]), heads, int(d["kv_lora_rank"]),
                 int(d["rope_dim"]), d["ctx"], op.fmt, kv_read_amplification=amplification,
                 fidelity=fidelity, engine=engine,
-            )  # fmt: skip
+            )
         return attn_decode(
             device, d["seqs"], int(d["q_len"]), heads, d["kv_heads"], int(d["head_dim"]),
             d["ctx"], op.fmt, kv_read_amplification=amplification, fidelity=fidelity,
             engine=engine,
-        )  # fmt: skip
+        )
     if d.get("mla"):
         qk, v = int(d["qk_head_dim"]), int(d["v_head_dim"])
         # Sparse attention sees fewer pairs than causal: the op's FLOP say how many.
@@ -133,11 +133,11 @@ def _attention(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime
         return mla_prefill(
             device, d["new"], d["cached"], heads, qk, v, d.get("seqs", 1), pairs=pairs,
             fidelity=fidelity, engine=engine,
-        )  # fmt: skip
+        )
     return attn_prefill(
         device, d["new"], d["cached"], heads, d["kv_heads"], int(d["head_dim"]),
         int(d.get("window", 0)), op.fmt, d.get("seqs", 1), fidelity=fidelity, engine=engine,
-    )  # fmt: skip
+    )
 
 
 def _recurrent(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime:
@@ -151,20 +151,20 @@ def _recurrent(op: Op, device: Device, fidelity: str, engine: str) -> KernelTime
             return mamba2_prefill(
                 device, each, d["n_heads"], int(d["head_dim"]), int(d["state_size"]),
                 d["n_groups"], seqs, conv_kernel, fidelity=fidelity, engine=engine,
-            )  # fmt: skip
+            )
         return gdn_prefill(
             device, each, d["n_k_heads"], d["n_v_heads"], int(d["dk"]), int(d["dv"]), seqs,
             conv_kernel, fidelity=fidelity, engine=engine,
-        )  # fmt: skip
+        )
     traffic = op.state_bytes - d.get("conv_bytes", 0.0)
     if d.get("mamba"):
         return mamba2_decode(
             device, d["seqs"], int(d["q_len"]), d["n_heads"], int(d["head_dim"]),
             int(d["state_size"]), d["n_groups"], conv_kernel, element,
             state_traffic=traffic, fidelity=fidelity, engine=engine,
-        )  # fmt: skip
+        )
     return gdn_decode(
         device, d["seqs"], int(d["q_len"]), d["n_k_heads"], d["n_v_heads"], int(d["dk"]),
         int(d["dv"]), conv_kernel, element, state_traffic=traffic, fidelity=fidelity,
         engine=engine,
-    )  # fmt: skip
+    )

@@ -81,7 +81,7 @@ def gdn_decode(
     return _decode(
         device, "gdn_decode", seqs, q_len, elems * state_bytes_per_elem, channels, conv_kernel,
         8.0 * elems, state_traffic, rotated_copies, fidelity, engine,
-    )  # fmt: skip
+    )
 
 
 def mamba2_decode(
@@ -106,7 +106,7 @@ def mamba2_decode(
     return _decode(
         device, "gdn_decode", seqs, q_len, elems * state_bytes_per_elem, channels, conv_kernel,
         6.0 * elems, state_traffic, 0, fidelity, engine,
-    )  # fmt: skip
+    )
 
 
 def gdn_prefill(
@@ -164,4 +164,4 @@ def mamba2_prefill(
     return gdn_prefill(
         device, tokens, n_groups, n_heads, state_size, head_dim, seqs, conv_kernel,
         fidelity=fidelity, engine=engine,
-    )  # fmt: skip
+    )

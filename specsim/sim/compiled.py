@@ -55,7 +55,7 @@ _HELPERS: tuple[Callable[..., Any], ...] = (
     step.settle_chunks, step.join_rows,
     rows_loop.node_below_loop, rows_loop.grow_rows_loop, rows_loop.emit_rows_loop,
     rows_loop.keep_rows_loop, rows_loop.between_corners_loop,
-)  # fmt: skip
+)
 _INSTEAD = (
     (rows.grow_rows, rows_loop.grow_rows_loop),
     (rows.emit_rows, rows_loop.emit_rows_loop),

@@ -80,16 +80,16 @@ def _events(cluster: "Cluster") -> Iterator[dict[str, Any]]:
                         "prompt_tokens": row[f.L_NEW], "prompt_chunks": row[f.L_CHUNKS],
                         "drafts_next": row[f.L_NEXT_DRAFTS], "tokens_out": row[f.L_OUT],
                     },
-                }  # fmt: skip
+                }
                 yield {
                     "name": "requests", "ph": "C", "pid": pid, "ts": start * 1e6,
                     "args": {"running": row[f.L_ROWS] + row[f.L_CHUNKS],
                              "waiting": row[f.L_WAITING]},
-                }  # fmt: skip
+                }
                 yield {
                     "name": "kv_blocks", "ph": "C", "pid": pid, "ts": start * 1e6,
                     "args": {"held": row[f.L_HELD]},
-                }  # fmt: skip
+                }
     yield from _request_events(cluster.records)
 
 
@@ -111,7 +111,7 @@ def _request_events(records: Records) -> Iterator[dict[str, Any]]:
                     "dur": (end - start) * 1e6,
                     "args": {"prompt": record.prompt_tokens, "cached": record.cached_tokens,
                              "output": record.output_tokens, "status": record.status},
-                }  # fmt: skip
+                }
 
 
 def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:

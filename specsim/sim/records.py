@@ -19,7 +19,7 @@ INT_FIELDS = (
     "request_id", "session", "turn", "replica", "status", "prompt_tokens", "cached_tokens",
     "output_tokens", "requested_tokens", "chunks", "verify_steps", "drafted_tokens",
     "accepted_tokens", "preemptions", "stalls", "attempts",
-)  # fmt: skip
+)
 TIME_FIELDS = ("arrival_s", "scheduled_s", "first_token_s", "last_token_s", "end_s")
 _STATUS = INT_FIELDS.index("status")
 _STATUS_CODE = {name: code for code, name in enumerate(STATUSES)}

@@ -26,13 +26,13 @@ SYSTEM_KEYS = {
     "method", "draft", "num_speculative_tokens",
     "acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean_rate",
     "acceptance_length", "easiness", "replicas", "router", "max_concurrent",
-}  # fmt: skip
+}
 STAGE_KEYS = {"duration_s", "warmup_s", "ladder"}
 USER_KEYS = {
     "count", "thinking", "system_tokens", "another_turn", "max_turns", "read_tok_s", "read_max_s",
     "compose_s", "start_s", "output_tokens", "opener_tokens", "followup_tokens",
     "answers_cached",
-}  # fmt: skip
+}
 TABLES = {"name", "source", "system", "users", "stage", "slo", "assumed"}
 
 

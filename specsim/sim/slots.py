@@ -33,7 +33,7 @@ _FRESH_TIMES = [-1.0] * f.T_LENGTH
 _COUNTED = itemgetter(
     f.S_CACHED, f.S_REMAINING, f.S_CHUNKS, f.S_VERIFY_STEPS, f.S_DRAFTED, f.S_ACCEPTED,
     f.S_PREEMPTIONS, f.S_STALLS,
-)  # fmt: skip
+)
 _OUTPUT_TOKENS = INT_FIELDS.index("output_tokens")
 _REPLICA = INT_FIELDS.index("replica")
 _STATUS = INT_FIELDS.index("status")
@@ -106,7 +106,7 @@ class Slots:
             (t.request_id, t.request.prompt_tokens, t.output_tokens, t.request.session,
              t.request.turn)
             for t in tickets
-        ]  # fmt: skip
+        ]
         table[:, f.S_TARGET] = table[:, f.S_PROMPT]
         table[:, f.S_REMAINING] = table[:, f.S_OUTPUT]
         table[:, f.S_ATTEMPTS] = 1

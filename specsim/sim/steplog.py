@@ -158,7 +158,7 @@ class StepStats:
                 np.ones(len(seconds)), seconds, log[f.L_ROWS], log[f.L_CONTEXT], log[f.L_NEW],
                 log[f.L_SPAN_WORK],
             ]
-        )  # fmt: skip
+        )
         for i, kind in enumerate(kinds.tolist()):
             total = columns[:, place == i].sum(axis=1)
             name = (kind >> 29, (kind >> 21) & 255, (kind >> 1) & ((1 << 20) - 1), bool(kind & 1))

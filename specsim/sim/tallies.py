@@ -10,7 +10,7 @@ TIMES = ("ttft_s", "tpot_s", "e2el_s", "queue_s")
 COUNTS = (
     "prompt_tokens", "cached_tokens", "output_tokens", "chunks", "verify_steps", "drafted_tokens",
     "accepted_tokens", "stalls",
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ class Ticket:
     __slots__ = (
         "arrival_s", "attempts", "measured", "on_done", "output_tokens", "replica", "request",
         "request_id", "slot",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,

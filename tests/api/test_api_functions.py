@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where output goes, and what only draws, has no place in a function that returns its result.
 ONLY_TYPED = {"json_out", "csv_out", "plot", "no_plot", "every_point", "help"}
 FUNCTIONS = ["calibrate", "capacity", "crossover", "pareto", "predict", "read_bench", "report",
-             "simulate", "tune"]  # fmt: skip
+             "simulate", "tune"]
 
 
 def typed(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -57,7 +57,7 @@ def run_python(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -126,7 +126,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
                                 "weights": ["bf16", "fp8"]}),
     ("simulate", "llama-3.1-8b", {"rate": 2, "requests": 20, "baseline": False, "seed": 3}),
     ("simulate", "llama-3.1-8b", {"concurrency": 2, "requests": 8, "prefix_caching": False}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "model", "options"), CALLS)
@@ -149,7 +149,7 @@ def test_capacity_is_what_its_command_prints(monkeypatch: pytest.MonkeyPatch) ->
     result = specsim.capacity(
         "llama-3.1-8b", unit="rate", slo={"ttft_p95": 1}, duration=20, replications=2,
         resolution=0.5, jobs=1, no_stream_floor=True,
-    )  # fmt: skip
+    )
     assert isinstance(result, specsim.Capacity) and result.main.capacity > 0
     printed = json.loads(typed(result.command + " --json", monkeypatch))
     ours = json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -194,7 +194,7 @@ def test_users_type_checkers_see_the_functions(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     out, _, _ = mypy_api.run([str(script), "--follow-imports=silent", "--no-incremental",
-                              f"--config-file={ROOT / 'pyproject.toml'}"])  # fmt: skip
+                              f"--config-file={ROOT / 'pyproject.toml'}"])
     assert '"builtins.float"' in out or '"float"' in out
     assert "Calibration" in out and "concurency" in out
 
@@ -236,7 +236,7 @@ def test_results_are_the_typed_ones_of_the_model() -> None:
     ({"concurrency": [1, 0]}, "--concurrency has 0"),
     ({"concurrency": 1, "rate": 1}, "give one of them"),
     ({"acceptance_rate": 0.7, "acceptance_length": 2.5}, "both say what is accepted"),
-])  # fmt: skip
+])
 def test_misuse_is_a_usage_error(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         specsim.predict("qwen3.6-27b", **options)
@@ -260,7 +260,7 @@ def test_errors_are_those_of_the_package() -> None:
 def test_numpy_numbers_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     values = filled("predict", "m", {"concurrency": numpy.array([1, 8]), "tp": numpy.int64(2),
-                                     "acceptance_rate": numpy.float32(0.5)})  # fmt: skip
+                                     "acceptance_rate": numpy.float32(0.5)})
     assert values["concurrency"] == "1,8" and values["tp"] == 2
     assert values["acceptance_rate"] == 0.5
 
@@ -280,7 +280,7 @@ def test_benchmarks_are_read_and_calibrated_from(tmp_path: Path) -> None:
     fitted = specsim.calibrate(
         "smollm2-135m", from_=[PLAIN, NGRAM], gpu="cpu-generic", method="ngram", k=3,
         out=tmp_path / "mine.toml",
-    )  # fmt: skip
+    )
     assert fitted.written == (str(tmp_path / "mine.toml"),) and fitted.parameters
     assert {row["name"] for row in fitted.to_rows()} == {p["name"] for p in fitted.parameters}
     assert fitted.command.startswith("specsim predict smollm2-135m") and "ngram" in str(fitted)
@@ -289,7 +289,7 @@ def test_benchmarks_are_read_and_calibrated_from(tmp_path: Path) -> None:
         "smollm2-135m", gpu="cpu-generic", engine=str(tmp_path / "mine.toml"), method="none",
         concurrency=1, input_len=round(runs[0].input_tokens_mean),
         output_len=round(runs[0].output_tokens_mean),
-    )  # fmt: skip
+    )
     assert plain.points[0].tpot_s == pytest.approx(measured, rel=0.1)
 
 

@@ -84,7 +84,7 @@ def test_the_command_that_is_printed_repeats_the_result_without_the_file(
     ("speculative_config = '{\"method\": \"mtp\", \"num_speculative_tokens\": 1}'", ("--k", "2")),
     ("csv = true", ("--json",)),
     ('engine = "sglang"', ("--command", "vllm serve Qwen/Qwen3.6-27B")),
-])  # fmt: skip
+])
 def test_a_typed_option_puts_aside_the_default_it_excludes(
     here: Path, lines: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +97,7 @@ def test_a_typed_option_puts_aside_the_default_it_excludes(
 
 def test_a_scenario_says_what_is_served(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("simulate", "--scenario", "mindrouter-chat", "--users", "4", "--duration", "60",
-             "--no-baseline", "--json")  # fmt: skip
+             "--no-baseline", "--json")
     write(here, '[defaults]\ngpu = "h100-sxm"\nk = 1\nmax_num_seqs = 2\nslo = "ttft_p95=1"\n')
     found = invoke(*words)
     monkeypatch.setenv("SPECSIM_CONFIG", "")
@@ -111,7 +111,7 @@ def test_a_scenario_says_what_is_served(here: Path, monkeypatch: pytest.MonkeyPa
     ("--rate", "2"),
     ("--concurrency", "2"),
     ("--users", "3", "--duration", "60"),
-])  # fmt: skip
+])
 def test_defaults_count_as_given_where_they_hold(
     here: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +150,7 @@ def test_the_bundled_decoder_has_defaults_of_its_own(here: Path) -> None:
     write(here, '[defaults]\nmodel = "llama-3.1-8b"\nk = 3\n[generate]\nk = 4\n')
     rows = invoke("config", "--json")["options"]
     assert {row["command"] for row in rows if row["value"] == "llama-3.1-8b"} & {
-        "generate", "serve", "measure"} == set()  # fmt: skip
+        "generate", "serve", "measure"} == set()
     assert [r["value"] for r in rows if r["command"] == "generate"] == [4]
 
 
@@ -167,11 +167,11 @@ def test_the_bundled_decoder_has_defaults_of_its_own(here: Path) -> None:
     ("[validate.liv]\nk = 3", "did you mean validate live"),
     ("[predict", "is not TOML"),
     ("[predict]\nmax_num_seqs = 0", "--max-num-seqs is 0"),
-])  # fmt: skip
+])
 def test_what_is_wrong_is_one_line_with_the_place(
     here: Path, text: str, words: str, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     path = write(here, text)
     line = error(monkeypatch, capsys, "predict", "qwen3.6-27b")
     assert words in line

@@ -120,7 +120,7 @@ def test_a_budget_below_the_seats() -> None:
         ("python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B "
          "--context-length 1024", 1024),
     ],
-)  # fmt: skip
+)
 def test_the_longest_request_of_a_server(command: str, limit: int | None) -> None:
     names = [item.name for item in fields(Options)]
     values = {**{name: getattr(Options(""), name) for name in names}, "command": command}
@@ -170,7 +170,7 @@ def test_formats_behind_a_colon() -> None:
         ("vllm", "fp4", None), ("sglang", "fp8", "--kv-cache-dtype fp8_e4m3"),
         ("sglang", "fp4", "--kv-cache-dtype fp4_e2m1"), ("sglang", "int8", None),
     ],
-)  # fmt: skip
+)
 def test_cache_dtypes_are_those_of_the_engine(engine: str, kv: str, words: str | None) -> None:
     system = build_request(Options("llama-3.1-8b", engine=engine, kv=kv)).system
     if words is None:

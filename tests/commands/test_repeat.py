@@ -38,7 +38,7 @@ def run(*arguments: str) -> Any:
             "--no-baseline --method none",
         ),
     ],
-)  # fmt: skip
+)
 def test_options_come_in_one_order_quoted_and_without_outputs(
     arguments: tuple[str, ...], command: str
 ) -> None:
@@ -54,7 +54,7 @@ def test_files_that_are_written_are_left_out(tmp_path: Path) -> None:
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,10,5\n", encoding="utf-8")
     records = tmp_path / "records.jsonl"
     found = run("simulate", "llama-3.1-8b", "--method", "none", "--trace", str(trace),
-                "--records", str(records), "--json")  # fmt: skip
+                "--records", str(records), "--json")
     assert "--records" not in found["command"] and str(records) not in found["command"]
     assert shlex.split(found["command"])[-1] == "none" and records.exists()
     assert run(*shlex.split(found["command"])[1:], "--json") == found

@@ -28,7 +28,7 @@ FIGURES = (
     *LATENCIES, "stream_tok_s", "output_tok_s", "request_rate", "running_mean", "running_max",
     "waiting_max", "kv_usage_max", "preemptions", "prefix_hit_rate", "acceptance_length", "steps",
     "slo",
-)  # fmt: skip
+)
 
 
 def call(*arguments: str) -> str:
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
     done = subprocess.run(
         [sys.executable, "cli.py", "simulate", *arguments], cwd=ROOT, capture_output=True,
         text=True, timeout=120, check=True, env={**os.environ, "PYTHONHASHSEED": "77"},
-    )  # fmt: skip
+    )
     assert done.stdout == first and done.stderr == ""
     assert call(*arguments, "--seed", "1") != first
 
@@ -112,7 +112,7 @@ def test_text_shows_both_sides_the_gates_and_the_notes() -> None:
     text = call(
         "qwen3.6-27b", "--weights", "fp8", *SHORT, "--requests", "100", "--concurrency", "4",
         "--slo", "ttft_p95=0.000001",
-    )  # fmt: skip
+    )
     for words in ("TTFT", "without", "ITL, per chunk", "gain", "FAILS", "speculation pays",
                   "4 clients in a closed loop", "note: acceptance depends on the text"):
         assert words in text, words
@@ -157,7 +157,7 @@ def test_means_over_runs_keep_what_is_no_number() -> None:
         return {
             "ttft_s": {"p95": p95, "censored": 2} if tail else {"p95": p95},
             "running_max": tail, "partial": partial, "slo": None, "window_s": [0.0, 10.0 + tail],
-        }  # fmt: skip
+        }
 
     figures_ = _arm([run(1.0, 3, False), run(None, 0, False)], {}).figures
     assert figures_["ttft_s"] == {"p95": None, "censored": 1.0}
@@ -429,7 +429,7 @@ def interrupted(*arguments: str, runs: int = 1) -> tuple[dict[str, Any], str]:
         process = subprocess.Popen(
             [sys.executable, "cli.py", "simulate", *LLAMA, *arguments, "--json"], cwd=ROOT,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        )
         time.sleep(delay_s)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -619,7 +619,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("did you mean 'mindrouter-chat'", ("--scenario", "mindrouter-chatt")),
     ("does not exist", ("--scenario", "/nonexistent.toml")),
     ("scenario '' is not known", ("--scenario", "")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("message", "arguments"), BAD, ids=[str(i) for i in range(len(BAD))])
@@ -647,7 +647,7 @@ def test_bad_input_is_one_line_and_exit_code_two(
         ('{"timestamp": 0, "input_length": 5}\n', "line 1 lacks 'output_length'"),
         ("\x00\x01\x02", "line 1 is no known trace header"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_trace_is_refused_with_its_line_before_the_run(
     content: str,
     message: str,

@@ -29,7 +29,7 @@ def run(*words: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedPr
     return subprocess.run(
         [*SPECSIM, *words], cwd=folder, env=environment(**more), capture_output=True, text=True,
         timeout=60, check=False,
-    )  # fmt: skip
+    )
 
 
 def on_a_terminal(*words: str, **more: str) -> str:
@@ -38,7 +38,7 @@ def on_a_terminal(*words: str, **more: str) -> str:
     with subprocess.Popen(
         [*SPECSIM, *words], cwd=ROOT, env=environment(**more), stdout=slave, stderr=slave,
         stdin=slave,
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(slave)
         parts = []
         end = time.monotonic() + 60
@@ -82,7 +82,7 @@ def test_done_is_0_and_an_exceeded_limit_1() -> None:
     ("import", "/no/such/file"),
     ("report", "/no/such/file"),
     ("config", "predikt"),
-])  # fmt: skip
+])
 def test_what_can_be_corrected_is_2_and_one_line(words: tuple[str, ...]) -> None:
     done = run(*words)
     assert done.returncode == 2 and done.stdout == ""
@@ -93,7 +93,7 @@ def test_an_interrupted_simulation_is_130_and_prints_what_it_has() -> None:
     with subprocess.Popen(
         [*SPECSIM, "simulate", "llama-3.1-8b", "--rate", "20", "--requests", "200000"], cwd=ROOT,
         env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    ) as process:
         time.sleep(4)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -103,7 +103,7 @@ def test_an_interrupted_simulation_is_130_and_prints_what_it_has() -> None:
 
 
 PLOTTED = ("crossover", "smollm2-135m", "--method", "ngram", "--k", "3", "--acceptance-length",
-           "2.5", "--max-concurrency", "8")  # fmt: skip
+           "2.5", "--max-concurrency", "8")
 
 
 def test_no_color_is_respected_where_it_is_not_empty() -> None:

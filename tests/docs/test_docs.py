@@ -34,7 +34,7 @@ def expanded(name: str) -> str:
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"],
-                         ids=lambda p: str(p.relative_to(ROOT)))  # fmt: skip
+                         ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in LINK.findall(text):
@@ -57,7 +57,7 @@ def test_extending_does_what_it_shows() -> None:
     assert [name for name, _ in blocks] == [
         "my-gpu.toml", "my_family.py", "my-model/config.json", "ask.py", "my-head/config.json",
         "my-engine.toml",
-    ]  # fmt: skip
+    ]
     for name, body in blocks:
         assert len(body.splitlines()) < 30, f"{name} is longer than what the page says"
     outputs = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
@@ -120,7 +120,7 @@ def test_sphinx_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(DOCS), str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     for page in ("index.html", "tutorial.html", "reference/commands.html", "accuracy.html"):
         assert (tmp_path / page).stat().st_size > 5000

@@ -17,7 +17,7 @@ def run(script: str, folder: Path, *words: str, fails: bool = False) -> str:
         [sys.executable, str(ROOT / "examples" / script), *words], cwd=folder, text=True,
         capture_output=True, timeout=120, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "SPECSIM_CONFIG": ""},
-    )  # fmt: skip
+    )
     assert (done.returncode != 0) == fails, done.stderr
     return done.stdout + (done.stderr if fails else "")
 
@@ -54,4 +54,4 @@ def test_from_benchmark_to_flags(tmp_path: Path) -> None:
 def test_there_are_no_others() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
         "should_i_turn_it_on.py", "compare_gpus.py", "from_benchmark_to_flags.py",
-    }  # fmt: skip
+    }

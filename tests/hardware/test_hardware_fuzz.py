@@ -109,7 +109,7 @@ def test_numbers_survive_writing_to_the_last_bit(
     text = (
         MINIMAL.replace("4.8e12", repr(bandwidth)).replace("141e9", str(capacity))
         .replace("989e12", repr(peak)).replace("sms = 132", f"sms = {sms}")
-    )  # fmt: skip
+    )
     profile = load_profile_text(text, "toy")
     assert (profile.mem_bytes_per_s, profile.mem_bytes) == (bandwidth, capacity)
     assert load_profile_text(to_toml(profile), "toy") == profile

@@ -30,7 +30,7 @@ def test_a_minimal_file_is_enough_and_everything_in_it_counts_as_assumed() -> No
     assert isinstance(profile.mem_bytes, int)
     assert profile.assumed == {
         "sms", "l2_bytes", "mem_bytes", "mem_bytes_per_s", "flops.bf16", "gpus_per_node",
-    }  # fmt: skip
+    }
 
 
 def test_a_source_lifts_the_assumption() -> None:
@@ -76,7 +76,7 @@ def test_a_source_lifts_the_assumption() -> None:
         ("[device]", "[devise]", "unknown key 'devise'; near matches: device"),
         ("[peak.flops]\nbf16 = 989e12", "flops = 3", "must be a table"),
     ],
-)  # fmt: skip
+)
 def test_bad_values_are_named_with_the_rule(right: str, wrong: str, hint: str) -> None:
     assert right in MINIMAL
     assert hint in refused(MINIMAL.replace(right, wrong))

@@ -12,7 +12,7 @@ ASKED = [
     "a100-80gb", "a100-pcie-80gb", "l40s", "l4", "a10g", "a30", "rtx-3090", "rtx-4090",
     "rtx-5090", "rtx-pro-6000", "b200", "b300", "gb200", "gb300", "gb10", "mi300x", "mi325x",
     "mi350x", "mi355x", "b60", "cpu-generic",
-]  # fmt: skip
+]
 
 
 def test_the_devices_people_ask_for_are_there() -> None:

@@ -115,7 +115,7 @@ def test_rates_with_speculation_beside_plain() -> None:
         "llama-3.1-8b", "--gpu", "h100-sxm", "--rate", "30", "--slo", "ttft_p95=0.5,tpot_p95=0.03",
         "--input-len", "256", "--output-len", "64", "--duration", "12", "--warmup", "3",
         "--max-num-seqs", "16", "--stream-floor", "40", "--price-per-gpu-hour", "2", *FAST,
-    )  # fmt: skip
+    )
     assert found["unit"] == "requests/s"
     assert found["method"] == "eagle3" and found["baseline"]["capacity"] > 0
     assert found["gain"] == pytest.approx(found["capacity"] / found["baseline"]["capacity"])
@@ -140,7 +140,7 @@ def test_a_load_that_nothing_serves_is_said() -> None:
         "llama-3.1-8b", "--gpu", "h100-sxm", "--unit", "rate", "--slo", "ttft_p95=0.0001",
         "--input-len", "256", "--output-len", "8", "--duration", "5", "--warmup", "1",
         "--no-baseline", *FAST,
-    )  # fmt: skip
+    )
     assert found["capacity"] == 0 and found["demand"] is None
     assert found["binding_limit"]["gate"] == "ttft_p95"
     assert any("no load" in text for text in found["warnings"])
@@ -201,7 +201,7 @@ def test_mindrouter_ladder() -> None:
     found = as_json(
         "--scenario", "mindrouter-chat", "--ladder", "144,180,216", "--no-baseline",
         "--no-stream-floor",
-    )  # fmt: skip
+    )
     assert found["ladder_capacity"] == found["capacity"] == 180
     assert found["binding_limit"]["name"] == "admission queue"
     verdicts = {trial["load"]: trial for trial in found["trials"]}

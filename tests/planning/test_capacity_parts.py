@@ -30,7 +30,7 @@ def system(max_num_seqs: int = 0) -> System:
     return System(
         find_model("llama-3.1-8b"), load_profile("h100-sxm"), find_engine("vllm"),
         max_num_seqs=max_num_seqs,
-    )  # fmt: skip
+    )
 
 
 def people() -> People:
@@ -124,7 +124,7 @@ def summary(**changes: float) -> dict:
         "waiting_max": 30, "kv_usage_max": 0.4, "preemptions": 0, "gateway_queue_max": 0,
         "request_rate": 3.0, "error_rate": 0.0, "time_share.prefill": 0.3,
         "time_share.verify": 0.5, "time_share.draft": 0.1,
-    } | {key.replace("__", "."): value for key, value in changes.items()}  # fmt: skip
+    } | {key.replace("__", "."): value for key, value in changes.items()}
     out: dict = {}
     for key, value in flat.items():
         at = out

@@ -88,7 +88,7 @@ def test_rates_are_bracketed_too_and_the_top_is_respected() -> None:
     found = search(
         Prober(lambda load: sure(load <= 0.0371)), 5.0, whole=False, resolution=0.02, lowest=1e-4,
         highest=1e6,
-    )  # fmt: skip
+    )
     assert 0.0371 * 0.97 <= found.capacity <= 0.0371
     found = search(
         Prober(lambda load: sure(True)), 5.0, whole=True, resolution=0.02, lowest=1, highest=300

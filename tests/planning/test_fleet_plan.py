@@ -24,7 +24,7 @@ GB = 1e9
 @given(
     demand=st.floats(0.1, 1e5), capacity=st.floats(0.5, 1e3), share=st.floats(0.3, 1.0),
     spare=st.booleans(),
-)  # fmt: skip
+)
 @settings(deadline=None)
 def test_replicas_are_the_fewest_that_carry(
     demand: float, capacity: float, share: float, spare: bool
@@ -173,7 +173,7 @@ CHAT = {
     "name": "chat", "model": "gemma-4-31b", "weights": "fp8", "kv": "fp8", "method": "draft-model",
     "draft": "gemma-4-31b-it-assistant", "num_speculative_tokens": 4,
     "acceptance_mean_rate": 0.52, "max_num_seqs": 48, "gpu_memory_utilization": 0.95,
-}  # fmt: skip
+}
 
 
 def test_one_model_fills_ten_gpus(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_short_pools_say_by_how_much(tmp_path: Path) -> None:
             {"name": "code", "model": "qwen3.6-27b", "weights": "fp8", "rate": 1.0,
              "workload": "code", "slo": {"ttft_p95": 3}},
         ],
-    }  # fmt: skip
+    }
     found = plan(tmp_path, raw, "--quick")
     chat, code = found["endpoints"]
     assert not found["fits"]
@@ -222,7 +222,7 @@ def test_widths_sharing_and_misfits(tmp_path: Path) -> None:
             {"name": "huge", "model": "deepseek-v3", "rate": 0.1, "slo": {"ttft_p95": 9},
              "gpus": ["rtx-4090"]},
         ],
-    }  # fmt: skip
+    }
     found = plan(tmp_path, raw, "--quick")
     large, s1, s2 = found["endpoints"]
     assert large["tp"] >= 2 and large["replicas"] == 1
@@ -240,7 +240,7 @@ def test_a_simulated_plan_looks_at_the_demand_and_at_a_failure(tmp_path: Path) -
              "output_len": 64, "duration_s": 15, "warmup_s": 3, "max_num_seqs": 16,
              "slo": {"ttft_p95": 0.5}, "stream_floor": 40},
         ],
-    }  # fmt: skip
+    }
     found = plan(tmp_path, raw)
     api = found["endpoints"][0]
     assert found["method"] == "simulation" and api["binding_limit"]["name"]

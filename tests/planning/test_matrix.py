@@ -28,7 +28,7 @@ def found() -> dict[str, Any]:
     return run(
         "--models", "llama-3.1-8b,llama-3.3-70b,qwen3.6-27b:fp8", "--gpus", "h200-sxm,rtx-4090",
         "--stream-floor", "25",
-    )  # fmt: skip
+    )
 
 
 def cell(found: dict[str, Any], model: str, gpu: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_points_are_closed_loops_of_the_deployment_they_name(found: Pareto) -> N
             "qwen3.6-27b", tp=point.tp, weights=point.weights, kv=point.kv_dtype,
             method="mtp" if point.k else "none", k=point.k or None,
             max_num_seqs=point.max_num_seqs, max_num_batched_tokens=point.max_num_batched_tokens,
-        )  # fmt: skip
+        )
         alone = build_request(options).system
         state = closed_loop(alone, LOAD, point.max_num_seqs)
         assert point.gpu_tok_s == pytest.approx(state.output_tok_s / point.tp, rel=1e-9)
@@ -115,7 +115,7 @@ def test_thousands_of_points_take_seconds() -> None:
     wide = Axes(
         (0, 1, 2, 3), (1, 2), ("bf16", "fp8"), ("bf16", "fp8"), tuple(range(8, 80, 8)),
         (2048, 4096, 8192),
-    )  # fmt: skip
+    )
     start = time.process_time()
     result = run(wide)
     spent_s = time.process_time() - start

@@ -53,7 +53,7 @@ def test_values() -> None:
 @pytest.mark.parametrize(
     "key", ["rate", "stream_floor", "burstiness", "duration_s", "tp", "num_speculative_tokens",
             "input_len", "max_model_len", "min_replicas"],
-)  # fmt: skip
+)
 def test_huge_numbers_of_a_fleet_are_one_short_error(tmp_path: Path, key: str) -> None:
     if key == "burstiness":  # even arrivals
         assert plan(tmp_path, burstiness=HUGE).fits
@@ -179,7 +179,7 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
 PIECES = st.builds(
     Piece, st.sampled_from("abc"), st.just("g"), st.integers(1, 3), st.booleans(),
     st.sampled_from([20.0, 60.0]), st.sampled_from([0.1, 0.4]), st.sampled_from([0.2, 1.0]),
-)  # fmt: skip
+)
 
 
 @given(st.lists(PIECES, max_size=14), st.integers(1, 9))

@@ -40,7 +40,7 @@ def test_series_have_marks_and_levels_a_line() -> None:
         (Series("one", [1, 2], [1, 1]), Series("two", [1, 2], [3, 3], 1, "dashed"),
          Series("behind", [1, 2], [2, 2], 2, "points", faint=True, keyed=False)),
         levels=((2.0, "even"),),
-    )  # fmt: skip
+    )
     text = panel_text(panel)
     assert text.startswith("title\ngain\n")
     assert "o one   x two   - even" in text and "behind" not in text

@@ -362,7 +362,7 @@ def test_a_task_is_what_the_commands_print(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = {"model": "llama-3.1-8b", "concurrency": 2, "requests": 6, "input_len": 50,
-            "output_len": 20, "method": "none"}  # fmt: skip
+            "output_len": 20, "method": "none"}
     found = run_task({"run": "simulate", "options": load, "seed": 5})["result"]
     words = ["--requests", "6", "--concurrency", "2", "--input-len", "50", "--output-len", "20",
              "--method", "none", "--seed", "5"]
@@ -370,7 +370,7 @@ def test_a_task_is_what_the_commands_print(
     for name in ("output_tok_s", "ttft_s", "requests", "steps"):
         assert found[name] == printed[name]
     point = run_task({"run": "predict", "options": {"model": "qwen3.6-27b", "concurrency": 8},
-                      "seed": None})["result"]  # fmt: skip
+                      "seed": None})["result"]
     words = ["qwen3.6-27b", "--concurrency", "8", "--json"]
     printed = json.loads(command(capsys, monkeypatch, "predict", *words))
     assert {**printed["points"][0]} == {name: point[name] for name in printed["points"][0]}
@@ -435,7 +435,7 @@ def test_kill_9_and_resume(tmp_path: Path) -> None:
     journal, out = tmp_path / "j.jsonl", tmp_path / "rows.jsonl"
     words = [sys.executable, "-m", "specsim", "sweep", *SET, "--grid",
              f"concurrency={','.join(map(str, range(1, 61)))}", "--workers", "2", "--journal",
-             str(journal), "--out", str(out)]  # fmt: skip
+             str(journal), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
     end = time.monotonic() + 60
@@ -476,7 +476,7 @@ def test_clusters_give_the_same_bytes(executor: str, package: str, tmp_path: Pat
              "--repeats", "3", "--workers", "2", "--executor", name, "--out", str(out)],
             env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=180,
             check=True,
-        )  # fmt: skip
+        )
         outs.append(out.read_bytes())
     assert outs[0] == outs[1] and outs[0].count(b"\n") == 12
 
@@ -495,12 +495,12 @@ def test_ctrl_c_on_the_whole_process_group(
     journal = tmp_path / "j.jsonl"
     words = [sys.executable, "-m", "specsim", "sweep", *SET, "--grid",
              f"concurrency={','.join(map(str, range(1, 201)))}", "--workers", "2", "--journal",
-             str(journal), "--json"]  # fmt: skip
+             str(journal), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     sweep = subprocess.Popen(
         [*words, "--executor", executor], env=environment, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         end = time.monotonic() + 120
         while not journal.exists() or journal.read_bytes().count(b"\n") < 10:
@@ -521,6 +521,6 @@ def test_ctrl_c_on_the_whole_process_group(
     fresh = subprocess.run(
         [*words[:-6], f"concurrency={','.join(map(str, few))}", "--json"], env=environment,
         capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+    )
     for row in json.loads(fresh.stdout)["rows"]:
         assert row["result"] == finished[row["params"]["concurrency"]]

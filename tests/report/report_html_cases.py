@@ -27,7 +27,7 @@ def prediction() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(text_of(
         "predict", "qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18",
         "--concurrency", "1,2,4,8,16,32,64,128",
-    ))  # fmt: skip
+    ))
     return loaded
 
 
@@ -35,7 +35,7 @@ def explanation() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(text_of(
         "explain", "llama-3.1-8b", "--method", "eagle3", "--k", "3", "--acceptance-rate", "0.7",
         "--concurrency", "1,16",
-    ))  # fmt: skip
+    ))
     return loaded
 
 
@@ -43,7 +43,7 @@ def simulation(*more: str) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(text_of(
         "simulate", "llama-3.1-8b", "--method", "eagle3", "--k", "3", "--acceptance-rate", "0.7",
         "--rate", "8", "--requests", "150", "--slo", "ttft_p95=2,stream_tok_s_p10=40", *more,
-    ))  # fmt: skip
+    ))
     return loaded
 
 
@@ -56,14 +56,14 @@ def validation() -> dict[str, Any]:
         rows.append(Row(
             f"decode B={i + 1}", "step_s", measured, measured * (1 + 0.02 * (i % 7 - 3)),
             "fitted" if i % 3 == 0 else "held-out", measured * 0.9, measured * 1.1, 0.02,
-        ))  # fmt: skip
+        ))
         rows.append(Row(f"serve c={i + 1}", "output_tok_s", 40.0 * (i + 1), 43.0 * (i + 1)))
     return Comparison(
         "records", "cpu records", tuple(rows),
         {"device": "a CPU", "command": "specsim validate records x.jsonl", "seeds": [1, 2]},
         ({"cause": "host gap", "evidence": {"share": 0.12, "step_s": 0.004}},),
         ("one row was disturbed",),
-    ).to_dict()  # fmt: skip
+    ).to_dict()
 
 
 def mindrouter() -> dict[str, Any]:
@@ -91,7 +91,7 @@ def pareto() -> dict[str, Any]:
     return of(
         "pareto", *DRAFTS, "--k", "3", "--ks", "0,2,4", "--tps", "1", "--weights", "bf16", "--kv",
         "bf16", "--max-num-seqs", "1,16,64", "--max-num-batched-tokens", "8192", "--all",
-    )  # fmt: skip
+    )
 
 
 def matrix() -> dict[str, Any]:
@@ -119,7 +119,7 @@ def sweep() -> dict[str, Any]:
 
 def diagnosis() -> dict[str, Any]:
     return of("diagnose", str(BENCH / "vllm_ngram3_codeedit_c4.json"), "llama-3.1-8b",
-              "--gpu", "h200-sxm")  # fmt: skip
+              "--gpu", "h200-sxm")
 
 
 def capacity() -> dict[str, Any]:
@@ -138,7 +138,7 @@ def calibration_bench() -> dict[str, Any]:
         "calibrate", "--plain", str(BENCH / "vllm_base_codeedit_c1.json"), "--spec",
         str(BENCH / "vllm_ngram3_codeedit_c1.json"), "llama-3.1-8b", "--gpu", "h200-sxm",
         "--method", "ngram", "--k", "3",
-    )  # fmt: skip
+    )
 
 
 def published() -> dict[str, Any]:
@@ -159,4 +159,4 @@ def _published_file() -> str:
 MAKERS = (
     prediction, explanation, simulation, validation, mindrouter, published, tune, crossover, pareto,
     matrix, fleet, sweep, diagnosis, capacity, calibration, calibration_bench,
-)  # fmt: skip
+)

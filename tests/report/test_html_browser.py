@@ -26,7 +26,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--window-size=1280,900",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def visit(browser: Any, path: Path) -> list[str]:
     return [
         event["params"]["request"]["url"]
         for event in events if event["method"] == "Network.requestWillBeSent"
-    ]  # fmt: skip
+    ]
 
 
 def screen(browser: Any, width: int, height: int, mobile: bool) -> None:

@@ -48,7 +48,7 @@ def test_older_files_without_a_kind_are_told_by_their_keys() -> None:
     for make, kind in (
         (prediction, "prediction"), (explanation, "explanation"), (mindrouter, "mindrouter"),
         (simulation, "simulation"),
-    ):  # fmt: skip
+    ):
         value = dict(make())
         assert value["kind"] == kind and next(iter(value)) == "kind"
         del value["kind"]
@@ -108,7 +108,7 @@ WRONG = st.sampled_from(
 @settings(
     max_examples=80, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
+)
 @given(data=st.data())
 def test_broken_documents_are_shown_or_refused_but_never_crash(data: st.DataObject) -> None:
     value = copy.deepcopy(data.draw(st.sampled_from(MAKERS))())
@@ -171,4 +171,4 @@ def test_the_command_writes_the_same_bytes_from_a_file_and_a_pipe(tmp_path: Path
     assert same.replace("x.json", "standard input") == b
     piped = report(str(source), "-o", "-")
     assert piped.stdout.startswith("<!DOCTYPE html>") and len(piped.stdout) == len(a) - len(
-        str(first)) + 1  # fmt: skip
+        str(first)) + 1

@@ -64,7 +64,7 @@ def everywhere(value: Any, text: str) -> Any:
     kept = {"kind", "gpu", "method", "split", "profile"}
     if isinstance(value, dict):
         return {k: v if k in kept and isinstance(v, str) else everywhere(v, text)
-                for k, v in value.items()}  # fmt: skip
+                for k, v in value.items()}
     if isinstance(value, list):
         return [everywhere(item, text) for item in value]
     return text if isinstance(value, str) else value
@@ -167,7 +167,7 @@ def test_the_page_is_complete_small_and_always_the_same() -> None:
         "Predicted against measured", "Assumptions and their sources", "Commands to repeat",
         "specsim predict qwen3.6-27b --weights fp8", "host gap", "one row was disturbed",
         profile.sources["mem_bytes_per_s"][:40], "MIT licence",
-    ):  # fmt: skip
+    ):
         assert words in text, words
     headings = [n for n, _ in found.seen if n in ("h1", "h2", "h3")]
     assert headings.count("h1") == 1
@@ -247,7 +247,7 @@ def test_series_stay_apart_for_all_kinds_of_colour_vision() -> None:
                    [-0.003882, -0.048116, 1.051998]],
         "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
                    [-0.011820, 0.042940, 0.968881]],
-    }  # fmt: skip
+    }
     for scheme in (theme.LIGHT, theme.DARK):
         for name in theme.SERIES:
             assert contrast(scheme[name], scheme["card"]) >= 3, name
@@ -258,7 +258,7 @@ def test_series_stay_apart_for_all_kinds_of_colour_vision() -> None:
                 [sum(m * v for m, v in zip(row, linear(scheme[name]), strict=True))
                  for row in matrix]
                 for name in theme.SERIES[:3]
-            ]  # fmt: skip
+            ]
             for i in range(3):
                 for j in range(i):
                     apart = sum((a - b) ** 2 for a, b in zip(seen[i], seen[j], strict=True)) ** 0.5
@@ -275,7 +275,7 @@ def test_capacity_still_writes_what_the_kept_result_holds() -> None:
     fresh = of(
         "capacity", *DRAFTS, "--k", "3", "--slo", "ttft_p95=2", "--unit", "rate",
         "--replications", "2", "--resolution", "0.5",
-    )  # fmt: skip
+    )
     assert set(kept) <= set(fresh)
     assert set(kept["trials"][0]) <= set(fresh["trials"][0])
     render(documents(fresh))

@@ -66,7 +66,7 @@ def test_decode_grows_with_every_size(
 def test_decode_gains_from_bandwidth(
     h200: HardwareProfile, b: int, q: int, shape: tuple[int, int, int], ctx: int, fmt: str,
     gain: float,
-) -> None:  # fmt: skip
+) -> None:
     fast = replace(h200, mem_bytes_per_s=h200.mem_bytes_per_s * gain)
     slow = attn_decode(h200, b, q, *shape, ctx, fmt).seconds
     assert attn_decode(fast, b, q, *shape, ctx, fmt).seconds <= slow * (1 + 1e-9)

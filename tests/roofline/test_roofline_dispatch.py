@@ -34,7 +34,7 @@ OPS = [
     OpCost("gather", "all_gather", act_bytes=1e6, dims={"gpus": 4}),
     OpCost("dispatch", "all_to_all", act_bytes=1e6, dims={"gpus": 4}),
     OpCost("sample", "sample", dims={"rows": 32, "vocab": 151936}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.name}-{op.kind}")

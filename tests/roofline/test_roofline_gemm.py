@@ -65,7 +65,7 @@ def test_k_is_split_over_idle_sms() -> None:
     table = {
         "k_step_s": 1.0, "tile_s": 0.0, "peak_frac": 1.0, "tile_by_rows": 0.0, "split_s": 1.0,
         "split_traffic": 0.0, "p": 1e9, "tail": 1.0, "fill_penalty": 0.0, "fill_power": 1.0,
-    }  # fmt: skip
+    }
     # 128 SMs and 4 tiles of 256 columns: 8 parts of k. 80 steps become 10, plus 1 for the sum.
     seconds, busy = _tiles(table, 128, 128, 1024, 80, 128, 0.0, 0.0)
     assert seconds == pytest.approx(11.0)

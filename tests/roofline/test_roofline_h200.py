@@ -42,7 +42,7 @@ def test_the_profile_scores_what_the_report_says(h200: HardwareProfile, label: s
     "label",
     ["gemm.bf16", "gemm.fp8", "gemm.fp8_block", "gemm.bf16@sglang", "attn_decode.bf16",
      "attn_decode.fp8", "moe.bf16", "moe.fp8_block", "moe.fp8", "gdn_decode", "gdn_prefill"],
-)  # fmt: skip
+)
 def test_the_bars_are_met_on_held_out_shapes(label: str) -> None:
     entry = REPORT[label]
     assert entry["met"]

@@ -75,7 +75,7 @@ def test_two_matrices_instead_of_three(h200: HardwareProfile) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(tokens, shapes, st.sampled_from(["bf16", "fp8", "fp8_block", "int4", "mxfp4", "nvfp4"]),
-       st.sampled_from([1, 2, 8]))  # fmt: skip
+       st.sampled_from([1, 2, 8]))
 def test_bounds_and_growth(
     h200: HardwareProfile, t: int, shape: tuple[int, int, int, int], fmt: str, ranks: int
 ) -> None:

@@ -34,7 +34,7 @@ LLAMA = {"model": "llama-3.1-8b", "method": "eagle3", "k": 3, "acceptance_length
 GEMMA = {
     "model": "gemma-4-31b", "weights": "fp8", "kv": "fp8", "method": "draft-model", "k": 4,
     "draft": "gemma-4-31b-it-assistant", "acceptance_length": 3.08,
-}  # fmt: skip
+}
 
 
 def system(**options: object) -> System:
@@ -47,7 +47,7 @@ def plan(**changes: object) -> MemoryPlan:
         capacity_bytes=2e6, usable_bytes=1.5e6, weight_bytes=4e5, drafter_bytes=1e5,
         reserve_bytes=0.0, kv_bytes_per_token=10.0, windows=(), state_bytes_per_seq=0.0,
         lookahead_tokens=0, block_size=16,
-    )  # fmt: skip
+    )
     return replace(base, **changes)
 
 
@@ -196,7 +196,7 @@ def test_static_batches_share_no_prefixes_and_recurrent_models_only_on_request()
         ({"model": "llama-3.1-8b", "method": "ngram", "k": 5, "acceptance_length": 2.0}, 5, 0,
          False),
     ],
-)  # fmt: skip
+)
 def test_speculation_asks_for_slots_as_the_method_needs(
     options: dict[str, object], k: int, lookahead: int, drops: bool
 ) -> None:

@@ -42,7 +42,7 @@ def test_summary_has_every_figure_and_plain_types():
         "stream_tok_s", "output_tok_s", "request_rate", "running_mean", "running_max",
         "waiting_max", "kv_usage_max", "preemptions", "prefix_hit_rate", "acceptance_length",
         "steps", "slo",
-    ):  # fmt: skip
+    ):
         assert name in summary
     assert json.loads(json.dumps(summary)) == summary
 

@@ -120,7 +120,7 @@ def random_load(draw, longest):
         habits = ChatBehaviour(
             Uniform(1, longest // 4), Uniform(1, max(2, longest // 10)), Uniform(1, longest // 4),
             Uniform(0, 0.5), 5, 0.7, 4,
-        )  # fmt: skip
+        )
         return Humans(habits, clients, thinking=draw.random() < 0.7)
     return OpenLoop(requests)
 

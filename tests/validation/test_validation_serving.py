@@ -90,7 +90,7 @@ def test_stages_on_h100(model: str) -> None:
     stages = next(
         stages for stages in e2e.h100_runs().values()
         if stages[0]["model"].endswith(model) and stages[0]["workload"] == "codegen"
-    )  # fmt: skip
+    )
     figures, _ = e2e.h100_run(stages, e2e.stored_constants()["h100-sxm"], scale=0.1)
     for row, simulated in zip(stages, figures, strict=True):
         measured = e2e.h100_measured(row)
@@ -105,7 +105,7 @@ def test_first_tokens_wait_for_the_step_that_was_planned_before(
     stages = next(
         stages for stages in e2e.h100_runs().values()
         if stages[0]["model"].endswith("Llama-2-70b-hf") and stages[0]["workload"] == "codegen"
-    )[:1]  # fmt: skip
+    )[:1]
     constants = e2e.stored_constants()["h100-sxm"]
     measured = e2e.h100_measured(stages[0])
     (ahead,), _ = e2e.h100_run(stages, constants, scale=0.1)

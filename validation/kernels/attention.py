@@ -27,7 +27,7 @@ def decode_rows(file: str, kv_fmt: str, engine: str = "") -> list[Row]:
             "seqs": int(labels["batch_size"]), "q_len": 1, "heads": heads, "kv_heads": kv_heads,
             "head_dim": head_dim, "ctx_tokens_per_seq": kv_len - 1, "kv_fmt": kv_fmt,
             "window": int(labels["window_size"]), "rotated_copies": 1, "engine": engine,
-        }  # fmt: skip
+        }
         found.append(Row(f"{heads}/{kv_heads}/{head_dim}", kwargs, us * 1e-6))
     return found
 
@@ -40,7 +40,7 @@ def prefill_rows() -> list[Row]:
         kwargs = {
             "new": isl, "cached": 0, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
             "window": int(labels["window_size"]), "seqs": int(labels["batch_size"]),
-        }  # fmt: skip
+        }
         found.append(Row(f"{heads}/{kv_heads}/{head_dim}", kwargs, us * 1e-6))
     return found
 
@@ -104,7 +104,7 @@ def fits() -> list[Fit]:
             {**DECODE_FIXED, "tile_s": 0.0, "wide_power": 0.0, "tile_power": 0.0}, None,
             note="FlashAttention 4 of that version: about 2 us per sequence whatever its "
                  "length; rows of at most 512 sequences (another path serves 1,024 and more)"),
-    ]  # fmt: skip
+    ]
     file = "attn_decode_trtllm_1.3.0rc20.csv.gz"
     trtllm = decode_rows(file, "bf16", "trtllm")
     out.append(
@@ -112,18 +112,18 @@ def fits() -> list[Fit]:
             [row for row in trtllm if group(row) <= 16], DECODE, DECODE_FIXED, BARS,
             excluded=[row for row in trtllm if group(row) > 16],
             note="groups of at most 16 query heads; above 32 a generic kernel is up to 10 x slower")
-    )  # fmt: skip
+    )
     context = prefill_rows()
     file = "attn_context_vllm_0.24.0.csv.gz"
     out.append(
         Fit("attn_prefill", SOURCE + file, f"{DEVICE}, {VLLM}", attn_prefill,
             [row for row in context if row.kwargs["head_dim"] <= 256], PREFILL, {}, None)
-    )  # fmt: skip
+    )
     out.append(
         replace(
             out[-1], name="attn_prefill.hd512",
             rows=[row for row in context if row.kwargs["head_dim"] > 256],
             free=without(PREFILL, "peak_frac"), fixed={"peak_frac": 0.66},
         )
-    )  # fmt: skip
+    )
     return out

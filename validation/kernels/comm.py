@@ -22,7 +22,7 @@ FREE = {
 ONE_SHOT = {"one_shot_frac": (0.9, 0.1, 1.0), "sync_s": (4e-6, 0.0, 20e-6)}
 OPS: dict[str, Callable[..., KernelTime]] = {
     "all_gather": all_gather, "reduce_scatter": all_gather, "alltoall": all_to_all,
-}  # fmt: skip
+}
 
 
 def custom_rows(impl: str, engine: str) -> list[Row]:
@@ -64,7 +64,7 @@ def fits() -> list[Fit]:
             ("@sglang", "sglang_graph", "sglang 0.5.14"),
             ("@trtllm", "trtllm", "trtllm 1.3.0rc20"),
         )
-    ]  # fmt: skip
+    ]
     out.append(
         Fit("nccl", SOURCE + NCCL, f"{DEVICE}, NCCL 2.29.2", nccl, nccl_rows(), FREE, {}, None)
     )

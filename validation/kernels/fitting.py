@@ -66,7 +66,7 @@ class Score:
         return cls(
             len(ratio), shapes, float(np.median(error)), float(np.quantile(error, 0.9)),
             float(np.median(ratio)),
-        )  # fmt: skip
+        )
 
     @classmethod
     def none(cls) -> "Score":
@@ -143,7 +143,7 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
             f"{len(left_out)} of {len(groups)} shapes held out",
             score(profile, plain(fit.price), test),
             score(done, fit.price, test + excluded) if excluded else Score.none(),
-        )  # fmt: skip
+        )
     params, at_bound = fit_rows(fit, profile, fixed, list(fit.rows))
     done = with_table(profile, fit.name, params)
     inside = score(done, fit.price, fit.rows)
@@ -152,7 +152,7 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
         return Fitted(
             fit, params, inside, Score.none(), at_bound, "one shape, none held out", sheet,
             Score.none(),
-        )  # fmt: skip
+        )
     ratios: list[float] = []
     for group in groups:
         rest = [row for row in fit.rows if row.group != group]
@@ -163,7 +163,7 @@ def run(fit: Fit, profile: HardwareProfile) -> Fitted:
     return Fitted(
         fit, params, inside, outside, at_bound, f"each of {len(groups)} shapes left out in turn",
         sheet, Score.none(),
-    )  # fmt: skip
+    )
 
 
 def plain(price: Price) -> Price:
@@ -190,7 +190,7 @@ def fit_rows(
     found = least_squares(
         residuals, start, bounds=(low, high), loss="soft_l1", f_scale=fit.loss_scale,
         diff_step=[2e-3] * len(names), max_nfev=60,
-    )  # fmt: skip
+    )
     values = found.x * scale
     params = {**fixed, **{n: rounded(v) for n, v in zip(names, values, strict=True)}}
     width = high - low

@@ -27,7 +27,7 @@ def rows(
             kwargs = {
                 "m": m, "n": n, "k": k, "fmt": fmt, "rotated_copies": ROTATED_COPIES,
                 "engine": engine,
-            }  # fmt: skip
+            }
             found.append(Row(f"{n}x{k}", kwargs, us * 1e-6))
     return found
 
@@ -85,7 +85,7 @@ def fits() -> list[Fit]:
                 {**NO_FILL, **NO_QUANT, **CACHE, "tail": 0.0, "tile_by_rows": 0.0},
                 BARS,
             )
-        )  # fmt: skip
+        )
     file = "gemm_vllm_0.24.0.csv.gz"
     out.append(
         Fit(
@@ -95,7 +95,7 @@ def fits() -> list[Fit]:
             {**NO_TILES, **NO_SPLIT, **FILL_SHAPE, **CACHE, "tail": 1.0, "tile_by_rows": 1.0},
             BARS,
         )
-    )  # fmt: skip
+    )
     for engine, version in (("sglang", "0.5.14"), ("trtllm", "1.3.0rc20")):
         file = f"gemm_{engine}_{version}.csv.gz"
         suffix = "" if engine == "sglang" else f"@{engine}"
@@ -113,5 +113,5 @@ def fits() -> list[Fit]:
                 if sglang else "",
                 excluded=rows(file, "fp8_block", "fp8_block", slow_tile_count) if sglang else (),
             )
-        )  # fmt: skip
+        )
     return out

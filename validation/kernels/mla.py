@@ -28,7 +28,7 @@ def rows() -> list[Row]:
         kwargs = {
             "seqs": int(labels["batch_size"]), "q_len": 1, "heads": heads, "kv_lora_rank": 512,
             "rope_dim": 64, "ctx_tokens_per_seq": step, "kv_fmt": kv_fmt, "rotated_copies": 1,
-        }  # fmt: skip
+        }
         found.append(Row(f"{heads} heads, {kv_fmt}", kwargs, us * 1e-6))
     return found
 
@@ -37,4 +37,4 @@ def fits() -> list[Fit]:
     return [
         Fit("mla_decode", SOURCE + FILE, f"{DEVICE}, trtllm 1.3.0rc20", mla_decode, rows(), FREE,
             {}, None)
-    ]  # fmt: skip
+    ]

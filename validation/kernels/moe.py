@@ -30,7 +30,7 @@ def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list
             for name in (
                 "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
             )
-        )  # fmt: skip
+        )
         gated = file == SGLANG or (hidden, inter) not in UNGATED
         kwargs = {
             "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
@@ -38,7 +38,7 @@ def rows(file: str, dtype: str, kernel: str, fmt: str, engine: str = "") -> list
             "local_experts": experts / ep,
             "distribution": "balanced" if labels["distribution"] == "balanced" else "power_law",
             "rotated_copies": 1, "engine": engine,
-        }  # fmt: skip
+        }
         found.append(Row(f"{hidden}/{inter}/{top_k}/{experts}", kwargs, us * 1e-6))
     return found
 
@@ -86,4 +86,4 @@ def fits() -> list[Fit]:
             rows(VLLM, "int4_wo", "marlin", "int4") + rows(VLLM, "w4a16_mxfp4", "marlin", "int4"),
             FREE, {"tile_rows": 64.0}, BARS, note="Marlin, int4 and mxfp4 weights"),
         one("moe.mxfp4", VLLM, "w4a16_mxfp4", "oaitriton", "mxfp4", "vllm 0.24.0"),
-    ]  # fmt: skip
+    ]

@@ -79,13 +79,13 @@ def _attention() -> Iterator[Measured]:
         heads, kv_heads, head_dim, seqs = (
             int(line[c])
             for c in ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
-        )  # fmt: skip
+        )
         for kv, seconds in cells(line):
             shape = {
                 "seqs": seqs, "q_len": 1, "heads": heads, "kv_heads": kv_heads,
                 "head_dim": head_dim, "ctx_tokens_per_seq": kv - 1, "kv_fmt": fmt,
                 "rotated_copies": 1,
-            }  # fmt: skip
+            }
             row = Row(f"{heads}/{kv_heads}/{head_dim}", shape, seconds)
             yield Measured(
                 line["profile"], f"attn_decode.{fmt}", line["software"], attn_decode, row
@@ -101,13 +101,13 @@ def _experts() -> Iterator[Measured]:
         hidden, inter, top_k, experts, tp = (
             int(line[c])
             for c in ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
-        )  # fmt: skip
+        )
         for tokens, seconds in cells(line):
             shape = {
                 "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
                 "experts": experts, "gated": (hidden, inter) not in UNGATED, "fmt": fmt,
                 "distribution": line["distribution"], "rotated_copies": 1,
-            }  # fmt: skip
+            }
             row = Row(f"{hidden}/{inter}/{top_k}/{experts}", shape, seconds)
             yield Measured(line["profile"], f"moe.{fmt}", line["software"], moe, row)
 

@@ -40,7 +40,7 @@ def assumed_tables(done: Sequence[Fitted]) -> list[Assumed]:
             "sequence, 1.5 to 1.8 us); bandwidth share: aiconfigurator-core 0.12.0's constant",
         ),
         Assumed("sample", ASSUMED["sample"], "no kernel table; a few passes over fp32 logits"),
-    ]  # fmt: skip
+    ]
 
 
 def profile_text(text: str, done: Sequence[Fitted], assumed: Sequence[Assumed]) -> str:

@@ -34,7 +34,7 @@ def _heads(labels: dict[str, str]) -> dict[str, object]:
     return {
         "n_k_heads": int(labels["num_k_heads"]), "n_v_heads": int(labels["num_v_heads"]),
         "dk": int(labels["head_k_dim"]), "dv": int(labels["head_v_dim"]),
-    }  # fmt: skip
+    }
 
 
 def decode_rows(file: str, engine: str) -> list[Row]:
@@ -54,7 +54,7 @@ def prefill_rows(file: str, engine: str) -> list[Row]:
             continue
         kwargs = {
             "tokens": tokens, **heads, "seqs": int(labels["batch_size"]), "engine": engine,
-        }  # fmt: skip
+        }
         found.append(Row(f"{heads['n_k_heads']}/{heads['n_v_heads']}", kwargs, us * 1e-6))
     return found
 
@@ -74,7 +74,7 @@ def verify_rows(framework: str, recurrent: str, engine: str) -> list[Row]:
             kwargs = {
                 "seqs": seqs, "q_len": q_len, "n_k_heads": heads, "n_v_heads": heads, "dk": 128,
                 "dv": 128, "rotated_copies": 1, "engine": engine,
-            }  # fmt: skip
+            }
             found.append(Row(f"kda {heads}", kwargs, sum(both) * 1e-6))
     return found
 
@@ -111,13 +111,13 @@ def fits() -> list[Fit]:
         out.append(
             Fit(f"gdn_decode{suffix}", SOURCE + file, measured, gdn_decode,
                 decode_rows(file, engine), DECODE, {"token_s": 0.5e-6}, BARS)
-        )  # fmt: skip
+        )
         out.append(
             Fit(f"gdn_decode{suffix}", SOURCE + file + "; token_s: kda_decode_verify.csv.gz",
                 measured, gdn_decode, verify_rows(framework, kernel, engine),
                 {"token_s": (0.5e-6, 0.0, 5e-6)}, {}, None, key=f"kda_verify{suffix}", refine=True,
                 note="verify of 2, 4 and 8 tokens; only token_s is fitted here")
-        )  # fmt: skip
+        )
         file = f"gdn_context_{framework}_{version}.csv.gz"
         out.append(
             Fit(f"gdn_prefill{suffix}", SOURCE + file, measured, gdn_prefill,
@@ -125,5 +125,5 @@ def fits() -> list[Fit]:
                 {**PREFILL, **TRITON} if engine else PREFILL,
                 {} if engine else {"chunk_traffic": 0.0, "ramp_s": 0.0}, BARS,
                 note="rows of at most 65,536 tokens in one call")
-        )  # fmt: skip
+        )
     return out

@@ -61,7 +61,7 @@ def capacity(page: Page, document: Document) -> None:
         common.assumptions(node, ("rule", node.get("rule").text("-")),
                            *((f"gate {name}", number(value.maybe()))
                              for name, value in node.get("slo").members())),
-    )  # fmt: skip
+    )
 
 
 def _limit(limit: Node) -> Html | None:
@@ -72,7 +72,7 @@ def _limit(limit: Node) -> Html | None:
         "div", tag("h3", f"What ends it: {name}"),
         tag("p", f"Cause: {cause}.") if cause not in ("", name) else None,
         bullets(limit.get("evidence").texts()),
-    )  # fmt: skip
+    )
 
 
 def _trials(page: Page, node: Node, unit: str) -> Html | None:
@@ -94,7 +94,7 @@ def _trials(page: Page, node: Node, unit: str) -> Html | None:
                 "passes" if trial.get("pass").flag() else "fails",
                 "sure" if trial.get("sure").flag() else "too close to call",
                 number(trial.get("margin").maybe(), 3), trial.get("worst_gate").text("-"),
-            ])  # fmt: skip
+            ])
         items.append(Curve(name, [t.get("load").number() for t in trials], shares, style=i))
     if not items:
         return None
@@ -103,7 +103,7 @@ def _trials(page: Page, node: Node, unit: str) -> Html | None:
         curves(items, unit, "share that passes", share=True, level=(0.5, "half")),
         [f"side, {unit}", "passing", "verdict", "", "margin of the worst gate", "worst gate"],
         rows,
-    )  # fmt: skip
+    )
 
 
 def _seats(page: Page, node: Node) -> Html | None:
@@ -124,7 +124,7 @@ def _seats(page: Page, node: Node) -> Html | None:
         ["max_num_seqs", "p10 of the streams", "holds"],
         [[number(a), number(t.get("stream_tok_s_p10").maybe()),
           "yes" if t.get("pass").flag() else "no"] for a, t in zip(x, trials, strict=True)],
-    )  # fmt: skip
+    )
 
 
 def _points(node: Node, unit: str) -> Html | None:
@@ -139,7 +139,7 @@ def _points(node: Node, unit: str) -> Html | None:
         return None
     names = list(dict.fromkeys(
         key for _, point in found for key, _ in point.get("figures").members()
-    ))  # fmt: skip
+    ))
     rows: list[list[Child]] = [[unit, *(number(p.get("load").maybe()) for _, p in found)]]
     for name in names:
         timed = "_s" in name and "tok_s" not in name
@@ -162,7 +162,7 @@ def _cost(node: Node) -> Html | None:
     if cost.missing:
         return None
     rows = [[key.replace("_", " "), _shown(value)] for key, value in cost.members()
-            if not value.missing]  # fmt: skip
+            if not value.missing]
     return fold("Cost and energy", table(["figure", "value"], rows, "At the operating point"))
 
 

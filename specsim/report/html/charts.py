@@ -50,7 +50,7 @@ def axis(
         "title": {"text": plain(title), "standoff": 8, "font": {"size": 13}},
         "gridcolor": "@grid", "linecolor": "@line", "zerolinecolor": "@line",
         "tickcolor": "@line", "automargin": True,
-    }  # fmt: skip
+    }
     if log:
         out |= {"type": "log", "dtick": 1 if wide else "D2", "minor": {"showgrid": False},
                 "tickformat": ",~g"}
@@ -74,7 +74,7 @@ def layout(x: Spec, y: Spec, **more: Any) -> Spec:
         "hovermode": "x unified",
         "hoverlabel": {"bgcolor": "@card", "bordercolor": "@line", "font": {"color": "@ink"}},
         "separators": ".,",
-    }  # fmt: skip
+    }
     return base | more
 
 
@@ -147,7 +147,7 @@ def _curve(item: Curve) -> Spec:
         "x": [item.x[i] for i in keep], "y": [item.y[i] for i in keep],
         "line": {"color": f"@{SERIES[style]}", "width": 2, "dash": item.dash or DASHES[style]},
         "marker": {"color": f"@{SERIES[style]}", "symbol": SYMBOLS[style], "size": 8},
-    }  # fmt: skip
+    }
     if item.step:
         out["line"]["shape"] = "hv"
     if item.low is not None and item.high is not None and (
@@ -159,7 +159,7 @@ def _curve(item: Curve) -> Spec:
             "array": [_off(item.high[i], m, 1) for i, m in zip(keep, middle, strict=True)],
             "arrayminus": [_off(item.low[i], m, -1) for i, m in zip(keep, middle, strict=True)],
             "color": f"@{SERIES[style]}",
-        }  # fmt: skip
+        }
     if item.texts is not None:
         out["text"] = [plain(item.texts[i], 200) for i in keep]
         out["hovertemplate"] = "%{text}<extra></extra>"
@@ -185,7 +185,7 @@ def _band(item: Curve) -> list[Spec]:
         {**there, "y": [item.high[i] for i in known]},
         {**there, "y": [item.low[i] for i in known], "fill": "tonexty",
          "fillcolor": f"@{style}-band"},
-    ]  # fmt: skip
+    ]
 
 
 def bars(

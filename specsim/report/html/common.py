@@ -44,7 +44,7 @@ _SETTINGS = (
     ("engine_version", "engine version"), ("method", "method"), ("draft", "drafter"),
     ("k", "draft tokens per step (k)"), ("input_len", "prompt tokens"),
     ("output_len", "output tokens"), ("fidelity", "fidelity"), ("easiness", "spread of acceptance"),
-)  # fmt: skip
+)
 
 
 def assumptions(node: Node, *more: tuple[str, Child]) -> Html:
@@ -60,7 +60,7 @@ def assumptions(node: Node, *more: tuple[str, Child]) -> Html:
         if acceptance.get("extrapolated").flag() and measured is not None:
             items.append((
                 "extrapolated", f"positions after {number(measured)} are continued, not measured"
-            ))  # fmt: skip
+            ))
     items += more
     return fold("Assumptions and their sources", pairs(items), opened=True)
 
@@ -80,7 +80,7 @@ def sides(
         Curve(
             f"{name}, without", x, [point.get(other).maybe() for point in points], style=1
         ),
-    ]  # fmt: skip
+    ]
 
 
 def scaled(values: Sequence[float | None] | None, by: float) -> list[float | None] | None:
@@ -92,4 +92,4 @@ def in_ms(curve: Curve) -> Curve:
     return replace(
         curve, y=scaled(curve.y, 1e3) or [], low=scaled(curve.low, 1e3),
         high=scaled(curve.high, 1e3),
-    )  # fmt: skip
+    )

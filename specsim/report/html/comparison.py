@@ -42,7 +42,7 @@ def validation(page: Page, document: Document) -> None:
         _reasons(node),
         common.warnings(node),
         _provenance(node),
-    )  # fmt: skip
+    )
 
 
 def _summary(page: Page, node: Node) -> list[Child]:
@@ -67,7 +67,7 @@ def unit_of(metric: str) -> tuple[str, float]:
     for ending, unit, factor in (
         ("_tok_s", "tokens per second", 1.0), ("tok_s", "tokens per second", 1.0),
         ("rate", "per second", 1.0), ("_s", "ms", 1e3),
-    ):  # fmt: skip
+    ):
         if metric.endswith(ending):
             return unit, factor
     parts = metric.split("_")
@@ -95,7 +95,7 @@ def _scatter(
     for (metric, split), rows in sorted(groups.items(), key=lambda item: item[0][1] != "fitted"):
         factor = unit_of(metric)[1]
         values = [(row.get("measured").number() * factor, row.get("predicted").number() * factor)
-                  for row in rows]  # fmt: skip
+                  for row in rows]
         bounds = [[_times(row.get(end).maybe(), factor) for row in rows] for end in ("low", "high")]
         names = [row.get("name").text() for row in rows]
         whole = [row.get("metric").text() for row in rows]
@@ -105,7 +105,7 @@ def _scatter(
             [f"{name}, {what}: measured {number(m)}, predicted {number(p)} {unit}"
              for name, what, (m, p) in zip(names, whole, values, strict=True)],
             styles[metric], split == "fitted",
-        ))  # fmt: skip
+        ))
         for i, row in enumerate(rows):
             low, high = bounds[0][i], bounds[1][i]
             pair = (low, high) if low is not None and high is not None else None
@@ -113,9 +113,9 @@ def _scatter(
                 names[i], whole[i], number(values[i][0]), number(values[i][1]),
                 percent(row.get("error").maybe()), span(pair, ".4g") or "-", split,
                 percent(row.get("spread").maybe()), row.get("note").text("") or "-",
-            ])  # fmt: skip
+            ])
     if not any(m > 0 and p > 0 for item in items
-               for m, p in zip(item.measured, item.predicted, strict=True)):  # fmt: skip
+               for m, p in zip(item.measured, item.predicted, strict=True)):
         return None
     label = f", {unit}" if unit else ""
     many = ", ".join(dict.fromkeys(m for m, _ in groups))
@@ -126,7 +126,7 @@ def _scatter(
         measured_predicted(items, label, BAND),
         ["situation", "metric", "measured", "predicted", "error", "90 % interval", "split",
          "spread of repeats", "note"], lines, left=2, size="tall",
-    )  # fmt: skip
+    )
 
 
 def _times(value: float | None, factor: float) -> float | None:
@@ -164,7 +164,7 @@ def _provenance(node: Node) -> Html | None:
 _QUANTITIES = (
     ("step_cost_ratio", "step cost ratio"), ("speedup", "speedup"), ("tpot", "TPOT"),
     ("ttft", "TTFT"),
-)  # fmt: skip
+)
 
 
 def published(page: Page, document: Document) -> None:
@@ -188,7 +188,7 @@ def published(page: Page, document: Document) -> None:
         bars(names, groups, "median error", share=True),
         ["set", "rows", *(label for _, label in _QUANTITIES), "gain or loss right",
          "inside the 90 % interval"], rows,
-    ) if sets else None  # fmt: skip
+    ) if sets else None
     skipped = [[reason, number(count.maybe())] for reason, count in node.get("skipped").members()]
     page.section(
         "Validation against published measurements", "Published",
@@ -204,7 +204,7 @@ def published(page: Page, document: Document) -> None:
         tag("div", _judged(page, node), class_="grid"),
         fold("Rows that were not predicted", table(["reason", "rows"], skipped, "By reason"))
         if skipped else None,
-    )  # fmt: skip
+    )
 
 
 def _judged(page: Page, node: Node) -> list[Child]:
@@ -220,7 +220,7 @@ def _judged(page: Page, node: Node) -> list[Child]:
         items, lines = [], []
         for i, (name, members) in enumerate(sets.items()):
             both = [(r.get("measured").number() * factor, r.get("predicted").number() * factor)
-                    for r in members]  # fmt: skip
+                    for r in members]
             labels = [r.get("row").text("-") for r in members]
             items.append(Pairs(name, [m for m, _ in both], [p for _, p in both],
                                [None] * len(both), [None] * len(both),
@@ -235,7 +235,7 @@ def _judged(page: Page, node: Node) -> list[Child]:
                 "On the line they are equal; the shaded band is 10 % to either side.",
                 measured_predicted(items, unit, BAND),
                 ["row", "set", "measured", "predicted", "error"], lines, left=2, size="tall",
-            ))  # fmt: skip
+            ))
     return out
 
 
@@ -253,7 +253,7 @@ def mindrouter(page: Page, document: Document) -> None:
          Curve("reported", places, [row.get("reported_speedup").maybe() for row in rows],
                style=1, mode="markers")],
         "", "speedup of one client", level=(1.0, "break-even"),
-    )  # fmt: skip
+    )
     spec["layout"]["xaxis"] |= {"tickvals": places, "ticktext": [name[:22] for name in names]}
     chart = page.chart(
         "Predicted and reported speedup", "One client per endpoint.", spec,
@@ -265,7 +265,7 @@ def mindrouter(page: Page, document: Document) -> None:
           number(row.get("step_cost_ratio").maybe(), 3),
           number(row.get("break_even_concurrency").maybe())]
          for name, row, a, b in zip(names, rows, predicted, bands, strict=True)], left=2,
-    )  # fmt: skip
+    )
     remarks = [(name, row.get("notes").text("")) for name, row in zip(names, rows, strict=True)]
     page.section(
         "The MindRouter cluster: six endpoints", "MindRouter", common.source_line(document), chart,

@@ -103,7 +103,7 @@ def facts(items: Iterable[tuple[str, str, str] | None]) -> Html:
             tag("dd", remark, class_="remark") if remark else None,
         )
         for label, value, remark in (item for item in items if item is not None)
-    ]  # fmt: skip
+    ]
     return tag("dl", tiles, class_="facts")
 
 

@@ -84,22 +84,22 @@ def _step(page: Page, step: Node) -> Html:
          size(op.get("bytes").maybe() or 0), work(op.get("flops").maybe() or 0),
          op.get("bound").text("-")]
         for op in step.get("ops").items()
-    ]  # fmt: skip
+    ]
     rows.append(["host", "host", "", seconds(step.get("host_s").maybe()),
                  percent((step.get("host_s").maybe() or 0.0) / total if total else None),
-                 "", "", ""])  # fmt: skip
+                 "", "", ""])
     words = (
         f"{seconds(total)} in all, {step.get('bound').text('-')}-bound: "
         f"{size(step.get('bytes').maybe() or 0)} moved, {work(step.get('flops').maybe() or 0)}, "
         f"{number(rows_of)} row{'' if rows_of == 1 else 's'}"
         + ("" if step.get("cuda_graph").flag() else ", outside CUDA graphs") + "."
-    )  # fmt: skip
+    )
     return page.chart(
         _name(step)[:1].upper() + _name(step)[1:], words,
         waterfall([name for name, _ in parts], [value for _, value in parts], unit, scale),
         ["operation", "phase", "calls", "time", "share", "bytes", "work", "bound"], rows,
         left=2, size="tall",
-    )  # fmt: skip
+    )
 
 
 def _bounds(page: Page, steps: list[Node]) -> Html:
@@ -119,4 +119,4 @@ def _bounds(page: Page, steps: list[Node]) -> Html:
         ["step", "memory", "compute", "latency"],
         [[name, *(seconds(v / 1e3) for v in values)]
          for name, *values in zip(names, memory, compute, latency, strict=True)],
-    )  # fmt: skip
+    )

@@ -29,11 +29,11 @@ def diagnosis(page: Page, document: Document) -> None:
     node = document.node
     blocks: list[Child] = [_diagnosis(item) for item in node.get("diagnoses").items()]
     skipped = [f"{item.get('file').text('-')}: {item.get('reason').text('-')}"
-               for item in node.get("skipped").items()]  # fmt: skip
+               for item in node.get("skipped").items()]
     page.section(
         "Diagnosis: what is happening", "Diagnosis", common.source_line(document), blocks,
         bullets(skipped), common.warnings(node),
-    )  # fmt: skip
+    )
 
 
 def _diagnosis(node: Node) -> Html:
@@ -50,7 +50,7 @@ def _diagnosis(node: Node) -> Html:
                 finding.get("verdict").text("-"), class_="verdict"),
             table(["evidence", "value", "known from"], rows, "Evidence") if rows else None,
             bullets(finding.get("next").texts()),
-        ))  # fmt: skip
+        ))
     if not node.get("findings").items():
         blocks.append(tag("p", "Nothing stands out in this evidence.", class_="verdict"))
     missing = [
@@ -59,7 +59,7 @@ def _diagnosis(node: Node) -> Html:
     ]
     if missing:
         blocks.append(fold("What the evidence lacks", table(
-            ["missing", "could not be judged", "how to get it"], missing, "", left=3)))  # fmt: skip
+            ["missing", "could not be judged", "how to get it"], missing, "", left=3)))
     for key, title in (("measured", "Measured"), ("predicted", "Predicted")):
         found = list(node.get(key).members())
         if found:
@@ -98,7 +98,7 @@ def _of_records(page: Page, document: Document) -> None:
          percent(item.get("rel_sd").maybe()),
          "yes" if item.get("seen").flag() else "no: the prior stands"]
         for item in node.get("parameters").items()
-    ]  # fmt: skip
+    ]
     held = node.get("held_out_steps")
     chart = page.chart(
         "Errors of the fit by kind of kernel", "Fitted points: median and 90th percentile.",
@@ -110,7 +110,7 @@ def _of_records(page: Page, document: Document) -> None:
         [[name, number(e.get("count").maybe()), percent(e.get("median_abs_error").maybe()),
           percent(e.get("p90_abs_error").maybe()), percent(e.get("bias").maybe())]
          for name, e in errors],
-    ) if errors else None  # fmt: skip
+    ) if errors else None
     page.section(
         f"Calibration: {node.get('profile').text('-')} from {node.get('base').text('-')}",
         "Calibration", common.source_line(document),
@@ -132,7 +132,7 @@ def _of_records(page: Page, document: Document) -> None:
             (key, words_of(node.get(key))) for key in
             ("device", "software", "dates", "runs", "git_shas", "statistic", "excluded")
             if key in node), opened=True),
-    )  # fmt: skip
+    )
 
 
 def _ledger(page: Page, node: Node) -> Html | None:
@@ -143,7 +143,7 @@ def _ledger(page: Page, node: Node) -> Html | None:
             measured = row.get("measured_s").number()
             error = row.get("error").number()
             known.append((row.get("point").text("-"), measured * 1e3, measured * (1 + error) * 1e3,
-                          error))  # fmt: skip
+                          error))
         if not known:
             continue
         items.append(Pairs(
@@ -151,7 +151,7 @@ def _ledger(page: Page, node: Node) -> Html | None:
             [None] * len(known),
             [f"{point}: measured {number(m)} ms, predicted {number(p)} ms"
              for point, m, p, _ in known], i, key == "fitted",
-        ))  # fmt: skip
+        ))
         lines += [[point, name, number(m), number(p), percent(e)] for point, m, p, e in known]
     return _scatter(page, items, ", ms", lines, "fitted points")
 
@@ -160,14 +160,14 @@ def _scatter(
     page: Page, items: Sequence[Pairs], unit: str, lines: Sequence[Sequence[str]], hollow: str
 ) -> Html | None:
     if not any(m > 0 and p > 0 for item in items
-               for m, p in zip(item.measured, item.predicted, strict=True)):  # fmt: skip
+               for m, p in zip(item.measured, item.predicted, strict=True)):
         return None
     return page.chart(
         f"Predicted against measured{unit}",
         f"On the line they are equal; the shaded band is 10 % to either side. Hollow: {hollow}.",
         measured_predicted(items, unit, BAND),
         ["point", "split", "measured", "predicted", "error"], lines, left=2, size="tall",
-    )  # fmt: skip
+    )
 
 
 def _of_benchmarks(page: Page, document: Document) -> None:
@@ -177,7 +177,7 @@ def _of_benchmarks(page: Page, document: Document) -> None:
          number(item.get("sd_before").maybe(), 2), number(item.get("value").maybe()),
          number(item.get("sd").maybe(), 2), "yes" if item.get("moved").flag() else "no"]
         for item in node.get("parameters").items()
-    ]  # fmt: skip
+    ]
     points = node.get("points").items()
     errors: list[list[Child]] = [
         [item.get("point").text("-"), item.get("metric").text("-"), item.get("split").text("-"),
@@ -185,7 +185,7 @@ def _of_benchmarks(page: Page, document: Document) -> None:
          number(item.get("before").maybe()), percent(item.get("error_before").maybe()),
          number(item.get("after").maybe()), percent(item.get("error_after").maybe())]
         for item in points
-    ]  # fmt: skip
+    ]
     charts = []
     for unit in dict.fromkeys(unit_of(p.get("metric").text("-")) for p in points):
         found = [p for p in points if unit_of(p.get("metric").text("-")) == unit]
@@ -197,10 +197,10 @@ def _of_benchmarks(page: Page, document: Document) -> None:
                 [None] * len(found),
                 [f"{name}: {p.get('point').text('-')}, {p.get('metric').text('-')}, "
                  f"{p.get('split').text('-')}" for p in found], 1 - i, key == "before",
-            ))  # fmt: skip
+            ))
         lines = [[p.get("point").text("-"), p.get("split").text("-"),
                   number(p.get("measured").maybe()), number(p.get("after").maybe()),
-                  percent(p.get("error_after").maybe())] for p in found]  # fmt: skip
+                  percent(p.get("error_after").maybe())] for p in found]
         charts.append(_scatter(page, items, f", {unit[0]}" if unit[0] else "", lines,
                                "before the calibration"))
     page.section(
@@ -216,4 +216,4 @@ def _of_benchmarks(page: Page, document: Document) -> None:
             tag("pre", tag("code", node.get("acceptance_flags").text(""))))
         if node.get("acceptance_flags").text("") else None,
         common.warnings(node),
-    )  # fmt: skip
+    )

@@ -30,7 +30,7 @@ def fleet(page: Page, document: Document) -> None:
     misfits = [
         f"{item.get('name').text('-')} on {item.get('gpu').text('-')}: "
         f"{item.get('reason').text('-')}" for item in node.get("does_not_fit").items()
-    ]  # fmt: skip
+    ]
     pool = node.get("gpus").items()
     page.section(
         f"Fleet: {node.get('name').text('a pool of GPUs')}", "Fleet",
@@ -51,7 +51,7 @@ def fleet(page: Page, document: Document) -> None:
         _endpoints(endpoints),
         [_endpoint(item) for item in endpoints],
         common.warnings(node),
-    )  # fmt: skip
+    )
 
 
 def _loads(page: Page, endpoints: Sequence[Node]) -> Html | None:
@@ -76,7 +76,7 @@ def _loads(page: Page, endpoints: Sequence[Node]) -> Html | None:
         bars(names, [("all replicas", normal), ("after a failure", failed)], "share of capacity",
              share=True),
         ["endpoint", "load per replica", "after a failure", "capacity of a replica"], rows,
-    )  # fmt: skip
+    )
 
 
 def _endpoints(endpoints: Sequence[Node]) -> Html:
@@ -94,11 +94,11 @@ def _endpoints(endpoints: Sequence[Node]) -> Html:
             f"{number(item.get('demand').maybe())} {item.get('unit').text('')}",
             number(item.get("carries").maybe()), number(short) if short > 0 else "-",
             "yes" if survives else "no",
-        ])  # fmt: skip
+        ])
     return table(
         ["endpoint", "model", "gpu", "speculation", "tp", "max_num_seqs", "replicas", "GPUs",
          "demand", "carries", "short by", "survives a failure"], rows, "Endpoints", left=4,
-    )  # fmt: skip
+    )
 
 
 def _endpoint(item: Node) -> Html:
@@ -109,7 +109,7 @@ def _endpoint(item: Node) -> Html:
     told: list[tuple[str, Child]] = [("max_num_seqs from", item.get("max_num_seqs_from").text("-"))]
     if not limit.missing:
         told += [("what ends a replica", limit.get("name").text("-")),
-                 ("cause", limit.get("cause").text("-"))]  # fmt: skip
+                 ("cause", limit.get("cause").text("-"))]
     for key, label in (("at_demand", "at the demand"), ("after_a_failure", "after a failure")):
         point = item.get(key)
         if isinstance(point.value, dict):
@@ -120,7 +120,7 @@ def _endpoint(item: Node) -> Html:
     return fold(
         f"Details of {item.get('name').text('-')}", pairs(told),
         tag("pre", tag("code", command)) if command else None,
-    )  # fmt: skip
+    )
 
 
 def matrix(page: Page, document: Document) -> None:
@@ -131,7 +131,7 @@ def matrix(page: Page, document: Document) -> None:
     gpus = list(dict.fromkeys(cell.get("gpu").text("-") for cell in cells))
     point = [(key.replace("_", " "), number(value.maybe()))
              for key, value in node.get("operating_point").members()
-             if not value.missing]  # fmt: skip
+             if not value.missing]
     rows: list[list[Child]] = []
     for cell in cells:
         plain, fast = cell.get("plain"), cell.get("speculative")
@@ -143,7 +143,7 @@ def matrix(page: Page, document: Document) -> None:
             number(fast.get("users_per_gpu").maybe()), number(plain.get("users_per_gpu").maybe()),
             seconds(fast.get("tpot_s").maybe() or plain.get("tpot_s").maybe()),
             cell.get("reason").text(marks or "-"),
-        ])  # fmt: skip
+        ])
     page.section(
         "Models by GPU", "Matrix", common.source_line(document),
         tag("div", _map(page, cells, models, gpus, "gain"),
@@ -153,7 +153,7 @@ def matrix(page: Page, document: Document) -> None:
               "At the operating point", left=2),
         common.warnings(node),
         fold("Operating point", pairs(point), opened=True),
-    )  # fmt: skip
+    )
 
 
 def _model(cell: Node) -> str:
@@ -180,8 +180,8 @@ def _map(
         ("Gain of speculation", "Tokens per second per GPU with speculation over those without.")
         if what == "gain" else
         ("Tokens per second per GPU", "With or without speculation, whichever is more.")
-    )  # fmt: skip
+    )
     return page.chart(
         title, words, heatmap(gpus, models, values, texts, title), ["model", *gpus],
         [[model, *row] for model, row in zip(models, texts, strict=True)],
-    )  # fmt: skip
+    )

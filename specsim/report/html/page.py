@@ -35,7 +35,7 @@ class Page:
         body = tag(
             "section", tag("h2", title, id=f"{anchor}-title"), *children, id=anchor,
             aria_labelledby=f"{anchor}-title",
-        )  # fmt: skip
+        )
         self.sections.append((anchor, short, body))
 
     def chart(
@@ -68,7 +68,7 @@ class Page:
             tag("p", "This browser cannot draw the chart; the table holds its numbers.",
                 class_="unable"),
             numbers,
-        )  # fmt: skip
+        )
 
     def html(self, lead: Child, ending: Child) -> str:
         """The whole page. UsageError where it would be larger than a page should be."""
@@ -118,7 +118,7 @@ def _document(page: Page, bundle: Bundle, script: str, lead: Child, ending: Chil
         tag("meta", name_="generator", content=f"specsim {__version__}"),
         tag("title", page.title),
         Html(f"\n<style>\n{_style()}</style>\n"),
-    ])  # fmt: skip
+    ])
     notice = PLOTLY_NOTICE.format(version=bundle.version)
     body = join([
         tag("a", "Skip to the results", href="#main", class_="skip"),

@@ -30,7 +30,7 @@ def crossover(page: Page, document: Document) -> None:
     refused = [
         f"{number(line.get('context').maybe())} tokens: {line.get('error').text('')}"
         for line in node.get("curves").items() if not line.get("error").missing
-    ]  # fmt: skip
+    ]
     page.section(
         f"Where speculation stops paying: {common.deployment(node)}",
         f"Crossover: {node.get('model').text()}",
@@ -53,13 +53,13 @@ def _crossings(node: Node) -> Html:
             number(line.get("context").maybe()), number(line.get("cheap_until").maybe()),
             number(line.get("ridge").maybe()), "not reached" if limit is None else number(limit),
             both, number(line.get("max_concurrency").maybe()),
-        ])  # fmt: skip
+        ])
     share = percent(node.get("cheap_share").maybe(), 0)
     return table(
         ["context, tokens", f"verify adds at most {share} until", "compute-bound from",
          "stops paying at", "90 % interval", "largest batch"], rows,
         "Concurrency (clients) at which speculative work stops being cheap, and stops paying",
-    )  # fmt: skip
+    )
 
 
 def _speedups(page: Page, lines: Sequence[Node]) -> Html | None:
@@ -76,19 +76,19 @@ def _speedups(page: Page, lines: Sequence[Node]) -> Html | None:
             name, x, [point.get("speedup").maybe() for point in points],
             [b[0] if b else None for b in bands] if with_band else None,
             [b[1] if b else None for b in bands] if with_band else None, i,
-        ))  # fmt: skip
+        ))
         rows += [
             [f"{name}, {number(a)}", times(point.get("speedup").maybe()), span(b) or "-",
              number(point.get("step_cost_ratio").maybe(), 3),
              percent(point.get("accepted_share").maybe())]
             for a, b, point in zip(x, bands, points, strict=True)
-        ]  # fmt: skip
+        ]
     return page.chart(
         "Speedup while concurrency grows", "One curve per context length; above 1 it pays."
         + (" The bands are 90 % intervals." if len(lines) <= 3 else ""),
         curves(items, "concurrency (clients)", "speedup", log_x=True, level=(1.0, "break-even")),
         ["context, clients", "speedup", "90 % interval", "r", "accepted share of drafts"], rows,
-    )  # fmt: skip
+    )
 
 
 _SIDES = (
@@ -99,7 +99,7 @@ _SIDES = (
      "Bytes that must move over what the device could move in that time."),
     ("Compute in use", "compute_share", "share of the peak", 1.0,
      "Work that must be done over what the device could do in that time."),
-)  # fmt: skip
+)
 
 
 def _compared(page: Page, lines: Sequence[Node]) -> list[Child]:
@@ -115,7 +115,7 @@ def _compared(page: Page, lines: Sequence[Node]) -> list[Child]:
                 values = common.scaled([p.at(f"{side}.{key}").maybe() for p in points], factor)
                 items.append(Curve(f"{name}{context}", x, values or [], style=2 * i + j))
                 rows += [[f"{name}{context}, {number(a)}", number(b)]
-                         for a, b in zip(x, values or [], strict=True)]  # fmt: skip
+                         for a, b in zip(x, values or [], strict=True)]
         if not any(value is not None for item in items for value in item.y):
             continue
         share = key.endswith("share")
@@ -125,14 +125,14 @@ def _compared(page: Page, lines: Sequence[Node]) -> list[Child]:
             curves(items, "concurrency (clients)", unit, log_x=True, share=share,
                    log_y=not share and bool(known) and max(known) > 30 * min(known)),
             ["side, clients", unit], rows,
-        ))  # fmt: skip
+        ))
     return out
 
 
 _AXES = (
     ("k", "k"), ("tp", "tp"), ("weights", "weights"), ("kv_dtype", "KV cache"),
     ("max_num_seqs", "max_num_seqs"), ("max_num_batched_tokens", "max_num_batched_tokens"),
-)  # fmt: skip
+)
 
 
 def pareto(page: Page, document: Document) -> None:
@@ -154,11 +154,11 @@ def pareto(page: Page, document: Document) -> None:
             texts=[f"{number(p.get('stream_tok_s').maybe())} tok/s per user, "
                    f"{number(p.get('gpu_tok_s').maybe())} tok/s per GPU: {_settings(p)}"
                    for p in points],
-        ))  # fmt: skip
+        ))
         if key != "points":
             rows += [[name, _settings(p), number(p.get("stream_tok_s").maybe()),
                       number(p.get("gpu_tok_s").maybe()), seconds(p.get("ttft_s").maybe())]
-                     for p in points]  # fmt: skip
+                     for p in points]
     chart = page.chart(
         "Latency per user against throughput per GPU",
         "Each point is a full deployment; a frontier further out is better. To the right faster "
@@ -167,7 +167,7 @@ def pareto(page: Page, document: Document) -> None:
                hover="closest"),
         ["frontier", "settings", "tok/s per user", "tok/s per GPU", "TTFT"], rows, left=2,
         size="tall",
-    ) if items else None  # fmt: skip
+    ) if items else None
     tried = f"{number(node.get('feasible').maybe())} of {number(node.get('combinations').maybe())}"
     reasons = [
         [reason, number(count.maybe()), node.get("infeasible_examples").get(reason).text("")]
@@ -178,7 +178,7 @@ def pareto(page: Page, document: Document) -> None:
         for point in node.get("frontier").items()
     ]
     typed = [tag("div", tag("p", name), tag("pre", tag("code", words)))
-             for name, words in commands if words]  # fmt: skip
+             for name, words in commands if words]
     page.section(
         f"Trade-off of latency and throughput: {common.deployment(node)}",
         f"Pareto: {node.get('model').text()}",
@@ -190,14 +190,14 @@ def pareto(page: Page, document: Document) -> None:
         fold("What to type for the points of the frontier", typed) if typed else None,
         common.warnings(node),
         common.assumptions(node),
-    )  # fmt: skip
+    )
 
 
 def _settings(point: Node) -> str:
     words = [
         f"{label} {point.get(key).text()}" for key, label in _AXES
         if not point.get(key).missing
-    ]  # fmt: skip
+    ]
     return ", ".join(words)
 
 
@@ -213,12 +213,12 @@ def sweep(page: Page, document: Document) -> None:
     goals = [
         goal for goal in _GOALS
         if any(_numeric(row.get("result"), goal) is not None for row in rows)
-    ]  # fmt: skip
+    ]
     cells: list[list[Child]] = [
         [*(_cell(row.get("params").get(name)) for name in names),
          *(number(_numeric(row.get("result"), goal)) for goal in goals),
          row.get("error").text("")] for row in rows
-    ]  # fmt: skip
+    ]
     page.section(
         f"Sweep of {number(node.get('tasks').maybe())} {node.get('run').text('tasks')} runs",
         "Sweep",
@@ -233,7 +233,7 @@ def sweep(page: Page, document: Document) -> None:
         fold("All rows", table([*names, *goals, "error"], cells, "Settings and figures",
                                left=len(names))),
         common.warnings(node),
-    )  # fmt: skip
+    )
 
 
 def _numeric(node: Node, path: str) -> float | None:
@@ -258,7 +258,7 @@ def _swept(page: Page, rows: Sequence[Node], names: Sequence[str], goal: str) ->
     across = next(
         (name for name in names if len({_numeric(r.get("params"), name) for r in rows}) > 1
          and all(_numeric(r.get("params"), name) is not None for r in rows)), None,
-    )  # fmt: skip
+    )
     others = [name for name in names if name != across]
     groups: dict[str, list[Node]] = {}
     for row in rows:
@@ -275,7 +275,7 @@ def _swept(page: Page, rows: Sequence[Node], names: Sequence[str], goal: str) ->
             (x, y) for r in found
             if (x := _numeric(r.get("params"), across)) is not None
             and (y := _numeric(r.get("result"), goal)) is not None
-        )  # fmt: skip
+        )
         data += [[label, number(x), number(y)] for x, y in pairs]
         if pairs and i < 8:
             items.append(Curve(label, [x for x, _ in pairs], [y for _, y in pairs], style=i))
@@ -285,4 +285,4 @@ def _swept(page: Page, rows: Sequence[Node], names: Sequence[str], goal: str) ->
     return page.chart(
         f"{goal} over {across}", words, curves(items, across, goal),
         ["settings", across, goal], data,
-    )  # fmt: skip
+    )

@@ -11,7 +11,7 @@ from specsim.report.tables import seconds, size
 _MEMORY = (
     ("weight_bytes", "weights"), ("drafter_bytes", "drafter"), ("reserve_bytes", "reserve"),
     ("pool_bytes", "cache pool"),
-)  # fmt: skip
+)
 
 
 def prediction(page: Page, document: Document) -> None:
@@ -85,7 +85,7 @@ def _facts(node: Node, points: list[Node]) -> Html:
         ("Best k", number(best) if best else "none", "at the first load; none: plain decoding"),
         ("Break-even", number(limit) if limit is not None else "not reached", "clients"),
         ("Largest batch", number(node.get("max_concurrency").maybe()), "requests together"),
-    ])  # fmt: skip
+    ])
 
 
 def _charts(page: Page, node: Node, points: list[Node]) -> list[Child]:
@@ -100,7 +100,7 @@ def _charts(page: Page, node: Node, points: list[Node]) -> list[Child]:
                [b[1] if b else None for b in bands])],
         title, "speedup", log_x=log, level=(1.0, "break-even"),
         mark=(limit, f"pays below {number(limit)}") if inside and limit is not None else None,
-    )  # fmt: skip
+    )
     first = page.chart(
         "Speedup against concurrency" if title.startswith("conc") else "Speedup against the rate",
         "Output tokens per second with speculation over those without. The band is the 90 % "
@@ -109,7 +109,7 @@ def _charts(page: Page, node: Node, points: list[Node]) -> list[Child]:
         [[number(a), times(b), span(c) or "-", number(p.get("step_cost_ratio").maybe(), 3),
           p.get("bound").text("-"), number(p.get("best_k").maybe())]
          for a, b, c, p in zip(x, speeds, bands, points, strict=True)],
-    )  # fmt: skip
+    )
     out: list[Child] = [tag("div", first, _times(page, "TPOT", "tpot_s", title, x, points, log),
                             _pareto(page, node, points, title, x),
                             _times(page, "TTFT", "ttft_s", title, x, points, log),
@@ -120,7 +120,7 @@ def _charts(page: Page, node: Node, points: list[Node]) -> list[Child]:
 def _times(
     page: Page, name: str, key: str, title: str, x: list[float | None], points: list[Node],
     log: bool,
-) -> Html | None:  # fmt: skip
+) -> Html | None:
     found = common.sides(name, x, points, key, f"baseline_{key}")
     if not any(v is not None for curve in found for v in curve.y):
         return None
@@ -142,7 +142,7 @@ def _times(
         [[number(a), seconds(found[0].y[i]),
           f"{seconds(b[0])} to {seconds(b[1])}" if (b := bands[i]) else "-",
           seconds(found[1].y[i])] for i, a in enumerate(x)],
-    )  # fmt: skip
+    )
 
 
 def _pareto(
@@ -165,7 +165,7 @@ def _pareto(
             across.append(value)
             up.append(rate)
             texts.append(f"{name}, {load_words(title)} {number(load)}: {number(value)} tok/s "
-                         f"per user, {number(rate)} tok/s per GPU")  # fmt: skip
+                         f"per user, {number(rate)} tok/s per GPU")
             rows.append([f"{name}, {number(load)}", number(value), number(rate)])
         items.append(Curve(name, across, up, style=style, texts=texts))
     return page.chart(
@@ -175,7 +175,7 @@ def _pareto(
         curves(items, "tokens per second per user", "output tokens per second per GPU",
                hover="closest"),
         [f"side, {load_words(title)}", "tok/s per user", "tok/s per GPU"], rows,
-    )  # fmt: skip
+    )
 
 
 def _acceptance(page: Page, node: Node) -> Html | None:
@@ -198,7 +198,7 @@ def _acceptance(page: Page, node: Node) -> Html | None:
              "probability", share=True),
         ["position", "this and all before", "given all before"],
         [[a, percent(b), percent(c)] for a, b, c in zip(names, reach, each, strict=True)],
-    )  # fmt: skip
+    )
 
 
 def _memory(page: Page, node: Node) -> Html | None:
@@ -215,4 +215,4 @@ def _memory(page: Page, node: Node) -> Html | None:
         f"{number(memory.get('kv_tokens').maybe())} tokens. The reserve is assumed.",
         bars(["memory"], groups, "GB", stacked=True, horizontal=True),
         ["part", "size"], [[label, size(value)] for label, value in parts], size="low",
-    )  # fmt: skip
+    )

@@ -61,7 +61,7 @@ def render(
     _commands(page, documents, command)
     count = len(documents)
     lead = tag("p", f"{count} {'result' if count == 1 else 'results'} of specsim. Every chart has "
-                    "its numbers below it; nothing is fetched from a network.")  # fmt: skip
+                    "its numbers below it; nothing is fetched from a network.")
     return page.html(lead, None)
 
 
@@ -94,7 +94,7 @@ def _overview(page: Page, documents: Sequence[Document]) -> None:
             curves(items, title, "speedup", log_x=log, level=(1.0, "break-even")),
             ["prediction", title, "speedup"], rows,
         ),
-    )  # fmt: skip
+    )
 
 
 def _hardware(page: Page, profiles: Mapping[str, HardwareProfile]) -> None:
@@ -112,7 +112,7 @@ def _hardware(page: Page, profiles: Mapping[str, HardwareProfile]) -> None:
             [field, value, "assumed" if profile.is_assumed(field) else "sourced",
              profile.sources.get(field, "-")]
             for field, value in values.items()
-        ]  # fmt: skip
+        ]
         kernels = [
             [item.name, "assumed" if item.assumed else "measured", item.source]
             for item in profile.kernels.values()
@@ -123,13 +123,13 @@ def _hardware(page: Page, profiles: Mapping[str, HardwareProfile]) -> None:
                   "As in this installation of specsim", left=4),
             fold(f"Kernel efficiencies of {name}",
                  table(["table", "kind", "source"], kernels, "Efficiencies", left=3)),
-        ]  # fmt: skip
+        ]
     page.section(
         "Hardware: figures and their sources", "Hardware",
         tag("p", "Every prediction starts from these; assumed figures have no source for this "
                  "very device.", class_="lead"),
         blocks,
-    )  # fmt: skip
+    )
 
 
 def _commands(page: Page, documents: Sequence[Document], command: str) -> None:

@@ -32,7 +32,7 @@ _GAINS = (
     ("output_tok_s", "throughput"), ("tpot_mean", "TPOT, mean"),
     ("stream_tok_s_p10", "slowest tenth of the streams"), ("e2el_mean", "end-to-end, mean"),
     ("ttft_p95", "TTFT, p95"),
-)  # fmt: skip
+)
 _SHARES = ("draft", "verify", "decode", "prefill", "host", "idle")
 
 
@@ -100,7 +100,7 @@ def _facts(node: Node, both: bool) -> Html:
         tile("Cache in use, most", "kv_usage_max", percent),
         None if slo.missing else
         ("Gates", "hold" if slo.get("pass").flag() else "fail", "limits of --slo"),
-    ])  # fmt: skip
+    ])
 
 
 def _percentiles(page: Page, found: Sequence[tuple[str, Node]]) -> list[Child]:
@@ -124,7 +124,7 @@ def _percentiles(page: Page, found: Sequence[tuple[str, Node]]) -> list[Child]:
             ["", *_STATISTICS],
             [[name, *(seconds(figures.at(f"{key}.{stat}").maybe()) for stat in _STATISTICS)]
              for name, figures in found],
-        ))  # fmt: skip
+        ))
     return out
 
 
@@ -139,7 +139,7 @@ def _over_time(page: Page, node: Node) -> list[Child]:
             ("with speculation", 0, "timeline"), ("without", 1, "baseline_timeline"),
         )
         if isinstance(node.get(key).value, dict)
-    ]  # fmt: skip
+    ]
     if node.at("inputs.method").text("none") == "none":
         lines = [("without speculation", 1, line) for _, _, line in lines]
     if not lines:
@@ -156,14 +156,14 @@ def _over_time(page: Page, node: Node) -> list[Child]:
                   ("kv_usage",), "share of the cache", True),
         _timeline(page, lines, "Output over time", "Tokens given out per second.",
                   ("output_tok_s",), "tokens per second", False),
-    ]  # fmt: skip
+    ]
     return out
 
 
 def _timeline(
     page: Page, lines: Sequence[tuple[str, int, Node]], title: str, words: str,
     keys: Sequence[str], unit: str, share: bool,
-) -> Html:  # fmt: skip
+) -> Html:
     found: list[Curve] = []
     rows: list[list[str]] = []
     for name, style, line in lines:
@@ -176,7 +176,7 @@ def _timeline(
             found.append(Curve(
                 label, starts, values, style=style, mode="lines", step=True,
                 dash=("solid", "dot")[i] if len(keys) > 1 else None,
-            ))  # fmt: skip
+            ))
             kept = range(0, len(starts), max(1, -(-len(starts) // 60)))
             rows += [[f"{label}, {number(starts[j])} s", number(values[j], 3)] for j in kept]
     width = lines[0][2].get("width_s").maybe()
@@ -188,7 +188,7 @@ def _timeline(
 
 def _shares(page: Page, found: Sequence[tuple[str, Node]]) -> Html | None:
     rows = [[name, *(percent(figures.at(f"time_share.{part}").maybe() or 0.0)
-                     for part in _SHARES)] for name, figures in found]  # fmt: skip
+                     for part in _SHARES)] for name, figures in found]
     groups = [
         (part, [figures.at(f"time_share.{part}").maybe() or 0.0 for _, figures in found])
         for part in _SHARES
@@ -201,7 +201,7 @@ def _shares(page: Page, found: Sequence[tuple[str, Node]]) -> Html | None:
         bars([name for name, _ in found], groups, "share of the time", stacked=True,
              horizontal=True, share=True),
         ["", *_SHARES], rows, size="low",
-    )  # fmt: skip
+    )
 
 
 def _gates(found: Sequence[tuple[str, Node]]) -> Html | None:
@@ -239,7 +239,7 @@ def _gains(node: Node) -> Html | None:
     return table(
         ["how many times better with speculation", "gain", "95 % interval"], rows,
         f"Gains over the same load without speculation, {words}, the same requests on both sides",
-    )  # fmt: skip
+    )
 
 
 def _counts(node: Node, found: Sequence[tuple[str, Node]]) -> Html:
@@ -250,7 +250,7 @@ def _counts(node: Node, found: Sequence[tuple[str, Node]]) -> Html:
         ("waiting, mean", "waiting_mean", number), ("preemptions", "preemptions", number),
         ("prefix hit rate", "prefix_hit_rate", percent), ("engine steps", "steps", number),
         ("tokens per chunk", "tokens_per_chunk", number),
-    )  # fmt: skip
+    )
     rows: list[list[Child]] = [
         [label, *(shown(figures.at(path).maybe()) for _, figures in found)]
         for label, path, shown in lines
@@ -260,7 +260,7 @@ def _counts(node: Node, found: Sequence[tuple[str, Node]]) -> Html:
             f"{label}: mean, p50, p95, p99",
             *(", ".join(seconds(figures.at(f"{key}.{s}").maybe())
                         for s in ("mean", "p50", "p95", "p99")) for _, figures in found),
-        ])  # fmt: skip
+        ])
     return fold(
         "More figures", table(["", *(name for name, _ in found)], rows, "Counts and latencies")
     )

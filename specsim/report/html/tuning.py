@@ -38,7 +38,7 @@ def tune(page: Page, document: Document) -> None:
         _skipped(node),
         common.warnings(node),
         common.assumptions(node, *_methods(node)),
-    )  # fmt: skip
+    )
 
 
 def load_label(node: Node) -> str:
@@ -78,7 +78,7 @@ def _candidates(page: Page, node: Node) -> Html | None:
             number(item.get("output_tok_s").maybe()),
             number(item.get("tokens_per_step").maybe(), 3),
             "yes" if feasible else item.get("reason").text("no"),
-        ])  # fmt: skip
+        ])
         if k and feasible:
             groups.setdefault((method, load_label(item)), []).append(item)
     if not groups:
@@ -92,7 +92,7 @@ def _candidates(page: Page, node: Node) -> Html | None:
             [item.get("speedup").maybe() for item in found],
             [b[0] if b else None for b in bands] if len(groups) <= 3 else None,
             [b[1] if b else None for b in bands] if len(groups) <= 3 else None, i,
-        ))  # fmt: skip
+        ))
     words = "Output tokens per second over those of plain decoding, by draft length."
     if len(groups) > MOST_CURVES:
         words += f" The first {MOST_CURVES} of {len(groups)} curves; the table has all."
@@ -101,7 +101,7 @@ def _candidates(page: Page, node: Node) -> Html | None:
         curves(items, "draft tokens per step (k)", "speedup", level=(1.0, "plain decoding")),
         ["load", "choice", "speedup", "90 % interval", "TPOT", "output tok/s", "tokens per step",
          "feasible"], rows, left=2,
-    )  # fmt: skip
+    )
 
 
 def _dynamic(page: Page, node: Node) -> Html | None:
@@ -115,7 +115,7 @@ def _dynamic(page: Page, node: Node) -> Html | None:
         Curve(f"always k = {number(found.get('fixed_k').maybe())}", x,
               [p.get("fixed_tok_s").maybe() for p in points], style=2),
         Curve("speculation off", x, [p.get("plain_tok_s").maybe() for p in points], style=1),
-    ]  # fmt: skip
+    ]
     return page.chart(
         "Draft length by batch size",
         "Tokens per second where the engine changes its draft length with the batch; most that it "
@@ -126,7 +126,7 @@ def _dynamic(page: Page, node: Node) -> Html | None:
         [[number(a), number(p.get("k").maybe()), number(p.get("output_tok_s").maybe()),
           number(p.get("fixed_tok_s").maybe()), number(p.get("plain_tok_s").maybe()),
           percent(p.get("tax").maybe())] for a, p in zip(x, points, strict=True)],
-    )  # fmt: skip
+    )
 
 
 def _answer(answer: Node) -> Html:
@@ -137,11 +137,11 @@ def _answer(answer: Node) -> Html:
             [f"{number(m.get('k').maybe())} to {number(m.get('next_k').maybe())}",
              percent(m.get("gain").maybe()), percent(m.get("cost").maybe()),
              "pays" if m.get("pays").flag() else "does not pay"] for m in margins
-        ]  # fmt: skip
+        ]
         parts.append(table(
             ["one more draft", "more tokens per step", "longer step", ""], rows,
             "One more draft pays while it adds a larger share of tokens than of time",
-        ))  # fmt: skip
+        ))
     parts += [_robust(answer), _sensitivity(answer), _flags(answer)]
     return fold(f"Details at {load_label(answer)}", parts)
 
@@ -152,19 +152,19 @@ def _robust(answer: Node) -> Html | None:
     if not choices:
         return None
     names = [f"{item.get('name').text()} ({percent(item.get('weight').maybe(), 0)})"
-             for item in robust.get("scenarios").items()]  # fmt: skip
+             for item in robust.get("scenarios").items()]
     rows = []
     for item in choices:
         speeds = item.get("speedups").numbers()
         speeds += [None] * (len(names) - len(speeds))
         rows.append([choice(item), *(times(v) for v in speeds[: len(names)]),
                      times(item.get("expected").maybe()),
-                     percent(item.get("worst_regret").maybe())])  # fmt: skip
+                     percent(item.get("worst_regret").maybe())])
     return table(
         ["choice", *names, "expected", "worst regret"], rows,
         f"If acceptance is uncertain: least regret {choice(robust.get('minimax_regret'))}, highest "
         f"expected value {choice(robust.get('expected_value'))}",
-    )  # fmt: skip
+    )
 
 
 def _sensitivity(answer: Node) -> Html | None:
@@ -176,13 +176,13 @@ def _sensitivity(answer: Node) -> Html | None:
          choice(item.get("at_low")), choice(item.get("at_high")),
          percent(item.get("loss").maybe()), item.get("measurement").text("-")]
         for item in unknowns
-    ]  # fmt: skip
+    ]
     return table(
         ["unknown", "range", "choice at the low end", "at the high end",
          "loss of today's choice", "what settles it"], rows,
         f"What would change the answer; decisive: {answer.at('sensitivity.decisive').text('none')}",
         left=6,
-    )  # fmt: skip
+    )
 
 
 def _flags(answer: Node) -> Html | None:
