@@ -14,6 +14,7 @@ PACKAGE = ROOT / "specsim"
 LAYERS = {
     "units": 0, "errors": 0, "data": 0,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
+    "checked": 0.7,
     "hardware": 1, "model": 1,
     "ops": 2, "roofline": 2,
     "latency": 3,
@@ -25,19 +26,20 @@ LAYERS = {
     "api": 9,
     "commands": 10,
 }
+GROUND = {*GROUND, "checked"}
 # Edges: what they may import besides themselves.
 EDGES = {
-    "formats": {"units", "errors", "data", "files", "model", "hardware", "sim.request"},
-    "client": {"units", "errors", "data", "files", "model", "hardware", "formats", "sim.request"},
-    "calibrate": {"units", "errors", "data", "files", "hardware", "model", "ops", "roofline",
+    "formats": {*GROUND, "model", "hardware", "sim.request"},
+    "client": {*GROUND, "model", "hardware", "formats", "sim.request"},
+    "calibrate": {*GROUND, "hardware", "model", "ops", "roofline",
                   "latency", "speculation", "analytic", "formats"},
-    "validate": {"units", "errors", "data", "files", "hardware", "model", "ops", "roofline",
+    "validate": {*GROUND, "hardware", "model", "ops", "roofline",
                  "latency", "speculation", "analytic", "formats", "sim", "client", "calibrate"},
-    "diagnose": {"units", "errors", "data", "hardware", "model", "ops", "roofline", "latency",
+    "diagnose": {*GROUND, "hardware", "model", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},
     "measure": {"units", "errors", "decoder", "calibrate.records"},
-    "serve": {"units", "errors", "data", "decoder", "formats"},
+    "serve": {*GROUND, "decoder", "formats"},
 }
 # The Python interface joins edges and layers; only the command line is above it.
 FACADES = {"api"}

@@ -1,0 +1,357 @@
+"""Files and bodies whose shape is declared: a pydantic model, read with limits, one line of error.
+
+    class Head(Shape):
+        name: Annotated[str, Rule("text")]
+        repeats: Annotated[int, Field(ge=1, le=100)] = 1
+
+    head = read_toml(path, Head, error=FormatError)
+
+A field's rule in words is made from its type and bounds, or said with `Rule`. What pydantic finds
+wrong becomes a `Problem` (place, value, rule, known keys) and that one line: a reader whose format
+needs other words writes its own line from the same `Problem`. Validators that raise ValueError
+say the whole sentence themselves.
+
+Types are strict: true is no number and "3" no 3, but a whole number serves where a float belongs.
+"""
+
+import json
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specsim.errors import FormatError, SpecSimError
+from specsim.files import read_limited
+
+MAX_BYTES = 1_000_000  # of a file that people write
+_SHOWN = 60
+_LONGEST_INTEGER = 10**30
+
+
+class Shape(BaseModel):
+    """A table whose keys are all known. Models are built when first used, not when imported."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+class Loose(Shape):
+    """A table of a foreign format: keys that nothing here reads may be there."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a field may hold, in words that follow "it must be": 'a list of texts'."""
+
+    words: str
+
+
+# A list of the file as a tuple; strict mode would ask for a tuple, which no file has.
+Texts = Annotated[tuple[str, ...], Field(strict=False), Rule("a list of texts")]
+
+S = TypeVar("S", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The first thing that is wrong. kind: 'unknown' key, 'missing' key, 'wrong' value, or 'said':
+    a validator's own sentence, in `rule`. place: keys and positions from the top. rule: what
+    `value` must be. known: the keys that the table may have."""
+
+    kind: str
+    place: tuple[str | int, ...]
+    value: object = None
+    rule: str = ""
+    known: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The last key of the place, with the positions behind it: 'cases[2]'."""
+        return dotted(self.place).rpartition(".")[2]
+
+    @property
+    def table(self) -> str:
+        """Where the key stands: '[users]' of a TOML file, '' at the top."""
+        inner = dotted(self.place).rpartition(".")[0]
+        return f"[{inner}]" if inner else ""
+
+    def line(self, where: str) -> str:
+        """The problem as one line that begins with the file."""
+        place = f"{where}: {self.table}" if self.table else where
+        if self.kind == "said":
+            return f"{where}: {self.rule}"
+        if self.kind == "unknown":
+            return f"{place} has no key {shown(self.key)}; {did_you_mean(self.key, self.known)}"
+        if self.kind == "missing":
+            return f"{place} needs {self.key}, {self.rule}"
+        what = f"{self.table} {self.key}".strip()
+        if not what:
+            return f"{where} holds {shown(self.value)}; it must be {self.rule}"
+        return f"{where}: {what} is {shown(self.value)}; it must be {self.rule}"
+
+
+def dotted(place: tuple[str | int, ...]) -> str:
+    """('models', 2, 'slo') as 'models[2].slo'."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def shown(value: object, limit: int = _SHOWN) -> str:
+    """A value as an error shows it: one line, cut to a readable length."""
+    if isinstance(value, int) and abs(value) > _LONGEST_INTEGER:
+        return "an integer of more than 30 digits"
+    try:
+        text = " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # integers of over 4300 digits inside, endless nesting
+        return f"a {type(value).__name__} too large to print"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def did_you_mean(name: str, known: Iterable[str], quote: str = "'") -> str:
+    """The way out of a name that is not known: the closest one, or all there are."""
+    from difflib import get_close_matches
+
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {quote}{near[0]}{quote}?"
+    return f"it has {', '.join(names)}"
+
+
+def problem_of(error: ValidationError, shape: type[BaseModel]) -> Problem:
+    """What to tell of pydantic's list: unknown keys first, they are often misspelt needed ones."""
+    found = error.errors(include_url=False)
+    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
+    holder, hint, words = _walk(shape, first["loc"])
+    place = _without_tags(first["loc"])
+    if first["type"] == "extra_forbidden":
+        return Problem("unknown", place, first["input"], known=_keys(holder))
+    if first["type"] == "missing":
+        return Problem("missing", place, rule=words or _words(hint))
+    if first["type"] == "value_error":
+        return Problem("said", place, first["input"], str(first["ctx"]["error"]))
+    return Problem("wrong", place, first["input"], words or _words(hint) or first["msg"].lower())
+
+
+def check(
+    shape: type[S], raw: object, where: str, error: type[SpecSimError] = FormatError
+) -> S:
+    """`raw` in its declared shape; `error` with one line that begins with `where`."""
+    try:
+        return shape.model_validate(raw)
+    except ValidationError as wrong:
+        raise error(problem_of(wrong, shape).line(where)) from None
+    except RecursionError:
+        raise error(f"{where} is nested too deeply") from None
+
+
+def read_toml(
+    path: Path, shape: type[S], error: type[SpecSimError] = FormatError, most: int = MAX_BYTES
+) -> S:
+    """A TOML file in its declared shape. FormatError where it is no TOML, `error` where a key or
+    value is not as declared."""
+    return check(shape, toml_table(file_text(path, most), path.name), path.name, error)
+
+
+def read_json(
+    path: Path, shape: type[S], error: type[SpecSimError] = FormatError, most: int = MAX_BYTES
+) -> S:
+    """The same of a JSON file."""
+    return check(shape, json_value(file_text(path, most), path.name), path.name, error)
+
+
+def file_text(path: Path, most: int = MAX_BYTES) -> str:
+    """The text of a regular file of at most `most` bytes. FormatError."""
+    try:
+        raw = read_limited(path, most)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"{path} cannot be read: {reason}") from None
+    if len(raw) > most:
+        raise FormatError(f"{path} is larger than {most / 1e6:g} MB; check the path")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise FormatError(f"{path}: line {line} is not UTF-8 text; save it as UTF-8") from None
+
+
+def toml_table(text: str, where: str) -> dict[str, Any]:
+    """Tables of TOML text; FormatError naming the line when it is broken."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError, OverflowError) as error:
+        # Besides syntax: absurd integers, dates and nesting.
+        raise FormatError(f"{where} is not valid TOML: {_reason(error)}") from None
+
+
+def json_value(text: str | bytes, where: str) -> object:
+    """A JSON value in which no object has a key twice; FormatError."""
+    try:
+        value: object = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is not valid JSON: {_reason(error)}") from None
+    return value
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shown(twice)} stands twice in one object")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return " ".join(str(error).split())[:200]
+
+
+def _walk(shape: type[BaseModel], place: tuple[str | int, ...]) -> tuple[object, object, str]:
+    """(the type that holds the last part of `place`, the type of that part, the words of the
+    innermost `Rule` on the way to it)."""
+    holder: object = shape
+    hint: object = shape
+    words = ""
+    for part in place:
+        following, said = _inner(hint, part)
+        if following is None:  # a tag of a union, or a key that is not known
+            holder = hint if _model(hint) is not None else holder
+            continue
+        holder, hint, words = hint, following, said
+    return holder, hint, words
+
+
+def _inner(hint: object, part: str | int) -> tuple[object | None, str]:
+    """The type of one key or element inside `hint`, and its rule."""
+    model = _model(hint)
+    if model is not None:
+        for name, field in model.model_fields.items():
+            if part in (name, field.alias, field.validation_alias, *_choices(field)):
+                said = next((m.words for m in field.metadata if isinstance(m, Rule)), "")
+                return _annotated(field), said
+        return None, ""
+    for arm in _arms(hint):
+        origin, arguments = typing.get_origin(arm), typing.get_args(arm)
+        element = None
+        if origin in (dict, Mapping) or origin is types.MappingProxyType:
+            element = arguments[1] if isinstance(part, str) else None
+        elif isinstance(part, int) and arguments:
+            element = arguments[0]
+        if element is not None:
+            return element, _rule(element) or _rule(hint)
+    return None, ""
+
+
+def _annotated(field: Any) -> object:
+    hint = field.annotation
+    for item in field.metadata:
+        hint = Annotated[hint, item]
+    return hint
+
+
+def _choices(field: Any) -> list[object]:
+    """The spellings of an AliasChoices."""
+    return list(getattr(field.validation_alias, "choices", ()))
+
+
+def _arms(hint: object) -> list[object]:
+    """The alternatives of a union, without None and without annotations."""
+    if typing.get_origin(hint) is Annotated:
+        return _arms(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
+        return [inner for arm in arms for inner in _arms(arm)]
+    return [hint]
+
+
+def _model(hint: object) -> type[BaseModel] | None:
+    for arm in _arms(hint):
+        if isinstance(arm, type) and issubclass(arm, BaseModel):
+            return arm
+    return None
+
+
+def _rule(hint: object) -> str:
+    if typing.get_origin(hint) is Annotated:
+        for item in typing.get_args(hint)[1:]:
+            if isinstance(item, Rule):
+                return item.words
+    return ""
+
+
+def _keys(hint: object) -> tuple[str, ...]:
+    model = _model(hint)
+    if model is None:
+        return ()
+    return tuple(f.alias or name for name, f in model.model_fields.items())
+
+
+def _without_tags(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The place without what pydantic adds for unions: 'int', 'list[float]', 'function-...'."""
+    tags = ("int", "float", "str", "bool", "none")
+    return tuple(
+        part for part in place
+        if not isinstance(part, str) or (part not in tags and not part.endswith(("]", "()", ")")))
+    )
+
+
+def _words(hint: object) -> str:
+    """The rule in words that a type and its bounds state."""
+    said = _rule(hint)
+    if said:
+        return said
+    arm = _arms(hint)[0]
+    bounds = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    if arm is bool:
+        return "true or false"
+    if arm is str:
+        return "text"
+    if arm in (int, float):
+        return ("a whole number" if arm is int else "a number") + _range(bounds)
+    origin = typing.get_origin(arm)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(str(value) for value in typing.get_args(arm))
+    if origin in (list, tuple):
+        return "a list"
+    return "a table"
+
+
+def _range(bounds: tuple[object, ...]) -> str:
+    low = high = ""
+    for item in _flat(bounds):
+        if isinstance(item, Ge):
+            low = f" from {_figure(item.ge)}"
+        elif isinstance(item, Gt):
+            low = f" above {_figure(item.gt)}"
+        elif isinstance(item, Le):
+            high = f" to {_figure(item.le)}"
+        elif isinstance(item, Lt):
+            high = f" to below {_figure(item.lt)}"
+    return low + (high if low else high.replace(" to", " up to", 1))
+
+
+def _flat(bounds: tuple[object, ...]) -> list[object]:
+    """Bounds with those inside a `Field(...)` beside the plain ones."""
+    found: list[object] = []
+    for item in bounds:
+        found += getattr(item, "metadata", None) or [item]
+    return found
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:g}" if isinstance(value, float) and math.isfinite(value) else str(value)
