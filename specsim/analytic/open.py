@@ -17,6 +17,7 @@ from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
+from specsim.search import first_from_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,14 @@ def open_loop(
             rate, capacity, utilisation, False, best.running, math.inf, math.inf, best.tpot_s,
             capacity * workload.output_len, best,
         )
-    low, high = 1, int(best.running)
-    while low < high:
-        middle = (low + high) // 2
-        if closed_loop(system, workload, middle).request_rate >= rate:
-            high = middle
-        else:
-            low = middle + 1
+
+    def keeps_up(batch: int) -> bool:
+        return closed_loop(system, workload, batch).request_rate >= rate
+
+    # Request rates are not monotone where a batch leaves the captured graphs: the smallest batch
+    # that keeps up is what an idle server comes to first.
+    most = int(best.running)
+    low = first_from_one(keeps_up, most) or most
     state = closed_loop(system, workload, low)
     running = rate / state.request_rate * low
     if low > 1:

@@ -22,6 +22,7 @@ from specsim.analytic.open import OpenState, open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
+from specsim.search import first_from_one
 from specsim.speculation.methods import MAX_K
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
@@ -284,27 +285,11 @@ def break_even(system: System, workload: Workload, limit: int) -> int | None:
     """
     plain = system.plain()
 
-    def pays(concurrency: int) -> bool:
+    def loses(concurrency: int) -> bool:
         with_it = closed_loop(system, workload, concurrency).output_tok_s
-        return with_it >= closed_loop(plain, workload, concurrency).output_tok_s
+        return with_it < closed_loop(plain, workload, concurrency).output_tok_s
 
-    if not pays(1):
-        return 1
-    low, high = 1, 1
-    while high < limit:
-        high = min(limit, high * 2)
-        if not pays(high):
-            break
-        low = high
-    else:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if pays(middle):
-            low = middle
-        else:
-            high = middle
-    return high
+    return first_from_one(loses, limit)
 
 
 def candidate_k(system: System) -> list[int]:

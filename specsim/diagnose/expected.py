@@ -18,6 +18,7 @@ from specsim.analytic.workload import Workload
 from specsim.diagnose.evidence import Evidence
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.step import decode_shape
+from specsim.search import first_from_one
 from specsim.speculation.acceptance import Acceptance
 
 FULL_SHARE = 0.95  # of the steps with a draft: beyond it the rest are ends of answers
@@ -200,19 +201,11 @@ class Predictor:
         plain = system.plain()
         limit = min(running_limit(system, workload), running_limit(plain, workload))
 
-        def pays(batch: int) -> bool:
+        def loses(batch: int) -> bool:
             with_it = closed_loop(system, workload, batch).output_tok_s
-            return with_it >= closed_loop(plain, workload, batch).output_tok_s
+            return with_it < closed_loop(plain, workload, batch).output_tok_s
 
-        low, high = 0, 1
-        while pays(high):
-            if high == limit:
-                return None
-            low, high = high, min(limit, high * 2)
-        while high - low > max(1, high // 16):
-            middle = (low + high) // 2
-            low, high = (middle, high) if pays(middle) else (low, middle)
-        return high
+        return first_from_one(loses, limit, resolution=1 / 16)
 
 
 def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:

@@ -16,6 +16,7 @@ from specsim.analytic.system import System
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import with_seats
 from specsim.planning.capacity_start import SPREAD_P10, turns_of
+from specsim.search import first_between
 
 GATE = "stream_tok_s_p10"
 CROWDED = 1.25  # people, or arrivals, over what keeps the seats taken by formulas
@@ -88,15 +89,12 @@ def first_seats(system: System, shape: LoadShape, floor_tok_s: float) -> int:
     if workload is None:
         assert isinstance(shape, Arrivals)
         workload = shape.workload
-    low, high = 1, min(MOST_SEATS, running_limit(system, workload))
-    while low < high:
-        middle = (low + high + 1) // 2
-        state = closed_loop(system, workload, middle)
-        if SPREAD_P10 * state.stream_tok_s >= floor_tok_s:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def misses(seats: int) -> bool:
+        stream_tok_s = closed_loop(system, workload, seats).stream_tok_s
+        return SPREAD_P10 * stream_tok_s < floor_tok_s
+
+    return first_between(misses, 1, min(MOST_SEATS, running_limit(system, workload)) + 1) - 1
 
 
 def recommend_seats(

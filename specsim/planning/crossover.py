@@ -32,6 +32,7 @@ from specsim.planning.utilisation import (
     served_utilisation,
     step_utilisation,
 )
+from specsim.search import first_from_one
 
 CHEAP_SHARE = 0.5
 POINTS_PER_OCTAVE = 2
@@ -232,23 +233,7 @@ def grid_to(limit: int) -> list[int]:
 def first_above(value: Callable[[int], float], threshold: float, limit: int) -> int | None:
     """Smallest concurrency up to `limit` at which value(concurrency) exceeds the threshold, as far
     as powers of two show it; None when none does."""
-    if value(1) > threshold:
-        return 1
-    low = high = 1
-    while high < limit:
-        high = min(limit, high * 2)
-        if value(high) > threshold:
-            break
-        low = high
-    else:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if value(middle) > threshold:
-            high = middle
-        else:
-            low = middle
-    return high
+    return first_from_one(lambda concurrency: value(concurrency) > threshold, limit)
 
 
 class _Pair:

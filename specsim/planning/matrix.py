@@ -23,6 +23,7 @@ from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.search import first_from_one
 
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -245,29 +246,16 @@ def _side(system: System, point: Point) -> Served | None:
     def state(running: int) -> SteadyState:
         return closed_loop(system, workload, running)
 
-    def meets(running: int) -> bool:
+    def misses(running: int) -> bool:
         found = state(running)
         if found.tpot_s > 0 and 1.0 / found.tpot_s < point.stream_floor:
-            return False
-        return not point.ttft_limit_s or found.ttft_s <= point.ttft_limit_s
+            return True
+        return bool(point.ttft_limit_s) and found.ttft_s > point.ttft_limit_s
 
-    if not meets(1):
-        return None
-    # Powers of two first: the time of a routed model's step is not smooth, and a batch that leaves
-    # the captured graphs is slower, but what is looked for is the end of the first stretch.
-    low, high = 1, 1
-    while high < limit:
-        high = min(limit, high * 2)
-        if not meets(high):
-            break
-        low = high
-    while high - low > 1 and low < limit:
-        middle = (low + high) // 2
-        if meets(middle):
-            low = middle
-        else:
-            high = middle
-    return _at(state(low), system, point)
+    # The time of a routed model's step is not smooth, and a batch that leaves the captured graphs
+    # is slower, but what is looked for is the end of the first stretch.
+    beyond = first_from_one(misses, limit) or limit + 1
+    return _at(state(beyond - 1), system, point) if beyond > 1 else None
 
 
 def _at(state: SteadyState, system: System, point: Point) -> Served:

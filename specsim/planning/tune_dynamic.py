@@ -17,6 +17,7 @@ from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.planning.tune_choices import at_k, decode_step_s
+from specsim.search import first_between
 
 SWITCH_GAIN = 0.01  # a change of k that gains less than this is not worth a row
 _GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -96,6 +97,9 @@ def dynamic_table(
             return previous
         return best
 
+    def leaves(seqs: int) -> bool:
+        return choice(seqs, current) != current
+
     grid = [size for size in _GRID if size < limit] + [limit]
     current = choice(1, None)
     starts = [(1, current)]
@@ -103,14 +107,7 @@ def dynamic_table(
         wanted = choice(size, current)
         if wanted == current:
             continue
-        low, high = before, size  # low keeps `current`, high does not
-        while high - low > 1:
-            middle = (low + high) // 2
-            if choice(middle, current) == current:
-                low = middle
-            else:
-                high = middle
-        starts.append((high, wanted))
+        starts.append((first_between(leaves, before, size), wanted))
         current = wanted
     lasts = [first - 1 for first, _ in starts[1:]] + [limit]
     rows = tuple((first, last, k) for (first, k), last in zip(starts, lasts, strict=True))

@@ -20,10 +20,11 @@ and beyond the last measured position; `from_rate` alone is independent of posit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
+from specsim.search import rising_root
 from specsim.speculation.tokens import (
     check_draft_length,
     check_mean_length,
@@ -334,19 +335,6 @@ def _check_count(rates: Sequence[float], k: int | None) -> None:
         )
 
 
-def _bisect(function: Callable[[float], float], target: float, high: float) -> float:
-    """x in [0, high] with function(x) = target, for a rising function, to the last bit."""
-    low = 0.0
-    while True:
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
-            return high
-        if function(middle) < target:
-            low = middle
-        else:
-            high = middle
-
-
 def _shaped(total: float, count: int, before: float) -> tuple[float, ...]:
     """`count` further positions after one with probability `before` that add up to `total`, with
     conditional rates falling by CONDITIONAL_DECLINE per position (capped at 1)."""
@@ -362,7 +350,8 @@ def _shaped(total: float, count: int, before: float) -> tuple[float, ...]:
             rates.append(value)
         return rates
 
-    first = _bisect(lambda x: math.fsum(positions(x)), total, CONDITIONAL_DECLINE ** -(count - 1))
+    steepest = CONDITIONAL_DECLINE ** -(count - 1)
+    first = rising_root(lambda x: math.fsum(positions(x)), total, steepest)
     return tuple(positions(first))
 
 

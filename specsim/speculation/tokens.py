@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from specsim.errors import UsageError
+from specsim.search import rising_root
 
 # Below this distance from 1 the closed forms divide two rounding errors, so they sum instead.
 _NEAR_ONE = 1e-4
@@ -75,15 +76,7 @@ def rate_for_mean_length(acceptance_length: float, k: int) -> float:
     check_mean_length(acceptance_length, k)
     if acceptance_length in (1.0, k + 1.0):
         return 0.0 if acceptance_length == 1.0 else 1.0
-    low, high = 0.0, 1.0
-    while True:
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
-            return high
-        if expected_tokens_iid(middle, k) < acceptance_length:
-            low = middle
-        else:
-            high = middle
+    return rising_root(lambda alpha: expected_tokens_iid(alpha, k), acceptance_length, 1.0)
 
 
 def check_mean_length(acceptance_length: float, k: int) -> float:
