@@ -47,7 +47,7 @@ from specsim.measure.environment import device_facts, git_sha, now, software
 from specsim.measure.models import find_model
 from specsim.measure.preload import run_steps
 from specsim.measure.session import Session, reader, refill
-from specsim.measure.timer import CpuTimer, Limits
+from specsim.measure.timer import CpuTimer, RepeatLimits
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("plain", "large", "split", "assisted", "own")
@@ -100,7 +100,7 @@ class Bandwidth:
             refill(buffer, torch.Generator().manual_seed(0))
             self._buffers[size] = buffer
         call = reader(self._buffers[size])
-        timed = self._timer.sweep([("read", call)], Limits(1, 5, 8, 0.5))["read"]
+        timed = self._timer.sweep([("read", call)], RepeatLimits(1, 5, 8, 0.5))["read"]
         rate = size / timed.timing.min_s
         self.seen.setdefault(size, []).append(rate)
         return rate
@@ -198,7 +198,7 @@ def large(report: Report, memory: Bandwidth, rounds: int) -> None:
 def split(report: Report, memory: Bandwidth, rounds: int) -> None:
     report("## Where a SmolLM2 step goes (bf16, batch 1, 128 tokens of context)")
     shape = find_model("smollm2-135m")
-    limits = Limits(3, 15 * rounds, 15 * rounds, 20.0)
+    limits = RepeatLimits(3, 15 * rounds, 15 * rounds, 20.0)
     session = Session(torch.device("cpu"), "bf16", [shape], limits)
     model = session.model(shape.name)
     size, layers = model.weight_bytes(), model.config.num_layers
@@ -282,7 +282,7 @@ def own(report: Report, memory: Bandwidth, rounds: int) -> None:
 def loss_region(report: Report, loaded: LoadedModel, rounds: int) -> None:
     """Large k at a batch where every verified token costs: steps whose drafts are all refused."""
     report("## What a verified draft costs: step time by batch and k, none accepted")
-    limits = Limits(2, 4 * rounds, 8 * rounds, 2.0)
+    limits = RepeatLimits(2, 4 * rounds, 8 * rounds, 2.0)
     rows = []
     for batch in (1, 8, 16):
         line: list[object] = [batch]

@@ -26,8 +26,8 @@ from specsim.client.http import (
 from specsim.client.metrics import Scraper
 from specsim.client.prompts import WARM_UP, Prompt
 from specsim.client.result import LiveRequest, LiveRun
-from specsim.client.sse import EventStream
-from specsim.client.stream import Answer, Sampling, body_of
+from specsim.client.sse import EventParser
+from specsim.client.stream import Sampling, StreamedAnswer, body_of
 from specsim.errors import ServerError, UsageError
 from specsim.sim.request import (
     FAILED,
@@ -71,7 +71,7 @@ class LiveLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoadProgress:
     """Progress: requests ended, of how many, open now."""
 
     ended: int
@@ -79,7 +79,7 @@ class Told:
     running: int
 
 
-Report = Callable[[Told], None]
+Report = Callable[[LoadProgress], None]
 
 
 def drive(
@@ -105,7 +105,7 @@ async def _drive(
             raise UsageError(
                 f"the server has no model {model[:80]!r}; it serves {', '.join(served)[:200]}"
             )
-        run = _Run(connection, load, model or served[0], sampling, report)
+        run = _LoadRun(connection, load, model or served[0], sampling, report)
         run.version = await connection.version()
         await run.warm_up()
         scraper = Scraper(connection, sample_every_s)
@@ -124,7 +124,7 @@ async def _drive(
     return run.result(scraper)
 
 
-class _Run:
+class _LoadRun:
     """The state of one run."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Run:
         self._path = "/v1/chat/completions" if sampling.chat else "/v1/completions"
         self._gate = asyncio.Semaphore(load.max_concurrency) if load.max_concurrency else None
         self._found: dict[int, LiveRequest] = {}
-        self._running: dict[int, tuple[float, Answer]] = {}
+        self._running: dict[int, tuple[float, StreamedAnswer]] = {}
         self._late: list[float] = []
         self._start = self._end = 0.0
         self.partial = False
@@ -205,13 +205,13 @@ class _Run:
                 self._gate.release()
             if self._report is not None:
                 self._report(
-                    Told(len(self._found), len(self._load.prompts), len(self._running))
+                    LoadProgress(len(self._found), len(self._load.prompts), len(self._running))
                 )
 
     async def _request(self, number: int, prompt: Prompt, sent_s: float) -> LiveRequest:
         """Send one request and read its answer; every failure is a record."""
         http = load_aiohttp()
-        answer = Answer()
+        answer = StreamedAnswer()
         self._running[number] = (sent_s, answer)
         status, reason = FINISHED, ""
         try:
@@ -240,7 +240,7 @@ class _Run:
             self._running.pop(number, None)
         return self._record(number, prompt, sent_s, answer, status, reason)
 
-    async def _read(self, prompt: Prompt, answer: Answer) -> tuple[str, str]:
+    async def _read(self, prompt: Prompt, answer: StreamedAnswer) -> tuple[str, str]:
         body = body_of(prompt, self._model, self._sampling)
         async with self._connection.post(self._path, body) as reply:
             if reply.status != 200:
@@ -250,7 +250,7 @@ class _Run:
             kind = reply.headers.get("Content-Type", "")
             if "event-stream" not in kind:
                 return FAILED, f"the server answered {kind[:60] or 'no type'}, not an event stream"
-            events = EventStream()
+            events = EventParser()
             async for piece in reply.content.iter_any():
                 now = time.perf_counter() - self._start
                 for data in events.feed(piece):
@@ -264,7 +264,8 @@ class _Run:
         return FINISHED, ""
 
     def _record(
-        self, number: int, prompt: Prompt, sent_s: float, answer: Answer, status: str, reason: str
+        self, number: int, prompt: Prompt, sent_s: float, answer: StreamedAnswer, status: str,
+        reason: str,
     ) -> LiveRequest:
         times = answer.times_s
         tokens = answer.output_tokens
@@ -333,6 +334,6 @@ class _Run:
         return max(ends) if ends else max(self._end - self._start, 1e-9)
 
 
-def _so_far(answer: Answer) -> str:
+def _so_far(answer: StreamedAnswer) -> str:
     count = len(answer.times_s)
     return f"{count} chunk{'' if count == 1 else 's'}" if count else "no token at all"

@@ -10,7 +10,7 @@ MAX_EVENT_BYTES = 1_000_000
 MAX_RESPONSE_BYTES = 64_000_000
 
 
-class EventStream:
+class EventParser:
     """feed(bytes) -> the data of the events that are complete now. ServerError where a server
     sends more than any answer needs."""
 

@@ -58,7 +58,7 @@ def body_of(prompt: Prompt, model: str, sampling: Sampling) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Answer:
+class StreamedAnswer:
     """One response while it comes. times_s: when each chunk came; counts: completion tokens the
     server had counted at each chunk (where it says so). steps_accepted: drafts accepted in each
     step that carried some, where the server sends it."""

@@ -39,11 +39,11 @@ class _Run:
     def __init__(
         self, engine: "Engine", prompt_ids: Sequence[int], params: "SamplingParams"
     ) -> None:
-        from specsim.decoder.requests import Request
+        from specsim.decoder.requests import EngineRequest
 
         self._engine, self._max_tokens, self._tokens = engine, params.max_tokens, 0
         engine.timings.clear()
-        engine.add(Request("generate", prompt_ids, params))
+        engine.add(EngineRequest("generate", prompt_ids, params))
 
     @property
     def done(self) -> bool:

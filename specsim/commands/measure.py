@@ -12,8 +12,7 @@ from specsim.commands import decoder_setup as d
 from specsim.commands import options as o
 
 if TYPE_CHECKING:
-    from specsim.measure.run import Plan, Summary
-    from specsim.measure.run import Progress as Step
+    from specsim.measure.run import MeasurePlan, PointProgress, Summary
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -89,7 +88,7 @@ def parse_duration(text: str, name: str) -> float:
 
 def _plan(
     device: str, grid: str, names: list[str] | None, dtype: str, seed: int, threads: int | None
-) -> "Plan":
+) -> "MeasurePlan":
     from specsim.errors import UsageError
 
     for name, value, known in (("--grid", grid, ("small", "full")),
@@ -103,7 +102,7 @@ def _plan(
     import torch
 
     from specsim.measure.models import check_together, default_models, default_moe, find_model
-    from specsim.measure.run import Plan
+    from specsim.measure.run import MeasurePlan
 
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu")
@@ -111,11 +110,13 @@ def _plan(
     models = tuple(find_model(name) for name in names or default_models(device, grid))
     check_together(models)
     experts = find_model(default_moe(device))
-    return Plan(device, grid, models, experts, dtype, seed, used)
+    return MeasurePlan(device, grid, models, experts, dtype, seed, used)
 
 
 @contextmanager
-def _bar(plan: "Plan", budget_s: float) -> "Iterator[Callable[[Step], None] | None]":
+def _bar(
+    plan: "MeasurePlan", budget_s: float
+) -> "Iterator[Callable[[PointProgress], None] | None]":
     """A progress bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
@@ -129,7 +130,7 @@ def _bar(plan: "Plan", budget_s: float) -> "Iterator[Callable[[Step], None] | No
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None, part=" ", what=f"loading torch on {plan.device}")
 
-        def show(progress: "Step") -> None:
+        def show(progress: "PointProgress") -> None:
             bar.update(task, total=progress.total, completed=progress.done, part=progress.part,
                        what=progress.what[:60])
 

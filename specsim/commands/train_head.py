@@ -18,7 +18,7 @@ from specsim.commands.measure import parse_duration
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specsim.decoder.distill import Answer
+    from specsim.decoder.distill import TargetAnswer
     from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.models import LoadedModel
     from specsim.decoder.training import Recipe
@@ -189,7 +189,7 @@ class _Job:
 
     # ------------------------------------------------------------------ stages
 
-    def _start(self, learn: "list[Answer]") -> "tuple[dict[str, Tensor], Tensor]":
+    def _start(self, learn: "list[TargetAnswer]") -> "tuple[dict[str, Tensor], Tensor]":
         """Weights to begin with, and the head's vocabulary."""
         from specsim.decoder.distill import frequent_tokens
         from specsim.decoder.drafters.eagle import EagleWeights
@@ -212,7 +212,7 @@ class _Job:
             return dict(head.tensors), frequent_tokens([], config.vocab_size, config.vocab_size)
         return dict(head.tensors), head.vocab
 
-    def _answers(self, given: list[str] | None, tokens: int, max_new: int) -> "list[Answer]":
+    def _answers(self, given: list[str] | None, tokens: int, max_new: int) -> "list[TargetAnswer]":
         """Answers in a shuffled order that depends on the seed alone."""
         import random
 
@@ -264,7 +264,7 @@ class _Job:
         path.write_text("".join(json.dumps(ids) + "\n" for ids in prompts), "utf-8")
         return prompts
 
-    def _examples(self, answers: "list[Answer]", vocab: Any) -> list[Any]:
+    def _examples(self, answers: "list[TargetAnswer]", vocab: Any) -> list[Any]:
         import torch
 
         from specsim.decoder.distill import hidden_states
@@ -280,7 +280,7 @@ class _Job:
             self.show("reading answers", number, len(answers))
         return [example for example in out if bool((example.labels != -100).any())]
 
-    def _decode(self, weights: "EagleWeights", judge: "list[Answer]") -> dict[str, Any]:
+    def _decode(self, weights: "EagleWeights", judge: "list[TargetAnswer]") -> dict[str, Any]:
         """Real decoding of held-out prompts with the head: tokens per step."""
         from specsim.decoder.engine import Engine
         from specsim.decoder.options import DecoderOptions, SamplingParams

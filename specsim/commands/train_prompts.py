@@ -115,7 +115,7 @@ def self_made_prompts(
     """
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import DecoderOptions, SamplingParams
-    from specsim.decoder.requests import Request
+    from specsim.decoder.requests import EngineRequest
     from specsim.errors import SpecSimError
 
     tokenizer, mark = loaded.tokenizer(), "\u2042"
@@ -134,7 +134,7 @@ def self_made_prompts(
     number = 0
     while len(made) < wanted and not stop() and number < 64 + 4 * wanted:
         while engine.num_running + engine.num_waiting < engine.options.max_num_seqs:
-            engine.add(Request(f"turn-{number}", prefix, params))
+            engine.add(EngineRequest(f"turn-{number}", prefix, params))
             number += 1
         for output in engine.step():
             if not output.finished:

@@ -21,7 +21,7 @@ from specsim.client import (
     read_prompts,
 )
 from specsim.client.http import connect
-from specsim.client.load import Report, Told
+from specsim.client.load import LoadProgress, Report
 from specsim.client.metrics import Scraper
 from specsim.client.prompts import take
 from specsim.commands import validate_deployment as d
@@ -322,7 +322,7 @@ def _progress(wanted: bool, loads: list[LiveLoad], repeats: int) -> Iterator[Any
             before = repeat * sum(len(x.prompts) for x in loads)
             before += sum(len(x.prompts) for x in loads[:number])
 
-            def told(now: Told) -> None:
+            def told(now: LoadProgress) -> None:
                 words = f"{loads[number].name}, {now.running} open"
                 if repeats > 1:
                     words += f", repeat {repeat + 1} of {repeats}"

@@ -15,7 +15,7 @@ from specsim.commands.validate_deployment import MaxError, check_max_error
 
 if TYPE_CHECKING:
     from specsim.calibrate.records_fit import Outcome
-    from specsim.measure.run import Plan
+    from specsim.measure.run import MeasurePlan
     from specsim.validate.compare import Comparison
     from specsim.validate.run_plan import RunPlan
     from specsim.validate.run_state import Work
@@ -122,20 +122,20 @@ def _models(grid: str) -> tuple[str, ...]:
     return default_models("cpu", grid)
 
 
-def _measure_plan(plan: "RunPlan", threads: int) -> "Plan":
+def _measure_plan(plan: "RunPlan", threads: int) -> "MeasurePlan":
     """What `specsim measure` would do: the same grid, without its serving part."""
     from specsim.measure.models import MeasuredModel, check_together, find_model
-    from specsim.measure.run import Plan
+    from specsim.measure.run import MeasurePlan
 
     if plan.short:
         models = tuple(MeasuredModel(name, config) for name, config in _tiny().items())
     else:
         models = tuple(find_model(name) for name in plan.models)
         check_together(models)
-    return Plan("cpu", plan.grid, models, None, "bf16", plan.seed, threads)
+    return MeasurePlan("cpu", plan.grid, models, None, "bf16", plan.seed, threads)
 
 
-def _check_same_machine(records: Path, measuring: "Plan") -> None:
+def _check_same_machine(records: Path, measuring: "MeasurePlan") -> None:
     """Refuse records that say nothing about what is served here."""
     from specsim.calibrate.records import read_records
     from specsim.errors import UsageError
@@ -172,7 +172,7 @@ def _tiny() -> dict[str, Any]:
     return {"tiny": small, "tiny-wide": wide}
 
 
-def _jobs(plan: "RunPlan", measuring: "Plan") -> list[Any]:
+def _jobs(plan: "RunPlan", measuring: "MeasurePlan") -> list[Any]:
     """The grid's jobs but for serving; a few of them for a short run."""
     from dataclasses import replace
 
@@ -193,7 +193,7 @@ def _jobs(plan: "RunPlan", measuring: "Plan") -> list[Any]:
 
 
 def _measure(
-    plan: "RunPlan", measuring: "Plan", place: "Work", records: Path | None, tell: Tell
+    plan: "RunPlan", measuring: "MeasurePlan", place: "Work", records: Path | None, tell: Tell
 ) -> bool:
     """Measure what the work folder lacks; whether it was interrupted."""
     from specsim.measure.run import measure
@@ -228,7 +228,7 @@ def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
 
 
 def _serve_all(
-    plan: "RunPlan", measuring: "Plan", place: "Work", outcome: "Outcome", tell: Tell
+    plan: "RunPlan", measuring: "MeasurePlan", place: "Work", outcome: "Outcome", tell: Tell
 ) -> bool:
     """Predict and serve every load that is not done yet; whether it was interrupted."""
     import torch
@@ -239,7 +239,7 @@ def _serve_all(
     from specsim.latency.engine import find_engine
     from specsim.measure.environment import now
     from specsim.measure.session import Session
-    from specsim.measure.timer import Limits
+    from specsim.measure.timer import RepeatLimits
     from specsim.validate.run_plan import load_for
     from specsim.validate.run_serving import predict_serving, seeds_for, serving_system
     from specsim.validate.run_state import load_key
@@ -249,7 +249,7 @@ def _serve_all(
     models, header = Models(), outcome.data.headers[-1]
     spec = models.spec(header, target.name, "bf16")
     engine_profile = outcome.engine or find_engine(DECODER)
-    session = Session(torch.device("cpu"), "bf16", measuring.models, Limits(), plan.seed)
+    session = Session(torch.device("cpu"), "bf16", measuring.models, RepeatLimits(), plan.seed)
     try:
         for method in plan.methods:
             full = load_for(plan, method, clients=plan.max_num_seqs)

@@ -40,12 +40,12 @@ def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engin
 
 def _request(engine: "Engine", load: "ServingLoad", number: int, rng: Any) -> Any:
     from specsim.decoder.options import SamplingParams
-    from specsim.decoder.requests import Request
+    from specsim.decoder.requests import EngineRequest
 
     vocab = engine.target.config.vocab_size
     prompt = [rng.randrange(vocab) for _ in range(load.prompt_len)]
     params = SamplingParams(max_tokens=load.output_len, ignore_eos=True)
-    return Request(f"request-{number}", prompt, params)
+    return EngineRequest(f"request-{number}", prompt, params)
 
 
 def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, Any]:

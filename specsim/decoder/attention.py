@@ -44,7 +44,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Plan:
+class PassPlan:
     """Everything about a forward pass that all layers share. Built once per pass."""
 
     rows: Rows
@@ -67,17 +67,17 @@ class Plan:
         return self.q_len <= _FOLD_MAX_Q and not self.prompt
 
 
-class Attention(Protocol):
-    def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
+class AttentionBackend(Protocol):
+    def prepare(self, plan: PassPlan, cache: KVCache, group: int) -> None:
         """Fill the plan's mask, views, lengths or pages for this backend."""
         ...
 
-    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: Plan) -> Tensor:
+    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: PassPlan) -> Tensor:
         """q [T, heads, D] -> [T, heads * D]."""
         ...
 
 
-def causal_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
+def causal_mask(plan: PassPlan, dtype: torch.dtype) -> Tensor:
     """0 where key j <= the query's position, -inf elsewhere: [B, Q, kv_len]."""
     device = plan.start.device
     position = plan.start.unsqueeze(1) + torch.arange(plan.q_len, device=device)
@@ -87,7 +87,7 @@ def causal_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
     return zeros.masked_fill_(hidden, float("-inf"))
 
 
-def prompt_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
+def prompt_mask(plan: PassPlan, dtype: torch.dtype) -> Tensor:
     """Mask of one row's prompt chunk. On CUDA torch's lower-right causal bias, which keeps the
     flash kernels in reach; a mask tensor would rule them out."""
     if plan.start.device.type != "cuda":
@@ -101,7 +101,7 @@ def prompt_mask(plan: Plan, dtype: torch.dtype) -> Tensor:
 class SlotAttention:
     """Folded scaled-dot-product attention over a cache with one page per slot."""
 
-    def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
+    def prepare(self, plan: PassPlan, cache: KVCache, group: int) -> None:
         span = plan.rows.span
         if span is not None:
             used = cache.data[:, span[0] : span[1], :, :, : plan.kv_len]
@@ -116,7 +116,7 @@ class SlotAttention:
             mask = mask.reshape(batch, group * q_len, keys_len)
         plan.mask = mask.unsqueeze(1)
 
-    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: Plan) -> Tensor:
+    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: PassPlan) -> Tensor:
         if plan.views:
             k, v = plan.views[layer]
         else:
@@ -125,7 +125,7 @@ class SlotAttention:
         return attend(q, k, v, plan)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, plan: PassPlan) -> Tensor:
     """q [T, heads, D] against k, v [B, kv_heads, kv_len, D] -> [T, heads * D]."""
     tokens, heads, dim = q.shape
     batch, kv_heads = k.shape[0], k.shape[1]
@@ -162,7 +162,7 @@ class PagedAttention:
         self._kernel = kernels.verify_attention(use_triton)
         self._auto_splits = kernels.auto_splits
 
-    def prepare(self, plan: Plan, cache: KVCache, group: int) -> None:
+    def prepare(self, plan: PassPlan, cache: KVCache, group: int) -> None:
         pages = self._table.table[plan.rows.index]
         if plan.prompt:
             used = -(-plan.kv_len // self._table.page_size)
@@ -173,7 +173,7 @@ class PagedAttention:
         plan.pages = pages
         plan.lengths = (plan.start + plan.q_len).to(torch.int32)
 
-    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: Plan) -> Tensor:
+    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: PassPlan) -> Tensor:
         assert plan.pages is not None
         kv = cache.data[layer]
         if plan.lengths is None:

@@ -1,7 +1,7 @@
 """Build the drafter an engine's options ask for."""
 
-from specsim.decoder.attention import Attention
-from specsim.decoder.drafters.base import Drafter, NoDraft
+from specsim.decoder.attention import AttentionBackend
+from specsim.decoder.drafters.base import NoDraft, Proposer
 from specsim.decoder.drafters.draft_model import DraftModel
 from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
 from specsim.decoder.drafters.early_exit import EarlyExit
@@ -16,8 +16,8 @@ from specsim.errors import UsageError
 
 def build_drafter(
     options: DecoderOptions, target: Transformer, draft: object, state: SlotState,
-    table: BlockTable, attention: Attention, cache: KVCache, pages: int,
-) -> Drafter:
+    table: BlockTable, attention: AttentionBackend, cache: KVCache, pages: int,
+) -> Proposer:
     """draft: a Transformer for 'draft_model', EagleWeights for 'eagle', else None."""
     k = options.num_speculative_tokens
     wanted = {"draft_model": Transformer, "eagle": EagleWeights}.get(options.method)

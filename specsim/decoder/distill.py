@@ -17,13 +17,13 @@ from specsim.decoder.attention import Rows, SlotAttention
 from specsim.decoder.engine import Engine
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.options import SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TargetAnswer:
     """A prompt and the target's greedy answer to it, as token ids."""
 
     prompt_ids: tuple[int, ...]
@@ -34,9 +34,9 @@ class Answer:
         return self.prompt_ids + self.out_ids
 
 
-def read_answers(path: Path) -> dict[int, Answer]:
+def read_answers(path: Path) -> dict[int, TargetAnswer]:
     """Answers by prompt number; a last line that was cut short is left out."""
-    out: dict[int, Answer] = {}
+    out: dict[int, TargetAnswer] = {}
     if not path.is_file():
         return out
     lines = path.read_text("utf-8").split("\n")
@@ -45,8 +45,8 @@ def read_answers(path: Path) -> dict[int, Answer]:
             continue
         try:
             raw = json.loads(line)
-            answer = Answer(tuple(map(int, raw["prompt_ids"])), tuple(map(int, raw["out_ids"])))
-            out[int(raw.get("index", number - 1))] = answer
+            prompt, answer = (tuple(map(int, raw[name])) for name in ("prompt_ids", "out_ids"))
+            out[int(raw.get("index", number - 1))] = TargetAnswer(prompt, answer)
         except (ValueError, KeyError, TypeError):
             if number == len(lines):
                 break
@@ -60,7 +60,7 @@ def read_answers(path: Path) -> dict[int, Answer]:
 def collect_answers(
     engine: Engine, prompts: Sequence[Sequence[int]], path: Path, *, max_new: int,
     tokens: int, stop: Callable[[], bool], on_answer: Callable[[int], None] | None = None,
-) -> dict[int, Answer]:
+) -> dict[int, TargetAnswer]:
     """Greedy answers to `prompts`, appended to `path` as they finish, continuing what it holds.
 
     Ends with `tokens` answer tokens in all, when `stop()` says so, or with the prompts.
@@ -76,7 +76,7 @@ def collect_answers(
                 number = next(todo, None)
                 if number is None:
                     break
-                engine.add(Request(str(number), tuple(prompts[number]), params))
+                engine.add(EngineRequest(str(number), tuple(prompts[number]), params))
             if not engine.has_work:
                 break
             for output in engine.step():
@@ -84,7 +84,7 @@ def collect_answers(
                     continue
                 number = int(output.request_id)
                 made = engine.finished.pop(output.request_id).token_ids
-                known[number] = Answer(tuple(prompts[number]), tuple(made))
+                known[number] = TargetAnswer(tuple(prompts[number]), tuple(made))
                 total += len(made)
                 file.write(json.dumps({"index": number, "prompt_ids": list(prompts[number]),
                                        "out_ids": made}) + "\n")
@@ -114,7 +114,7 @@ def hidden_states(target: Transformer, ids: Sequence[int]) -> Tensor:
     return target.forward(torch.tensor([list(ids)]), plan, cache, attention)
 
 
-def frequent_tokens(answers: Sequence[Answer], size: int, vocab_size: int) -> Tensor:
+def frequent_tokens(answers: Sequence[TargetAnswer], size: int, vocab_size: int) -> Tensor:
     """The head's vocabulary: the answers' most frequent tokens, filled up with the lowest ids,
     which a byte-level BPE gives to its most general tokens. Sorted, int64."""
     counts: dict[int, int] = {}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specsim.decoder.acceptance import ForcedAcceptance
-from specsim.decoder.attention import Attention, PagedAttention, SlotAttention
+from specsim.decoder.attention import AttentionBackend, PagedAttention, SlotAttention
 from specsim.decoder.build import build_drafter
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.drafters.suffix import Suffix
@@ -26,7 +26,7 @@ from specsim.decoder.graphs import CudaCapture, EagerRunner, GraphRunner, NoCapt
 from specsim.decoder.kv_cache import BlockTable, PageAllocator
 from specsim.decoder.options import MAX_STOP_IDS, DecoderOptions, SamplingParams
 from specsim.decoder.readback import Readback
-from specsim.decoder.requests import EngineStats, Request, RequestResult, StepOutput
+from specsim.decoder.requests import EngineRequest, EngineStats, RequestResult, StepOutput
 from specsim.decoder.slots import (
     InFlight,
     RunningSlot,
@@ -75,7 +75,7 @@ class Engine:
             handed_out = range(1, pages)
         self.pages = PageAllocator(handed_out, page_size)
         cache = target.new_cache(pages, page_size)
-        attention: Attention
+        attention: AttentionBackend
         if self.table.whole_slots and not cuda and not use_triton:
             attention = SlotAttention()
         else:
@@ -111,7 +111,7 @@ class Engine:
         self._readback = Readback(device, self.lag)
         self.stats = EngineStats(accepted_per_position=[0] * k)
         self.timings: deque[StepTiming] = deque(maxlen=100_000)
-        self._waiting: deque[tuple[Request, float]] = deque()
+        self._waiting: deque[tuple[EngineRequest, float]] = deque()
         self._slots: dict[int, RunningSlot] = {}
         self._free = list(range(options.max_num_seqs))
         self._epochs = [0] * options.max_num_seqs
@@ -135,7 +135,7 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self._waiting or self._slots or self._in_flight or self._cancelled)
 
-    def add(self, request: Request, arrival_s: float | None = None) -> None:
+    def add(self, request: EngineRequest, arrival_s: float | None = None) -> None:
         """Queue a request. Raises UsageError when it can never run, CapacityError when the queue
         is full."""
         prompt, params = request.prompt_ids, request.params
@@ -195,7 +195,7 @@ class Engine:
             return params.stop_token_ids
         return tuple(dict.fromkeys((*params.stop_token_ids, *self.target.config.eos_token_ids)))
 
-    def _reserve_tokens(self, request: Request) -> int:
+    def _reserve_tokens(self, request: EngineRequest) -> int:
         k = self.options.num_speculative_tokens
         return len(request.prompt_ids) + request.params.max_tokens + k + 1
 
@@ -350,7 +350,7 @@ class Engine:
     # ------------------------------------------------------------------ whole runs
 
     def run(
-        self, arrivals: Iterable[tuple[float, Request]],
+        self, arrivals: Iterable[tuple[float, EngineRequest]],
         sleep: Callable[[float], None] = time.sleep,
     ) -> list[RequestResult]:
         """Serve requests that arrive at given seconds after the start; results in arrival order.
@@ -376,7 +376,7 @@ class Engine:
     ) -> list[RequestResult]:
         """Run a batch of prompts to the end."""
         params = params or SamplingParams()
-        return self.run((0.0, Request(str(i), ids, params)) for i, ids in enumerate(prompts))
+        return self.run((0.0, EngineRequest(str(i), ids, params)) for i, ids in enumerate(prompts))
 
     def check_integrity(self) -> None:
         """Raise RuntimeError unless an idle engine has every slot and page back."""

@@ -32,7 +32,7 @@ _WARMUPS = 3
 _STAGING = 4  # more than the steps that can be in flight
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     def run(
         self, slots: Sequence[int], bound: int, mode: SamplingMode, clock: PhaseClock
     ) -> Tensor:

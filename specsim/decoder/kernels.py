@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import Attention, Plan
+from specsim.decoder.attention import AttentionBackend, PassPlan
 from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.layers import Linear, RMSNorm, rotate
 
@@ -38,13 +38,13 @@ class Ops(Protocol):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor: ...
 
-    def prepare(self, plan: Plan, angles: Tensor, table: BlockTable, cache: KVCache,
-                attention: Attention, heads: int) -> None:
+    def prepare(self, plan: PassPlan, angles: Tensor, table: BlockTable, cache: KVCache,
+                attention: AttentionBackend, heads: int) -> None:
         """Fill in what `attend` will need of the plan. angles: complex [positions, D/2]."""
         ...
 
-    def attend(self, qkv: Tensor, plan: Plan, qk_norm: RMSNorm | None, layer: int,
-               cache: KVCache, attention: Attention, heads: int) -> Tensor:
+    def attend(self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int,
+               cache: KVCache, attention: AttentionBackend, heads: int) -> Tensor:
         """qkv [T, (heads + 2 kv_heads) * D] -> attention's output [T, heads * D].
 
         Norm, rotation, storing keys and values, and attending.
@@ -62,8 +62,8 @@ class SeparateAttention:
     ) -> Tensor:
         raise NotImplementedError
 
-    def prepare(self, plan: Plan, angles: Tensor, table: BlockTable, cache: KVCache,
-                attention: Attention, heads: int) -> None:
+    def prepare(self, plan: PassPlan, angles: Tensor, table: BlockTable, cache: KVCache,
+                attention: AttentionBackend, heads: int) -> None:
         steps = torch.arange(plan.q_len, device=plan.start.device)
         positions = plan.start.unsqueeze(1) + steps
         # A padded or finished row may stand past the end; its values are never read.
@@ -72,8 +72,8 @@ class SeparateAttention:
         plan.store = table.store_index(plan.rows.index, positions, cache.kv_heads)
         attention.prepare(plan, cache, heads // cache.kv_heads)
 
-    def attend(self, qkv: Tensor, plan: Plan, qk_norm: RMSNorm | None, layer: int,
-               cache: KVCache, attention: Attention, heads: int) -> Tensor:
+    def attend(self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int,
+               cache: KVCache, attention: AttentionBackend, heads: int) -> Tensor:
         assert plan.angles is not None and plan.store is not None
         q = self.qk_norm_rope_store(qkv, plan.angles, qk_norm, cache.flat[layer], plan.store,
                                     heads)

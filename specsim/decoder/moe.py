@@ -15,7 +15,7 @@ from torch import Tensor
 _grouped_mm: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
 
 
-class MoE:
+class ExpertLayer:
     """router [E, H]; gate_up [E, 2I, H]; down [E, H, I]. Call: [T, H] -> [T, H]."""
 
     __slots__ = ("down", "gate_up", "grouped", "normalise", "router", "top_k", "weight_bytes")

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import Attention, Plan, SlotAttention
+from specsim.decoder.attention import AttentionBackend, PassPlan, SlotAttention
 from specsim.decoder.kernels import TorchOps
 from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.layers import Linear, RMSNorm
@@ -75,8 +75,8 @@ class NativeOps(TorchOps):
         x = linear.add(y, x)
         return x, self.rms_norm(x, norm)
 
-    def prepare(self, plan: Plan, angles: Tensor, table: BlockTable, cache: KVCache,
-                attention: Attention, heads: int) -> None:
+    def prepare(self, plan: PassPlan, angles: Tensor, table: BlockTable, cache: KVCache,
+                attention: AttentionBackend, heads: int) -> None:
         whole = isinstance(attention, SlotAttention) and table.page_size <= angles.shape[0]
         if plan.prompt or not whole:
             super().prepare(plan, angles, table, cache, attention, heads)
@@ -105,8 +105,8 @@ class NativeOps(TorchOps):
             [first + i * step for i in range(data.shape[0])], attending,
         )
 
-    def attend(self, qkv: Tensor, plan: Plan, qk_norm: RMSNorm | None, layer: int,
-               cache: KVCache, attention: Attention, heads: int) -> Tensor:
+    def attend(self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int,
+               cache: KVCache, attention: AttentionBackend, heads: int) -> Tensor:
         native = plan.native
         if not isinstance(native, NativePlan):
             return super().attend(qkv, plan, qk_norm, layer, cache, attention, heads)

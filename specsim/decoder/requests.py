@@ -7,7 +7,7 @@ from specsim.decoder.options import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EngineRequest:
     """One request. prompt_ids: token ids, at least one."""
 
     request_id: str

@@ -167,7 +167,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Verification:
     """accepted [B]: drafts accepted, 0..k. next_token [B]: the recovered or bonus token."""
 
     accepted: Tensor
@@ -193,7 +193,7 @@ def count_accepted(
 def verify(
     p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_draw: Tensor,
     draft_len: Tensor | None = None, forced: Tensor | None = None,
-) -> Verdict:
+) -> Verification:
     """Accept or reject drafts and draw the token after them.
 
     p [B, k+1, V]: target probabilities after the pending token and after each draft.
@@ -212,7 +212,7 @@ def verify(
     row = p.gather(1, accepted.view(-1, 1, 1).expand(-1, 1, vocab)).squeeze(1)  # [B, V]
     u_next = u_draw.gather(1, accepted.unsqueeze(1)).squeeze(1)
     if k == 0:
-        return Verdict(accepted, draw(row, u_next))
+        return Verification(accepted, draw(row, u_next))
     rejected = accepted < (k if draft_len is None else draft_len)
     at = accepted.clamp(max=k - 1).unsqueeze(1)
     if q is None:
@@ -220,14 +220,14 @@ def verify(
     else:
         q_row = q.gather(1, at.unsqueeze(-1).expand(-1, 1, vocab)).squeeze(1)
     final = torch.where(rejected.unsqueeze(1), residual(row, q_row), row)
-    return Verdict(accepted, draw(final, u_next))
+    return Verification(accepted, draw(final, u_next))
 
 
 def verify_greedy(
     best: Tensor, drafts: Tensor, draft_len: Tensor | None = None, forced: Tensor | None = None,
     u_accept: Tensor | None = None,
-) -> Verdict:
+) -> Verification:
     """`verify` where every row is greedy: best [B, k+1] is the target's argmax per position."""
     k = drafts.shape[1]
     accepted = count_accepted(drafts == best[:, :k], draft_len, forced, u_accept)
-    return Verdict(accepted, best.gather(1, accepted.unsqueeze(1)).squeeze(1))
+    return Verification(accepted, best.gather(1, accepted.unsqueeze(1)).squeeze(1))

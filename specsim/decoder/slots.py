@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specsim.decoder.options import SamplingParams
-from specsim.decoder.requests import Request, RequestResult
+from specsim.decoder.requests import EngineRequest, RequestResult
 from specsim.decoder.sampling import SamplingMode
 
 
@@ -18,7 +18,7 @@ class RunningSlot:
 
     index: int
     epoch: int
-    request: Request
+    request: EngineRequest
     pages: list[int]
     result: RequestResult
     prompt_done: int = 0

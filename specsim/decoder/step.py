@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from specsim.decoder.acceptance import ForcedAcceptance
-from specsim.decoder.attention import Attention, Rows
-from specsim.decoder.drafters.base import Drafter, Proposal
+from specsim.decoder.attention import AttentionBackend, Rows
+from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.drafters.draft_model import slot_rows
 from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.sampling import (
     ACCEPT,
     DRAW,
     SamplingMode,
-    Verdict,
+    Verification,
     draw,
     target_probs,
     uniforms,
@@ -43,11 +43,11 @@ class Step:
     """Everything a step works with. forced [k]: conditional rates that override the test."""
 
     target: Transformer
-    drafter: Drafter
+    drafter: Proposer
     state: SlotState
     table: BlockTable
     cache: KVCache
-    attention: Attention
+    attention: AttentionBackend
     forced: Tensor | None = None
 
     def force(self, acceptance: ForcedAcceptance | None) -> None:
@@ -126,10 +126,10 @@ class Step:
             probs = target_probs(logits, params, mode)[:, 0]
             token = draw(probs, uniforms(params.seed, state.n[rows.index], DRAW))
         empty = Proposal(torch.empty((1, 0), dtype=torch.int64, device=device))
-        return commit(state, rows.index, empty, Verdict(torch.zeros_like(token), token))
+        return commit(state, rows.index, empty, Verification(torch.zeros_like(token), token))
 
 
-def commit(state: SlotState, index: Tensor, proposal: Proposal, verdict: Verdict) -> Tensor:
+def commit(state: SlotState, index: Tensor, proposal: Proposal, verdict: Verification) -> Tensor:
     """Append the accepted drafts and the next token to each row, up to its limit or stop token.
 
     Finished rows (padding and rows the host does not yet know to be finished) emit nothing.

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specsim.decoder.config import ModelConfig
-from specsim.decoder.distill import Answer
+from specsim.decoder.distill import TargetAnswer
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.layers import inverse_frequencies
 from specsim.decoder.weights import CheckpointReader
@@ -169,7 +169,7 @@ class Example:
     labels: Tensor
 
 
-def make_example(answer: Answer, hidden: Tensor, rows: Tensor, max_len: int) -> Example:
+def make_example(answer: TargetAnswer, hidden: Tensor, rows: Tensor, max_len: int) -> Example:
     """rows [vocab]: a token's row in the head's vocabulary, -100 without one. The first answer
     token is the target's own; labels begin with the one after it."""
     ids = torch.tensor(answer.ids[: max_len + 2])

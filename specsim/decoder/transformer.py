@@ -4,8 +4,8 @@
     logits = model.logits(hidden_rows)                # [rows, vocab]
 
 Plain objects instead of nn.Module: a layer is a dozen calls, and at batch 1 on a CPU their
-overhead is part of the step. A `Plan` (positions, rotary angles, where keys are stored, the mask)
-is built once per pass and shared by all layers. Layers can be run in part, which is how the
+overhead is part of the step. A `PassPlan` (positions, rotary angles, where keys are stored, the
+mask) is built once per pass and shared by all layers. Layers can be run in part, which is how the
 early-exit drafter uses the target's own first layers.
 """
 
@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import Attention, Plan, Rows
+from specsim.decoder.attention import AttentionBackend, PassPlan, Rows
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kernels import Ops, ops_for
 from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.layers import GateUp, Linear, RMSNorm, linear_factory, rope_table
-from specsim.decoder.moe import MoE
+from specsim.decoder.moe import ExpertLayer
 from specsim.decoder.weights import LayerWeights, WeightSource
 from specsim.errors import CapacityError
 
@@ -34,7 +34,7 @@ class Layer:
     norm2: RMSNorm
     gate_up: GateUp | None
     down: Linear | None
-    moe: MoE | None
+    moe: ExpertLayer | None
 
 
 class Transformer:
@@ -79,7 +79,7 @@ class Transformer:
                                   put(w.k_norm).expand(c.num_kv_heads, -1)))
             qk_norm = RMSNorm(per_head, c.rms_norm_eps)
         if w.router is not None:
-            moe = MoE(put(w.router), put(w.gate_up), put(w.down), c.num_experts_per_tok,
+            moe = ExpertLayer(put(w.router), put(w.gate_up), put(w.down), c.num_experts_per_tok,
                       c.norm_topk_prob, grouped=self._static)
         dense = moe is None
         return Layer(
@@ -109,8 +109,8 @@ class Transformer:
 
     def plan(
         self, rows: Rows, start: Tensor, q_len: int, table: BlockTable, cache: KVCache,
-        attention: Attention, bound: int | None = None, prompt_from: int | None = None,
-    ) -> Plan:
+        attention: AttentionBackend, bound: int | None = None, prompt_from: int | None = None,
+    ) -> PassPlan:
         """Plan a pass over tokens at positions start .. start + q_len - 1 of each row.
 
         start [B] int64 on the device. bound: host-known upper bound of any row's end position
@@ -123,7 +123,7 @@ class Transformer:
                 f"position {end} is beyond the {self.max_positions} this model was loaded for; "
                 "shorten the request or load it with a larger max_positions"
             )
-        plan = Plan(
+        plan = PassPlan(
             rows=rows,
             q_len=q_len,
             start=start,
@@ -135,7 +135,7 @@ class Transformer:
         return plan
 
     def forward(
-        self, ids: Tensor, plan: Plan, cache: KVCache, attention: Attention,
+        self, ids: Tensor, plan: PassPlan, cache: KVCache, attention: AttentionBackend,
         layers: int | None = None,
     ) -> Tensor:
         """ids [B, Q] int64 -> residual stream [B * Q, H] after `layers` layers (default all)."""
@@ -143,7 +143,8 @@ class Transformer:
         return self.run(x, self.layers[:layers], plan, cache, attention)
 
     def run(
-        self, x: Tensor, layers: list[Layer], plan: Plan, cache: KVCache, attention: Attention
+        self, x: Tensor, layers: list[Layer], plan: PassPlan, cache: KVCache,
+        attention: AttentionBackend,
     ) -> Tensor:
         """Put x [T, H] (overwritten) through `layers`, layer i using the cache's layer i."""
         ops, heads = self.ops, self.config.num_heads

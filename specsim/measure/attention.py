@@ -11,11 +11,11 @@ from functools import partial
 
 import torch
 
-from specsim.decoder.attention import Attention, PagedAttention, Rows, SlotAttention
+from specsim.decoder.attention import AttentionBackend, PagedAttention, Rows, SlotAttention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import Job, Point, Reading, Session, Work, refill
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session, refill
 from specsim.units import DTYPE_BYTES
 
 _CACHE_BYTES = {"cpu": 1 << 29, "cuda": 20 << 30}  # most of a point's cache
@@ -24,7 +24,7 @@ PAGE = 64  # tokens of a page on a GPU
 
 def jobs(
     model: MeasuredModel, shapes: tuple[tuple[int, int, int], ...], dtype: str, device: str
-) -> list[Job]:
+) -> list[MeasureJob]:
     """shapes: (seqs, q_len, ctx). Left out: what the model has no positions or the device no memory
     for."""
     c = model.config
@@ -33,16 +33,16 @@ def jobs(
         layer = _layer_bytes(c, seqs, q_len + ctx, dtype)
         if layer > _CACHE_BYTES[device] or ctx + q_len > c.max_position:
             continue
-        point = Point("attention", {
+        point = MeasurePoint("attention", {
             "model": model.name, "seqs": seqs, "q_len": q_len, "ctx": ctx, "heads": c.num_heads,
             "kv_heads": c.num_kv_heads, "head_dim": c.head_dim, "dtype": dtype,
         })
         layers = _layers(c, layer, device)
         flops = 4.0 * seqs * q_len * (ctx + q_len) * c.num_heads * c.head_dim
-        work = Work(bytes=layers * layer, flops=layers * flops, calls=layers,
+        work = JobCost(bytes=layers * layer, flops=layers * flops, calls=layers,
                     setup_bytes=2 * layers * layer)
         run = partial(_run, point, model.name, layers)
-        out.append(Job("C", (point,), work, (model.name,), run))
+        out.append(MeasureJob("C", (point,), work, (model.name,), run))
     return out
 
 
@@ -55,7 +55,7 @@ def _layers(c: ModelConfig, layer_bytes: float, device: str) -> int:
     return max(1, min(c.num_layers, int(_CACHE_BYTES[device] // layer_bytes)))
 
 
-def _run(point: Point, name: str, layers: int, session: Session) -> list[Reading]:
+def _run(point: MeasurePoint, name: str, layers: int, session: Session) -> list[Reading]:
     model, device = session.model(name), session.device
     seqs, q_len, ctx = (int(point.shape[key]) for key in ("seqs", "q_len", "ctx"))
     cuda = device.type == "cuda"
@@ -69,7 +69,7 @@ def _run(point: Point, name: str, layers: int, session: Session) -> list[Reading
             table.assign(slot, list(range(first, first + table.max_pages)))
     cache = model.new_cache(pages, table.page_size, layers=layers)
     refill(cache.data, session.generator())
-    attention: Attention = PagedAttention(table, cuda) if cuda else SlotAttention()
+    attention: AttentionBackend = PagedAttention(table, cuda) if cuda else SlotAttention()
     index = torch.arange(seqs, device=device)
     rows = Rows(index, ctx + 1, (0, seqs), exact=seqs == 1)
     start = torch.full((seqs,), ctx, dtype=torch.int64, device=device)

@@ -6,27 +6,27 @@ from functools import partial
 
 import torch
 
-from specsim.measure.session import Job, Point, Reading, Session, Work, reader
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session, reader
 
 
-def jobs(stream_bytes: tuple[int, ...], cube: int, nodes: int, dtype: str) -> list[Job]:
+def jobs(stream_bytes: tuple[int, ...], cube: int, nodes: int, dtype: str) -> list[MeasureJob]:
     """stream_bytes: working sets of the memory sweep; cube: side of the product."""
     out = []
     for size in stream_bytes:
         for op in ("read", "copy"):
             moved = size if op == "read" else 2 * size
-            point = Point("stream", {"bytes": size, "op": op})
-            work = Work(bytes=moved, setup_bytes=4 * size)
-            out.append(Job("A", (point,), work, (), partial(_stream, point)))
-    point = Point("gemm_peak", {"m": cube, "n": cube, "k": cube, "dtype": dtype})
-    work = Work(bytes=6 * cube**2, flops=2 * cube**3, setup_bytes=16 * cube**2)
-    out.append(Job("A", (point,), work, (), partial(_cube, point)))
-    point = Point("launch", {"nodes": nodes})
-    out.append(Job("A", (point,), Work(calls=nodes), (), partial(_launch, point)))
+            point = MeasurePoint("stream", {"bytes": size, "op": op})
+            work = JobCost(bytes=moved, setup_bytes=4 * size)
+            out.append(MeasureJob("A", (point,), work, (), partial(_stream, point)))
+    point = MeasurePoint("gemm_peak", {"m": cube, "n": cube, "k": cube, "dtype": dtype})
+    work = JobCost(bytes=6 * cube**2, flops=2 * cube**3, setup_bytes=16 * cube**2)
+    out.append(MeasureJob("A", (point,), work, (), partial(_cube, point)))
+    point = MeasurePoint("launch", {"nodes": nodes})
+    out.append(MeasureJob("A", (point,), JobCost(calls=nodes), (), partial(_launch, point)))
     return out
 
 
-def _stream(point: Point, session: Session) -> list[Reading]:
+def _stream(point: MeasurePoint, session: Session) -> list[Reading]:
     size, op = int(point.shape["bytes"]), str(point.shape["op"])
     session.release_probe()  # its buffer is as large as this one
     data = session.normal(size // 4, dtype=torch.float32)
@@ -39,7 +39,7 @@ def _stream(point: Point, session: Session) -> list[Reading]:
     return [Reading(point, timed.timing, timed.cpu_over_wall, values={"bytes_per_s": rate})]
 
 
-def _cube(point: Point, session: Session) -> list[Reading]:
+def _cube(point: MeasurePoint, session: Session) -> list[Reading]:
     side = int(point.shape["m"])
     a, b = session.normal(side, side), session.normal(side, side)
     out = torch.empty_like(a)
@@ -50,7 +50,7 @@ def _cube(point: Point, session: Session) -> list[Reading]:
                     values={"flop_per_s": session.flop_per_s})]
 
 
-def _launch(point: Point, session: Session) -> list[Reading]:
+def _launch(point: MeasurePoint, session: Session) -> list[Reading]:
     """One sample is the whole chain; each kernel depends on the one before."""
     nodes = int(point.shape["nodes"])
     cell = torch.zeros(1, device=session.device)

@@ -16,7 +16,7 @@ from specsim.decoder.config import ModelConfig
 from specsim.decoder.layers import Linear, linear_factory
 from specsim.decoder.transformer import Transformer
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
 from specsim.units import DTYPE_BYTES
 
 
@@ -32,27 +32,27 @@ def matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
     }
 
 
-def jobs(model: MeasuredModel, rows: tuple[int, ...], dtype: str) -> list[Job]:
+def jobs(model: MeasuredModel, rows: tuple[int, ...], dtype: str) -> list[MeasureJob]:
     """One job per number of rows."""
     shapes = matrices(model.config)
     layers = model.config.num_layers
     out = []
     for m in rows:
         points = tuple(
-            Point("gemm", {"model": model.name, "matrix": name, "m": m, "n": n, "k": k,
+            MeasurePoint("gemm", {"model": model.name, "matrix": name, "m": m, "n": n, "k": k,
                            "dtype": dtype})
             for name, (n, k) in shapes.items()
         )
         sizes = [n * k * (1 if name == "lm_head" else layers) for name, (n, k) in shapes.items()]
         weights = float(sum(sizes))
-        work = Work(bytes=weights * DTYPE_BYTES[dtype], flops=2 * weights * m,
+        work = JobCost(bytes=weights * DTYPE_BYTES[dtype], flops=2 * weights * m,
                     calls=4 * layers + 1)
         run = partial(_run, points, model.name, m)
-        out.append(Job("B", points, work, (model.name,), run))
+        out.append(MeasureJob("B", points, work, (model.name,), run))
     return out
 
 
-def _run(points: tuple[Point, ...], name: str, m: int, session: Session) -> list[Reading]:
+def _run(points: tuple[MeasurePoint, ...], name: str, m: int, session: Session) -> list[Reading]:
     model = session.model(name)
     shapes = matrices(model.config)
     inputs = {matrix: session.normal(m, k) for matrix, (_, k) in shapes.items()}

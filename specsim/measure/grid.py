@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from specsim.measure import attention, ceilings, gemm, moe, sampling, serving, steps
 from specsim.measure.models import MeasuredModel
-from specsim.measure.serving import ServingLoad
-from specsim.measure.session import Job
-from specsim.measure.timer import Limits
+from specsim.measure.serving import MeasuredLoad
+from specsim.measure.session import MeasureJob
+from specsim.measure.timer import RepeatLimits
 
 GRIDS = ("small", "full")
 _MIB = 1 << 20
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 class Grid:
     """The sizes of every part. steps: (method, k, seqs, ctx); prompts: (length, chunk)."""
 
-    limits: Limits
+    limits: RepeatLimits
     stream_bytes: tuple[int, ...]
     cube: int
     gemm_rows: tuple[int, ...]
@@ -37,7 +37,7 @@ class Grid:
     draft_steps: tuple[tuple[str, int, int, int], ...]  # of the larger models, drafted by smaller
     moe_tokens: tuple[int, ...]
     prompts: tuple[tuple[int, int], ...]
-    serving: ServingLoad
+    serving: MeasuredLoad
     shares: tuple[float, ...]
 
 
@@ -66,7 +66,7 @@ def _steps(
 
 
 _CPU_SMALL = Grid(
-    limits=Limits(warmups=1, least=4, most=30, cap_s=0.5),
+    limits=RepeatLimits(warmups=1, least=4, most=30, cap_s=0.5),
     stream_bytes=(32 * _MIB, 256 * _MIB, 1024 * _MIB),
     cube=1024,
     gemm_rows=(1, 2, 4, 8, 16, 32, 64, 128),
@@ -77,12 +77,12 @@ _CPU_SMALL = Grid(
     draft_steps=(("draft_model", 3, 1, 128), ("draft_model", 3, 4, 128)),
     moe_tokens=(1, 4, 16, 64),
     prompts=((64, 64), (512, 512), (1024, 256)),
-    serving=ServingLoad("ngram", 3, 0.6, max_num_seqs=8, prompt_len=64, output_len=32, burst=16,
+    serving=MeasuredLoad("ngram", 3, 0.6, max_num_seqs=8, prompt_len=64, output_len=32, burst=16,
                         seconds=12.0),
     shares=(0.0, 0.6),
 )
 _CPU_FULL = Grid(
-    limits=Limits(warmups=2, least=6, most=40, cap_s=1.0),
+    limits=RepeatLimits(warmups=2, least=6, most=40, cap_s=1.0),
     stream_bytes=tuple(n * _MIB for n in (8, 32, 128, 256, 512, 1024)),
     cube=2048,
     gemm_rows=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512),
@@ -93,12 +93,12 @@ _CPU_FULL = Grid(
     draft_steps=tuple(("draft_model", k, b, 128) for b in (1, 4, 8) for k in (1, 3, 5)),
     moe_tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     prompts=((32, 32), (128, 128), (512, 512), (2048, 2048), (2048, 512)),
-    serving=ServingLoad("ngram", 3, 0.6, max_num_seqs=16, prompt_len=128, output_len=64, burst=32,
+    serving=MeasuredLoad("ngram", 3, 0.6, max_num_seqs=16, prompt_len=128, output_len=64, burst=32,
                         seconds=40.0),
     shares=(0.0, 0.3, 0.6, 0.9),
 )
 _CUDA_SMALL = Grid(
-    limits=Limits(warmups=3, least=10, most=20, cap_s=0.2),
+    limits=RepeatLimits(warmups=3, least=10, most=20, cap_s=0.2),
     stream_bytes=(256 * _MIB, 4096 * _MIB),
     cube=8192,
     gemm_rows=(1, 8, 32, 128, 512),
@@ -108,12 +108,12 @@ _CUDA_SMALL = Grid(
     draft_steps=(("draft_model", 4, 1, 512), ("draft_model", 4, 32, 512)),
     moe_tokens=(1, 8, 64),
     prompts=((512, 512), (2048, 2048)),
-    serving=ServingLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=128,
+    serving=MeasuredLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=128,
                         burst=128, seconds=10.0),
     shares=(0.0, 0.6),
 )
 _CUDA_FULL = Grid(
-    limits=Limits(warmups=10, least=20, most=30, cap_s=0.3),
+    limits=RepeatLimits(warmups=10, least=20, most=30, cap_s=0.3),
     stream_bytes=(64 * _MIB, 1024 * _MIB, 4096 * _MIB),
     cube=8192,
     gemm_rows=(1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 4096),
@@ -124,7 +124,7 @@ _CUDA_FULL = Grid(
     draft_steps=tuple(("draft_model", k, b, 512) for b in (1, 32) for k in (2, 4, 7)),
     moe_tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     prompts=((512, 512), (2048, 2048), (8192, 8192), (8192, 2048)),
-    serving=ServingLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=256,
+    serving=MeasuredLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=256,
                         burst=192, seconds=25.0),
     shares=(0.0, 0.3, 0.6, 0.9),
 )
@@ -141,7 +141,7 @@ def grid_for(device: str, name: str) -> Grid:
 def jobs_for(
     grid: Grid, models: Sequence[MeasuredModel], experts: MeasuredModel | None, dtype: str,
     device: str,
-) -> list[Job]:
+) -> list[MeasureJob]:
     """All jobs in order. models: dense ones, small to large; the smallest drafts for the largest
     where their vocabularies agree. experts: the model of part F, None to leave it out."""
     small, large = models[0], models[-1]

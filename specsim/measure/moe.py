@@ -10,29 +10,29 @@ import torch
 import torch.nn.functional as F
 
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
 from specsim.units import DTYPE_BYTES
 
 
-def jobs(model: MeasuredModel, tokens: tuple[int, ...], dtype: str) -> list[Job]:
+def jobs(model: MeasuredModel, tokens: tuple[int, ...], dtype: str) -> list[MeasureJob]:
     c = model.config
     out = []
     expert = 3.0 * c.hidden_size * c.moe_intermediate_size
     for count in tokens:
-        point = Point("moe", {
+        point = MeasurePoint("moe", {
             "model": model.name, "tokens": count, "hidden": c.hidden_size,
             "inter": c.moe_intermediate_size, "experts": c.num_experts,
             "top_k": c.num_experts_per_tok, "dtype": dtype,
         })
         active = c.num_experts * (1 - (1 - c.num_experts_per_tok / c.num_experts) ** count)
-        work = Work(bytes=c.num_layers * active * expert * DTYPE_BYTES[dtype],
+        work = JobCost(bytes=c.num_layers * active * expert * DTYPE_BYTES[dtype],
                     flops=2 * c.num_layers * count * c.num_experts_per_tok * expert,
                     calls=c.num_layers * (10 + 4 * active))
-        out.append(Job("F", (point,), work, (model.name,), partial(_run, point, model.name)))
+        out.append(MeasureJob("F", (point,), work, (model.name,), partial(_run, point, model.name)))
     return out
 
 
-def _run(point: Point, name: str, session: Session) -> list[Reading]:
+def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
     model = session.model(name)
     x = session.normal(int(point.shape["tokens"]), model.config.hidden_size)
     layers = [layer.moe for layer in model.layers if layer.moe is not None]

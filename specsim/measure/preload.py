@@ -17,11 +17,11 @@ from specsim.decoder.drafters.draft_model import DraftModel
 from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.timing import StepTiming
 from specsim.decoder.transformer import Transformer
 from specsim.measure.session import refill
-from specsim.measure.timer import Limits
+from specsim.measure.timer import RepeatLimits
 
 
 class PreloadedEngine(Engine):
@@ -34,7 +34,7 @@ class PreloadedEngine(Engine):
         params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
         for row in range(seqs):
             prompt = torch.randint(vocab, (ctx,), generator=draw).tolist()
-            self.add(Request(f"row-{row}", prompt, params))
+            self.add(EngineRequest(f"row-{row}", prompt, params))
         self._admit()
         generator = torch.Generator(device).manual_seed(seed)
         state, drafter = self.state, self._step.drafter
@@ -70,7 +70,7 @@ class StepTimes:
 
 
 def run_steps(
-    target: Transformer, method: str, k: int, seqs: int, ctx: int, limits: Limits,
+    target: Transformer, method: str, k: int, seqs: int, ctx: int, limits: RepeatLimits,
     draft: Transformer | EagleWeights | None = None, seed: int = 0,
     use_graphs: bool | None = None, lag: int | None = None,
 ) -> StepTimes:

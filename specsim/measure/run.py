@@ -22,14 +22,14 @@ from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.measure.environment import clocks, device_facts, git_sha, now, software
 from specsim.measure.grid import grid_for, jobs_for
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import Job, Reading, Session
+from specsim.measure.session import MeasureJob, Reading, Session
 
 # A run ends with a little time in hand: estimates are not promises.
 _RESERVE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeasurePlan:
     """What a run is. device: 'cpu' | 'cuda'. threads: of torch on the CPU."""
 
     device: str
@@ -68,7 +68,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PointProgress:
     """Sent before each job. done, total: points. estimate_s: of the job that starts."""
 
     part: str
@@ -80,10 +80,10 @@ class Progress:
 
 
 def measure(
-    plan: Plan, out: Path, budget_s: float, *,
-    on_progress: Callable[[Progress], None] | None = None,
+    plan: MeasurePlan, out: Path, budget_s: float, *,
+    on_progress: Callable[[PointProgress], None] | None = None,
     clock: Callable[[], float] = time.monotonic, started: float | None = None,
-    jobs: Sequence[Job] | None = None,
+    jobs: Sequence[MeasureJob] | None = None,
 ) -> Summary:
     """Measure into `out`, continuing what it holds. started: when the budget began, on `clock`.
 
@@ -115,7 +115,7 @@ def measure(
                     continue
                 if on_progress is not None:
                     done = summary.points + summary.known + summary.skipped
-                    on_progress(Progress(job.part, _words(job), done, total, clock() - began,
+                    on_progress(PointProgress(job.part, _words(job), done, total, clock() - began,
                                          estimate))
                 before = clock()
                 for reading in _run(job, session, summary):
@@ -169,7 +169,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _run(job: Job, session: Session, summary: Summary) -> list[Reading]:
+def _run(job: MeasureJob, session: Session, summary: Summary) -> list[Reading]:
     try:
         with torch.inference_mode():
             session.probe()
@@ -187,14 +187,14 @@ def _free(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _words(job: Job) -> str:
+def _words(job: MeasureJob) -> str:
     point = job.points[0]
     shape = ", ".join(f"{key} {value}" for key, value in point.shape.items()
                       if key not in ("dtype", "heads", "kv_heads", "head_dim", "n", "vocab"))
     return f"{point.kind}: {shape}"
 
 
-def _record(job: Job, reading: Reading, session: Session, at_s: float) -> dict[str, Any]:
+def _record(job: MeasureJob, reading: Reading, session: Session, at_s: float) -> dict[str, Any]:
     return Measurement(
         part=job.part, kind=reading.point.kind, shape=reading.point.shape, timing=reading.timing,
         cpu_over_wall=reading.cpu_over_wall, stream_bytes_per_s=session.stream_bytes_per_s,

@@ -8,14 +8,14 @@ from functools import partial
 
 import torch
 
-from specsim.decoder.attention import Attention, Rows, SlotAttention
+from specsim.decoder.attention import AttentionBackend, Rows, SlotAttention
 from specsim.decoder.drafters.base import NoDraft, Proposal
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
 from specsim.decoder.step import Step
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
 
 MODES = {
     "greedy": SamplingMode(),
@@ -27,23 +27,23 @@ _PASSES = {"greedy": 1, "temperature": 8, "top_p": 75}  # over the logits, for t
 
 def jobs(
     model: MeasuredModel, shapes: tuple[tuple[int, int], ...], draft_probs: bool
-) -> list[Job]:
+) -> list[MeasureJob]:
     """shapes: (rows, k). draft_probs: also with a drafter that gives its distribution."""
     vocab = model.config.vocab_size
     out = []
     for mode in MODES:
         for rows, k in shapes:
             for with_probs in (0, 1) if draft_probs and k and mode != "greedy" else (0,):
-                point = Point("sample", {"rows": rows, "k": k, "vocab": vocab, "mode": mode,
+                point = MeasurePoint("sample", {"rows": rows, "k": k, "vocab": vocab, "mode": mode,
                                          "draft_probs": with_probs})
                 size = 4.0 * rows * (k + 1) * vocab
-                work = Work(bytes=size * _PASSES[mode], calls=40, setup_bytes=3 * size)
-                out.append(Job("D", (point,), work, (model.name,),
+                work = JobCost(bytes=size * _PASSES[mode], calls=40, setup_bytes=3 * size)
+                out.append(MeasureJob("D", (point,), work, (model.name,),
                                partial(_run, point, model.name)))
     return out
 
 
-def _run(point: Point, name: str, session: Session) -> list[Reading]:
+def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
     model, device = session.model(name), session.device
     rows, k, vocab = (int(point.shape[key]) for key in ("rows", "k", "vocab"))
     state = SlotState.new(rows, k + 4, k, device)
@@ -52,7 +52,7 @@ def _run(point: Point, name: str, session: Session) -> list[Reading]:
     state.seed.copy_(torch.arange(rows + 1, device=device))
     table = BlockTable(rows + 1, k + 4, k + 4, device)
     cache = model.new_cache(1, 1, layers=1)
-    attention: Attention = SlotAttention()
+    attention: AttentionBackend = SlotAttention()
     step = Step(model, NoDraft(), state, table, cache, attention)
     logits = session.normal(rows, k + 1, vocab, dtype=torch.float32).mul_(3.0)
     probs = None

@@ -16,17 +16,17 @@ from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
 from specsim.decoder.graphs import GraphRunner
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request, RequestResult
+from specsim.decoder.requests import EngineRequest, RequestResult
 from specsim.decoder.sampling import SamplingMode
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
 from specsim.measure.timer import cpu_ratio
 
 _LEAST_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ServingLoad:
+class MeasuredLoad:
     """Equal requests of prompt_len and output_len tokens; acceptance: i.i.d. rate per draft.
 
     burst: requests of the capacity run, all at once. seconds: how long arrivals last under each
@@ -49,10 +49,10 @@ class _Server:
 
     model: str
     vocab: int
-    load: ServingLoad
+    load: MeasuredLoad
     capacity: list[float] = field(default_factory=list)
 
-    def run(self, point: Point, session: Session) -> list[Reading]:
+    def run(self, point: MeasurePoint, session: Session) -> list[Reading]:
         load, share = self.load, float(point.shape["load"])
         rng = random.Random(f"{session.seed} {share}")
         engine = self._engine(session)
@@ -95,34 +95,34 @@ class _Server:
             engine.runner.capture_all(sizes, SamplingMode())
         return engine
 
-    def _request(self, number: int, rng: random.Random) -> Request:
+    def _request(self, number: int, rng: random.Random) -> EngineRequest:
         """Any ids do, since acceptance is forced."""
         vocab = self.vocab
         prompt = [rng.randrange(vocab) for _ in range(self.load.prompt_len)]
         params = SamplingParams(max_tokens=self.load.output_len, ignore_eos=True)
-        return Request(f"request-{number}", prompt, params)
+        return EngineRequest(f"request-{number}", prompt, params)
 
     def _burst(self, engine: Engine, rng: random.Random, count: int) -> list[RequestResult]:
         return engine.run([(0.0, self._request(i, rng)) for i in range(count)])
 
 
 def jobs(
-    model: MeasuredModel, load: ServingLoad, shares: tuple[float, ...], dtype: str
-) -> list[Job]:
+    model: MeasuredModel, load: MeasuredLoad, shares: tuple[float, ...], dtype: str
+) -> list[MeasureJob]:
     """shares of the capacity, 0 for all at once. Empty where the model has too few positions."""
     if load.prompt_len + load.output_len + load.k + 2 > model.config.max_position:
         return []
     server = _Server(model.name, model.config.vocab_size, load)
     out = []
     for share in shares:
-        point = Point("serving", {
+        point = MeasurePoint("serving", {
             "model": model.name, "method": load.method, "k": load.k,
             "max_num_seqs": load.max_num_seqs, "prompt_len": load.prompt_len,
             "output_len": load.output_len, "load": share, "acceptance": load.acceptance,
             "dtype": dtype,
         })
-        work = Work(extra_s=1.5 * load.seconds)
-        out.append(Job("H", (point,), work, (model.name,), partial(server.run, point)))
+        work = JobCost(extra_s=1.5 * load.seconds)
+        out.append(MeasureJob("H", (point,), work, (model.name,), partial(server.run, point)))
     return out
 
 

@@ -14,7 +14,7 @@ from specsim.decoder.native_ops import native_available
 from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure.models import MeasuredModel
-from specsim.measure.timer import Limits, Timer, timer_for
+from specsim.measure.timer import RepeatLimits, Timer, timer_for
 
 _PROBE_AGE_S = 20.0  # a memory rate older than this is probed again
 _BLOCK = 1 << 20  # values drawn at random before they repeat
@@ -22,7 +22,7 @@ _WEIGHTS_KEPT = {"cpu": 8e9, "cuda": 40e9}  # bytes of models kept loaded
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasurePoint:
     """What is to be measured: one line of the file."""
 
     kind: str
@@ -30,7 +30,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobCost:
     """What one repeat of a job moves and computes, and what setting it up writes: for the estimate
     of its time alone. calls: kernel calls per repeat."""
 
@@ -45,7 +45,7 @@ class Work:
 class Reading:
     """A measured point, before it is put beside the run's time and memory rate."""
 
-    point: Point
+    point: MeasurePoint
     timing: Timing
     cpu_over_wall: float
     phases_s: Mapping[str, float] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class MeasureJob:
     """Points that are measured together. models: names that must be loaded for it."""
 
     part: str
-    points: tuple[Point, ...]
-    work: Work
+    points: tuple[MeasurePoint, ...]
+    work: JobCost
     models: tuple[str, ...]
     run: "Callable[[Session], list[Reading]]"
 
@@ -68,8 +68,8 @@ class Session:
     """models: what the run may load, by name. dtype: 'bf16' | 'fp32'."""
 
     def __init__(
-        self, device: torch.device, dtype: str, models: Sequence[MeasuredModel], limits: Limits,
-        seed: int = 0,
+        self, device: torch.device, dtype: str, models: Sequence[MeasuredModel],
+        limits: RepeatLimits, seed: int = 0,
     ) -> None:
         self.device, self.dtype, self.limits, self.seed = device, dtype, limits, seed
         self.torch_dtype = TORCH_DTYPES[dtype]
@@ -147,7 +147,7 @@ class Session:
         size = (4 << 30) if self.device.type == "cuda" else (512 << 20)
         if self._probe is None:
             self._probe = reader(self.normal(size // 4, dtype=torch.float32))
-        timed = self.timer.sweep([("read", self._probe)], Limits(1, 3, 3, 0.0))["read"]
+        timed = self.timer.sweep([("read", self._probe)], RepeatLimits(1, 3, 3, 0.0))["read"]
         self.stream_bytes_per_s = size / timed.timing.min_s
         self._probed = time.perf_counter()
         return self.stream_bytes_per_s
@@ -157,20 +157,20 @@ class Session:
 
     # ------------------------------------------------------------------ expected cost
 
-    def estimate_s(self, job: Job) -> float:
+    def estimate_s(self, job: MeasureJob) -> float:
         """Seconds the job will take: its bytes and FLOP at the rates measured so far, stretched by
         what earlier jobs of its part took beyond theirs."""
         loading = sum(self._size(m) for m in job.models if m not in self._loaded)
         setup = loading / self.fill_bytes_per_s + job.work.setup_bytes / self.bytes_per_s
         return setup + job.work.extra_s + self._timed_s(job) * self._slack.get(job.part, 2.0)
 
-    def _timed_s(self, job: Job) -> float:
+    def _timed_s(self, job: MeasureJob) -> float:
         work, limits = job.work, self.limits
         once = (work.bytes / self.bytes_per_s + work.flops / self.flop_per_s
                 + work.calls * self.call_s)
         return max(limits.cap_s, (limits.warmups + limits.least) * once)
 
-    def learn(self, job: Job, estimate_s: float, took_s: float) -> None:
+    def learn(self, job: MeasureJob, estimate_s: float, took_s: float) -> None:
         """Note how long a job took beside its estimate: half the way to the newest ratio."""
         slack = self._slack.get(job.part, 2.0)
         timed = self._timed_s(job)

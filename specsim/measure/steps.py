@@ -11,12 +11,12 @@ from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.measure.gemm import matrices
 from specsim.measure.models import MeasuredModel
 from specsim.measure.preload import run_steps
-from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
 from specsim.measure.timer import cpu_ratio
 from specsim.units import DTYPE_BYTES
 
@@ -39,7 +39,7 @@ def kv_bytes(config: ModelConfig, tokens: float, dtype: str) -> float:
 def step_jobs(
     model: MeasuredModel, shapes: tuple[tuple[str, int, int, int], ...], dtype: str, device: str,
     draft: MeasuredModel | None = None,
-) -> list[Job]:
+) -> list[MeasureJob]:
     """shapes: (method, k, seqs, ctx). method 'draft_model' needs `draft`. Left out: what the model
     has no positions or the device no memory for."""
     c = model.config
@@ -62,13 +62,13 @@ def step_jobs(
             moved += k * weights(draft.config) * DTYPE_BYTES[dtype]
         if method == "eagle":
             moved += k * (HEAD_VOCAB + 20 * c.hidden_size) * c.hidden_size * DTYPE_BYTES[dtype]
-        work = Work(bytes=moved, flops=flops, calls=12 * c.num_layers, setup_bytes=3 * cache)
-        point = Point("step", shape)
-        out.append(Job("E", (point,), work, names, partial(_step, point)))
+        work = JobCost(bytes=moved, flops=flops, calls=12 * c.num_layers, setup_bytes=3 * cache)
+        point = MeasurePoint("step", shape)
+        out.append(MeasureJob("E", (point,), work, names, partial(_step, point)))
     return out
 
 
-def _step(point: Point, session: Session) -> list[Reading]:
+def _step(point: MeasurePoint, session: Session) -> list[Reading]:
     shape, limits = point.shape, session.limits
     target = session.model(str(shape["model"]))
     method, k = str(shape["method"]), int(shape["k"])
@@ -88,7 +88,7 @@ def _step(point: Point, session: Session) -> list[Reading]:
 
 def prefill_jobs(
     model: MeasuredModel, shapes: tuple[tuple[int, int], ...], dtype: str
-) -> list[Job]:
+) -> list[MeasureJob]:
     """shapes: (prompt length, chunk). One job gives a point per chunk of the prompt."""
     c = model.config
     out = []
@@ -97,20 +97,22 @@ def prefill_jobs(
             continue
         starts = range(0, length, chunk)
         points = tuple(
-            Point("prefill", {"model": model.name, "new": min(chunk, length - at), "cached": at,
-                              "prompt_len": length, "dtype": dtype})
+            MeasurePoint("prefill", {
+                "model": model.name, "new": min(chunk, length - at), "cached": at,
+                "prompt_len": length, "dtype": dtype,
+            })
             for at in starts
         )
         attention = 4.0 * length * length / 2 * c.num_heads * c.head_dim * c.num_layers
-        work = Work(bytes=len(points) * weights(c) * DTYPE_BYTES[dtype],
+        work = JobCost(bytes=len(points) * weights(c) * DTYPE_BYTES[dtype],
                     flops=2 * weights(c) * length + 4 * attention, calls=12 * c.num_layers)
         run = partial(_prefill, points, model.name, length, chunk)
-        out.append(Job("G", points, work, (model.name,), run))
+        out.append(MeasureJob("G", points, work, (model.name,), run))
     return out
 
 
 def _prefill(
-    points: tuple[Point, ...], name: str, length: int, chunk: int, session: Session
+    points: tuple[MeasurePoint, ...], name: str, length: int, chunk: int, session: Session
 ) -> list[Reading]:
     """Prompts one after another through the engine; the prompt phase of each chunk's step.
 
@@ -128,7 +130,7 @@ def _prefill(
         if repeat > 1 and limits.enough(repeat - 1, time.perf_counter() - begun):
             break
         engine.timings.clear()
-        engine.run([(0.0, Request(f"prompt-{repeat}", prompt, params))])
+        engine.run([(0.0, EngineRequest(f"prompt-{repeat}", prompt, params))])
         if repeat == 0:
             continue  # a warm-up
         chunks = [t for t in engine.timings if t.prompt_tokens]

@@ -26,7 +26,7 @@ Call = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RepeatLimits:
     """How long a point is repeated: `warmups` unmeasured sweeps, then `least` to `most` measured
     ones, no more than `cap_s` once `least` are done, nor than four times that once two are."""
 
@@ -52,14 +52,16 @@ class Timed:
 
 
 class Timer(Protocol):
-    def sweep(self, calls: Sequence[tuple[str, Call]], limits: Limits) -> dict[str, Timed]: ...
+    def sweep(
+        self, calls: Sequence[tuple[str, Call]], limits: RepeatLimits
+    ) -> dict[str, Timed]: ...
 
 
 class CpuTimer:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
 
-    def sweep(self, calls: Sequence[tuple[str, Call]], limits: Limits) -> dict[str, Timed]:
+    def sweep(self, calls: Sequence[tuple[str, Call]], limits: RepeatLimits) -> dict[str, Timed]:
         clock = self._clock
         labels = [label for label, _ in calls]
         counts = {label: labels.count(label) for label in dict.fromkeys(labels)}
@@ -88,13 +90,13 @@ class CudaTimer:
     def __init__(self, graphs: bool = True) -> None:
         self._graphs = graphs
 
-    def sweep(self, calls: Sequence[tuple[str, Call]], limits: Limits) -> dict[str, Timed]:
+    def sweep(self, calls: Sequence[tuple[str, Call]], limits: RepeatLimits) -> dict[str, Timed]:
         grouped: dict[str, list[Call]] = {}
         for label, call in calls:
             grouped.setdefault(label, []).append(call)
         return {label: self._time(group, limits) for label, group in grouped.items()}
 
-    def _time(self, calls: list[Call], limits: Limits) -> Timed:
+    def _time(self, calls: list[Call], limits: RepeatLimits) -> Timed:
         replay = self._replay(calls)
         for _ in range(limits.warmups):
             replay()

@@ -27,14 +27,14 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError
-from specsim.serve.engine_thread import EngineThread, Job, Update
+from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
 from specsim.serve.errors import ApiError, bad
 from specsim.serve.fields import parse_object
 from specsim.serve.log_lines import LogLines
 from specsim.serve.protocol import Call, check_model, parse_call
-from specsim.serve.replies import Answer, Replies
+from specsim.serve.replies import AnswerChoice, Replies
 from specsim.serve.settings import ServeSettings, body_limit
-from specsim.serve.streaming import DONE, EventStream, event, read_body, unless_gone
+from specsim.serve.streaming import DONE, EventResponse, event, read_body, unless_gone
 
 _PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/version",
           "/metrics")
@@ -73,7 +73,7 @@ class Service:
             raise ApiError(503, "the server is shutting down", code="shutting_down",
                            headers={"Connection": "close"})
 
-    def admit(self, jobs: list[Job]) -> None:
+    def admit(self, jobs: list[ServedRequest]) -> None:
         """Start all jobs, or raise 429 with a time after which a place should be free."""
         self.check_alive()
         if len(jobs) > self.capacity:
@@ -112,7 +112,7 @@ class Exchange:
         self, service: Service, call: Call, prompts: list[tuple[int, ...]], arrival_s: float
     ) -> None:
         self._service, self._call = service, call
-        self.answers = [Answer(len(ids)) for ids in prompts for _ in range(call.n)]
+        self.answers = [AnswerChoice(len(ids)) for ids in prompts for _ in range(call.n)]
         self.replies = Replies(
             call, service.settings.model_name, self.answers, service.settings.spec_metrics,
             service.engine.options.num_speculative_tokens,
@@ -128,11 +128,14 @@ class Exchange:
         self._ids = [job.request_id for job in jobs]
         service.admit(jobs)
 
-    def _job(self, index: int, ids: tuple[int, ...], params: SamplingParams, at: float) -> Job:
+    def _job(
+        self, index: int, ids: tuple[int, ...], params: SamplingParams, arrival_s: float
+    ) -> ServedRequest:
         def sink(update: Update) -> None:
             self._updates.put_nowait((index, update))
 
-        return Job(f"{self.replies.request_id}-{index}", ids, params, self._call.stop, at, sink)
+        name = f"{self.replies.request_id}-{index}"
+        return ServedRequest(name, ids, params, self._call.stop, arrival_s, sink)
 
     async def updates(self) -> AsyncIterator[tuple[int, Update]]:
         """All updates as they come, until each sequence has ended."""
@@ -191,7 +194,7 @@ def create_app(service: Service) -> ASGIApp:
         call = parse_call(raw, chat, config.vocab_size, len(config.eos_token_ids))
         exchange = Exchange(service, call, await service.tokenize(call), arrival_s)
         if call.stream:
-            return EventStream(exchange.events(), exchange.close)
+            return EventResponse(exchange.events(), exchange.close)
         try:
             await unless_gone(request.receive, exchange.collect())
         finally:

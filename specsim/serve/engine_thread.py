@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
-from specsim.decoder.requests import Request, StepOutput
+from specsim.decoder.requests import EngineRequest, StepOutput
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError
 from specsim.serve.metrics import RequestTimes, ServeMetrics
@@ -45,7 +45,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ServedRequest:
     """A request to run. arrival_s: on the engine's clock. sink: called in the loop's thread."""
 
     request_id: str
@@ -79,7 +79,7 @@ class Counts:
 class _Live:
     """A request inside the engine."""
 
-    job: Job
+    job: ServedRequest
     text: AnswerText
     num_tokens: int = 0
     first_token_s: float = 0.0
@@ -107,8 +107,9 @@ class EngineThread:
         self.failure: Exception | None = None
         self.mean_run_s = 1.0  # running mean of a request's time in its slot
         self._tokenizer, self._on_failure = tokenizer, on_failure
-        self._inbox: SimpleQueue[Job | str | None] = SimpleQueue()  # None: stop, str: cancel
-        self._open: dict[str, Job] = {}
+        # None: stop; a string: cancel that request.
+        self._inbox: SimpleQueue[ServedRequest | str | None] = SimpleQueue()
+        self._open: dict[str, ServedRequest] = {}
         self._live: dict[str, _Live] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="specsim-engine", daemon=True)
@@ -133,7 +134,7 @@ class EngineThread:
     def num_waiting(self) -> int:
         return max(0, len(self._open) - self.engine.num_running)
 
-    def submit(self, jobs: list[Job]) -> None:
+    def submit(self, jobs: list[ServedRequest]) -> None:
         """Queue requests; how many may be open is the caller's rule."""
         for job in jobs:
             self._open[job.request_id] = job
@@ -195,7 +196,7 @@ class EngineThread:
         try:
             item = self._inbox.get(block=not self.engine.has_work)
             while item is not None:
-                if isinstance(item, Job):
+                if isinstance(item, ServedRequest):
                     update = self._add(item)
                     if update is not None:
                         updates.append((item.request_id, update))
@@ -208,9 +209,10 @@ class EngineThread:
             self._post(updates)
             return True
 
-    def _add(self, job: Job) -> Update | None:
+    def _add(self, job: ServedRequest) -> Update | None:
         try:
-            self.engine.add(Request(job.request_id, job.prompt_ids, job.params), job.arrival_s)
+            request = EngineRequest(job.request_id, job.prompt_ids, job.params)
+            self.engine.add(request, job.arrival_s)
         except SpecSimError as error:
             self.metrics.finished("error")
             return Update(error=error)

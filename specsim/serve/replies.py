@@ -16,7 +16,7 @@ from specsim.serve.protocol import Call
 
 
 @dataclass(slots=True)
-class Answer:
+class AnswerChoice:
     """One choice as it grows."""
 
     num_prompt_tokens: int
@@ -31,7 +31,7 @@ class Answer:
 class Replies:
     """Builds the bodies of one HTTP request. spec_metrics: none, summary or detailed; k: drafts."""
 
-    def __init__(self, call: Call, model_name: str, answers: Sequence[Answer],
+    def __init__(self, call: Call, model_name: str, answers: Sequence[AnswerChoice],
                  spec_metrics: str, k: int) -> None:
         self.answers = answers
         self._call, self._spec, self._k = call, spec_metrics, k
@@ -83,7 +83,7 @@ class Replies:
             return "text_completion"
         return "chat.completion.chunk" if stream else "chat.completion"
 
-    def _metrics(self, answers: Sequence[Answer]) -> dict[str, Any]:
+    def _metrics(self, answers: Sequence[AnswerChoice]) -> dict[str, Any]:
         """vLLM gives these for single answers only."""
         if self._spec == "none" or self._k == 0 or len(answers) != 1:
             return {}

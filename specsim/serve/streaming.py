@@ -78,7 +78,7 @@ async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-class EventStream(Response):
+class EventResponse(Response):
     """Server-sent events from an iterator of encoded events, given up when the client leaves
     (starlette's own StreamingResponse watches for that only with some servers). on_close is called
     in every case, also when the iterator was never started."""

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from specsim.client.prompts import Prompt
-from specsim.client.stream import Answer, Sampling, body_of
+from specsim.client.stream import Sampling, StreamedAnswer, body_of
 from specsim.errors import ServerError
 
 
 def take(*events):
-    answer = Answer()
+    answer = StreamedAnswer()
     for i, event in enumerate(events):
         answer.take(event if isinstance(event, str) else json.dumps(event), float(i))
     return answer

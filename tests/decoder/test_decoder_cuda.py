@@ -11,7 +11,7 @@ from decoder_helpers import CONFIGS, DRAFT, make_model
 from specsim.decoder import kernels
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 
 pytestmark = [
     pytest.mark.gpu,
@@ -52,7 +52,7 @@ def answers(use_graphs, method="draft_model", dtype=torch.float32, same=False):
     options = DecoderOptions(method=method, num_speculative_tokens=3 if method != "none" else 0,
                              max_num_seqs=5, max_model_len=128)
     engine = Engine(target, options, draft=draft, use_graphs=use_graphs)
-    results = engine.run((0.0, Request(f"r{i}", list(range(1, 3 + 5 * i)),
+    results = engine.run((0.0, EngineRequest(f"r{i}", list(range(1, 3 + 5 * i)),
                                        SamplingParams(max_tokens=30))) for i in range(11))
     engine.check_integrity()
     return [r.token_ids for r in results], engine

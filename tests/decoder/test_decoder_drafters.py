@@ -12,7 +12,7 @@ from specsim.decoder.drafters.ngram import lookup
 from specsim.decoder.drafters.suffix import Suffix, SuffixIndex, follow
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.errors import FormatError, UsageError
 
 
@@ -140,7 +140,7 @@ def test_eagle_drafts_equal_a_run_without_cache(vocab, chunk):
     for i in range(4):
         prompt = [rng.randrange(LLAMA.vocab_size) for _ in range(rng.randrange(1, 20))]
         texts[f"r{i}"] = list(prompt)
-        engine.add(Request(f"r{i}", prompt, SamplingParams(max_tokens=20)))
+        engine.add(EngineRequest(f"r{i}", prompt, SamplingParams(max_tokens=20)))
     while engine.has_work:
         for output in engine.step():
             text = texts[output.request_id]
@@ -171,7 +171,7 @@ def test_early_exit_at_the_last_layer_would_be_the_target(tiny):
     target = tiny["llama"]
     short = make_model(LLAMA)
     short.layers = short.layers[:2]
-    request = Request("a", [3, 1, 4, 1, 5], SamplingParams(max_tokens=25))
+    request = EngineRequest("a", [3, 1, 4, 1, 5], SamplingParams(max_tokens=25))
     options = DecoderOptions(method="early_exit", num_speculative_tokens=3, early_exit_layers=2,
                              max_num_seqs=1, max_model_len=60)
     engine = Engine(target, options)

@@ -10,7 +10,7 @@ from specsim.decoder.drafters.draft_model import DraftModel
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.slots import sampling_mode
 from specsim.errors import CapacityError, UsageError
 
@@ -20,7 +20,7 @@ VOCAB = LLAMA.vocab_size
 def make_requests(count=17, seed=1, **params):
     rng = random.Random(seed)
     return [
-        Request(f"r{i}", [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 17, 40]))],
+        EngineRequest(f"r{i}", [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 17, 40]))],
                 SamplingParams(max_tokens=rng.choice([1, 2, 9, 30]), **params))
         for i in range(count)
     ]
@@ -111,7 +111,7 @@ def test_the_graph_runner_without_graphs(tiny, reference, method):
 
 def test_the_graph_runner_captures_ahead_and_mixes_modes(tiny):
     requests = make_requests(6, temperature=0.9, top_k=7, top_p=0.9) + [
-        Request("g" + r.request_id, r.prompt_ids, r.params) for r in make_requests(6)]
+        EngineRequest("g" + r.request_id, r.prompt_ids, r.params) for r in make_requests(6)]
     options = DecoderOptions(method="draft_model", num_speculative_tokens=2, max_num_seqs=4,
                              max_model_len=128, readback_lag=1, trim_drafts=False)
     answers = []
@@ -227,8 +227,8 @@ def with_stop(reference, draft_of, tiny, method, k, **options):
         by_stop = SamplingParams(max_tokens=60, stop_token_ids=(stop,))
         by_limit = SamplingParams(max_tokens=cut)
         engine = engine_of(tiny["llama"], method, k, draft_of(tiny), **options)
-        results = engine.run([(0.0, Request("stop", request.prompt_ids, by_stop)),
-                              (0.0, Request("limit", request.prompt_ids, by_limit))])
+        results = engine.run([(0.0, EngineRequest("stop", request.prompt_ids, by_stop)),
+                              (0.0, EngineRequest("limit", request.prompt_ids, by_limit))])
         engine.check_integrity()
         yield results, answer[:first], answer[:cut]
 
@@ -253,8 +253,8 @@ def test_the_models_end_token_ends_unless_ignored(reference):
     first = answer.index(answer[4]) + 1
     run = engine_of(model).run
     plain_end, ignored = run([
-        (0.0, Request("a", request.prompt_ids, SamplingParams(max_tokens=len(answer)))),
-        (0.0, Request("b", request.prompt_ids,
+        (0.0, EngineRequest("a", request.prompt_ids, SamplingParams(max_tokens=len(answer)))),
+        (0.0, EngineRequest("b", request.prompt_ids,
                       SamplingParams(max_tokens=len(answer), ignore_eos=True))),
     ])
     assert plain_end.token_ids == answer[:first]
@@ -264,7 +264,7 @@ def test_the_models_end_token_ends_unless_ignored(reference):
 
 @pytest.mark.parametrize("options", [{}, SHAPES["paged, few pages, late"]], ids=["cpu", "late"])
 def test_cancelled_requests_free_their_slot_and_disturb_nobody(tiny, options):
-    requests = [Request(r.request_id, r.prompt_ids, SamplingParams(max_tokens=20))
+    requests = [EngineRequest(r.request_id, r.prompt_ids, SamplingParams(max_tokens=20))
                 for r in make_requests(8)]
     reference = {r.request_id: plain(tiny["llama"], r) for r in requests}
     engine = engine_of(tiny["llama"], "draft_model", 4, tiny["draft"], max_num_seqs=3, **options)
@@ -302,8 +302,8 @@ def test_real_arrivals_wait_for_their_time(tiny):
 
     options = DecoderOptions(max_num_seqs=2, max_model_len=64)
     engine = Engine(tiny["llama"], options, clock=clock)
-    request = Request("late", [1, 2, 3], SamplingParams(max_tokens=4))
-    early = Request("early", [4, 5], SamplingParams(max_tokens=4))
+    request = EngineRequest("late", [1, 2, 3], SamplingParams(max_tokens=4))
+    early = EngineRequest("early", [4, 5], SamplingParams(max_tokens=4))
     results = engine.run([(5.0, request), (0.0, early)], sleep=sleep)
     assert [r.request_id for r in results] == ["early", "late"]
     first, last = results
@@ -359,7 +359,7 @@ def test_sampled_text_does_not_depend_on_the_batch(tiny):
 
 def test_greedy_rows_stay_greedy_beside_sampled_ones(tiny, reference):
     greedy = make_requests()
-    drawn = [Request("s" + r.request_id, r.prompt_ids,
+    drawn = [EngineRequest("s" + r.request_id, r.prompt_ids,
                      SamplingParams(max_tokens=20, temperature=1.0, seed=i))
              for i, r in enumerate(greedy)]
     engine = engine_of(tiny["llama"], "draft_model", 3, tiny["draft"])
@@ -370,11 +370,11 @@ def test_greedy_rows_stay_greedy_beside_sampled_ones(tiny, reference):
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request("a", []), "no tokens"),
-        (Request("a", [1] * 100), "max_model_len 128"),
-        (Request("a", [VOCAB], SamplingParams(max_tokens=4)), f"token id {VOCAB}"),
-        (Request("a", [-1], SamplingParams(max_tokens=4)), "token id -1"),
-        (Request("a", [1], SamplingParams(max_tokens=128)), "prompt of 1 tokens plus"),
+        (EngineRequest("a", []), "no tokens"),
+        (EngineRequest("a", [1] * 100), "max_model_len 128"),
+        (EngineRequest("a", [VOCAB], SamplingParams(max_tokens=4)), f"token id {VOCAB}"),
+        (EngineRequest("a", [-1], SamplingParams(max_tokens=4)), "token id -1"),
+        (EngineRequest("a", [1], SamplingParams(max_tokens=128)), "prompt of 1 tokens plus"),
     ],
 )
 def test_requests_that_cannot_run_are_refused(tiny, request_, message):
@@ -385,18 +385,18 @@ def test_requests_that_cannot_run_are_refused(tiny, request_, message):
 def test_queue_is_bounded_and_ids_are_unique(tiny):
     engine = engine_of(tiny["llama"], max_waiting=2)
     few = SamplingParams(max_tokens=2)
-    engine.add(Request("a", [1], few))
+    engine.add(EngineRequest("a", [1], few))
     with pytest.raises(UsageError, match="'a' is already running"):
-        engine.add(Request("a", [1], few))
-    engine.add(Request("b", [1], few))
+        engine.add(EngineRequest("a", [1], few))
+    engine.add(EngineRequest("b", [1], few))
     with pytest.raises(CapacityError, match="2 requests are waiting"):
-        engine.add(Request("c", [1], few))
+        engine.add(EngineRequest("c", [1], few))
 
 
 def test_a_request_larger_than_the_cache_is_refused_at_once(tiny):
     engine = engine_of(tiny["llama"], page_size=8, kv_pages=4)
     with pytest.raises(CapacityError, match="raise kv_pages"):
-        engine.add(Request("a", [1] * 30, SamplingParams(max_tokens=30)))
+        engine.add(EngineRequest("a", [1] * 30, SamplingParams(max_tokens=30)))
 
 
 @pytest.mark.parametrize(

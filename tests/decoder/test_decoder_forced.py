@@ -9,7 +9,7 @@ from decoder_helpers import LLAMA
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.sampling import ACCEPT, count_accepted, uniforms
 
 
@@ -43,7 +43,7 @@ def test_through_the_engine(tiny, temperature):
     engine = Engine(tiny["llama"], options, draft=tiny["draft"],
                     acceptance=ForcedAcceptance(rates))
     params = SamplingParams(max_tokens=100, temperature=temperature, ignore_eos=True)
-    results = engine.run((0.0, Request(f"r{i}", [i % LLAMA.vocab_size], params))
+    results = engine.run((0.0, EngineRequest(f"r{i}", [i % LLAMA.vocab_size], params))
                          for i in range(64))
     stats = engine.stats
     steps = stats.num_drafts
@@ -58,7 +58,7 @@ def test_a_proposal_that_does_not_exist_is_not_accepted(tiny):
     """n-gram under certain acceptance: only real proposals count."""
     options = DecoderOptions(method="ngram", num_speculative_tokens=3, max_model_len=64)
     engine = Engine(tiny["llama"], options, acceptance=ForcedAcceptance((1.0, 1.0, 1.0)))
-    results = engine.run([(0.0, Request("a", [1, 2, 3], SamplingParams(max_tokens=40)))])
+    results = engine.run([(0.0, EngineRequest("a", [1, 2, 3], SamplingParams(max_tokens=40)))])
     proposed = [p for p, _ in results[0].steps]
     assert 0 in proposed
     assert all(p == a for p, a in results[0].steps)

@@ -69,11 +69,11 @@ def test_the_cuda_prompt_mask_equals_ours():
     """torch's lower-right causal bias, which prompts use on CUDA, against our mask."""
     from torch.nn.attention.bias import causal_lower_right
 
-    from specsim.decoder.attention import Plan, Rows, causal_mask
+    from specsim.decoder.attention import PassPlan, Rows, causal_mask
 
     q, k, v = randn(1, 4, 3, 8), randn(1, 2, 9, 8), randn(1, 2, 9, 9)[..., :8]
     rows = Rows(torch.tensor([0]), 9)
-    plan = Plan(rows, 3, torch.tensor([6]), kv_len=9)
+    plan = PassPlan(rows, 3, torch.tensor([6]), kv_len=9)
     attend = torch.nn.functional.scaled_dot_product_attention
     want = attend(q, k, v, attn_mask=causal_mask(plan, q.dtype).unsqueeze(1), enable_gqa=True)
     got = attend(q, k, v, attn_mask=causal_lower_right(3, 9), enable_gqa=True)

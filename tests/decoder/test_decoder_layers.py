@@ -17,7 +17,7 @@ from specsim.decoder.layers import (
     rope_table,
     rotate,
 )
-from specsim.decoder.moe import MoE
+from specsim.decoder.moe import ExpertLayer
 from specsim.decoder.weights import pair_rows
 from specsim.errors import UsageError
 
@@ -160,5 +160,5 @@ def test_both_forms_of_the_experts_equal_a_loop(normalise):
             gate, up = (gate_up[e] @ x[t]).chunk(2)
             want[t] += weight * (down[e] @ (F.silu(gate) * up))
     for grouped in (True, False):
-        got = MoE(router, gate_up, down, top_k, normalise, grouped)(x)
+        got = ExpertLayer(router, gate_up, down, top_k, normalise, grouped)(x)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

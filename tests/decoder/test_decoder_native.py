@@ -11,7 +11,7 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.kernels import TorchOps
 from specsim.decoder.layers import RMSNorm
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.errors import UsageError
 
 pytest.importorskip("numba", reason="native kernels need numba")
@@ -117,7 +117,7 @@ def softmax_through(ops, scores):
 def test_the_engine_is_lossless_on_native_kernels(tiny, method):
     target = make_model(CONFIGS["llama"], native=True)
     draft = {"draft_model": tiny["draft"], "eagle": EagleWeights.random(target)}.get(method)
-    requests = [Request(f"r{i}", list(range(2, 4 + 6 * i)), SamplingParams(max_tokens=20))
+    requests = [EngineRequest(f"r{i}", list(range(2, 4 + 6 * i)), SamplingParams(max_tokens=20))
                 for i in range(7)]
 
     def answers(model, method, k, draft, **options):

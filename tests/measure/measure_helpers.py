@@ -5,7 +5,7 @@ import torch
 from specsim.decoder.config import ModelConfig
 from specsim.measure.models import MeasuredModel
 from specsim.measure.session import Session
-from specsim.measure.timer import Limits
+from specsim.measure.timer import RepeatLimits
 
 TINY = ModelConfig(
     family="llama", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
@@ -16,7 +16,7 @@ EXPERTS = ModelConfig(
     intermediate_size=64, vocab_size=97, qk_norm=True, num_experts=8, num_experts_per_tok=2,
     moe_intermediate_size=16, max_position=512,
 )
-QUICK = Limits(warmups=1, least=2, most=3, cap_s=0.0)
+QUICK = RepeatLimits(warmups=1, least=2, most=3, cap_s=0.0)
 
 
 def tiny(name: str = "tiny") -> MeasuredModel:

@@ -9,7 +9,7 @@ import torch
 from measure_helpers import TINY, tiny_folder
 from specsim.decoder.config import read_config
 from specsim.decoder.distill import (
-    Answer,
+    TargetAnswer,
     collect_answers,
     frequent_tokens,
     hidden_states,
@@ -20,7 +20,7 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.heads import shipped_head
 from specsim.decoder.models import load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.training import (
     HeadNet,
     Recipe,
@@ -70,7 +70,7 @@ def test_the_trained_function_is_the_one_the_decoder_runs(loaded) -> None:
     for prompt in prompts:
         engine = Engine(target, DecoderOptions(method="eagle", num_speculative_tokens=k,
                                                max_num_seqs=1, max_model_len=64), draft=weights)
-        engine.add(Request("r", prompt, SamplingParams(max_tokens=12, ignore_eos=True)))
+        engine.add(EngineRequest("r", prompt, SamplingParams(max_tokens=12, ignore_eos=True)))
         drafts: tuple[int, ...] = ()
         first: tuple[int, ...] = ()
         while not drafts:
@@ -100,7 +100,7 @@ def test_hidden_states_give_the_targets_greedy_answer(loaded) -> None:
 
 def test_labels_are_the_answer_after_its_first_token() -> None:
     vocab = torch.tensor([10, 11, 12, 13])
-    answer = Answer((1, 2, 10), (10, 11, 50, 13))
+    answer = TargetAnswer((1, 2, 10), (10, 11, 50, 13))
     example = make_example(answer, torch.randn(7, 4), rows_of(vocab), 64)
     assert example.tokens.tolist() == [2, 10, 10, 11, 50]
     # position t predicts token t+2; the answer's first token (index 3) is the target's own, so
@@ -112,18 +112,18 @@ def test_labels_are_the_answer_after_its_first_token() -> None:
 
 
 def test_vocabulary_is_the_most_frequent_tokens_filled_up() -> None:
-    answers = [Answer((90,), (7, 7, 7, 5)), Answer((91,), (5, 9))]
+    answers = [TargetAnswer((90,), (7, 7, 7, 5)), TargetAnswer((91,), (5, 9))]
     assert frequent_tokens(answers, 2, 97).tolist() == [5, 7]
     assert frequent_tokens(answers, 5, 97).tolist() == [0, 1, 5, 7, 9]
     assert frequent_tokens(answers, 500, 97).tolist() == list(range(97))
 
 
-def corpus(loaded, count: int = 24) -> list[Answer]:
+def corpus(loaded, count: int = 24) -> list[TargetAnswer]:
     """Answers with a rule the head can learn from a token and the target's state: x, x+3, x+6..."""
     out = []
     for i in range(count):
         text = [(i + 3 * j) % 60 for j in range(18)]
-        out.append(Answer(tuple(text[:4]), tuple(text[4:])))
+        out.append(TargetAnswer(tuple(text[:4]), tuple(text[4:])))
     return out
 
 
@@ -207,7 +207,7 @@ def test_learning_rate_by_hand() -> None:
 
 
 def test_batches_are_of_like_length_and_drawn_per_epoch(loaded) -> None:
-    made = examples(loaded, [Answer((1, 2), tuple(range(3, 6 + i % 5))) for i in range(20)])
+    made = examples(loaded, [TargetAnswer((1, 2), tuple(range(3, 6 + i % 5))) for i in range(20)])
     def order(epoch: int) -> list[list[int]]:
         return [[id(e) for e in group] for group in batches(made, 4, epoch, 7)]
 

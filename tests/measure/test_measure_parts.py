@@ -7,7 +7,7 @@ from measure_helpers import QUICK, TINY, experts, session, tiny
 from specsim.calibrate.records import KINDS
 from specsim.decoder.models import TORCH_DTYPES
 from specsim.decoder.options import DecoderOptions
-from specsim.decoder.requests import Request
+from specsim.decoder.requests import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure import attention, ceilings, gemm, moe, preload, sampling, serving, steps
@@ -120,7 +120,7 @@ def test_preloaded_requests_continue_as_if_prefilled(model) -> None:
         tokens = engine.state.token_ids[:2, :10].tolist()
         plain = preload.PreloadedEngine(model, options)
         for row, ids in enumerate(tokens):  # the pending token becomes the last of the prompt
-            plain.add(Request(f"row-{row}", ids, params))
+            plain.add(EngineRequest(f"row-{row}", ids, params))
         for _ in range(2):
             plain.step()
         engine._step.cache.data.copy_(plain._step.cache.data)
@@ -158,7 +158,7 @@ def test_experts_are_counted() -> None:
 
 
 def test_serving_keeps_every_request() -> None:
-    load = serving.ServingLoad("ngram", 2, 0.5, max_num_seqs=3, prompt_len=5, output_len=6,
+    load = serving.MeasuredLoad("ngram", 2, 0.5, max_num_seqs=3, prompt_len=5, output_len=6,
                                burst=7, seconds=0.05)
     got = readings(serving.jobs(tiny(), load, (0.0, 0.5), "fp32"))
     burst, poisson = got
@@ -173,7 +173,7 @@ def test_serving_keeps_every_request() -> None:
 
 
 def test_serving_continued_alone_measures_its_capacity_again() -> None:
-    load = serving.ServingLoad("none", 0, 0.0, max_num_seqs=2, prompt_len=4, output_len=3,
+    load = serving.MeasuredLoad("none", 0, 0.0, max_num_seqs=2, prompt_len=4, output_len=3,
                                burst=4, seconds=0.02)
     (got,) = readings(serving.jobs(tiny(), load, (0.6,), "fp32"))
     assert got.values["rate_req_s"] > 0
@@ -211,7 +211,7 @@ def test_what_a_model_has_no_positions_for_is_left_out() -> None:
     assert attention.jobs(tiny(), ((1, 4, 512),), "fp32", "cpu") == []
     assert steps.step_jobs(tiny(), (("none", 0, 1, 500),), "fp32", "cpu") == []
     assert steps.prefill_jobs(tiny(), ((512, 512),), "fp32") == []
-    long = serving.ServingLoad("none", 0, 0.0, 1, prompt_len=400, output_len=200, burst=1,
+    long = serving.MeasuredLoad("none", 0, 0.0, 1, prompt_len=400, output_len=200, burst=1,
                                seconds=0.1)
     assert serving.jobs(tiny(), long, (0.0,), "fp32") == []
 

@@ -10,10 +10,10 @@ from measure_helpers import tiny
 from specsim.calibrate.records import Timing, read_records
 from specsim.errors import UsageError
 from specsim.measure import run as run_module
-from specsim.measure.run import Plan, measure
-from specsim.measure.session import Job, Point, Reading, Session, Work
+from specsim.measure.run import MeasurePlan, measure
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
 
-PLAN = Plan("cpu", "small", (tiny(),), None, "fp32", seed=1, threads=1)
+PLAN = MeasurePlan("cpu", "small", (tiny(),), None, "fp32", seed=1, threads=1)
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +43,10 @@ def jobs(clock, seconds=(1.0, 1.0, 1.0), estimate=1.0, log=None, fail=None, stop
         clock.now += took
         return [Reading(points[number], Timing.of([took]), 1.0)]
 
-    points = [Point("launch", {"nodes": n}) for n in range(len(seconds))]
+    points = [MeasurePoint("launch", {"nodes": n}) for n in range(len(seconds))]
     # calls at the session's default rate with its default slack of 2
     return [
-        Job("A", (points[n],), Work(calls=0, extra_s=estimate - 2 * 0.5), (),
+        MeasureJob("A", (points[n],), JobCost(calls=0, extra_s=estimate - 2 * 0.5), (),
             partial(work, n, took))
         for n, took in enumerate(seconds)
     ]
@@ -76,7 +76,7 @@ def test_every_point_is_one_line_after_the_header(tmp_path) -> None:
 def test_budget_passes_over_what_does_not_fit_and_takes_what_does(tmp_path) -> None:
     clock, path = Clock(), tmp_path / "m.jsonl"
     made = jobs(clock, (1.0, 1.0, 1.0, 1.0))
-    made[1] = replace(made[1], work=Work(calls=0, extra_s=1000.0))
+    made[1] = replace(made[1], work=JobCost(calls=0, extra_s=1000.0))
     summary = measure(PLAN, path, 60.0, clock=clock, jobs=made)
     assert nodes(path) == [0, 2, 3] and summary.skipped == 1
 

@@ -26,7 +26,7 @@ class Proposal:
     lengths: Tensor | None = None
 
 
-class Drafter(Protocol):
+class Proposer(Protocol):
     """num_speculative_tokens: k. needs_hidden: the step must keep the target's hidden states.
     host_side: works on the host; needs a readback lag of 0."""
 

@@ -9,7 +9,7 @@ target is accepted 1.4 of 4 times instead of always.
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import Attention, Rows
+from specsim.decoder.attention import AttentionBackend, Rows
 from specsim.decoder.drafters.base import DraftSampler, Proposal
 from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.sampling import SamplingMode
@@ -24,7 +24,7 @@ class DraftModel:
 
     def __init__(
         self, model: Transformer, target: Transformer, num_speculative_tokens: int,
-        state: SlotState, table: BlockTable, attention: Attention, pages: int,
+        state: SlotState, table: BlockTable, attention: AttentionBackend, pages: int,
     ) -> None:
         if model.config.vocab_size != target.config.vocab_size:
             raise UsageError(

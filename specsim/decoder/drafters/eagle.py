@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import Attention, Rows
+from specsim.decoder.attention import AttentionBackend, Rows
 from specsim.decoder.drafters.base import DraftSampler, Proposal
 from specsim.decoder.drafters.draft_model import slot_rows
 from specsim.decoder.kv_cache import BlockTable, KVCache
@@ -111,7 +111,7 @@ class EagleHead:
 
     def __init__(
         self, weights: EagleWeights, target: Transformer, num_speculative_tokens: int,
-        state: SlotState, table: BlockTable, attention: Attention, pages: int,
+        state: SlotState, table: BlockTable, attention: AttentionBackend, pages: int,
     ) -> None:
         config, device, dtype = target.config, target.device, target.dtype
         sizes = _sizes(target)

@@ -8,7 +8,7 @@ this is for demonstration and for checkpoints trained for it.
 
 from torch import Tensor
 
-from specsim.decoder.attention import Attention, Rows
+from specsim.decoder.attention import AttentionBackend, Rows
 from specsim.decoder.drafters.base import DraftSampler, Proposal
 from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.sampling import SamplingMode
@@ -23,7 +23,7 @@ class EarlyExit:
 
     def __init__(
         self, target: Transformer, exit_layers: int, num_speculative_tokens: int,
-        state: SlotState, table: BlockTable, attention: Attention, cache: KVCache,
+        state: SlotState, table: BlockTable, attention: AttentionBackend, cache: KVCache,
     ) -> None:
         if not 1 <= exit_layers < target.config.num_layers:
             raise UsageError(
