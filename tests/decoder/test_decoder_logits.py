@@ -97,10 +97,15 @@ def test_sharded_folder_and_stacked_experts_load_the_same(tmp_path):
     config = CONFIGS["qwen3_moe"]
     plain = hf_folder(tmp_path / "plain", config, seed=3)
     other = hf_folder(tmp_path / "other", config, seed=3, stacked=True, shards=3)
+    a, b = (load_model(folder, dtype="fp32", linear="plain").model for folder in (plain, other))
+    for one, two in zip(a.layers, b.layers, strict=True):
+        assert torch.equal(one.qkv.weight, two.qkv.weight)
+        for name in ("router", "gate_up", "down"):
+            assert torch.equal(getattr(one.moe, name), getattr(two.moe, name)), name
+    # The two lie at other addresses, which decides the last bits of products on some CPUs.
     ids = list(range(5, 25))
-    a = SlotHarness(load_model(plain, dtype="fp32").model).prompt(0, ids, 0)
-    b = SlotHarness(load_model(other, dtype="fp32").model).prompt(0, ids, 0)
-    assert torch.equal(a, b)
+    got = SlotHarness(b).prompt(0, ids, 0)
+    assert (got - SlotHarness(a).prompt(0, ids, 0)).abs().max() <= TOLERANCE
 
 
 def test_config_and_weights_of_different_models_are_refused(tmp_path):
