@@ -4,7 +4,7 @@
 
 reads `validation/data/acceptance_statistics.json` (made by `acceptance_statistics.py`), fits each
 group of cases (one drafter on one data set, at one or more k), draws from the fitted model with the
-product's own sampler and writes `catalog/easiness.csv` and `validation/EASINESS.md`.
+product's own law and writes `catalog/easiness.csv` and `validation/EASINESS.md`.
 
 Fitted per group: request_sd, step_sd, persistence, to the spread of the request means and to the
 autocorrelation within requests at lags 1, 2, 3, 5 and 10; for drafters that skip steps also
@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acceptance_sampler import AcceptanceSampler
 from acceptance_statistics import LAGS, STATISTICS, statistics
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import Easiness, EasinessTables, build_tables
-from specsim.speculation.sampling import AcceptanceSampler
 
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "catalog" / "easiness.csv"

@@ -341,6 +341,7 @@ def _measured(
 ) -> Acceptance | None:
     """The catalogue's acceptance of this model, method and drafter."""
     from specsim.speculation.acceptance_catalogue import lookup  # reads its table at first use
+    from specsim.speculation.trees import eagle_tree_acceptance
 
     match = lookup(spec.name, setup.method, k=setup.k, draft=draft)
     if match is None and draft is not None:
@@ -358,6 +359,11 @@ def _measured(
             f"acceptance depends on the text: {low:.2f} to {high:.2f} "
             f"tokens per step over {len(match.datasets)} measured data sets; "
             "give your own with --acceptance-length"
+        )
+    if setup.tree_topk > 1:
+        # The catalogue's lines are of chains; what a tree of the same draft yields follows.
+        return eagle_tree_acceptance(
+            match.at(setup.k), setup.k, setup.tree_topk, setup.tree_tokens
         )
     # All measured positions are kept, so that other draft lengths can be compared.
     return match.at(max(setup.k, *(point.k for point in match.points)))

@@ -6,7 +6,7 @@ and dense products per shape: a target and its drafter share them, as do the poi
 Only sums are kept; a breakdown op by op is made anew when somebody asks for it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,16 +15,14 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
 from specsim.latency.engine import EngineProfile
 from specsim.latency.unsplit import unsplit_attention_s
-from specsim.model.spec import LayerGroup
-from specsim.ops.network import group_context, group_rows, repeat, sequences
+from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
-from specsim.ops.work import Parallel, Routing, Work, attention_share
+from specsim.ops.passes import Pass, pass_ops
+from specsim.ops.work import Routing, attention_share
 from specsim.roofline import KernelTime, compute_peak, op_time
 from specsim.roofline.result import datasheet_time
 
 MAX_MEMO = 20_000  # sums, products and steps kept in each memory
-
-Ends = Callable[[Work], tuple[list[OpCost], list[OpCost]]]
 
 
 class Sums(NamedTuple):
@@ -47,23 +45,6 @@ class Sums(NamedTuple):
             factor * whole, share * self.memory_s, share * self.compute_s, self.launches,
             factor * expert_factor * self.expert_s,
         )
-
-
-class Pass(NamedTuple):
-    """One forward pass: layer groups of width `hidden` over `work`, with the ops before and after
-    them that `ends` makes from the work of one attention group. times: identical passes.
-    later: a pass after the first of a step, whose `ends` may differ."""
-
-    phase: str
-    name: str
-    layers: Sequence[LayerGroup]
-    hidden: int
-    work: Work
-    parallel: Parallel
-    ends: Ends
-    state_copies: float = 0.0
-    later: bool = False
-    times: int = 1
 
 
 class Loose(NamedTuple):
@@ -120,10 +101,9 @@ class Pricer:
                 self._add(part.ops, totals, 1)
                 continue
             share = attention_share(part.work, part.parallel)
-            seqs = sequences(part.work)
             key = (
                 part.name, part.later, part.parallel, part.work.rows, share.rows, share.head_rows,
-                seqs,
+                sequences(part.work),
             )
             found = self._rows.get(key)
             if found is None:
@@ -131,7 +111,7 @@ class Pricer:
                 for ends in part.ends(share):
                     self._add(ends, one, 1)
                 for group in part.layers:
-                    for ops in self._group_rows(part, group, share, seqs):
+                    for ops in part.rows_of(group, share, self.routing):
                         self._add(ops, one, 1)
                 found = Sums(*one)
                 keep(self._rows, key, found)
@@ -139,7 +119,8 @@ class Pricer:
                 totals[i] += value * part.times
             for group in part.layers:
                 if group.mixer is not None:
-                    self._add(self._group_context(part, group, share), totals, part.times)
+                    context = part.context_of(group, share, self.kv_dtype)
+                    self._add(context, totals, part.times)
         return Sums(*totals)
 
     def breakdown(self, parts: Iterable[Pass | Loose]) -> list[OpTime]:
@@ -149,31 +130,9 @@ class Pricer:
             if isinstance(part, Loose):
                 rows += [self._timed(op, part.phase, 1) for op in part.ops]
                 continue
-            share = attention_share(part.work, part.parallel)
-            seqs = sequences(part.work)
-            first, last = part.ends(share)
-            ops = list(first)
-            for group in part.layers:
-                before, after = self._group_rows(part, group, share, seqs)
-                ops += before
-                ops += self._group_context(part, group, share)
-                ops += after
-            ops += last
+            ops = pass_ops(part, self.kv_dtype, self.routing)
             rows += [self._timed(op, part.phase, part.times) for op in ops]
         return rows
-
-    def _group_rows(
-        self, part: Pass, group: LayerGroup, share: Work, seqs: float
-    ) -> tuple[tuple[OpCost, ...], tuple[OpCost, ...]]:
-        return group_rows(
-            group, part.hidden, part.work.rows, share.rows, seqs, part.parallel, self.routing,
-            part.name,
-        )
-
-    def _group_context(self, part: Pass, group: LayerGroup, share: Work) -> list[OpCost]:
-        return group_context(
-            group, share, part.parallel, self.kv_dtype, part.state_copies, part.name
-        )
 
     def _add(self, ops: Iterable[OpCost], totals: list[float], times: int) -> None:
         for op in ops:

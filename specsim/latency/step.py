@@ -8,7 +8,6 @@ steps are the same function of a `StepShape`; nothing here knows about acceptanc
 Kernel seconds come from `specsim.roofline`; the engine's own seconds from `EngineProfile`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
@@ -17,19 +16,13 @@ from specsim.latency.breakdown import OpTime, StepLatency
 from specsim.latency.draft import LOOKUP, SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
-from specsim.latency.price import Loose, Pass, Pricer, Sums, keep
+from specsim.latency.price import Loose, Pricer, Sums, keep
 from specsim.latency.routing import SERVING
-from specsim.latency.shape import PrefillChunk, StepShape
+from specsim.latency.shape import StepShape
 from specsim.model.spec import LayerGroup, ModelSpec
-from specsim.ops.network import (
-    context_kv_ops,
-    drafter_ends,
-    head_ops,
-    markov_ops,
-    target_ends,
-    target_head,
-)
+from specsim.ops.network import context_kv_ops, markov_ops
 from specsim.ops.op import OpCost
+from specsim.ops.passes import Pass, drafter_pass, early_exit_pass, target_pass
 from specsim.ops.work import UNIFORM, Parallel, Routing, Work, split_fault
 
 
@@ -248,11 +241,7 @@ class LatencyModel:
         head_rows = seqs * q + finishing
         work = Work(seqs, q, ctx, chunks, rows, head_rows)
         spec, par = self.spec, self.parallel
-        target = Pass(
-            "target", "", spec.layers, spec.hidden, work, par,
-            lambda share: target_ends(spec, share.rows, share.head_rows, par),
-            self.engine.state_copies if q > 1 else 0.0,
-        )
+        target = target_pass(spec, work, par, self.engine.state_copies if q > 1 else 0.0)
         sample = Loose("sample", (_sample_op(head_rows / par.attention_dp, spec.vocab),))
         draft, passes = self._draft(shape, work, finishing)
         return _Plan(target, sample, draft, passes, rows, graphed)
@@ -334,21 +323,11 @@ class LatencyModel:
         self, work: Work, par: Parallel, later: bool = False, times: int = 1
     ) -> Pass:
         """A pass through whatever drafts: the first layers of the target, or a drafter."""
-        spec, drafter, name = self.spec, self.setup.drafter, "draft."
-        if drafter is None:
-            return Pass(
-                "draft", name, self._early_layers, spec.hidden, work, par,
-                lambda share: ([], head_ops(
-                    spec.hidden, spec.vocab, share.head_rows, target_head(spec), par, name
-                )),
-                0.0, later, times,
-            )
-        return Pass(
-            "draft", name, drafter.layers, drafter.hidden, work, par,
-            lambda share: drafter_ends(
-                drafter, share.rows, share.head_rows, par, name, later=later
-            ),
-            0.0, later, times,
+        drafter = self.setup.drafter
+        if drafter is not None:
+            return drafter_pass(drafter, work, par, later=later, times=times)
+        return early_exit_pass(
+            self.spec, self._early_layers, work, par, later=later, times=times
         )
 
 
@@ -368,20 +347,3 @@ def decode_shape(seqs: int, context_tokens: float, setup: SpecSetup | None = Non
     if setup is None or setup.method == "none" or setup.k == 0:
         return StepShape(seqs, 1, seqs * context_tokens)
     return StepShape(seqs, setup.verify_tokens, seqs * context_tokens, num_drafts=setup.k)
-
-
-def prefill_chunks(prompts: Iterable[int], budget: int) -> list[list[PrefillChunk]]:
-    """Splits prompts into steps of at most `budget` new tokens, first come first served."""
-    steps: list[list[PrefillChunk]] = [[]]
-    left = budget
-    for prompt in prompts:
-        done = 0
-        while done < prompt:
-            if left == 0:
-                steps.append([])
-                left = budget
-            take = min(left, prompt - done)
-            steps[-1].append(PrefillChunk(take, done, last=done + take == prompt))
-            done += take
-            left -= take
-    return [step for step in steps if step] or [[]]

@@ -6,7 +6,7 @@ part (dense or mixture of experts); layers that are alike in shape and dtype for
 group with a count, so that costs are computed once per group.
 
 Widths are in elements, dtypes are the names of `specsim.units.DTYPE_BYTES`.
-`Dtypes` gives bytes per *weight* including block scales.
+`WeightFormat` gives bytes per *weight* including block scales.
 """
 
 from dataclasses import dataclass, field

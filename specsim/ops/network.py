@@ -9,8 +9,6 @@ its sequences: `group_rows` (linears, norms, experts, all-reduces; priced once p
 rows) and `group_context` (attention over the cache, recurrent state).
 """
 
-from collections.abc import Iterable
-
 from specsim.model.counts import PLAIN_BYTES
 from specsim.model.spec import (
     Attention,
@@ -38,7 +36,7 @@ from specsim.ops.recurrent import (
     mamba2_context,
     mamba2_rows,
 )
-from specsim.ops.work import UNIFORM, Parallel, Routing, Rows, Work, attention_share
+from specsim.ops.work import Parallel, Routing, Rows, Work
 
 
 def all_reduce(name: str, num_bytes: float, gpus: int, count: float) -> OpCost:
@@ -136,29 +134,6 @@ def sequences(work: Work) -> float:
     return max(1.0, work.seqs + len(work.prefill))
 
 
-def network_ops(
-    hidden: int,
-    layers: Iterable[LayerGroup],
-    work: Work,
-    par: Parallel,
-    kv_dtype: str,
-    routing: Routing,
-    state_copies: float,
-    prefix: str = "",
-) -> list[OpCost]:
-    """All layer groups of one pass, in order."""
-    share, seqs = attention_share(work, par), sequences(work)
-    ops: list[OpCost] = []
-    for group in layers:
-        before, after = group_rows(
-            group, hidden, work.rows, share.rows, seqs, par, routing, prefix
-        )
-        ops += before
-        ops += group_context(group, share, par, kv_dtype, state_copies, prefix)
-        ops += after
-    return ops
-
-
 def head_ops(
     hidden: int, vocab: int, rows: float, fmt: WeightFormat, par: Parallel, prefix: str = ""
 ) -> list[OpCost]:
@@ -189,21 +164,6 @@ def target_ends(
     last = [elementwise("final_norm", moved, 1.0, spec.final_norm_weights * PLAIN_BYTES)]
     last += head_ops(spec.hidden, spec.vocab, head_rows, target_head(spec), par)
     return first, last
-
-
-def target_ops(
-    spec: ModelSpec,
-    work: Work,
-    par: Parallel,
-    kv_dtype: str,
-    routing: Routing = UNIFORM,
-    state_copies: float = 0.0,
-) -> list[OpCost]:
-    """One forward pass of the target, output head included."""
-    share = attention_share(work, par)
-    first, last = target_ends(spec, share.rows, share.head_rows, par)
-    layers = network_ops(spec.hidden, spec.layers, work, par, kv_dtype, routing, state_copies)
-    return [*first, *layers, *last]
 
 
 def drafter_ends(
@@ -283,23 +243,6 @@ def context_kv_ops(
                      count)
             )
     return ops
-
-
-def drafter_ops(
-    drafter: Drafter,
-    work: Work,
-    par: Parallel,
-    kv_dtype: str,
-    routing: Routing = UNIFORM,
-    prefix: str = "draft.",
-) -> list[OpCost]:
-    """One pass of a drafter: join projection, its layers, and its output head."""
-    share = attention_share(work, par)
-    first, last = drafter_ends(drafter, share.rows, share.head_rows, par, prefix)
-    layers = network_ops(
-        drafter.hidden, drafter.layers, work, par, kv_dtype, routing, 0.0, prefix
-    )
-    return [*first, *layers, *last]
 
 
 def repeat(op: OpCost, times: float) -> OpCost:

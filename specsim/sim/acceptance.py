@@ -18,13 +18,23 @@ from numpy.typing import NDArray
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import INDEPENDENT, Easiness, build_tables
-from specsim.speculation.sampling import splitmix64
 
 DRAWS = 256  # per block
 GROUP = 64  # requests whose blocks are drawn together
 BLOCKS_KEPT = 128  # 2 MiB
 
 Bytes = NDArray[np.uint8]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def splitmix64(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Steele, Lea and Flood's 64-bit finaliser (the step of SplitMix64), element by element."""
+    z = value + np.uint64(_GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
 
 
 class DrawSource(Protocol):
@@ -42,8 +52,8 @@ class DrawSource(Protocol):
 class EasinessDraws:
     """Draws with given marginals, request-level spread and step-to-step memory.
 
-    The latent level of a request moves as in `specsim.speculation.sampling`: kept from one step
-    to the next with probability `persistence`, else drawn anew. Same seed, same draws.
+    The latent level of a request is kept from one step to the next with probability
+    `persistence`, else drawn anew. Same seed, same draws.
     """
 
     by_position = False
@@ -87,7 +97,7 @@ class EasinessDraws:
     def _start(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """First latent state of each request, from its id alone."""
         tables = self.tables
-        mixed = splitmix64(ids + np.uint64((self.seed * 0x9E3779B97F4A7C15) & ((1 << 64) - 1)))
+        mixed = splitmix64(ids + np.uint64((self.seed * _GOLDEN) & _MASK))
         level = ((mixed >> np.uint64(32)) * np.uint64(tables.request_levels)) >> np.uint64(32)
         step = ((mixed & np.uint64(0xFFFFFFFF)) * np.uint64(tables.step_levels)) >> np.uint64(32)
         return (level * np.uint64(tables.step_levels) + step).astype(np.int64)

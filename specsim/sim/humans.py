@@ -27,8 +27,8 @@ class ChatBehaviour:
 
     another_turn: probability of a further turn after each; at most max_turns in all.
     read_tok_s: reading speed of an answer, at most read_max_s. compose_s: law of writing time.
-    start_s: law of when a user first writes. abandon_s: a user whose turn fails starts anew after
-    composing. answers_cached: whether an engine's prefix cache finds its own answers in the prompts
+    start_s: law of when a user first writes; one whose turn fails starts anew after composing.
+    answers_cached: whether an engine's prefix cache finds its own answers in the prompts
     that follow; it does not where the chat template writes them differently there.
     """
 

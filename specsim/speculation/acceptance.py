@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
 from specsim.search import rising_root
-from specsim.speculation.tokens import (
+from specsim.speculation.checks import (
     check_draft_length,
     check_mean_length,
     check_probability,
@@ -43,7 +43,7 @@ class Acceptance:
     unconditional       P_1..P_m, shares in [0, 1], non-increasing
     source              where the numbers come from, in words; printed with every result
     kind                how they were given: unconditional, conditional, rate, mean_length,
-                        mean_rate, curve, rounds, synthetic, catalogue, tree, easiness
+                        mean_rate, curve, synthetic, catalogue, tree, easiness
     draft_probability   share of steps that carry a draft (1 for model drafters)
     measured_positions  positions the source covers; those behind are extrapolated
     decline             factor on the conditional rate per position beyond the last one
@@ -168,43 +168,6 @@ class Acceptance:
                     "it, leave it out, or raise the tolerance for curves from separate runs"
                 )
         return cls(tuple(rates), source, "curve", draft_probability)
-
-    @classmethod
-    def from_rounds(
-        cls,
-        accepted: Sequence[int],
-        *,
-        proposed: Sequence[int] | None = None,
-        k: int | None = None,
-        source: str = "recorded rounds",
-    ) -> Acceptance:
-        """From the accepted drafts of each recorded round, pooled as vLLM's counters do.
-
-        `proposed`, if given, is the draft length of each round; rounds with none lower
-        `draft_probability` and are left out of P, shorter drafts stay in (as in vLLM). k defaults
-        to the longest draft seen.
-        """
-        if not accepted:
-            raise UsageError("there are no recorded rounds; give at least one accepted length")
-        if proposed is not None and len(proposed) != len(accepted):
-            raise UsageError(
-                f"{len(accepted)} accepted lengths but {len(proposed)} proposed lengths; "
-                "give one of each per round"
-            )
-        longest = max(accepted) if proposed is None else max(proposed)
-        k = check_draft_length(max(1, longest) if k is None else k)
-        for i, count in enumerate(accepted):
-            limit = k if proposed is None else min(k, proposed[i])
-            if isinstance(count, bool) or count != int(count) or not 0 <= count <= limit:
-                raise UsageError(
-                    f"accepted length {count} in round {i} must be a whole number from 0 to the "
-                    f"{limit} drafts of that round; the bonus token is not counted here"
-                )
-        drafted = len(accepted) if proposed is None else sum(1 for n in proposed if n > 0)
-        if drafted == 0:
-            return cls((0.0,) * k, source, "rounds", 0.0)
-        rates = tuple(sum(1 for a in accepted if a >= i) / drafted for i in range(1, k + 1))
-        return cls(rates, source, "rounds", drafted / len(accepted))
 
     @classmethod
     def synthetic_min_variance(cls, acceptance_length: float, k: int) -> Acceptance:

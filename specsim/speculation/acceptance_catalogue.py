@@ -24,9 +24,9 @@ from functools import cache
 from pathlib import Path
 
 from specsim.data import data_root
-from specsim.errors import FormatError, UsageError
+from specsim.errors import FormatError
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.tokens import check_draft_length
+from specsim.speculation.checks import check_draft_length
 
 # Kinds of data set, best first for a user who names none.
 DATASET_KINDS = ("chat", "mixed", "unstated", "task", "random")
@@ -336,46 +336,3 @@ def _source(first: Measurement, points: _Curve) -> str:
     for note in sorted({point.note for point in points if point.note}):
         text += f"; {note}"
     return text
-
-
-def tree_measurements(model: str | None = None) -> tuple[Measurement, ...]:
-    """Measured tree drafts (tree_topk above 1), of one model or of all."""
-    wanted = None if model is None else normalise_model(model)
-    return tuple(
-        m
-        for m in measurements()
-        if m.tree_topk > 1 and (wanted is None or normalise_model(m.model) == wanted)
-    )
-
-
-def catalogue_models() -> tuple[str, ...]:
-    """Normalised names of every model with a measured acceptance."""
-    return tuple(sorted(_curves()))
-
-
-def require(
-    model: str,
-    method: str,
-    *,
-    dataset: str | None = None,
-    temperature: float | None = None,
-    k: int | None = None,
-    draft: str | None = None,
-) -> CatalogueMatch:
-    """`lookup`, or a UsageError that says what is measured for this model and how to go on."""
-    found = lookup(model, method, dataset=dataset, temperature=temperature, k=k, draft=draft)
-    if found is not None:
-        return found
-    name = _find_model(model)
-    if name is None:
-        have = f"no acceptance of {model} is in the catalogue"
-    else:
-        offers = sorted({(c[0].method, c[0].dataset) for c in _curves()[name]})
-        listed = ", ".join(f"{m} on {d}" for m, d in offers[:8])
-        listed += ", ..." if len(offers) > 8 else ""
-        asked = method + (f" on {dataset}" if dataset else "") + (f" with {draft}" if draft else "")
-        have = f"the catalogue has no acceptance of {model} for {asked} (it has {listed})"
-    raise UsageError(
-        f"{have}; give it with --acceptance (per position), --acceptance-length or "
-        "--acceptance-rate"
-    )

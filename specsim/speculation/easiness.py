@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from specsim.data import data_root
 from specsim.errors import FormatError, UsageError
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.tokens import check_draft_length
+from specsim.speculation.checks import check_draft_length
 
 FloatArray = NDArray[np.float64]
 Weighting = Literal["request", "step"]

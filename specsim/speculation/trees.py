@@ -23,15 +23,13 @@ come out 17 % too good.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.tokens import check_draft_length, check_probability
+from specsim.speculation.checks import check_draft_length, check_probability
 
 Path = tuple[int, ...]
 
@@ -62,25 +60,6 @@ class RankModel:
 
 
 DEFAULT_RANKS = RankModel()
-
-
-def chain(k: int) -> tuple[Path, ...]:
-    """The k nodes of a plain chain."""
-    check_draft_length(k)
-    return tuple((0,) * depth for depth in range(1, k + 1))
-
-
-def full_tree(branching: Sequence[int]) -> tuple[Path, ...]:
-    """Every node of a tree with the given number of children at each depth (Medusa's kind)."""
-    if not branching:
-        raise UsageError("branching is empty; give the number of children at each depth")
-    paths: list[Path] = []
-    level: list[Path] = [()]
-    for width in branching:
-        check_draft_length(width, name="branching")
-        level = [(*path, rank) for path in level for rank in range(width)]
-        paths += level
-    return tuple(paths)
 
 
 def eagle_tree(
@@ -123,41 +102,6 @@ def eagle_tree(
     return tuple(path for _, path in seen[: num_draft_tokens - 1])
 
 
-def best_tree(rank_probabilities: Sequence[Sequence[float]], nodes: int) -> tuple[Path, ...]:
-    """Sequoia's optimal tree: of all trees with that many nodes, the one with the highest F(T).
-
-    rank_probabilities[d][j] is the probability that the (j+1)-th choice at depth d is right, given
-    that its parent is; non-increasing in j. A node is never more probable than its parent or its
-    elder sibling, so the n most probable nodes form a tree, and no other tree of n nodes beats it;
-    this replaces Sequoia's dynamic programme. The depth is the number of rows.
-    """
-    check_draft_length(nodes, name="nodes")
-    if not rank_probabilities or any(not row for row in rank_probabilities):
-        raise UsageError("rank probabilities are empty; give at least one rank at each depth")
-    for depth, row in enumerate(rank_probabilities):
-        for rank, value in enumerate(row):
-            check_probability(value, f"rank probability {rank} at depth {depth}")
-            if rank and value > row[rank - 1]:
-                raise UsageError(
-                    f"rank probability {value:g} of rank {rank} at depth {depth} is above the "
-                    f"{row[rank - 1]:g} of the rank before it; order the ranks by probability"
-                )
-    # (-value, depth, path, value of the parent)
-    heap: list[tuple[float, int, Path, float]] = [(-rank_probabilities[0][0], 1, (0,), 1.0)]
-    chosen: list[Path] = []
-    while heap and len(chosen) < nodes:
-        negative, depth, path, parent = heapq.heappop(heap)
-        chosen.append(path)
-        rank, row = path[-1], rank_probabilities[depth - 1]
-        if rank + 1 < len(row):
-            sibling = (*path[:-1], rank + 1)
-            heapq.heappush(heap, (-parent * row[rank + 1], depth, sibling, parent))
-        if depth < len(rank_probabilities):
-            value = negative * rank_probabilities[depth][0]
-            heapq.heappush(heap, (value, depth + 1, (*path, 0), -negative))
-    return tuple(chosen)
-
-
 def accepted_by_depth(
     tree: Sequence[Path], rank_probabilities: Sequence[Sequence[float]]
 ) -> tuple[float, ...]:
@@ -181,25 +125,30 @@ def accepted_by_depth(
 
 
 def tree_acceptance(
-    acceptance: Acceptance, tree: Sequence[Path], ranks: RankModel = DEFAULT_RANKS
+    acceptance: Acceptance,
+    tree: Sequence[Path],
+    ranks: RankModel = DEFAULT_RANKS,
+    steps: int = 0,
 ) -> Acceptance:
     """Acceptance by depth of a tree, from the measured acceptance of a chain of the same draft.
 
     Position d of the result is P(the accepted path is at least d tokens long); expected_tokens() is
-    the tokens of a verify step. A chain gives the acceptance unchanged.
+    the tokens of a verify step. A chain gives the acceptance unchanged. steps: depth drafted, if
+    more than the tree keeps: nothing is accepted behind its last node.
     """
     if not tree:
         raise UsageError("the tree has no nodes; give at least one")
     depth = max(len(path) for path in tree)
     width = 1 + max(max(path) for path in tree)
-    deep = acceptance.at(depth)
-    if width == 1:
+    deep = acceptance.at(max(depth, steps))
+    if width == 1 and depth >= steps:
         return deep
     table = [ranks.truth(rate, width) for rate in deep.conditional()]
     rates, lowest = [], 1.0
     for rate in accepted_by_depth(tree, table):
         lowest = min(lowest, rate)
         rates.append(lowest)
+    rates += [0.0] * (steps - depth)
     source = (
         f"{deep.source}; tree of {len(tree)} nodes, siblings take {ranks.sibling_share:g} of what "
         f"rank 1 leaves, draft {ranks.underconfidence:g} logits too modest"
@@ -207,7 +156,6 @@ def tree_acceptance(
     return Acceptance(tuple(rates), source, "tree", deep.draft_probability, deep.measured_positions)
 
 
-@lru_cache(maxsize=4096)
 def eagle_tree_acceptance(
     acceptance: Acceptance,
     steps: int,
@@ -217,5 +165,5 @@ def eagle_tree_acceptance(
 ) -> Acceptance:
     """`tree_acceptance` of `eagle_tree`: chain acceptance in, acceptance by depth out."""
     return tree_acceptance(
-        acceptance, eagle_tree(acceptance, steps, topk, num_draft_tokens, ranks), ranks
+        acceptance, eagle_tree(acceptance, steps, topk, num_draft_tokens, ranks), ranks, steps
     )

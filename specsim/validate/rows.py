@@ -33,8 +33,8 @@ class Case:
     'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
     then does a throughput of several requests tell a time per token. acceptance_length: None when
-    not given. pure_decode: no prompts share the batch
-    (disaggregated serving, or a dummy step). warmed: the cell measures a saturated batch."""
+    not given. pure_decode: no prompts share the batch (disaggregated serving, or a dummy
+    step)."""
 
     row_id: str
     set_id: str

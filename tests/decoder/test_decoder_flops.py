@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from decoder_helpers import CONFIGS, SlotHarness, make_model
 from specsim.formats.hf_config import read_model
-from specsim.ops.network import target_ops
-from specsim.ops.work import Parallel, Work
+from specsim.ops.passes import pass_ops, target_pass
+from specsim.ops.work import UNIFORM, Parallel, Work
 
 
 def cpu_attention(q, k, v, *args, out_shape=None, **kwargs):
@@ -26,7 +26,8 @@ def test_counted_flops_of_a_decode_step_equal_the_shapes(tmp_path, family, batch
     config, context = CONFIGS[family], 21
     (tmp_path / "config.json").write_text(json.dumps(config.to_hf()))
     work = Work(seqs=batch, q_len=1, ctx=context, prefill=(), rows=batch, head_rows=batch)
-    ops = target_ops(read_model(tmp_path / "config.json"), work, Parallel(), "bf16")
+    target = target_pass(read_model(tmp_path / "config.json"), work, Parallel())
+    ops = pass_ops(target, "bf16", UNIFORM)
     expected = sum(op.flops * op.count for op in ops
                    if op.kind in ("gemm", "moe", "attn_decode"))
 

@@ -16,7 +16,7 @@ from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads, find_engine
 from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape
-from specsim.latency.step import LatencyModel, decode_shape, prefill_chunks
+from specsim.latency.step import LatencyModel, decode_shape
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost
@@ -207,17 +207,6 @@ def test_parts_of_a_mixed_step() -> None:
     bare = model.step(replace(mixed, prefill=()))
     assert parts["verify"] == pytest.approx(bare.target_s + bare.sample_s)
     assert model.parts(replace(mixed, prefill=()))["prefill"] == 0
-
-
-def test_prompts_are_split_by_the_budget_in_order() -> None:
-    steps = prefill_chunks([100, 50, 300], 128)
-    assert steps == [
-        [PrefillChunk(100, 0), PrefillChunk(28, 0, last=False)],
-        [PrefillChunk(22, 28), PrefillChunk(106, 0, last=False)],
-        [PrefillChunk(128, 106, last=False)],
-        [PrefillChunk(66, 234)],
-    ]
-    assert prefill_chunks([], 128) == [[]]
 
 
 def test_heads_that_do_not_divide_and_missing_links_are_refused() -> None:

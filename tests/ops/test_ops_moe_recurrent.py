@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from ops_helpers import drafter_ops, target_ops
 from specsim.model.catalogue import find_drafter, find_model, variant
 from specsim.model.spec import DeltaNet, DenseMLP, Mamba2, MoE
 from specsim.ops.ffn import dense_mlp_ops, distinct_experts, ffn_ops, moe_ops
-from specsim.ops.network import drafter_ops, group_rows, target_ops
+from specsim.ops.network import group_rows
 from specsim.ops.op import OpCost
 from specsim.ops.recurrent import delta_net_context, delta_net_rows, mamba2_context
 from specsim.ops.work import UNIFORM, Parallel, Routing, Work
@@ -162,8 +163,8 @@ def test_committing_a_snapshot_costs_further_passes() -> None:
 )
 def test_state_traffic_of_whole_models(name: str, k: int, verify_mb: int, plain_mb: int) -> None:
     spec = find_model(name)
-    plain = total(target_ops(spec, step(1, 1), Parallel(), "bf16"), "state_bytes")
-    verify = total(target_ops(spec, step(1, k + 1), Parallel(), "bf16"), "state_bytes")
+    plain = total(target_ops(spec, step(1, 1), Parallel()), "state_bytes")
+    verify = total(target_ops(spec, step(1, k + 1), Parallel()), "state_bytes")
     assert round(plain / 1e6) == plain_mb
     assert round(verify / 1e6) == verify_mb
 
@@ -219,7 +220,7 @@ def test_uniform_routing_makes_verification_dear(
 
     def moved(tokens: int) -> float:
         work = Work(1.0, tokens, 1024.0, (), float(tokens), float(tokens))
-        ops = target_ops(spec, work, Parallel(), "bf16")
+        ops = target_ops(spec, work, Parallel())
         return total(ops, "weight_bytes", "kv_bytes", "state_bytes")
 
     for tokens, ratio in enumerate(ratios, start=2):
@@ -251,7 +252,7 @@ def test_bytes_of_the_cluster_models(
 
     def target(tokens: int) -> float:
         work = Work(1.0, tokens, 1024.0, (), float(tokens), float(tokens))
-        return total(target_ops(spec, work, Parallel(), "bf16"), *fields) / 1e9
+        return total(target_ops(spec, work, Parallel()), *fields) / 1e9
 
     def digits(value: float, like: float) -> float:
         return round(value, len(str(like).split(".")[1]))
@@ -262,7 +263,7 @@ def test_bytes_of_the_cluster_models(
     rows = (k + 1, *[1] * (k - 1))  # the first pass runs over all verified rows
     for number, (width, expected) in enumerate(zip(rows, passes, strict=True)):
         work = Work(1.0, width, 1024.0, (), float(width), 1.0)
-        moved = total(drafter_ops(spec.mtp, work, Parallel(), "bf16"), *fields) / 1e9
+        moved = total(drafter_ops(spec.mtp, work, Parallel()), *fields) / 1e9
         assert digits(moved, expected) == expected, f"pass {number}"
 
 
@@ -274,9 +275,9 @@ def test_bytes_of_gemma_with_its_assistant(weights: str, decode: float, verify: 
     fields = ("weight_bytes", "kv_bytes")
     for tokens, expected in ((1, decode), (5, verify)):
         work = Work(1.0, tokens, 1024.0, (), float(tokens), float(tokens))
-        moved = total(target_ops(spec, work, Parallel(), "bf16"), *fields) / 1e9
+        moved = total(target_ops(spec, work, Parallel()), *fields) / 1e9
         assert moved == pytest.approx(expected, abs=0.06)
     drafter = find_drafter("Gemma-4-31B-it-assistant")
-    ops = drafter_ops(drafter, Work(1.0, 1, 1024.0, (), 1.0, 1.0), Parallel(), "bf16")
+    ops = drafter_ops(drafter, Work(1.0, 1, 1024.0, (), 1.0, 1.0), Parallel())
     assert round(total(ops, "weight_bytes") / 1e9, 2) == 0.94
     assert round(total(ops, "kv_bytes") / 1e6) == 59  # the target's cache, at 1k tokens

@@ -2,15 +2,14 @@
 
 import pytest
 
+from ops_helpers import drafter_ops, target_ops
 from specsim.errors import UsageError
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.ops.network import (
     context_kv_ops,
-    drafter_ops,
     head_ops,
     markov_ops,
     repeat,
-    target_ops,
 )
 from specsim.ops.op import OpCost
 from specsim.ops.work import Parallel, Work, attention_share, split_fault
@@ -31,20 +30,20 @@ def weights(ops: list[OpCost]) -> float:
 
 
 def test_head_runs_on_every_verified_row() -> None:
-    (head,) = named(target_ops(LLAMA, work(8, 4), Parallel(), "bf16"), "lm_head")
+    (head,) = named(target_ops(LLAMA, work(8, 4), Parallel()), "lm_head")
     assert head.dims == {"m": 32, "n": 128_256, "k": 4096}
     # A prompt that does not end yet needs no token.
     chunk = Work(0.0, 1, 0.0, ((512, 0),), 512.0, 0.0)
-    assert not named(target_ops(LLAMA, chunk, Parallel(), "bf16"), "lm_head")
+    assert not named(target_ops(LLAMA, chunk, Parallel()), "lm_head")
 
 
 def test_one_gpu_has_no_collective() -> None:
-    kinds = {op.kind for op in target_ops(LLAMA, work(), Parallel(), "bf16")}
+    kinds = {op.kind for op in target_ops(LLAMA, work(), Parallel())}
     assert not kinds & {"all_reduce", "all_gather", "all_to_all"}
 
 
 def test_two_all_reduces_per_layer_and_a_gather_of_the_logits() -> None:
-    ops = target_ops(LLAMA, work(8), Parallel(4), "bf16")
+    ops = target_ops(LLAMA, work(8), Parallel(4))
     reduces = [op for op in ops if op.kind == "all_reduce"]
     assert sum(op.count for op in reduces) == 2 * 32
     assert {op.act_bytes for op in reduces} == {2.0 * 8 * 4096}
@@ -58,8 +57,8 @@ def test_two_all_reduces_per_layer_and_a_gather_of_the_logits() -> None:
 @pytest.mark.parametrize("tp", [2, 4, 8])
 def test_tensor_parallelism_divides_the_weights(tp: int) -> None:
     # All of them but the norms, which are a few kB and copied.
-    assert weights(target_ops(LLAMA, work(), Parallel(tp), "bf16")) == pytest.approx(
-        weights(target_ops(LLAMA, work(), Parallel(), "bf16")) / tp, rel=1e-3
+    assert weights(target_ops(LLAMA, work(), Parallel(tp))) == pytest.approx(
+        weights(target_ops(LLAMA, work(), Parallel())) / tp, rel=1e-3
     )
 
 
@@ -68,8 +67,8 @@ def test_attention_groups_deal_out_sequences_and_copy_dense_weights() -> None:
     assert (share.seqs, share.rows, share.head_rows) == (32, 72, 65)
     assert share.prefill == ((8, 0),)
     spec = find_model("deepseek-v3")
-    one = target_ops(spec, work(64), Parallel(8, 8, 1), "bf16")
-    groups = target_ops(spec, work(64), Parallel(1, 8, 8), "bf16")
+    one = target_ops(spec, work(64), Parallel(8, 8, 1))
+    groups = target_ops(spec, work(64), Parallel(1, 8, 8))
     (whole,) = {op.weight_bytes for op in named(groups, "mla.out")}
     (slice_,) = {op.weight_bytes for op in named(one, "mla.out")}
     assert whole == 8 * slice_
@@ -112,7 +111,7 @@ def test_heads_are_dealt_out_whole(name: str, tp: int, fault: str) -> None:
 
 def test_medusa_heads_each_have_a_block_and_a_matrix() -> None:
     drafter = find_drafter("Medusa-Vicuna-7B-v1.3")
-    ops = drafter_ops(drafter, work(4), Parallel(), "bf16")
+    ops = drafter_ops(drafter, work(4), Parallel())
     (block,), (head,) = named(ops, "draft.block"), named(ops, "draft.lm_head")
     assert block.count == head.count == 5
     assert block.dims == {"m": 4, "n": 4096, "k": 4096}
@@ -123,7 +122,7 @@ def test_medusa_heads_each_have_a_block_and_a_matrix() -> None:
 
 def test_eagle3_head_has_its_own_vocabulary() -> None:
     drafter = find_drafter("EAGLE3-Llama-3.1-8B")
-    ops = drafter_ops(drafter, work(4), Parallel(), "bf16")
+    ops = drafter_ops(drafter, work(4), Parallel())
     (head,) = named(ops, "draft.lm_head")
     assert head.dims["n"] == 32_000
     (join,) = named(ops, "draft.fc")
@@ -134,7 +133,7 @@ def test_eagle3_head_has_its_own_vocabulary() -> None:
 
 def test_block_drafters_attend_to_what_they_do_not_draft() -> None:
     drafter = find_drafter("DFlash-Qwen3.6-27B")
-    block = drafter_ops(drafter, work(2, 8), Parallel(), "bf16")
+    block = drafter_ops(drafter, work(2, 8), Parallel())
     assert not named(block, "draft.fc")
     context = context_kv_ops(drafter, 500.0, Parallel())
     (join,) = named(context, "draft.fc")
@@ -149,13 +148,13 @@ def test_the_markov_head_walks_the_block() -> None:
     (walk,) = markov_ops(drafter, 4.0, 7)
     assert walk.dims == {"m": 4, "n": 248_320, "k": 256}
     assert walk.count == 7
-    assert not named(drafter_ops(drafter, work(), Parallel(), "bf16"), "draft.proj")
+    assert not named(drafter_ops(drafter, work(), Parallel()), "draft.proj")
     assert markov_ops(find_drafter("DFlash-Qwen3.6-27B"), 4.0, 7) == []
 
 
 def test_gemma_assistant_projects_back_to_the_target() -> None:
     drafter = find_drafter("Gemma-4-31B-it-assistant")
-    ops = drafter_ops(drafter, work(2), Parallel(), "bf16")
+    ops = drafter_ops(drafter, work(2), Parallel())
     assert named(ops, "draft.fc")[0].dims == {"m": 2, "n": 1024, "k": 2 * 5376}
     assert named(ops, "draft.proj")[0].dims == {"m": 2, "n": 5376, "k": 1024}
     assert named(ops, "draft.lm_head")[0].dims == {"m": 2, "n": 262_144, "k": 1024}

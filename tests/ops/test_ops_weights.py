@@ -2,10 +2,11 @@
 
 import pytest
 
+from ops_helpers import drafter_ops, target_ops
 from specsim.model.catalogue import find_drafter, find_model, list_drafters, list_models, variant
 from specsim.model.counts import active_weight_bytes, drafter_pass_bytes
 from specsim.model.spec import Attention, LatentAttention, ModelSpec
-from specsim.ops.network import context_kv_ops, drafter_ops, markov_ops, target_ops
+from specsim.ops.network import context_kv_ops, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.work import Parallel, Work
 
@@ -34,14 +35,14 @@ def engine_copies(spec: ModelSpec) -> float:
 @pytest.mark.parametrize("name", [entry.name for entry in list_models()])
 def test_one_token_reads_the_active_weights(name: str) -> None:
     spec = find_model(name)
-    read = total(target_ops(spec, ONE_TOKEN, Parallel(), "bf16"), "weight_bytes")
+    read = total(target_ops(spec, ONE_TOKEN, Parallel()), "weight_bytes")
     assert read == pytest.approx(active_weight_bytes(spec) + engine_copies(spec), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in list_drafters()])
 def test_one_pass_reads_what_a_drafter_counts(name: str) -> None:
     drafter = find_drafter(name)
-    ops = drafter_ops(drafter, ONE_TOKEN, Parallel(), "bf16")
+    ops = drafter_ops(drafter, ONE_TOKEN, Parallel())
     if drafter.kind in ("dflash", "dspark"):
         # The join projection belongs to the tokens attended to; its k and v products, which run
         # beside those of the block's own tokens, read the same weights a second time.
@@ -59,13 +60,13 @@ def test_one_pass_reads_what_a_drafter_counts(name: str) -> None:
 def test_one_pass_of_an_mtp_head_reads_its_layer_and_the_whole_output_head(name: str) -> None:
     spec = find_model(name)
     assert spec.mtp is not None
-    read = total(drafter_ops(spec.mtp, ONE_TOKEN, Parallel(), "bf16"), "weight_bytes")
+    read = total(drafter_ops(spec.mtp, ONE_TOKEN, Parallel()), "weight_bytes")
     copies = engine_copies(
         ModelSpec("mtp", "", spec.hidden, spec.vocab, spec.mtp.layers)
     )
     assert read == pytest.approx(drafter_pass_bytes(spec.mtp) + copies, rel=1e-12)
     head = [
-        op for op in drafter_ops(spec.mtp, ONE_TOKEN, Parallel(), "bf16")
+        op for op in drafter_ops(spec.mtp, ONE_TOKEN, Parallel())
         if op.name == "draft.lm_head"
     ]
     assert len(head) == 1
@@ -89,7 +90,7 @@ def test_one_pass_of_an_mtp_head_reads_its_layer_and_the_whole_output_head(name:
     ],
 )
 def test_bytes_streamed_by_a_decode_step(name: str, read: int) -> None:
-    ops = target_ops(find_model(name), ONE_TOKEN, Parallel(), "bf16")
+    ops = target_ops(find_model(name), ONE_TOKEN, Parallel())
     assert total(ops, "weight_bytes") == read
 
 
@@ -99,12 +100,12 @@ def test_multiplications_of_qwen3_8b_by_hand() -> None:
     # = 192,937,984 weights, times 36 layers, and the head 151936 x 4096 = 622,329,856
     matrices = 36 * 192_937_984 + 622_329_856
     assert matrices == 7_568_097_280
-    ops = target_ops(find_model("qwen3-8b"), ONE_TOKEN, Parallel(), "bf16")
+    ops = target_ops(find_model("qwen3-8b"), ONE_TOKEN, Parallel())
     products = [op for op in ops if op.kind == "gemm"]
     assert total(products, "flops") == 2 * matrices
     # 160 verify rows of 32 sequences: 2.4 TFLOP
     verify = Work(32.0, 5, 2048.0, (), 160.0, 160.0)
-    ops = target_ops(find_model("qwen3-8b"), verify, Parallel(), "bf16")
+    ops = target_ops(find_model("qwen3-8b"), verify, Parallel())
     products = [op for op in ops if op.kind == "gemm"]
     assert total(products, "flops") == 160 * 2 * matrices
     assert total(products, "weight_bytes") == 2 * matrices  # once, whatever the rows
@@ -112,6 +113,6 @@ def test_multiplications_of_qwen3_8b_by_hand() -> None:
 
 def test_a_tied_head_is_read_in_the_format_of_the_embedding() -> None:
     spec = variant(find_model("qwen3-0.6b"), "fp8")
-    ops = target_ops(spec, ONE_TOKEN, Parallel(), "bf16")
+    ops = target_ops(spec, ONE_TOKEN, Parallel())
     head = next(op for op in ops if op.name == "lm_head")
     assert head.weight_bytes == 151936 * 1024 * spec.embed_weight.bytes_per_weight

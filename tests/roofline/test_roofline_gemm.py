@@ -83,7 +83,7 @@ def test_never_below_a_physical_bound(
     weights_s = n * k * STORED_BYTES[fmt] / h200.mem_bytes_per_s
     assert time.seconds >= weights_s
     assert time.seconds >= gemm(h200, m, n, k, fmt, fidelity="datasheet").compute_s
-    assert time.seconds >= max(time.mem_s, time.compute_s) * (1 - 1e-9) or time.floor_s > 0
+    assert time.seconds >= max(time.mem_s, time.compute_s) * (1 - 1e-9)
 
 
 @settings(max_examples=150, deadline=None)

@@ -5,7 +5,7 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
-from specsim.sim.acceptance import DRAWS, EasinessDraws, Recorded, draw_source
+from specsim.sim.acceptance import DRAWS, EasinessDraws, Recorded, draw_source, splitmix64
 from specsim.sim.fields import NO_DRAFT
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.run import simulate
@@ -27,6 +27,45 @@ def test_independent_draws_have_the_given_rates():
     for position, rate in enumerate(CURVE.unconditional, start=1):
         seen = (draws >= position).mean()
         assert abs(seen - rate) < 4 * (rate * (1 - rate) / count) ** 0.5
+
+
+NGRAM = Acceptance.from_unconditional([0.6, 0.45, 0.4], draft_probability=0.3)
+SPREAD = Easiness(0.4, 0.8, 0.9)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("acceptance", "easiness"),
+    [(CURVE, INDEPENDENT), (CURVE, SPREAD), (NGRAM, SPREAD), (NGRAM, INDEPENDENT)],
+)
+def test_pooled_shares_are_kept_over_requests_of_equal_length(acceptance, easiness, seed):
+    requests, tokens_wanted = 1472, 600
+    draws = blocks(EasinessDraws(acceptance, easiness, k=3, seed=seed), requests, 3)
+    drafted = draws != NO_DRAFT
+    accepted = np.where(drafted, draws, 0)
+    before = np.cumsum(accepted + 1, axis=1) - (accepted + 1)
+    taken = before < tokens_wanted
+    assert (before[:, -1] >= tokens_wanted).all()  # every request ends within the blocks drawn
+    drafted_steps = (drafted & taken).sum(axis=1)
+    steps = taken.sum(axis=1)
+    for position, rate in enumerate(acceptance.unconditional, start=1):
+        accepted_at = ((accepted >= position) & taken).sum(axis=1)
+        pooled = accepted_at.sum() / drafted_steps.sum()
+        # Ratio estimator over requests, which are independent of each other.
+        residual = accepted_at - pooled * drafted_steps
+        error = residual.std() / requests**0.5 / drafted_steps.mean()
+        # 600 tokens per request leave up to 0.5 % of finite-length bias.
+        assert abs(pooled - rate) < 4 * error + 0.005 * rate
+    share = drafted_steps.sum() / steps.sum()
+    error = (drafted_steps - share * steps).std() / requests**0.5 / steps.mean()
+    assert abs(share - acceptance.draft_probability) < 4 * error + 0.005
+
+
+def test_splitmix_gives_the_published_numbers():
+    # First two outputs of SplitMix64 seeded with 1234567, as published with its reference code.
+    golden = 0x9E3779B97F4A7C15
+    seeds = np.array([1234567, (1234567 + golden) % 2**64], dtype=np.uint64)
+    assert splitmix64(seeds).tolist() == [6457827717110365317, 3203168211198807973]
 
 
 def test_easy_and_hard_requests_differ_and_neighbours_resemble_each_other():

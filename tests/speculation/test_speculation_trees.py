@@ -1,6 +1,5 @@
-"""Tree drafts: the chain as special case, optimal trees against brute force, measured trees."""
+"""Tree drafts: the chain as special case, measured trees."""
 
-import itertools
 import math
 from collections import defaultdict
 
@@ -8,17 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import specsim
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.acceptance_catalogue import measurements, tree_measurements
+from specsim.speculation.acceptance_catalogue import measurements
 from specsim.speculation.trees import (
     RankModel,
     accepted_by_depth,
-    best_tree,
-    chain,
     eagle_tree,
     eagle_tree_acceptance,
-    full_tree,
     tree_acceptance,
 )
 
@@ -29,7 +26,7 @@ RATES = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=8)
 def test_topk_one_is_the_chain_exactly(rates: list[float], steps: int) -> None:
     acceptance = Acceptance.from_conditional(rates)
     nodes = eagle_tree(acceptance, steps, 1, steps + 1)
-    assert nodes == chain(steps)
+    assert nodes == tuple((0,) * depth for depth in range(1, steps + 1))
     tree = eagle_tree_acceptance(acceptance, steps, 1, steps + 1)
     assert tree.unconditional == acceptance.probabilities(steps)
 
@@ -45,52 +42,11 @@ def test_expected_length_by_hand() -> None:
     assert by_depth == pytest.approx((0.8, 0.3))
 
 
-def test_full_tree_of_the_measured_shape() -> None:
-    # Depth 3, branching 2: 2 + 4 + 8 nodes; depth 3 branching 4 without pruning: 84.
-    assert len(full_tree([2, 2, 2])) == 14
-    assert len(full_tree([4, 4, 4])) == 84
-    # With every rank right with 1/4, some path is always right.
-    assert accepted_by_depth(full_tree([4, 4]), [[0.25] * 4] * 2) == pytest.approx((1.0, 1.0))
-
-
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(1, 8))
 def test_rank_probabilities_never_exceed_one(first: float, share: float, topk: int) -> None:
     truth = RankModel(sibling_share=share).truth(first, topk)
     assert sum(truth) <= 1.0 + 1e-12
     assert all(0.0 <= p <= 1.0 for p in truth)
-
-
-def brute_force_best(table: list[list[float]], nodes: int) -> float:
-    """Best F over every tree with that many nodes, by trying all sets closed under parents."""
-    everything = [
-        path
-        for depth in range(1, len(table) + 1)
-        for path in itertools.product(*(range(len(row)) for row in table[:depth]))
-    ]
-    best = 0.0
-    for chosen in itertools.combinations(everything, nodes):
-        members = set(chosen)
-        if all(len(path) == 1 or path[:-1] in members for path in members):
-            value = sum(
-                math.prod(table[d][rank] for d, rank in enumerate(path)) for path in members
-            )
-            best = max(best, value)
-    return best
-
-
-@pytest.mark.parametrize("nodes", [1, 2, 3, 5, 6])
-@pytest.mark.parametrize(
-    "table",
-    [
-        [[0.6, 0.2], [0.5, 0.3], [0.4, 0.1]],
-        [[0.9, 0.05], [0.9, 0.05], [0.9, 0.05]],
-        [[0.3, 0.3], [0.3, 0.29], [0.2, 0.2]],
-    ],
-)
-def test_best_tree_is_optimal(table: list[list[float]], nodes: int) -> None:
-    tree = best_tree(table, nodes)
-    assert len(tree) == nodes == len(set(tree))
-    assert sum(accepted_by_depth(tree, table)) == pytest.approx(brute_force_best(table, nodes))
 
 
 @given(RATES, st.integers(2, 4), st.integers(2, 10))
@@ -124,8 +80,8 @@ def measured_trees() -> list[tuple[Acceptance, int, int, int, float]]:
             m.num_draft_tokens,
             m.acceptance_length,
         )
-        for m in tree_measurements()
-        if m.set_id == "SPECB"
+        for m in measurements()
+        if m.set_id == "SPECB" and m.tree_topk > 1
     ]
 
 
@@ -156,7 +112,7 @@ def test_trees_lose_to_chains_for_good_drafts_as_measured() -> None:
 
 def test_source_states_the_assumption() -> None:
     acceptance = Acceptance.from_rate(0.7, 3, source="a test")
-    tree = tree_acceptance(acceptance, full_tree([2, 1]))
+    tree = tree_acceptance(acceptance, [(0,), (1,), (0, 0), (1, 0)])
     assert "a test; tree of 4 nodes" in tree.source
     assert tree.kind == "tree"
 
@@ -168,15 +124,10 @@ def test_source_states_the_assumption() -> None:
         (lambda a: eagle_tree(a, 0, 2, 3), "steps is 0"),
         (lambda a: eagle_tree(a, 3, 0, 3), "topk is 0"),
         (lambda a: eagle_tree(a, 3, 2, 1), "num_draft_tokens is 1"),
-        (lambda a: full_tree([]), "branching is empty"),
-        (lambda a: full_tree([2, 0]), "branching is 0"),
         (lambda a: tree_acceptance(a, []), "no nodes"),
         (lambda a: accepted_by_depth([], [[0.5]]), "no nodes"),
         (lambda a: accepted_by_depth([(0, 0)], [[0.5], [0.5]]), "no parent"),
         (lambda a: accepted_by_depth([(0,), (1,)], [[0.5]]), "no rank probability"),
-        (lambda a: best_tree([], 3), "empty"),
-        (lambda a: best_tree([[0.2, 0.5]], 2), "order the ranks"),
-        (lambda a: best_tree([[1.2]], 2), "from 0 to 1"),
         (lambda a: RankModel(sibling_share=1.5), "sibling share is 1.5"),
         (lambda a: RankModel(underconfidence=math.nan), "must be finite"),
     ],
@@ -184,3 +135,23 @@ def test_source_states_the_assumption() -> None:
 def test_bad_input(call, words: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match=words):
         call(Acceptance.from_rate(0.7, 3))
+
+
+def test_a_prediction_with_a_tree_takes_the_measured_chain_to_it() -> None:
+    options = {"engine": "sglang", "method": "eagle3", "k": 5, "concurrency": 1}
+    chain = specsim.predict("llama-3.1-8b", **options).system.acceptance
+    tree = specsim.predict("llama-3.1-8b", **options, tree="4,16").system.acceptance
+    assert chain.kind == "catalogue" and tree.kind == "tree"
+    expected = eagle_tree_acceptance(chain.at(5), 5, 4, 16)
+    assert tree.unconditional == expected.unconditional and len(tree.unconditional) == 5
+    # What is given by position is meant as it stands.
+    given = specsim.predict(
+        "llama-3.1-8b", **options, tree="4,16", acceptance=[0.8, 0.6, 0.5, 0.4, 0.3]
+    )
+    assert given.system.acceptance.unconditional == (0.8, 0.6, 0.5, 0.4, 0.3)
+
+
+def test_nothing_is_accepted_behind_the_last_node() -> None:
+    tree = eagle_tree_acceptance(Acceptance.from_rate(0.5, 6), 6, 4, 5)
+    assert len(tree.unconditional) == 6 and tree.unconditional[-1] == 0.0
+    assert not tree.extrapolated
