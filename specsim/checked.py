@@ -98,6 +98,15 @@ class Problem:
         return f"{where}: {what} is {shown(self.value)}; it must be {self.rule}"
 
 
+class Broken(ValueError):
+    """What a validator raises for a value that must be something else: `rule` follows "it must
+    be". key, value: the part of the validated object that is meant, where it is not all of it."""
+
+    def __init__(self, rule: str, key: str = "", value: object = None) -> None:
+        super().__init__(rule)
+        self.rule, self.key, self.value = rule, key, value
+
+
 def dotted(place: tuple[str | int, ...]) -> str:
     """('models', 2, 'slo') as 'models[2].slo'."""
     text = ""
@@ -139,7 +148,12 @@ def problem_of(error: ValidationError, shape: type[BaseModel]) -> Problem:
     if first["type"] == "missing":
         return Problem("missing", place, rule=words or _words(hint))
     if first["type"] == "value_error":
-        return Problem("said", place, first["input"], str(first["ctx"]["error"]))
+        said = first["ctx"]["error"]
+        if not isinstance(said, Broken):
+            return Problem("said", place, first["input"], str(said))
+        if said.key:
+            return Problem("wrong", (*place, said.key), said.value, said.rule)
+        return Problem("wrong", place, first["input"], said.rule)
     return Problem("wrong", place, first["input"], words or _words(hint) or first["msg"].lower())
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from specsim.checked import (
+    Broken,
     Loose,
     Rule,
     Shape,
@@ -38,7 +39,15 @@ class Case(Shape):
     def _one_line(cls, value: str | None) -> str | None:
         if value == "bad":
             raise ValueError("'bad' is no name; take another")
+        if value == "long":
+            raise Broken("a short name")
         return value
+
+    @model_validator(mode="after")
+    def _gpus_named(self) -> "Case":
+        if "" in self.gpus:
+            raise Broken("a list of names", "gpus", self.gpus)
+        return self
 
 
 class Plan(Shape):
@@ -88,6 +97,10 @@ def test_a_value_of_the_declared_shape_is_taken_as_it_is() -> None:
          "plan.toml: [case[0]] name is 5; it must be text on one line"),
         ({"users": {"count": 3}, "case": [{"name": "bad"}]},
          "plan.toml: 'bad' is no name; take another"),
+        ({"users": {"count": 3}, "case": [{"name": "long"}]},
+         "plan.toml: [case[0]] name is 'long'; it must be a short name"),
+        ({"users": {"count": 3}, "case": [{"gpus": ["a", ""]}]},
+         "plan.toml: [case[0]] gpus is ('a', ''); it must be a list of names"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_place_value_rule(raw: object, line: str) -> None:

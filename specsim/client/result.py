@@ -14,14 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 from specsim.errors import FormatError
-from specsim.formats.bench.record import BenchRun, Load, RequestRow, ServerSide
+from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow, ServerSide
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.bench.stats import (
     acceptance_from_counts,
     per_request,
     percentile,
     total,
-    with_step_yield,
+    with_derived,
 )
 from specsim.formats.metrics_text import Snapshot, difference
 from specsim.sim.request import FINISHED, RequestRecord
@@ -96,7 +96,7 @@ class LiveRun:
             source=self.url, format="specsim live", engine=server.engine if server else None,
             engine_version=self.version or None, model=self.model, label=self.name or None,
             date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            load=Load(self.rate, self.max_concurrency, self.burstiness, self.planned),
+            load=MeasuredLoad(self.rate, self.max_concurrency, self.burstiness, self.planned),
             completed=sums.completed, failed=sums.failed, duration_s=self.duration_s,
             input_tokens=sums.input_tokens, output_tokens=output,
             input_tokens_mean=per_request(sums.input_tokens, sums.completed),
@@ -112,7 +112,7 @@ class LiveRun:
         )
         if server is not None and server.server_args.num_speculative_tokens:
             run = replace(run, server_args=server.server_args)
-        return with_step_yield(run)
+        return with_derived(run)
 
     def _server(self, warnings: list[str]) -> BenchRun | None:
         if self.before is None or self.after is None:

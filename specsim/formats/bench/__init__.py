@@ -10,9 +10,9 @@ docstring how that tool's names differ from it.
 
 from specsim.formats.bench.load import Scan, read_bench, scan
 from specsim.formats.bench.record import (
-    Acceptance,
     BenchRun,
-    Load,
+    MeasuredAcceptance,
+    MeasuredLoad,
     RequestRow,
     ServerArgs,
     ServerSide,
@@ -20,9 +20,9 @@ from specsim.formats.bench.record import (
 )
 
 __all__ = [
-    "Acceptance",
     "BenchRun",
-    "Load",
+    "MeasuredAcceptance",
+    "MeasuredLoad",
     "RequestRow",
     "Scan",
     "ServerArgs",

@@ -6,9 +6,13 @@ many scrapes. Several endpoints are several servers and are added up.
 
 import math
 from dataclasses import replace
+from typing import Annotated
 
-from specsim.formats.bench.document import Document
-from specsim.formats.bench.fields import Fields
+from pydantic import AfterValidator
+
+from specsim.checked import Broken
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.fields import Foreign, Number, Signed, Stamp, Text, key, part, parts
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.metrics_text import Histogram, Labels, Snapshot
@@ -16,83 +20,98 @@ from specsim.formats.metrics_text import Histogram, Labels, Snapshot
 NAME = "aiperf server metrics"
 
 
-def matches(document: Document) -> bool:
-    first = document.records[0] if document.records else None
-    return (
-        isinstance(first, dict)
-        and isinstance(first.get("metrics"), dict)
-        and ("metrics_phase" in first or "aiperf_version" in first)
-    )
-
-
-def read(document: Document) -> list[BenchRun]:
-    runs = []
-    for item in document.objects():
-        run = run_of(_snapshot(item, document.origin))
-        runs.append(
-            replace(
-                run,
-                format=NAME,
-                format_version=item.text("aiperf_version"),
-                date=item.child("summary").text("start_time"),
-            )
-        )
-    return runs
-
-
-def _snapshot(item: Fields, origin: str) -> Snapshot:
-    counters: dict[str, list[tuple[Labels, float]]] = {}
-    gauges: dict[str, list[tuple[Labels, float]]] = {}
-    histograms: dict[str, list[tuple[Labels, Histogram]]] = {}
-    metrics = item.child("metrics")
-    for name in metrics.data:
-        family = metrics.child(name)
-        kind = family.text("type")
-        for series in family.children("series"):
-            labels = _labels(series)
-            stats = series.child("stats")
-            if kind == "counter":
-                value = stats.number("total")
-                if value is not None:
-                    counters.setdefault(name, []).append((labels, value))
-            elif kind == "gauge":
-                value = stats.number("avg", minimum=None)
-                if value is not None:
-                    gauges.setdefault(name, []).append((labels, value))
-            elif kind == "histogram":
-                histograms.setdefault(name, []).append((labels, _histogram(stats)))
-    return Snapshot(
-        origin, counters, gauges, histograms, delta=True, gauges="mean", duration_s=_length(item)
-    )
-
-
-def _labels(series: Fields) -> Labels:
-    labels = {
-        key: value for key, value in series.child("labels").data.items() if isinstance(value, str)
-    }
-    endpoint = series.text("endpoint_url")
-    return {**labels, "endpoint_url": endpoint} if endpoint else labels
-
-
-def _histogram(stats: Fields) -> Histogram:
-    buckets = stats.child("buckets")
-    seen = []
-    for key in buckets.data:
+def _bounds(buckets: dict[str, Number]) -> dict[str, Number]:
+    for bound in buckets:
         try:
-            bound = math.inf if key == "+Inf" else float(key)
+            float(bound)
         except ValueError:
-            raise buckets.error(key, key, "a bucket's upper bound as key") from None
-        count = buckets.number(key)
-        if count is not None and not math.isnan(bound):
-            seen.append((bound, count))
-    return Histogram(
-        stats.number("count") or 0.0, stats.number("sum", minimum=None) or 0.0, tuple(sorted(seen))
+            raise Broken("a bucket's upper bound as key", bound, bound) from None
+    return buckets
+
+
+class Stats(Foreign):
+    """Figures of one series: `total` of a counter, `avg` of a gauge, the rest of a histogram."""
+
+    total: Number = None
+    avg: Signed = None
+    count: Number = None
+    sum: Signed = None
+    buckets: Annotated[dict[str, Number], AfterValidator(_bounds)] = part(dict)
+
+    def histogram(self) -> Histogram:
+        seen = ((float(bound), count) for bound, count in self.buckets.items())
+        known = sorted((b, n) for b, n in seen if n is not None and not math.isnan(b))
+        return Histogram(self.count or 0.0, self.sum or 0.0, tuple(known))
+
+
+class Series(Foreign):
+    labels: dict[str, object] = part(dict)
+    endpoint_url: Text = None
+    stats: Stats = part(Stats)
+
+    def all_labels(self) -> Labels:
+        labels = {name: text for name, text in self.labels.items() if isinstance(text, str)}
+        return labels | ({"endpoint_url": self.endpoint_url} if self.endpoint_url else {})
+
+
+class Family(Foreign):
+    type: Text = None
+    series: list[Series] = parts()
+
+
+class Range(Foreign):
+    start_ns: Stamp = None
+    end_ns: Stamp = None
+
+
+class Export(Foreign):
+    metrics: dict[str, Family]
+    format_version: Text = key("aiperf_version")
+    date: Text = key("summary.start_time")
+    metrics_phase: Text = None
+    ranges: dict[str, Range] = part(dict, "summary.phase_time_ranges")
+
+    def length_s(self) -> float | None:
+        """Length of the measured phase."""
+        phase = self.ranges.get(self.metrics_phase or "profiling", Range())
+        start, end = phase.start_ns, phase.end_ns
+        if start is None or end is None or end <= start:
+            return None
+        return (end - start) * 1e-9
+
+    def snapshot(self, origin: str) -> Snapshot:
+        counters: dict[str, list[tuple[Labels, float]]] = {}
+        gauges: dict[str, list[tuple[Labels, float]]] = {}
+        histograms: dict[str, list[tuple[Labels, Histogram]]] = {}
+        for name, family in self.metrics.items():
+            for series in family.series:
+                labels, stats = series.all_labels(), series.stats
+                if family.type == "counter" and stats.total is not None:
+                    counters.setdefault(name, []).append((labels, stats.total))
+                elif family.type == "gauge" and stats.avg is not None:
+                    gauges.setdefault(name, []).append((labels, stats.avg))
+                elif family.type == "histogram":
+                    histograms.setdefault(name, []).append((labels, stats.histogram()))
+        return Snapshot(
+            origin, counters, gauges, histograms, delta=True, gauges="mean",
+            duration_s=self.length_s(),
+        )
+
+
+def matches(document: ResultFile) -> bool:
+    first = document.first
+    return isinstance(first.get("metrics"), dict) and (
+        "metrics_phase" in first or "aiperf_version" in first
     )
 
 
-def _length(item: Fields) -> float | None:
-    """Length of the measured phase in seconds."""
-    phases = item.child("summary").child("phase_time_ranges")
-    phase = phases.child(item.text("metrics_phase") or "profiling")
-    start, end = phase.stamp("start_ns"), phase.stamp("end_ns")
-    return (end - start) * 1e-9 if start is not None and end is not None and end > start else None
+def read(document: ResultFile) -> list[BenchRun]:
+    return [
+        replace(
+            run_of(item.snapshot(document.origin)),
+            format=NAME,
+            format_version=item.format_version,
+            date=item.date,
+        )
+        for _, item in document.read(Export)
+    ]

@@ -6,28 +6,29 @@ told from JSON by a first line that is a complete JSON value followed by more.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from specsim.errors import FormatError
-from specsim.formats.bench.fields import Fields, describe
+from specsim.formats.bench.fields import Foreign, as_mapping, describe, read_as
 
 MAX_FILE_BYTES = 200_000_000
 _JSON_START = ("{", "[")
 _DATED_LINE = re.compile(r"\[\d{4}-\d\d-\d\d[ T]")  # SGLang's log lines begin like a JSON list
+S = TypeVar("S", bound=Foreign)
 
 
 @dataclass(frozen=True)
-class Document:
+class ResultFile:
     """One file. `records` are its JSON values: one of a JSON file, the elements of a JSON array
     (`array`), one per line of JSON Lines; empty when the text is not JSON.
     """
 
     origin: str
     text: str
-    records: tuple[Any, ...] = ()
+    records: tuple[object, ...] = ()
     array: bool = False
     lines: tuple[int, ...] = ()
 
@@ -35,26 +36,35 @@ class Document:
     def is_json(self) -> bool:
         return bool(self.records)
 
+    @property
+    def first(self) -> Mapping[str, object]:
+        """The first record, empty where it is no object: what formats are told by."""
+        return as_mapping(self.records[0]) if self.records else {}
+
     def place(self, position: int) -> str:
         """Where record `position` stands, as the beginning of an error message."""
         if self.lines:
             return f"{self.origin}: line {self.lines[position]}: "
         return f"{self.origin}: [{position}]." if self.array else f"{self.origin}: "
 
-    def objects(self) -> list[Fields]:
-        """All records as objects; FormatError when one is not."""
-        out = []
+    def objects(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """All records with their places; FormatError when one is no object."""
         for position, record in enumerate(self.records):
+            where = self.place(position)
             if not isinstance(record, Mapping):
                 raise FormatError(
-                    f"{self.place(position)}{describe(record)} stands where an object like the "
-                    "other records of the file is expected"
+                    f"{where}{describe(record)} stands where an object like the other records of "
+                    "the file is expected"
                 )
-            out.append(Fields(record, self.place(position)))
-        return out
+            yield where, record
+
+    def read(self, shape: type[S]) -> Iterator[tuple[str, S]]:
+        """All records in their declared shape, with their places."""
+        for where, record in self.objects():
+            yield where, read_as(shape, record, where)
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> ResultFile:
     """Read and parse one file; FormatError when it is too big, not UTF-8 or broken JSON."""
     return parse_document(read_text(path), str(path))
 
@@ -84,24 +94,24 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def parse_document(text: str, origin: str) -> Document:
+def parse_document(text: str, origin: str) -> ResultFile:
     """Sort text into JSON, JSON Lines or other text."""
     stripped = text.strip()
     if not stripped:
         raise FormatError(f"{origin}: the file is empty; a benchmark's result is expected")
     if not stripped.startswith(_JSON_START) or _DATED_LINE.match(stripped):
-        return Document(origin, text)
+        return ResultFile(origin, text)
     # split at newlines only: a JSON string may hold other line separators as they are
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if len(lines) > 1 and _complete(lines[0][1]):
         values = tuple(_parse(line, f"{origin}: line {number}") for number, line in lines)
-        return Document(origin, text, values, lines=tuple(number for number, _ in lines))
+        return ResultFile(origin, text, values, lines=tuple(number for number, _ in lines))
     value = _parse(stripped, origin)
     if isinstance(value, list):
         if not value:
             raise FormatError(f"{origin}: an empty JSON list; a benchmark's result is expected")
-        return Document(origin, text, tuple(value), array=True)
-    return Document(origin, text, (value,))
+        return ResultFile(origin, text, tuple(value), array=True)
+    return ResultFile(origin, text, (value,))
 
 
 def _complete(line: str) -> bool:
@@ -112,7 +122,7 @@ def _complete(line: str) -> bool:
     return True
 
 
-def _parse(text: str, origin: str) -> Any:
+def _parse(text: str, origin: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,22 +1,157 @@
-"""Reading values of foreign JSON with their type checked: every error names the field.
+"""The figures of foreign results as declared types, and the shape of an object that holds them.
 
 Files come from anywhere, so nothing is taken on trust: a value of the wrong type, a negative
 time or a number beyond any float is a FormatError that names file, field, what stood there and
-what was expected. A missing value, null and NaN all mean "not measured" and become None.
+what was expected. A missing value, null and NaN all mean "not measured" and are None.
+
+Shapes call their fields as `record` does; the tool's own name is the alias (`key`).
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar
 
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasPath,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from specsim.checked import Broken, Loose, Rule, dotted, problem_of
 from specsim.errors import FormatError
+from specsim.formats.bench.record import BenchRun, Stat
 
 MAX_COUNT = 10**15
 MAX_NUMBER = 1e15  # no time, rate or count of a benchmark comes near; keeps every sum finite
+MAX_TEXT = 500  # characters that are kept of a name
 _SHOWN = 60
+_PERCENT = r"\d{1,2}(?:\.\d{1,4})?|100"
+_OF_A_RUN = {item.name for item in fields(BenchRun)}
 
 
-def describe(value: Any) -> str:
+class Foreign(Loose):
+    """An object of a foreign result: what has no figure counts as missing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _measured(cls, raw: object) -> object:
+        return _measured(raw, 6) if isinstance(raw, Mapping) else raw
+
+
+def _measured(raw: Mapping[str, object], depth: int) -> dict[str, object]:
+    """Without null and NaN, also inside (`depth` levels: deeper than any path of a field)."""
+    return {
+        name: _measured(value, depth - 1) if depth and isinstance(value, Mapping) else value
+        for name, value in raw.items()
+        if not no_figure(value)
+    }
+
+
+def no_figure(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def key(*names: str) -> Any:
+    """A field that is missing unless the file has it, under the first of `names` that is there;
+    'a.b.c' is c of b of a."""
+    return Field(None, validation_alias=_alias(names))
+
+
+def part(shape: type, *names: str) -> Any:
+    """The same for an object, empty where it is missing."""
+    return Field(default_factory=shape, validation_alias=_alias(names) if names else None)
+
+
+def parts(*names: str) -> Any:
+    """The same for a list of objects."""
+    return Field(default_factory=list, validation_alias=_alias(names) if names else None)
+
+
+def _alias(names: tuple[str, ...]) -> AliasChoices:
+    return AliasChoices(*(AliasPath(*name.split(".")) if "." in name else name for name in names))
+
+
+def _as_int(value: object) -> object:
+    """8.0 counts as 8."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _infinite(value: object) -> object:
+    """Some tools write infinity as text."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    return math.inf if text in ("inf", "infinity") else value
+
+
+def _rate(value: float | None) -> float | None:
+    if value is not None and MAX_NUMBER < value < math.inf:
+        raise Broken(AT_LEAST_0)
+    return value
+
+
+def _from_ms(value: float | None) -> float | None:
+    return None if value is None else value * 1e-3
+
+
+def _at_most(most: float) -> Callable[[float | None], float | None]:
+    """Above `most` by no more than rounding is `most`; the result is a fraction of it."""
+
+    def within(value: float | None) -> float | None:
+        if value is None:
+            return None
+        if value / most > 1 + 1e-9:
+            raise Broken(f"at most {most:g}")
+        return min(value * (1 / most), 1.0)
+
+    return within
+
+
+AT_LEAST_0 = "a number of at least 0"
+_BOUNDS = (Field(ge=0, le=MAX_NUMBER), Rule(AT_LEAST_0))
+_WHOLE = (Field(ge=0, le=MAX_COUNT), Rule("a whole number of at least 0"), BeforeValidator(_as_int))
+_STAMP = (Field(ge=0, lt=10**20), Rule("a time in whole nanoseconds"))
+_A_LIST = Field(strict=False)
+
+Number = Annotated[float | None, *_BOUNDS]
+Signed = Annotated[float | None, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Rule("a number")]
+Millis = Annotated[float | None, *_BOUNDS, AfterValidator(_from_ms)]
+Rate = Annotated[
+    float | None, Field(ge=0), Rule(AT_LEAST_0), AfterValidator(_rate), BeforeValidator(_infinite)
+]
+Fraction = Annotated[float | None, *_BOUNDS, AfterValidator(_at_most(1.0))]
+Percent = Annotated[float | None, *_BOUNDS, AfterValidator(_at_most(100.0))]
+Count = Annotated[int | None, *_WHOLE]
+Stamp = Annotated[int | None, *_STAMP]  # a clock in ns, beyond what a float holds exactly
+Text = Annotated[str | None, AfterValidator(lambda text: text and text[:MAX_TEXT]), Rule("text")]
+Flag = Annotated[bool | None, Rule("true or false")]
+Numbers = Annotated[tuple[Annotated[float, *_BOUNDS], ...], _A_LIST, Rule("a list of numbers")]
+Counts = Annotated[tuple[Annotated[int, *_WHOLE], ...], _A_LIST, Rule("a list of whole numbers")]
+Stamps = Annotated[tuple[Annotated[int, *_STAMP], ...], _A_LIST, Rule("a list of times")]
+
+S = TypeVar("S", bound=Foreign)
+
+
+def read_as(shape: type[S], raw: object, where: str) -> S:
+    """`raw` in its declared shape; FormatError that begins with `where`."""
+    try:
+        return shape.model_validate(raw)
+    except ValidationError as error:
+        wrong = problem_of(error, shape)
+    if wrong.kind == "said":
+        raise FormatError(f"{where}{wrong.rule}")
+    raise field_error(where + dotted(wrong.place), wrong.value, wrong.rule)
+
+
+def field_error(place: str, value: object, wanted: str) -> FormatError:
+    return FormatError(f"{place} is {describe(value)}; {wanted} is expected there")
+
+
+def describe(value: object) -> str:
     """A value for an error message: short, one line, containers by size."""
     if isinstance(value, Mapping):
         keys = ", ".join(ascii(str(key))[1:-1][:30] for key in list(value)[:6])
@@ -29,196 +164,60 @@ def describe(value: Any) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def as_number(value: Any, infinite: bool = False) -> float | None:
-    """A JSON number as float; None for NaN. ValueError for everything that is not a number.
+def stated(item: Foreign) -> dict[str, Any]:
+    """What a shape calls as `BenchRun` does."""
+    return {name: getattr(item, name) for name in type(item).model_fields if name in _OF_A_RUN}
 
-    `infinite` also takes infinity, and "inf" as text, as some tools write it.
-    """
-    if infinite and isinstance(value, str) and value.strip().lower() in ("inf", "infinity"):
-        return math.inf
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError
-    try:
-        number = float(value)
-    except OverflowError:
-        raise ValueError from None
-    if math.isnan(number):
+
+def figure(raw: Mapping[str, object], name: str, where: str, scale: float = 1.0) -> float | None:
+    """The number under a key that no shape can declare, times `scale`."""
+    value = raw.get(name)
+    if no_figure(value):
         return None
-    if infinite and number == math.inf:
-        return number
-    if abs(number) > MAX_NUMBER:
-        raise ValueError
-    return number
+    number = as_figure(value)
+    if number is None:
+        raise field_error(where + name, value, AT_LEAST_0)
+    return number * scale
 
 
-class Fields:
-    """One JSON object of a file, with its place for error messages."""
+def as_figure(value: object) -> float | None:
+    """A number of at least 0 as float, None for anything else."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good and 0 <= value <= MAX_NUMBER else None  # type: ignore[operator, arg-type]
 
-    __slots__ = ("data", "where")
 
-    def __init__(self, data: Mapping[str, Any], where: str) -> None:
-        self.data = data
-        self.where = where
+def percentiles(
+    raw: Mapping[str, object], names: re.Pattern[str], where: str, scale: float = 1.0
+) -> dict[str, float]:
+    """The numbers whose key is a percentile's, as {"p99": value}; group 1 of `names`: the 99."""
+    found = {}
+    for name in raw:
+        match = names.fullmatch(name)
+        value = figure(raw, name, where, scale) if match else None
+        if match is not None and value is not None:
+            found[f"p{match[1]}"] = value
+    return found
 
-    def error(self, name: str, value: Any, wanted: str) -> FormatError:
-        return FormatError(f"{self.where}{name} is {describe(value)}; {wanted} is expected there")
 
-    def has(self, *names: str) -> bool:
-        """Whether all the names are present and not null."""
-        return all(self.data.get(name) is not None for name in names)
-
-    def number(
-        self, name: str, scale: float = 1.0, minimum: float | None = 0.0, infinite: bool = False
-    ) -> float | None:
-        """The number times `scale`; None when missing, null or NaN."""
-        value = self.data.get(name)
-        if value is None:
-            return None
-        wanted = "a number" if minimum is None else f"a number of at least {minimum:g}"
-        try:
-            number = as_number(value, infinite)
-        except ValueError:
-            raise self.error(name, value, wanted) from None
-        if number is None:
-            return None
-        if minimum is not None and number < minimum:
-            raise self.error(name, value, wanted)
-        return number * scale
-
-    def share(self, name: str, scale: float = 1.0) -> float | None:
-        """A fraction of 0 to 1 (after `scale`, e.g. 0.01 for a percentage)."""
-        number = self.number(name, scale)
-        if number is not None and number > 1 + 1e-9:
-            raise self.error(name, self.data.get(name), f"at most {1 / scale:g}")
-        return None if number is None else min(number, 1.0)
-
-    def count(self, name: str) -> int | None:
-        """A whole number of at least 0; 8.0 counts as 8."""
-        value = self.data.get(name)
-        if value is None:
-            return None
-        return self._count(name, value)
-
-    def _count(self, name: str, value: Any) -> int | None:
-        try:
-            number = as_number(value)
-        except ValueError:
-            raise self.error(name, value, "a whole number") from None
-        if number is None:
-            return None
-        if number < 0 or number > MAX_COUNT or number != int(number):
-            raise self.error(name, value, "a whole number of at least 0")
-        return int(number)
-
-    def stamps(self, name: str) -> tuple[int, ...] | None:
-        """A list of clock readings in whole nanoseconds (beyond what a float holds exactly)."""
-        values = self.items(name)
-        if values is None:
-            return None
-        return tuple(self._stamp(f"{name}[{i}]", value) for i, value in enumerate(values))
-
-    def stamp(self, name: str) -> int | None:
-        """A clock reading in whole nanoseconds."""
-        value = self.data.get(name)
-        return None if value is None else self._stamp(name, value)
-
-    def _stamp(self, name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**20:
-            raise self.error(name, value, "a time in whole nanoseconds")
-        return value
-
-    def text(self, name: str) -> str | None:
-        """Text of readable length; None when missing or null."""
-        value = self.data.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise self.error(name, value, "text")
-        return value[:500]
-
-    def flag(self, name: str) -> bool | None:
-        value = self.data.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise self.error(name, value, "true or false")
-        return value
-
-    def child(self, name: str) -> "Fields":
-        """The object under `name`; an empty one when it is missing or null."""
-        value = self.data.get(name)
-        if value is None:
-            value = {}
-        if not isinstance(value, Mapping):
-            raise self.error(name, value, "an object")
-        return Fields(value, f"{self.where}{name}.")
-
-    def children(self, name: str) -> list["Fields"]:
-        """The objects of the list under `name`; none when it is missing or null."""
-        value = self.data.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self.error(name, value, "a list of objects")
-        out = []
-        for position, item in enumerate(value):
-            if not isinstance(item, Mapping):
-                raise self.error(f"{name}[{position}]", item, "an object")
-            out.append(Fields(item, f"{self.where}{name}[{position}]."))
-        return out
-
-    def items(self, name: str) -> list[Any] | None:
-        """The raw list under `name`."""
-        value = self.data.get(name)
-        if value is not None and not isinstance(value, list):
-            raise self.error(name, value, "a list")
-        return value
-
-    def numbers(self, name: str, scale: float = 1.0) -> tuple[float, ...] | None:
-        """The list of numbers of at least 0 under `name`."""
-        values = self.items(name)
-        if values is None:
-            return None
-        return self.number_list(name, values, scale)
-
-    def number_list(self, name: str, values: Any, scale: float = 1.0) -> tuple[float, ...]:
-        """`values` as numbers of at least 0, errors naming the element."""
-        if not isinstance(values, list):
-            raise self.error(name, values, "a list of numbers")
-        if all(type(value) is float and 0 <= value <= MAX_NUMBER for value in values):
-            # millions of gaps are the bulk of a large file
-            return tuple(values) if scale == 1.0 else tuple(value * scale for value in values)
-        out = []
-        for position, value in enumerate(values):
-            try:
-                number = as_number(value)
-            except ValueError:
-                number = None
-            if number is None or number < 0:
-                raise self.error(f"{name}[{position}]", value, "a number of at least 0")
-            out.append(number * scale)
-        return tuple(out)
-
-    def counts(self, name: str) -> tuple[int, ...] | None:
-        """The list of whole numbers under `name`."""
-        values = self.items(name)
-        if values is None:
-            return None
-        out = []
-        for position, value in enumerate(values):
-            number = None if value is None else self._count(f"{name}[{position}]", value)
-            if number is None:
-                raise self.error(f"{name}[{position}]", value, "a whole number")
-            out.append(number)
-        return tuple(out)
-
-    def first(self, read: Callable[[str], Any], *names: str) -> Any:
-        """The first of several spellings that is present, read by `read`."""
-        for name in names:
-            if self.data.get(name) is not None:
-                return read(name)
+def stat_ms(raw: Mapping[str, object], name: str, where: str) -> Stat | None:
+    """`mean_ttft_ms`, `median_ttft_ms`, `p99_ttft_ms` and so on, as vLLM and SGLang write them."""
+    mean = figure(raw, f"mean_{name}_ms", where, 1e-3)
+    if mean is None:
         return None
+    return Stat(
+        mean=mean,
+        median=figure(raw, f"median_{name}_ms", where, 1e-3),
+        std=figure(raw, f"std_{name}_ms", where, 1e-3),
+        percentiles=percentiles(raw, re.compile(rf"p({_PERCENT})_{name}_ms"), where, 1e-3),
+    )
 
 
-def simple_text(value: Any) -> str | None:
+def as_mapping(value: object) -> Mapping[str, object]:
+    """An object of a file, empty for anything else: for configuration that need not be there."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def simple_text(value: object) -> str | None:
     """A scalar of a file as short text for `metadata`; None for containers and null."""
     if value is None or isinstance(value, Mapping | list):
         return None
@@ -227,7 +226,7 @@ def simple_text(value: Any) -> str | None:
     return str(value)[:200]
 
 
-def whole(value: Any) -> int | None:
+def whole(value: object) -> int | None:
     """A whole number written as a number or as text ("3"); None for anything else.
 
     For configuration that tools copy as text, where an unreadable value is just not known.

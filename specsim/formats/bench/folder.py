@@ -19,7 +19,7 @@ from specsim.errors import FormatError
 from specsim.formats.bench.document import read_document
 from specsim.formats.bench.load import Scan, read_one
 from specsim.formats.bench.record import BenchRun
-from specsim.formats.bench.stats import with_step_yield
+from specsim.formats.bench.stats import with_derived
 
 MAX_FILES = 2000
 _SUFFIXES = {".json", ".jsonl", ".csv", ".prom", ".txt", ".log", ".metrics", ".out"}
@@ -158,7 +158,7 @@ def with_details(base: BenchRun, detail: BenchRun) -> BenchRun:
         requests=detail.requests,
         warnings=(*kept, f"per-request data from {Path(detail.source).name}"),
     )
-    complete = with_step_yield(merged)
+    complete = with_derived(merged)
     return replace(complete, warnings=tuple(dict.fromkeys(complete.warnings)))
 
 

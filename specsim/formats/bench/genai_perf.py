@@ -7,138 +7,159 @@ gaps and latency, not TPOT. Empty responses at the end, such as [DONE], are not 
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
-from specsim.formats.bench.document import Document
-from specsim.formats.bench.fields import Fields
-from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of, streamed
-from specsim.formats.bench.record import BenchRun, Load, RequestRow
-from specsim.formats.bench.stats import total, with_step_yield
+from pydantic import model_validator
+
+from specsim.checked import Broken
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.fields import (
+    MAX_TEXT,
+    Count,
+    Foreign,
+    Number,
+    Stamp,
+    Stamps,
+    Text,
+    as_mapping,
+    key,
+    part,
+    parts,
+)
+from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of
+from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow
+from specsim.formats.bench.stats import of_rows, with_derived
 
 NAME = "genai-perf"
 
 
-def matches(document: Document) -> bool:
-    first = document.records[0] if document.records else None
-    return looks_like(first) and isinstance(first, dict) and "aiperf_version" not in first
+class Stimulus(Foreign):
+    concurrency: Count = None
+    request_rate: Number = None
 
 
-def read(document: Document) -> list[BenchRun]:
+class Config(Stimulus):
+    """The tool's arguments; older versions kept the stimulus at the top."""
+
+    names: list[object] = parts("model_names", "model")
+    stimulus: Stimulus | None = key("perf_analyzer.stimulus")
+
+    def load(self) -> MeasuredLoad:
+        given = self.stimulus or self
+        rate = given.request_rate
+        if rate is None and given.concurrency is not None:
+            rate = float("inf")
+        return MeasuredLoad(rate, given.concurrency)
+
+
+class Result(MetricTable):
+    input_config: Config = part(Config)
+
+
+def matches(document: ResultFile) -> bool:
+    return looks_like(document.first) and "aiperf_version" not in document.first
+
+
+def read(document: ResultFile) -> list[BenchRun]:
     runs = []
-    for item in document.objects():
-        config = item.child("input_config")
-        names = config.items("model_names") or config.items("model") or []
-        run = streamed(
-            run_of(MetricTable(item), document.origin, NAME, _load(config)), document.origin
+    for _, item in document.read(Result):
+        run = run_of(item, document.origin, NAME, item.input_config.load())
+        names = item.input_config.names
+        model = names[0][:MAX_TEXT] if names and isinstance(names[0], str) else None
+        runs.append(with_derived(replace(run, model=model)))
+    return runs
+
+
+class Request(Foreign):
+    """Times in nanoseconds: when it was sent, and of every response."""
+
+    timestamp: Stamp = None
+    response_timestamps: Stamps = ()
+    response_outputs: list[object] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Request":
+        if self.timestamp is None:
+            raise Broken("the time of sending in nanoseconds", "timestamp")
+        times, outputs = self.response_timestamps, self.response_outputs
+        if outputs is not None and len(outputs) != len(times):
+            rule = f"a list of {len(times)}, like response_timestamps"
+            raise Broken(rule, "response_outputs", outputs)
+        for before, after in pairwise((self.timestamp, *self._with_text())):
+            if after < before:
+                rule = f"a time not before the one preceding it ({before})"
+                raise Broken(rule, "response_timestamps", after)
+        return self
+
+    def _with_text(self) -> tuple[int, ...]:
+        """The times without those of empty responses at the end."""
+        count, outputs = len(self.response_timestamps), self.response_outputs
+        while outputs and count and not _has_text(outputs[count - 1]):
+            count -= 1
+        return self.response_timestamps[:count]
+
+    def row(self, first: int) -> RequestRow:
+        sent, times = self.timestamp or 0, self._with_text()
+        arrival = (sent - first) * 1e-9
+        if not times:
+            return RequestRow(arrival, None, None, None, None, success=False)
+        return RequestRow(
+            arrival_s=arrival,
+            input_tokens=None,
+            output_tokens=None,
+            ttft_s=(times[0] - sent) * 1e-9,
+            e2el_s=(times[-1] - sent) * 1e-9,
+            itls_s=tuple((after - before) * 1e-9 for before, after in pairwise(times)),
         )
-        model = names[0][:500] if names and isinstance(names[0], str) else None
-        runs.append(with_step_yield(replace(run, model=model)))
-    return runs
 
 
-def _load(config: Fields) -> Load:
-    """Load from the stimulus; older versions kept it at the top of the arguments."""
-    stimulus = config.child("perf_analyzer").child("stimulus")
-    if not stimulus.data:
-        stimulus = config
-    concurrency, rate = stimulus.count("concurrency"), stimulus.number("request_rate")
-    if rate is None and concurrency is not None:
-        rate = float("inf")
-    return Load(request_rate=rate, max_concurrency=concurrency)
+class Experiment(Foreign):
+    mode: Text = key("experiment.mode")
+    value: Number = key("experiment.value")
+    requests: list[Request] = parts()
+
+    def load(self) -> MeasuredLoad:
+        if self.mode == "concurrency" and self.value is not None:
+            return MeasuredLoad(float("inf"), round(self.value), pattern=self.mode)
+        if self.mode == "request_rate":
+            return MeasuredLoad(self.value, pattern=self.mode)
+        return MeasuredLoad()
 
 
-def matches_raw(document: Document) -> bool:
-    first = document.records[0] if document.records else None
-    if not isinstance(first, dict):
-        return False
-    parts = first.get("experiments")
-    return (
-        isinstance(parts, list)
-        and bool(parts)
-        and isinstance(parts[0], dict)
-        and ("requests" in parts[0])
-    )
+class RawExport(Foreign):
+    version: Text = None
+    experiments: list[Experiment] = parts()
 
 
-def read_raw(document: Document) -> list[BenchRun]:
+def matches_raw(document: ResultFile) -> bool:
+    found = document.first.get("experiments")
+    return isinstance(found, list) and bool(found) and "requests" in as_mapping(found[0])
+
+
+def read_raw(document: ResultFile) -> list[BenchRun]:
     runs = []
-    for item in document.objects():
-        for part in item.children("experiments"):
-            runs.append(_experiment(part, document.origin, item.text("version")))
+    for where, item in document.read(RawExport):
+        for number, trial in enumerate(item.experiments):
+            first = min((request.timestamp or 0 for request in trial.requests), default=0)
+            run = BenchRun(
+                source=document.origin,
+                format="genai-perf raw",
+                format_version=item.version,
+                load=trial.load(),
+                warnings=(
+                    "the raw export has times of responses but no token counts: no TPOT and no "
+                    "token throughput; profile_export_genai_perf.json has them",
+                ),
+            )
+            rows = [request.row(first) for request in trial.requests]
+            runs.append(of_rows(run, rows, f"{where}experiments[{number}]."))
     return runs
 
 
-def _experiment(part: Fields, origin: str, version: str | None) -> BenchRun:
-    stimulus = part.child("experiment")
-    mode, value = stimulus.text("mode"), stimulus.number("value")
-    load = Load()
-    if mode == "concurrency" and value is not None:
-        load = Load(float("inf"), round(value), pattern=mode)
-    elif mode == "request_rate":
-        load = Load(value, pattern=mode)
-    requests = part.children("requests")
-    first = min((request.stamp("timestamp") or 0 for request in requests), default=0)
-    rows = [_row(request, first) for request in requests]
-    sums = total(rows, part.where)
-    run = BenchRun(
-        source=origin,
-        format="genai-perf raw",
-        format_version=version,
-        load=replace(load, num_prompts=len(rows)),
-        completed=sums.completed,
-        failed=sums.failed,
-        duration_s=sums.span_s,
-        request_rate_achieved=sums.completed / sums.span_s if sums.span_s else None,
-        concurrency_mean=sums.concurrency_mean,
-        ttft_s=sums.ttft_s,
-        itl_s=sums.itl_s,
-        e2el_s=sums.e2el_s,
-        requests=tuple(rows),
-        warnings=(
-            "the raw export has times of responses but no token counts: no TPOT and no "
-            "token throughput; profile_export_genai_perf.json has them",
-        ),
-    )
-    return with_step_yield(run)
-
-
-def _row(request: Fields, first: int) -> RequestRow:
-    sent = request.stamp("timestamp")
-    if sent is None:
-        raise request.error("timestamp", None, "the time of sending in nanoseconds")
-    times = list(request.stamps("response_timestamps") or ())
-    outputs = request.items("response_outputs")
-    if outputs is not None:
-        if len(outputs) != len(times):
-            raise request.error(
-                "response_outputs", outputs, f"a list of {len(times)}, like response_timestamps"
-            )
-        while outputs and not _has_text(outputs[-1]):
-            outputs, times = outputs[:-1], times[:-1]
-    for before, after in pairwise((sent, *times)):
-        if after < before:
-            raise request.error(
-                "response_timestamps", after, f"a time not before the one preceding it ({before})"
-            )
-    arrival = (sent - first) * 1e-9
-    if not times:
-        return RequestRow(arrival, None, None, None, None, success=False)
-    return RequestRow(
-        arrival_s=arrival,
-        input_tokens=None,
-        output_tokens=None,
-        ttft_s=(times[0] - sent) * 1e-9,
-        e2el_s=(times[-1] - sent) * 1e-9,
-        itls_s=tuple((after - before) * 1e-9 for before, after in pairwise(times)),
-    )
-
-
-def _has_text(output: Any) -> bool:
+def _has_text(output: object) -> bool:
     """Whether a response carries text: not empty, not [DONE], not a chunk without choices."""
-    response = output.get("response") if isinstance(output, Mapping) else None
+    response = as_mapping(output).get("response")
     if not isinstance(response, str):
         return response is not None
     body = response.strip().removeprefix("data:").strip()
@@ -148,4 +169,4 @@ def _has_text(output: Any) -> bool:
         parsed = json.loads(body.split("\n\n")[0])
     except (ValueError, RecursionError):
         return True
-    return not (isinstance(parsed, Mapping) and parsed.get("choices") == [])
+    return as_mapping(parsed).get("choices") != []

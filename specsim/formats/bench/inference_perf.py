@@ -17,45 +17,69 @@ from dataclasses import replace
 from itertools import pairwise
 
 from specsim.errors import FormatError
-from specsim.formats.bench.document import Document
-from specsim.formats.bench.fields import Fields
-from specsim.formats.bench.record import BenchRun, Load, RequestRow, Stat
-from specsim.formats.bench.stats import per_request, total, with_step_yield
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part
+from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow, Stat
+from specsim.formats.bench.shapes import Distribution
+from specsim.formats.bench.stats import in_flight, of_rows, with_derived
 
 NAME = "inference-perf"
 DOUBLE_COUNT = 1.3  # stated TPOT too small by this factor: tokens were counted more than once
 
 
-def matches(document: Document) -> bool:
-    first = document.records[0] if document.records else None
+class Successes(Foreign):
+    count: Count = None
+    e2el: Distribution = part(Distribution, "latency.request_latency")
+    ttft: Distribution = part(Distribution, "latency.time_to_first_token")
+    tpot: Distribution = part(Distribution, "latency.time_per_output_token")
+    inter_token_latency: Number = key("latency.inter_token_latency.mean")
+    requests_per_sec: Number = key("throughput.requests_per_sec")
+    output_tokens_per_sec: Number = key("throughput.output_tokens_per_sec")
+    # token counts of the server, where it told them, and of the client
+    prompt_tokens: Distribution = part(Distribution)
+    output_tokens: Distribution | None = None
+    prompt_len: Number = key("prompt_len.mean")
+    output_len: Number = key("output_len.mean")
+
+
+class Report(Foreign):
+    successes: Successes
+    failed: Count = key("failures.count")
+    benchmark_time_seconds: Number = None
+    sent: Count = key("load_summary.count")
+    requested_rate: Number = key("load_summary.requested_rate")
+    concurrency: Count = key("load_summary.concurrency")
+
+
+def matches(document: ResultFile) -> bool:
+    first = document.first
     return (
         not document.array
-        and isinstance(first, dict)
         and "load_summary" in first
         and isinstance(first.get("successes"), dict)
     )
 
 
-def read(document: Document) -> list[BenchRun]:
-    return [_run(item, document.origin) for item in document.objects()]
+def read(document: ResultFile) -> list[BenchRun]:
+    return [_run(item, document.origin) for _, item in document.read(Report)]
 
 
-def _run(item: Fields, origin: str) -> BenchRun:
-    good, sent = item.child("successes"), item.child("load_summary")
-    latency, rates = good.child("latency"), good.child("throughput")
-    completed, failed = good.count("count"), item.child("failures").count("count")
-    ttft, e2el = _stat(latency, "time_to_first_token"), _stat(latency, "request_latency")
-    tpot, per_token = _stat(latency, "time_per_output_token"), _mean_only(latency)
-    input_mean = _tokens(good, "prompt_tokens", "prompt_len")
-    output_mean = _tokens(good, "output_tokens", "output_len")
+def _run(item: Report, origin: str) -> BenchRun:
+    good = item.successes
+    completed = good.count
+    ttft, e2el, tpot = good.ttft.stat(), good.e2el.stat(), good.tpot.stat()
+    per_token = None if good.inter_token_latency is None else Stat(good.inter_token_latency)
+    of_server = good.output_tokens or Distribution()
+    input_mean = good.prompt_tokens.mean if good.prompt_tokens.mean is not None else good.prompt_len
+    output_mean = of_server.mean if of_server.mean is not None else good.output_len
     warnings: list[str] = []
-    counted = good.child("output_len").number("mean")
+    counted = good.output_len
     if output_mean and counted is not None and abs(counted / output_mean - 1) > 0.02:
         warnings.append(
             f"the client counted {counted:.4g} output tokens per request and the server "
             f"{output_mean:.4g}; the server's count was used"
         )
-    elif output_mean and not good.has("output_tokens"):
+    elif output_mean and good.output_tokens is None:
         warnings.append(
             "output lengths are the client's own count of tokens; if the server was made to "
             "produce a fixed length, that length is the right one"
@@ -71,77 +95,44 @@ def _run(item: Fields, origin: str) -> BenchRun:
     elif tpot is None and expected:
         tpot = Stat(expected, basis="derived")
         warnings.append("TPOT is (mean latency - mean TTFT) / (mean output tokens - 1)")
-    duration = item.number("benchmark_time_seconds")
-    rate = rates.number("requests_per_sec")
+    duration, rate = item.benchmark_time_seconds, good.requests_per_sec
     if not duration:
         duration = completed / rate if completed and rate else None
-    output_total = _sum(good, "output_tokens", output_mean, completed)
-    busy = (
-        e2el.mean * completed / duration if e2el and e2el.mean and completed and duration else None
-    )
-    requested = sent.number("requested_rate")
-    concurrency = sent.count("concurrency")
+    output_total = _sum(of_server.total, output_mean, completed)
+    closed = item.concurrency is not None
     run = BenchRun(
         source=origin,
         format=NAME,
-        load=Load(
-            request_rate=float("inf") if concurrency is not None else requested,
-            max_concurrency=concurrency,
-            num_prompts=sent.count("count"),
+        load=MeasuredLoad(
+            request_rate=float("inf") if closed else item.requested_rate,
+            max_concurrency=item.concurrency,
+            num_prompts=item.sent,
         ),
         completed=completed,
-        failed=failed,
+        failed=item.failed,
         duration_s=duration,
-        input_tokens=_sum(good, "prompt_tokens", input_mean, completed),
+        input_tokens=_sum(good.prompt_tokens.total, input_mean, completed),
         output_tokens=output_total,
         input_tokens_mean=input_mean,
         output_tokens_mean=output_mean,
         output_tok_s=output_total / duration
         if output_total and duration
-        else rates.number("output_tokens_per_sec"),
+        else good.output_tokens_per_sec,
         request_rate_achieved=rate,
-        concurrency_mean=busy,
+        concurrency_mean=in_flight(e2el, completed, duration),
         ttft_s=ttft,
         tpot_s=tpot,
         itl_per_token_s=per_token,
         e2el_s=e2el,
         warnings=tuple(warnings),
     )
-    return with_step_yield(run)
+    return with_derived(run)
 
 
-def _stat(latency: Fields, name: str) -> Stat | None:
-    item = latency.child(name)
-    mean = item.number("mean")
-    if mean is None:
-        return None
-    found = {}
-    for key in item.data:
-        if key[:1] == "p" and key[1:].replace(".", "", 1).isdigit() and key.isascii():
-            value = item.number(key)
-            if value is not None:
-                found[key] = value
-    median = item.number("median")
-    if median is not None:
-        found["p50"] = median
-    return Stat(mean, median, None, found)
-
-
-def _mean_only(latency: Fields) -> Stat | None:
-    mean = latency.child("inter_token_latency").number("mean")
-    return None if mean is None else Stat(mean)
-
-
-def _tokens(good: Fields, server: str, client: str) -> float | None:
-    value = good.child(server).number("mean")
-    return value if value is not None else good.child(client).number("mean")
-
-
-def _sum(good: Fields, server: str, mean: float | None, completed: int | None) -> int | None:
-    value = good.child(server).number("total")
-    if value is None and mean is not None and completed is not None:
-        value = mean * completed
-    return None if value is None else round(value)
+def _sum(total: float | None, mean: float | None, completed: int | None) -> int | None:
+    if total is None and mean is not None and completed is not None:
+        total = mean * completed
+    return None if total is None else round(total)
 
 
 def _ratio_of_means(e2el: Stat | None, ttft: Stat | None, tokens: float | None) -> float | None:
@@ -152,37 +143,78 @@ def _ratio_of_means(e2el: Stat | None, ttft: Stat | None, tokens: float | None) 
     return (e2el.mean - ttft.mean) / (tokens - 1)
 
 
-def matches_requests(document: Document) -> bool:
-    first = document.records[0] if document.records else None
+class Request(Foreign):
+    """One entry of per_request_lifecycle_metrics.json. Token counts stand in several places; the
+    server's own come first."""
+
+    start_time: Number = None
+    end_time: Number = None
+    error: object = None
+    output_token_times: Numbers = key("info.response_metrics.output_token_times")
+    ttft: Number = key("computed_metrics.time_to_first_token")
+    input_tokens: Count = key(
+        "info.response_metrics.server_usage.prompt_tokens",
+        "info.response_metrics.server_usage.input_tokens",
+        "info.request_metrics.text.input_tokens",
+        "info.input_tokens",
+        "computed_metrics.input_tokens",
+    )
+    output_tokens: Count = key(
+        "info.response_metrics.server_usage.completion_tokens",
+        "info.response_metrics.server_usage.output_tokens",
+        "info.response_metrics.output_tokens",
+        "info.output_tokens",
+        "computed_metrics.output_tokens",
+    )
+
+    @property
+    def counted_twice(self) -> bool:
+        """More token times than tokens."""
+        return bool(self.output_tokens and len(self._times) > self.output_tokens + 1)
+
+    @property
+    def _times(self) -> tuple[float, ...]:
+        return self.output_token_times or ()
+
+    def row(self, start: float, end: float) -> RequestRow:
+        chunks = sorted(set(self._times))  # all tokens of a chunk carry its time
+        good = self.error is None
+        return RequestRow(
+            arrival_s=start,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            ttft_s=(max(0.0, chunks[0] - start) if chunks else self.ttft) if good else None,
+            e2el_s=end - start if good else None,
+            itls_s=tuple(b - a for a, b in pairwise(chunks)) if good else (),
+            decode_s=chunks[-1] - chunks[0] if len(chunks) > 1 else None,
+            success=good,
+        )
+
+
+def matches_requests(document: ResultFile) -> bool:
+    first = document.first
     return (
         document.array
-        and isinstance(first, dict)
         and {"start_time", "end_time", "error"} <= set(first)
         and ("info" in first or "computed_metrics" in first)
     )
 
 
-def read_requests(document: Document) -> list[BenchRun]:
+def read_requests(document: ResultFile) -> list[BenchRun]:
     """per_request_lifecycle_metrics.json: TPOT from the clock and the server's token count."""
-    rows, starts, spans = [], [], []
+    rows, ends = [], []
     doubled = 0
-    for item in document.objects():
-        start, end = item.number("start_time"), item.number("end_time")
+    for where, item in document.read(Request):
+        start, end = item.start_time, item.end_time
         if start is None or end is None or end < start:
             raise FormatError(
-                f"{item.where}end_time is {end} and start_time {start}; both are clock readings "
+                f"{where}end_time is {end} and start_time {start}; both are clock readings "
                 "in seconds, the end not before the start"
             )
-        row, marks = _row(item, start)
-        doubled += marks
-        rows.append(row)
-        starts.append(start)
-        spans.append(end)
-    rows = [
-        replace(row, arrival_s=start - min(starts)) for row, start in zip(rows, starts, strict=True)
-    ]
-    duration = max(spans) - min(starts)
-    sums = total(rows, f"{document.origin}: ", duration)
+        rows.append(item.row(start, end))
+        ends.append(end)
+        doubled += item.counted_twice
+    first = min(row.arrival_s or 0.0 for row in rows)
     warnings = ["per-request records say nothing about the load"]
     if doubled:
         warnings.append(
@@ -192,54 +224,8 @@ def read_requests(document: Document) -> list[BenchRun]:
     run = BenchRun(
         source=document.origin,
         format="inference-perf requests",
-        load=Load(num_prompts=len(rows)),
-        completed=sums.completed,
-        failed=sums.failed,
-        duration_s=duration,
-        input_tokens=sums.input_tokens,
-        output_tokens=sums.output_tokens,
-        input_tokens_mean=per_request(sums.input_tokens, sums.completed),
-        output_tokens_mean=per_request(sums.output_tokens, sums.completed),
-        output_tok_s=sums.output_tokens / duration if sums.output_tokens and duration else None,
-        request_rate_achieved=sums.completed / duration if duration else None,
-        concurrency_mean=sums.concurrency_mean,
-        ttft_s=sums.ttft_s,
-        tpot_s=sums.tpot_s,
-        itl_s=sums.itl_s,
-        e2el_s=sums.e2el_s,
-        tokens_per_step=sums.tokens_per_step,
-        tokens_per_step_basis="chunks" if sums.tokens_per_step is not None else None,
-        requests=tuple(rows),
+        duration_s=max(ends) - first,
         warnings=tuple(warnings),
     )
-    return [with_step_yield(run)]
-
-
-def _row(item: Fields, start: float) -> tuple[RequestRow, bool]:
-    """One request, and whether its token times are more than its tokens."""
-    end = item.number("end_time") or start
-    info = item.child("info")
-    response, request = info.child("response_metrics"), info.child("request_metrics")
-    computed, usage = item.child("computed_metrics"), response.child("server_usage")
-    times = response.numbers("output_token_times") or ()
-    tokens = usage.first(usage.count, "completion_tokens", "output_tokens")
-    for holder in (response, info, computed):
-        tokens = holder.count("output_tokens") if tokens is None else tokens
-    inputs = usage.first(usage.count, "prompt_tokens", "input_tokens")
-    for holder in (request.child("text"), info, computed):
-        inputs = holder.count("input_tokens") if inputs is None else inputs
-    chunks = sorted(set(times))  # all tokens of a chunk carry its time
-    good = item.data.get("error") is None
-    row = RequestRow(
-        arrival_s=None,
-        input_tokens=inputs,
-        output_tokens=tokens,
-        ttft_s=max(0.0, chunks[0] - start)
-        if chunks and good
-        else (computed.number("time_to_first_token") if good else None),
-        e2el_s=end - start if good else None,
-        itls_s=tuple(b - a for a, b in pairwise(chunks)) if good else (),
-        decode_s=chunks[-1] - chunks[0] if len(chunks) > 1 else None,
-        success=good,
-    )
-    return row, bool(tokens and len(times) > tokens + 1)
+    rows = [replace(row, arrival_s=(row.arrival_s or 0.0) - first) for row in rows]
+    return [of_rows(run, rows, f"{document.origin}: ")]

@@ -18,7 +18,7 @@ from specsim.formats.bench import (
     sglang,
     vllm_serve,
 )
-from specsim.formats.bench.document import Document, parse_document, read_document
+from specsim.formats.bench.document import ResultFile, parse_document, read_document
 from specsim.formats.bench.fields import describe
 from specsim.formats.bench.record import BenchRun
 
@@ -28,8 +28,8 @@ class Format:
     """One foreign format: `matches` looks at the shape only, `read` checks everything."""
 
     name: str
-    matches: Callable[[Document], bool]
-    read: Callable[[Document], list[BenchRun]]
+    matches: Callable[[ResultFile], bool]
+    read: Callable[[ResultFile], list[BenchRun]]
 
 
 # The first that matches reads the file; none of these shapes contains another one's keys.
@@ -100,7 +100,7 @@ def read_text_as_bench(text: str, origin: str = "pasted text") -> list[BenchRun]
     return read_one(parse_document(text, origin))
 
 
-def read_one(document: Document) -> list[BenchRun]:
+def read_one(document: ResultFile) -> list[BenchRun]:
     """Recognise and read one document; FormatError saying what was found when it is unknown."""
     for form in FORMATS:
         if form.matches(document):

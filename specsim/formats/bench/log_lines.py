@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from specsim.formats.bench.document import Document
-from specsim.formats.bench.record import Acceptance, BenchRun, ServerArgs, ServerSide
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, ServerArgs, ServerSide
 from specsim.formats.spec_log import (
     SpecInterval,
     looks_like_spec_log,
@@ -15,11 +15,11 @@ from specsim.formats.spec_log import (
 NAME = "server log lines"
 
 
-def matches(document: Document) -> bool:
+def matches(document: ResultFile) -> bool:
     return not document.is_json and looks_like_spec_log(document.text)
 
 
-def read(document: Document) -> list[BenchRun]:
+def read(document: ResultFile) -> list[BenchRun]:
     """One run per engine found, its intervals pooled; idle intervals do not enter the means."""
     intervals = parse_spec_log(document.text, document.origin)
     engines = dict.fromkeys(item.engine for item in intervals)
@@ -72,12 +72,12 @@ def _mean(
 
 def _acceptance(
     busy: Sequence[SpecInterval], engine: str, rates: tuple[float, ...]
-) -> tuple[Acceptance | None, list[str]]:
+) -> tuple[MeasuredAcceptance | None, list[str]]:
     counts = pooled_counts(busy)
     if counts is not None:
         drafts, drafted, accepted = counts
         exact = drafts == int(drafts)
-        return Acceptance(
+        return MeasuredAcceptance(
             acceptance_length=1 + accepted / drafts,
             acceptance_rate=accepted / drafted if drafted else None,
             per_position=rates,
@@ -92,7 +92,7 @@ def _acceptance(
     lengths = [item for item in busy if item.acceptance_length is not None]
     if not lengths:
         return None, []
-    return Acceptance(
+    return MeasuredAcceptance(
         acceptance_length=_mean(lengths, lambda item: item.acceptance_length),
         acceptance_rate=_mean(lengths, lambda item: item.acceptance_rate),
         scope="log intervals",

@@ -5,12 +5,17 @@ names. Their inter_token_latency is (latency - ttft) / (output tokens - 1), whic
 gap between chunks is aiperf's inter_chunk_latency. The value of a single-valued metric is "avg".
 """
 
-import re
 from dataclasses import replace
+from typing import Annotated
 
+from pydantic import AfterValidator
+
+from specsim.checked import Broken
 from specsim.errors import FormatError
-from specsim.formats.bench.fields import Fields
-from specsim.formats.bench.record import BenchRun, Load, Stat
+from specsim.formats.bench.fields import Foreign, Number, Text, as_mapping, key, part
+from specsim.formats.bench.record import BenchRun, MeasuredLoad, Stat
+from specsim.formats.bench.shapes import Distribution
+from specsim.formats.bench.stats import in_flight
 
 _SECONDS = {
     "s": 1.0,
@@ -22,81 +27,80 @@ _SECONDS = {
     "ns": 1e-9,
     "nanoseconds": 1e-9,
 }
-_PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,3})?)")
 
 
-class MetricTable:
-    """Access to such a table with its units checked."""
+def _time_unit(unit: str | None) -> str | None:
+    if unit is not None and unit.lower() not in _SECONDS:
+        raise Broken(f"a unit of time ({', '.join(sorted(_SECONDS))})")
+    return unit
 
-    def __init__(self, fields: Fields) -> None:
-        self.fields = fields
 
-    def time(self, name: str) -> Stat | None:
-        """Statistics in seconds; FormatError for a unit that is no time."""
-        item = self.fields.child(name)
-        if not item.data:
-            return None
-        unit = item.text("unit")
-        scale = _SECONDS.get((unit or "ms").lower())
-        if scale is None:
-            raise item.error("unit", unit, f"a unit of time ({', '.join(sorted(_SECONDS))})")
-        mean = item.number("avg", scale)
-        if mean is None:
-            return None
-        found = {}
-        for key in item.data:
-            if _PERCENTILE.fullmatch(key):
-                value = item.number(key, scale)
-                if value is not None:
-                    found[key] = value
-        return Stat(mean, found.get("p50"), item.number("std", scale), found, item.count("count"))
+class Times(Distribution):
+    """A quantity in a unit of time."""
 
-    def value(self, name: str) -> float | None:
-        """The mean of a metric, or its only value."""
-        return self.fields.child(name).number("avg")
+    unit: Annotated[Text, AfterValidator(_time_unit)] = None
 
-    def whole(self, name: str) -> int | None:
-        """A single value that counts something."""
-        value = self.value(name)
-        return None if value is None else round(value)
+    def seconds(self) -> Stat | None:
+        return self.stat(_SECONDS[(self.unit or "ms").lower()])
 
-    def total(self, name: str, count: int | None) -> int | None:
-        """The sum over requests: reported, or mean times their number."""
-        item = self.fields.child(name)
-        value = item.number("sum")
-        if value is None:
-            mean = item.number("avg")
-            value = mean * count if mean is not None and count is not None else None
-        return None if value is None else round(value)
+
+class MetricTable(Foreign):
+    """The metrics of a run."""
+
+    request_latency: Times = part(Times)
+    time_to_first_token: Times = part(Times)
+    inter_token_latency: Times = part(Times)
+    inter_chunk_latency: Times | None = None
+    benchmark_duration: Times = part(Times)
+    input_sequence_length: Distribution = part(Distribution)
+    output_sequence_length: Distribution = part(Distribution)
+    request_count: Number = key("request_count.avg")
+    request_throughput: Number = key("request_throughput.avg")
+    output_token_throughput: Number = key("output_token_throughput.avg")
+    effective_concurrency: Number = key("effective_concurrency.avg")
+
+
+def whole(value: float | None) -> int | None:
+    """A figure that counts something."""
+    return None if value is None else round(value)
+
+
+def _total(item: Distribution, count: int | None) -> int | None:
+    """The sum over requests: reported, or mean times their number."""
+    if item.total is None and item.mean is not None and count is not None:
+        return round(item.mean * count)
+    return whole(item.total)
 
 
 def looks_like(record: object) -> bool:
     """Whether a JSON object is such a table (takes any JSON value)."""
-    if not isinstance(record, dict):
-        return False
-    latency = record.get("request_latency")
-    return isinstance(latency, dict) and "unit" in latency and "avg" in latency
+    latency = as_mapping(as_mapping(record).get("request_latency"))
+    return "unit" in latency and "avg" in latency
 
 
-def run_of(table: MetricTable, source: str, name: str, load: Load) -> BenchRun:
-    """The part of a run that both tools state alike."""
-    completed = table.whole("request_count")
-    input_total = table.total("input_sequence_length", completed)
-    output_total = table.total("output_sequence_length", completed)
-    rate, latency = table.value("request_throughput"), table.time("request_latency")
-    duration = table.time("benchmark_duration")
+def run_of(table: MetricTable, source: str, name: str, load: MeasuredLoad) -> BenchRun:
+    """The part of a run that both tools state alike. FormatError for a result without any
+    latency, which is none of a language model's."""
+    completed = whole(table.request_count)
+    input_total = _total(table.input_sequence_length, completed)
+    output_total = _total(table.output_sequence_length, completed)
+    rate, latency = table.request_throughput, table.request_latency.seconds()
+    if latency is None:
+        raise FormatError(f"{source}: request_latency has no avg; a finished run is expected")
+    duration = table.benchmark_duration.seconds()
     length = duration.mean if duration is not None else None
     if length is None and rate and completed:
         length = completed / rate
-    busy = table.value("effective_concurrency")
-    if busy is None and latency is not None and latency.mean and completed and length:
-        busy = latency.mean * completed / length
+    busy = table.effective_concurrency
+    if busy is None:
+        busy = in_flight(latency, completed, length)
     if rate is not None and completed and length:
         rate = completed / length  # the same, without the rounding of a CSV
-    output_rate = table.value("output_token_throughput")
+    output_rate = table.output_token_throughput
     if output_total and length:
         output_rate = output_total / length
-    return BenchRun(
+    gaps = table.inter_chunk_latency
+    run = BenchRun(
         source=source,
         format=name,
         load=load,
@@ -104,34 +108,21 @@ def run_of(table: MetricTable, source: str, name: str, load: Load) -> BenchRun:
         duration_s=length,
         input_tokens=input_total,
         output_tokens=output_total,
-        input_tokens_mean=table.value("input_sequence_length"),
-        output_tokens_mean=table.value("output_sequence_length"),
+        input_tokens_mean=table.input_sequence_length.mean,
+        output_tokens_mean=table.output_sequence_length.mean,
         output_tok_s=output_rate,
         request_rate_achieved=rate,
         concurrency_mean=busy,
-        ttft_s=table.time("time_to_first_token"),
-        tpot_s=table.time("inter_token_latency"),
-        itl_s=table.time("inter_chunk_latency"),
+        ttft_s=table.time_to_first_token.seconds(),
+        tpot_s=table.inter_token_latency.seconds(),
+        itl_s=gaps.seconds() if gaps is not None else None,
         e2el_s=latency,
         warnings=(
             f"{name}'s inter_token_latency is TPOT here; the gap between chunks is "
-            + (
-                "its inter_chunk_latency"
-                if table.fields.has("inter_chunk_latency")
-                else "not in the file"
-            ),
+            + ("its inter_chunk_latency" if gaps is not None else "not in the file"),
         ),
     )
-
-
-def streamed(run: BenchRun, source: str) -> BenchRun:
-    """Refuse a result without any latency, which is none of a language model's."""
-    if run.e2el_s is None:
-        raise FormatError(f"{source}: request_latency has no avg; a finished run is expected")
-    return (
-        replace(run, warnings=run.warnings)
-        if run.ttft_s
-        else replace(
-            run, warnings=(*run.warnings, "the answers were not streamed: no TTFT, TPOT or ITL")
-        )
-    )
+    if run.ttft_s:
+        return run
+    lost = "the answers were not streamed: no TTFT, TPOT or ITL"
+    return replace(run, warnings=(*run.warnings, lost))

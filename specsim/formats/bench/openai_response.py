@@ -5,52 +5,47 @@ acceptance of one request. Steps without a draft are not in it; what a step yiel
 the token count of `usage`. There are no times worth reading (the server leaves them null).
 """
 
-from specsim.formats.bench.document import Document
-from specsim.formats.bench.fields import Fields
-from specsim.formats.bench.record import BenchRun, Load, ServerArgs
-from specsim.formats.bench.stats import acceptance_from_counts, survival, with_step_yield
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.fields import Count, Foreign, Text, as_mapping, key, part, stated
+from specsim.formats.bench.record import BenchRun, MeasuredLoad, ServerArgs
+from specsim.formats.bench.shapes import DraftCounts
+from specsim.formats.bench.stats import with_derived
 
 NAME = "vllm response"
 
 
-def matches(document: Document) -> bool:
-    first = document.records[0] if document.records else None
-    if not isinstance(first, dict) or not isinstance(first.get("choices"), list):
-        return False
-    metrics = first.get("metrics")
-    return isinstance(metrics, dict) and "speculative_decoding" in metrics
+class Response(Foreign):
+    model: Text = None
+    system_fingerprint: Text = None
+    input_tokens: Count = key("usage.prompt_tokens")
+    output_tokens: Count = key("usage.completion_tokens")
+    drafts: DraftCounts = part(DraftCounts, "metrics.speculative_decoding")
 
 
-def read(document: Document) -> list[BenchRun]:
-    return [_run(item, document.origin) for item in document.objects()]
+def matches(document: ResultFile) -> bool:
+    first = document.first
+    metrics = as_mapping(first.get("metrics"))
+    return isinstance(first.get("choices"), list) and "speculative_decoding" in metrics
 
 
-def _run(item: Fields, origin: str) -> BenchRun:
-    spec, usage = item.child("metrics").child("speculative_decoding"), item.child("usage")
-    histogram = spec.counts("acceptance_histogram") or ()
-    output = usage.count("completion_tokens")
-    run = BenchRun(
-        source=origin,
-        format=NAME,
-        engine="vllm",
-        engine_version=_version(item.text("system_fingerprint")),
-        model=item.text("model"),
-        load=Load(num_prompts=1),
-        completed=1,
-        input_tokens=usage.count("prompt_tokens"),
-        output_tokens=output,
-        input_tokens_mean=usage.number("prompt_tokens"),
-        output_tokens_mean=usage.number("completion_tokens"),
-        acceptance=acceptance_from_counts(
-            spec.count("num_spec_steps"),
-            spec.count("num_draft_tokens"),
-            spec.count("num_accepted_draft_tokens"),
-            survival(histogram),
-        ),
-        server_args=ServerArgs(num_speculative_tokens=spec.count("num_spec_tokens")),
-        warnings=("one response: acceptance of one request, no times",),
-    )
-    return with_step_yield(run)
+def read(document: ResultFile) -> list[BenchRun]:
+    return [
+        with_derived(
+            BenchRun(
+                source=document.origin,
+                format=NAME,
+                **stated(item),
+                engine="vllm",
+                engine_version=_version(item.system_fingerprint),
+                load=MeasuredLoad(num_prompts=1),
+                completed=1,
+                acceptance=item.drafts.acceptance(document.origin),
+                server_args=ServerArgs(num_speculative_tokens=item.drafts.num_spec_tokens),
+                warnings=("one response: acceptance of one request, no times",),
+            )
+        )
+        for _, item in document.read(Response)
+    ]
 
 
 def _version(fingerprint: str | None) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specsim.errors import FormatError
-from specsim.formats.bench.record import Acceptance, BenchRun, RequestRow, Stat
+from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, RequestRow, Stat
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 AGREEMENT = 0.01  # relative; a mean recomputed from details that differs more is reported
@@ -107,6 +107,41 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return out
 
 
+def of_rows(run: BenchRun, rows: Sequence[RequestRow], where: str) -> BenchRun:
+    """`run` with all that its requests tell; its own length, where it is known, is kept."""
+    sums = total(rows, where, run.duration_s)
+    length = sums.span_s if run.duration_s is None else run.duration_s
+    tokens = sums.output_tokens
+    return with_derived(
+        replace(
+            run,
+            load=replace(run.load, num_prompts=len(rows)),
+            completed=sums.completed,
+            failed=sums.failed,
+            duration_s=length,
+            input_tokens=sums.input_tokens,
+            output_tokens=tokens,
+            output_tok_s=tokens / length if tokens and length else None,
+            request_rate_achieved=sums.completed / length if length else None,
+            concurrency_mean=sums.concurrency_mean,
+            ttft_s=sums.ttft_s,
+            tpot_s=sums.tpot_s,
+            itl_s=sums.itl_s,
+            e2el_s=sums.e2el_s,
+            tokens_per_step=sums.tokens_per_step,
+            tokens_per_step_basis="chunks" if sums.tokens_per_step is not None else None,
+            requests=tuple(rows),
+        )
+    )
+
+
+def in_flight(e2el: Stat | None, completed: int | None, length_s: float | None) -> float | None:
+    """Mean requests in flight by Little's law: completed x mean time / length of the run."""
+    if e2el is None or not e2el.mean or not completed or not length_s:
+        return None
+    return e2el.mean * completed / length_s
+
+
 def per_request(tokens: int | None, requests: int | None) -> float | None:
     """Mean tokens per request, where both are known."""
     return tokens / requests if tokens is not None and requests else None
@@ -132,7 +167,7 @@ def acceptance_from_counts(
     per_position: Sequence[float] = (),
     scope: str = "run",
     where: str = "",
-) -> Acceptance | None:
+) -> MeasuredAcceptance | None:
     """Acceptance from counters: length 1 + accepted / drafts, rate accepted / drafted.
 
     FormatError, which begins with `where`, for counts that no server can have: more tokens
@@ -146,7 +181,7 @@ def acceptance_from_counts(
             "drafted, which cannot be; check that all counters are of one server and one time"
         )
     rate = accepted_tokens / draft_tokens if draft_tokens else None
-    return Acceptance(
+    return MeasuredAcceptance(
         acceptance_length=1 + accepted_tokens / num_drafts,
         acceptance_rate=rate,
         per_position=tuple(per_position),
@@ -186,8 +221,9 @@ def tokens_per_step_from_counts(
     return decoded / steps if steps > 0 and decoded > 0 else None
 
 
-def with_step_yield(run: BenchRun) -> BenchRun:
-    """Fill `tokens_per_step` by the best means the run allows, and `draft_share` from it."""
+def with_derived(run: BenchRun) -> BenchRun:
+    """Fill what follows from the rest: `tokens_per_step` by the best means the run allows,
+    `draft_share` from it, mean tokens per request."""
     value, basis = run.tokens_per_step, run.tokens_per_step_basis
     acceptance, warnings = run.acceptance, list(run.warnings)
     counted = acceptance if acceptance is not None and acceptance.scope == "run" else None
@@ -217,8 +253,14 @@ def with_step_yield(run: BenchRun) -> BenchRun:
         )
     return replace(
         run,
+        input_tokens_mean=_filled(run.input_tokens_mean, run.input_tokens, run.completed),
+        output_tokens_mean=_filled(run.output_tokens_mean, run.output_tokens, run.completed),
         tokens_per_step=value,
         tokens_per_step_basis=basis if value is not None else None,
         draft_share=share,
         warnings=tuple(warnings),
     )
+
+
+def _filled(mean: float | None, tokens: int | None, requests: int | None) -> float | None:
+    return per_request(tokens, requests) if mean is None else mean
