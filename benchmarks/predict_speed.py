@@ -23,9 +23,9 @@ from specsim.analytic.system import System  # noqa: E402
 from specsim.analytic.workload import Workload  # noqa: E402
 from specsim.hardware.store import load_profile  # noqa: E402
 from specsim.latency.engine import find_engine  # noqa: E402
+from specsim.methods.resolve import default_method, resolve_setup  # noqa: E402
 from specsim.model.catalogue import find_model, variant  # noqa: E402
 from specsim.speculation.acceptance import Acceptance  # noqa: E402
-from specsim.speculation.methods import default_method, resolve_setup  # noqa: E402
 
 DRAFTS = range(1, 11)
 CLIENTS = tuple(range(1, 51, 2))

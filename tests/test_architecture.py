@@ -16,6 +16,7 @@ LAYERS = {
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
     "hardware": 1, "model": 1,
+    "methods": 1.5,  # what each drafting method runs; asked by all above
     "ops": 2, "roofline": 2,
     "latency": 3,
     "speculation": 4,
@@ -29,13 +30,13 @@ LAYERS = {
 GROUND = {"units", "errors", "data", "search", "files", "checked"}
 # Edges: what they may import besides themselves.
 EDGES = {
-    "formats": {*GROUND, "model", "hardware", "sim.request"},
+    "formats": {*GROUND, "model", "hardware", "methods", "sim.request"},
     "client": {*GROUND, "model", "hardware", "formats", "sim.request"},
-    "calibrate": {*GROUND, "hardware", "model", "ops", "roofline",
+    "calibrate": {*GROUND, "hardware", "model", "methods", "ops", "roofline",
                   "latency", "speculation", "analytic", "formats"},
-    "validate": {*GROUND, "hardware", "model", "ops", "roofline",
+    "validate": {*GROUND, "hardware", "model", "methods", "ops", "roofline",
                  "latency", "speculation", "analytic", "formats", "sim", "client", "calibrate"},
-    "diagnose": {*GROUND, "hardware", "model", "ops", "roofline", "latency",
+    "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},
     "measure": {"units", "errors", "decoder", "calibrate.records"},

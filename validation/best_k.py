@@ -37,8 +37,8 @@ from specsim.analytic.system import System  # noqa: E402
 from specsim.analytic.workload import Workload  # noqa: E402
 from specsim.errors import SpecSimError  # noqa: E402
 from specsim.hardware.store import load_profile  # noqa: E402
-from specsim.latency.draft import SpecSetup  # noqa: E402
 from specsim.latency.engine import find_engine  # noqa: E402
+from specsim.methods.base import SpecSetup  # noqa: E402
 from specsim.model.catalogue import find_drafter, find_model  # noqa: E402
 from specsim.model.spec import Attention, DenseMLP, LayerGroup, MoE  # noqa: E402
 from specsim.model.weights import weight_format  # noqa: E402

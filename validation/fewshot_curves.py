@@ -21,11 +21,11 @@ from pathlib import Path
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import Point
 from specsim.errors import SpecSimError
+from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_drafter
 from specsim.model.spec import DenseMLP, Drafter, ModelSpec
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_catalogue import lookup
-from specsim.speculation.methods import resolve_setup
 from specsim.validate.lookups import model_of
 from specsim.validate.rows import Case, SkipRow, published_case
 from specsim.validate.score import read_rows

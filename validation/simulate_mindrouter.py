@@ -31,13 +31,13 @@ from specsim.analytic.system import System  # noqa: E402
 from specsim.api.simulate_scenario import people_plan  # noqa: E402
 from specsim.hardware.store import load_profile  # noqa: E402
 from specsim.latency.engine import find_engine  # noqa: E402
+from specsim.methods.resolve import resolve_setup  # noqa: E402
 from specsim.model.catalogue import find_model, variant  # noqa: E402
 from specsim.sim.build import Deployment, memory_of  # noqa: E402
 from specsim.sim.request import FINISHED  # noqa: E402
 from specsim.sim.run import SimResult, simulate  # noqa: E402
 from specsim.sim.scenario import Scenario, find_scenario  # noqa: E402
 from specsim.speculation.acceptance import Acceptance  # noqa: E402
-from specsim.speculation.methods import resolve_setup  # noqa: E402
 
 DATA = ROOT / "validation" / "data" / "mindrouter_chat_capacity.json"
 # Largest error asked for, by figure; TTFT p95 only of stages that pass, or of 64 streams.

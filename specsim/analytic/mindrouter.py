@@ -15,9 +15,9 @@ from specsim.analytic.workload import Workload
 from specsim.data import data_root
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
+from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_model, variant
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.methods import resolve_setup
 
 
 @dataclass(frozen=True)

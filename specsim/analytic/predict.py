@@ -23,10 +23,9 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.search import first_from_one
-from specsim.speculation.methods import MAX_K
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
-CANDIDATE_K = (1, 2, 3, 4, 5, 6, 7, 8)
+LONGEST_CANDIDATE = 8
 NO_INTERVAL = "no interval: too few public measurements of this class of prediction"
 NO_INTERVAL_DATASHEET = "no interval: residuals are known for calibrated predictions only"
 
@@ -295,14 +294,9 @@ def break_even(system: System, workload: Workload, limit: int) -> int | None:
 def candidate_k(system: System) -> list[int]:
     """Draft lengths to compare, where the method drafts a chain of free length; else none."""
     setup = system.setup
-    fixed = setup.method in ("medusa", "dflash", "dspark") or setup.tree_topk > 1
-    if not system.speculative or fixed:
+    if not setup.drafting.free_length or setup.tree_topk > 1:
         return []
-    step = 1
-    if setup.drafter is not None and setup.method == "mtp" and setup.drafter.n_predict > 1:
-        step = setup.drafter.n_predict if system.engine.k_multiple_of_n_predict else 1
-    longest = min(MAX_K, system.engine.max_k or MAX_K)
-    return sorted({k * step for k in CANDIDATE_K if k * step <= longest} | {setup.k})
+    return setup.draft_lengths(system.engine, LONGEST_CANDIDATE)
 
 
 def best_k_at(

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.memory import MemoryPlan, plan_memory
 from specsim.latency.step import LatencyModel
+from specsim.methods.base import SpecSetup
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel, Routing
 from specsim.speculation.acceptance import Acceptance
@@ -63,7 +63,7 @@ class System:
 
     @property
     def speculative(self) -> bool:
-        return self.setup.method != "none" and self.setup.k > 0
+        return self.setup.speculates and self.setup.k > 0
 
     @property
     def seqs_limit(self) -> int:
@@ -96,7 +96,7 @@ class System:
 
     def plain(self) -> "System":
         """The same deployment without speculation (one object, so its priced steps are kept)."""
-        return self._plain if self.setup.method != "none" else self
+        return self._plain if self.setup.speculates else self
 
     def with_overheads(self, overheads: Overheads, **scales: float) -> "System":
         """The same deployment with other engine overheads and `kernel_scale`, `drafter_scale`,
@@ -104,7 +104,7 @@ class System:
         latency = self.latency.with_overheads(overheads, **scales)
         other = replace(self, engine=latency.engine)
         other.__dict__["latency"] = latency
-        if self.setup.method != "none":
+        if self.setup.speculates:
             plain = replace(self._plain, engine=latency.engine)
             plain.__dict__["latency"] = self._plain.latency.with_overheads(overheads, **scales)
             other.__dict__["_plain"] = plain

@@ -25,6 +25,7 @@ from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.bench import BenchRun, scan
 from specsim.latency.engine import EngineProfile
+from specsim.methods.registry import is_plain
 
 Files = Sequence[Path]
 
@@ -101,7 +102,7 @@ class _Seen:
         method = options.method or next(
             (run.server_args.method for run in drafting if run.server_args.method), None
         )
-        if method == "none":
+        if is_plain(method):
             raise UsageError(
                 "--method is 'none', but a file was measured with speculation; leave it out of "
                 "--from, or name the method"

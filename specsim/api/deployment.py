@@ -16,21 +16,16 @@ from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.vllm_args import SpeculativeConfig, parse_speculative_config
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, find_engine
+from specsim.methods.base import SpecSetup, find_method, method_of
+from specsim.methods.registry import method_name
+from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import ffn_branches, kv_dtype_bytes
 from specsim.model.spec import Drafter, ModelSpec, MoE
 from specsim.ops.work import Parallel
 from specsim.roofline.dispatch import FIDELITIES
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.methods import (
-    default_method,
-    method_name,
-    method_of,
-    named_drafter,
-    resolve_setup,
-)
 
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
 TABLE_NOTE = (
@@ -171,13 +166,13 @@ def _speculation(
     method, k, draft = options.method, options.k, options.draft
     if config is not None:
         method, k, draft = config.method, config.k, config.model
-        if method_name(method) == "mtp" and spec.mtp is not None:
+        if find_method(method_name(method)).shipped(spec) is not None:
             draft = None  # vLLM takes the head from the target, whatever is named here
     drafter = _drafter(draft, spec)
     asked = method is not None or drafter is not None
     if method is None:
-        method = method_of(drafter) if drafter is not None else default_method(spec, engine)
-    if method_name(method) == "none":
+        method = method_of(drafter).name if drafter is not None else default_method(spec, engine)
+    if not find_method(method_name(method)).speculates:
         if given and not asked:
             raise UsageError(
                 f"{spec.name} ships no MTP head that {engine.name} {engine.version} runs, and the "
@@ -224,7 +219,7 @@ def _speculation(
         draft_share=options.draft_share,
         parallel_drafting=config is not None and config.parallel_drafting,
     )
-    if setup.method == "none":
+    if not setup.speculates:
         return setup, None
     acceptance = _acceptance(options, config, rates, spec, setup, draft, warnings)
     if acceptance is None:

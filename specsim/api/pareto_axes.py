@@ -10,10 +10,11 @@ from specsim.api.deployment import Request, build_request
 from specsim.api.options import Options, parse_numbers, shown
 from specsim.api.values import options_of
 from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.methods.base import MAX_K
+from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
 from specsim.planning.pareto import Axes
-from specsim.speculation.methods import MAX_K, resolve_setup
 
 MAX_VALUE = 10_000_000
 

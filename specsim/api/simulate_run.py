@@ -246,7 +246,7 @@ def _adaptive(request: Request) -> tuple[tuple[int, tuple[int, ...]], ...]:
             f"--adaptive is SGLang's, but the engine is {system.engine.name}; for vLLM give "
             f"{TABLE_FIELD} in --speculative-config"
         )
-    if system.setup.method not in ("eagle", "eagle3", "mtp") or system.setup.tree_topk > 1:
+    if not system.setup.drafting.adapts or system.setup.tree_topk > 1:
         raise UsageError(
             "--adaptive needs eagle, eagle3 or mtp with chains, but the method is "
             f"{system.setup.method}{' with a tree' if system.setup.tree_topk > 1 else ''}"

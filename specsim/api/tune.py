@@ -10,10 +10,10 @@ from specsim.api.results import Result, flat
 from specsim.api.tune_setup import build_setup
 from specsim.api.values import options_of
 from specsim.errors import UsageError
+from specsim.methods.base import MAX_K
 from specsim.planning import tune as planning
 from specsim.planning.tune_choices import Load
 from specsim.sim.slo import parse_slo
-from specsim.speculation.methods import MAX_K
 
 DEFAULT_CLIENTS = (1, 8, 64)
 

@@ -12,10 +12,11 @@ from specsim.api.options import Options, parse_numbers, profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
+from specsim.methods.base import find_method
+from specsim.methods.registry import is_plain, method_name
 from specsim.planning.tune_robust import Scenario, range_scenarios
 from specsim.planning.versions import asked_version, gone
 from specsim.speculation.acceptance_catalogue import lookup
-from specsim.speculation.methods import method_name
 from specsim.units import GB
 
 MAX_PARTS = 20  # of --mix and --methods
@@ -90,7 +91,7 @@ def build_setup(
             raise UsageError(f"{flag} is for one method, but --methods names {len(names)}")
         wanted = base.system.engine.methods if names is None else names
         for name in wanted:
-            if name in ("none", "early-exit") and names is None:
+            if names is None and not find_method(name).servable:
                 continue
             _try(options, name, names is not None, requests, skipped)
     systems = tuple(r.system for r in requests if r.system.speculative)
@@ -119,7 +120,7 @@ def _try(
     requests: list[Request],
     skipped: list[tuple[str, str]],
 ) -> None:
-    if name == "none":
+    if is_plain(name):
         return
     missing = gone(find_engine(options.engine).name, asked_version(options.engine), name)
     if missing:
@@ -138,7 +139,7 @@ def _try(
 
 
 def _only_none(names: tuple[str, ...]) -> bool:
-    return set(names) == {"none"}
+    return bool(names) and all(is_plain(name) for name in names)
 
 
 def _methods(text: str | None, options: Options) -> tuple[str, ...] | None:

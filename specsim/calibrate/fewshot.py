@@ -32,7 +32,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import CalibrationError
-from specsim.latency.draft import LOOKUP
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
@@ -161,7 +160,7 @@ def _whole(point: Point, system: System, concurrency: int) -> dict[str, float]:
 def parameters(points: Sequence[Point], engine: EngineProfile, priors: Priors) -> tuple[str, ...]:
     """What the points can show at all, of what the engine has (an overhead of 0 stays 0)."""
     spec = [p for p in points if p.speculative]
-    drafted = [p for p in spec if p.system.setup.method not in LOOKUP]
+    drafted = [p for p in spec if not p.system.setup.drafting.lookup]
     names = []
     for name in priors.widths:
         if name == "acceptance":

@@ -25,7 +25,8 @@ from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot import Point
 from specsim.errors import CalibrationError
 from specsim.formats.bench import BenchRun
-from specsim.latency.draft import LOOKUP
+from specsim.methods.base import find_method
+from specsim.methods.registry import is_plain
 from specsim.speculation.acceptance import Acceptance
 
 PLAIN, SPEC = "plain", "speculative"
@@ -67,7 +68,7 @@ def _evidence(run: BenchRun) -> tuple[str, str] | None:
         return SPEC, f"its server drafted {args.num_speculative_tokens or 'some'} tokens"
     method = (args.method or "").lower()
     if method:
-        if method in ("none", "off", "no"):
+        if is_plain(method):
             return PLAIN, "its server had no speculative method"
         return SPEC, f"its server drafted with {args.method}"
     if run.tokens_per_step is not None:
@@ -133,7 +134,7 @@ def sighting_of(run: BenchRun, k: int, method: str) -> Sighting | None:
     seen = run.acceptance
     rates = seen.per_position if seen is not None else ()
     length = seen.acceptance_length if seen is not None else None
-    lookup = method in LOOKUP
+    lookup = find_method(method).lookup
     share = 1.0
     if lookup:
         if run.draft_share is not None:
@@ -157,7 +158,7 @@ def sighting_of(run: BenchRun, k: int, method: str) -> Sighting | None:
 def with_sighting(system: System, sighting: Sighting) -> System:
     """The speculative system with the acceptance that was seen."""
     setup = system.setup
-    if setup.method in LOOKUP:
+    if setup.drafting.lookup:
         setup = replace(setup, draft_share=sighting.share)
     return replace(system, setup=setup, acceptance=sighting.acceptance)
 

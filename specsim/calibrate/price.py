@@ -27,10 +27,10 @@ from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_config import model_from_config
 from specsim.formats.hf_drafters import drafter_from_config
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
+from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import variant
 from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec

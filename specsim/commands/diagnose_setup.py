@@ -13,7 +13,8 @@ from specsim.commands.options import Options
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.errors import UsageError
-from specsim.speculation.methods import method_name
+from specsim.methods.base import find_method
+from specsim.methods.registry import method_name
 
 _NEED_MODEL = {
     "gpu": "--gpu", "tp": "--tp", "ep": "--ep", "attention_dp": "--attention-dp",
@@ -50,7 +51,7 @@ def predictor_for(
         chosen["engine"] = evidence.engine or "vllm"
     options = options_of(chosen)
     method = options.method
-    off = method is not None and method_name(method) == "none"
+    off = method is not None and not find_method(method_name(method)).speculates
     if options.speculative_config is None and not off and evidence.speculates:
         options = _with_measured(options, evidence)
     request = build_request(options)
@@ -79,7 +80,7 @@ def _with_measured(options: Options, evidence: Evidence) -> Options:
     if length is not None and k:
         length = min(max(1.0, length), k + 1.0)
     share = evidence.draft_share
-    lookup = method is not None and method_name(method) in ("ngram", "suffix")
+    lookup = method is not None and find_method(method_name(method)).lookup
     return replace(
         options, k=k, method=method, acceptance_length=length,
         draft_share=min(1.0, max(0.01, round(share, 2))) if share and lookup else 1.0,

@@ -7,6 +7,7 @@ import typer
 
 from specsim.commands import options as o
 from specsim.commands import validate_deployment as d
+from specsim.methods.registry import is_plain
 
 Files = Annotated[
     list[Path],
@@ -83,7 +84,7 @@ def bench(
     load_model(model)
     found_k = {run.server_args.num_speculative_tokens for run in runs} - {None}
     if values["k"] is None and speculative_config is None and len(found_k) == 1 and (
-        method not in (None, "none")
+        method is not None and not is_plain(method)
     ):
         values["k"] = found_k.pop()
     chosen = d.names_of(fitted)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specsim.commands.options import Options
+from specsim.methods.registry import is_plain
 
 if TYPE_CHECKING:
     from specsim.analytic.system import System
@@ -59,8 +60,7 @@ class Deployer:
         assumed = any(getattr(options, name) is not None for name in ASSUMED_FLAGS)
         asked = (options.method is not None or options.speculative_config is not None
                  or options.draft is not None)
-        plain = (options.method or "").strip().lower() == "none"
-        if asked and not plain and not assumed and not _synthetic(options):
+        if asked and not is_plain(options.method) and not assumed and not _synthetic(options):
             checked = replace(options, acceptance_rate=PLACEHOLDER_RATE)
         else:
             checked = options
@@ -82,7 +82,6 @@ class Deployer:
     def system(self, point: "Point", measured: bool) -> "System":
         """The deployment of a point. measured: with the acceptance that was counted there."""
         from specsim.errors import UsageError
-        from specsim.latency.draft import LOOKUP
         from specsim.validate.live_replay import measured_acceptance
 
         run = point.run
@@ -96,7 +95,7 @@ class Deployer:
         if not measured:
             return self.base
         k = self.base.setup.k
-        lookup = self.base.setup.method in LOOKUP
+        lookup = self.base.setup.drafting.lookup
         found = measured_acceptance(run, k, lookup)
         if found is None:
             raise UsageError(

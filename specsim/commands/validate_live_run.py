@@ -31,6 +31,7 @@ from specsim.files import check_writable
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.load_model import load_model
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.methods.registry import is_plain
 from specsim.model.spec import ModelSpec
 from specsim.sim.arrivals import bench_serve_times
 from specsim.validate.compare import Comparison
@@ -55,7 +56,7 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
     served, drafted, notes = asyncio.run(_look(target))
     name = values["served_model_name"] or served[0]
     model = _model(values["model"], name)
-    named = values["method"] is not None and values["method"].strip().lower() != "none"
+    named = values["method"] is not None and not is_plain(values["method"])
     if drafted and named and values["k"] is None:
         values["k"] = drafted
     deployer = d.Deployer.of(options_of({**values, "model": model}))

@@ -56,7 +56,7 @@ def usual_length(predictor: Predictor, evidence: Evidence) -> float | None:
 
     setup = predictor.system.setup
     k = len(evidence.per_position) or evidence.num_speculative_tokens or setup.k
-    if evidence.speculates is not True or not k or setup.method == "none":
+    if evidence.speculates is not True or not k or not setup.speculates:
         return None
     match = lookup(predictor.system.spec.name, setup.method, k=k)
     return match.spread[0] if match is not None else None

@@ -18,6 +18,8 @@ from specsim.formats.server_command import (
     sort_flags,
     whole,
 )
+from specsim.methods.base import find_method
+from specsim.methods.registry import server_method, server_methods
 
 _READ = {
     "model-path": "model", "model": "model", "tp-size": "tp", "tp": "tp",
@@ -71,10 +73,6 @@ _NOT_MODELLED = frozenset({
 })
 TABLE = FlagTable(_READ, _SWITCHES, _IGNORED, _NOT_MODELLED)
 _SAME = {"--pp-size 1", "--page-size 1", "--schedule-policy fcfs", "--stream-interval 1"}
-_METHODS = {
-    "EAGLE3": "eagle3", "NEXTN": "mtp", "STANDALONE": "draft-model", "NGRAM": "ngram",
-    "DFLASH": "dflash", "DSPARK": "dspark", "FROZEN_KV_MTP": "mtp",
-}
 _TREE_FAMILIES = ("llama", "grok")
 
 
@@ -134,12 +132,10 @@ def _parallel(read: Mapping[str, str], values: dict[str, Any], notes: list[str])
 def _speculation(read: Mapping[str, str], model: str) -> dict[str, Any]:
     name = read["algorithm"].upper()
     draft = read.get("draft")
-    method = _METHODS.get(name)
-    if name == "EAGLE":
-        # The same worker runs a shipped MTP head when no draft model is named.
-        method = "eagle" if draft else "mtp"
+    # The worker of EAGLE runs a shipped MTP head when no draft model is named.
+    method = server_method("sglang", "NEXTN" if name == "EAGLE" and not draft else name)
     if method is None:
-        known = ", ".join(sorted({"EAGLE", *_METHODS}))
+        known = ", ".join(server_methods("sglang"))
         raise UsageError(
             f"--command has --speculative-algorithm {name[:40]!r}, which is not modelled; "
             f"known: {known}"
@@ -150,7 +146,7 @@ def _speculation(read: Mapping[str, str], model: str) -> dict[str, Any]:
     steps = whole(read, "steps", "--speculative-num-steps")
     topk = whole(read, "topk", "--speculative-eagle-topk")
     width = whole(read, "width", "--speculative-num-draft-tokens")
-    if method in ("ngram", "dflash", "dspark"):
+    if find_method(method).one_number:
         if width is not None:
             out["k"] = max(1, width - 1)
         return out

@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from specsim.errors import FormatError, UsageError
+from specsim.methods.draft_model import DraftModel
+from specsim.methods.registry import method_of_checkpoint
 
 MAX_BYTES = 100_000
 _IGNORED = frozenset(
@@ -151,16 +153,7 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
 
 def detect_method(model: str) -> str:
     """The method vLLM infers from the draft model's name when none is given."""
-    key = model.lower()
-    if key == "[ngram]":
-        return "ngram"
-    for fragment, method in (
-        ("eagle3", "eagle3"), ("eagle-3", "eagle3"), ("eagle-", "eagle"), ("dflash", "dflash"),
-        ("dspark", "dspark"), ("medusa", "medusa"), ("mtp", "mtp"),
-    ):
-        if fragment in key:
-            return method
-    return "draft-model"
+    return method_of_checkpoint(model) or DraftModel.name
 
 
 def _check_lookup(raw: dict[str, Any]) -> None:

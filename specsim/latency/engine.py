@@ -17,7 +17,7 @@ from typing import Any
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError
-from specsim.latency.draft import METHODS
+from specsim.methods.base import METHODS
 
 MAX_FILE_BYTES = 1_000_000
 MAX_NUMBER = 10_000_000  # of sequences, tokens, blocks

@@ -17,8 +17,8 @@ from typing import Any
 
 from specsim.errors import CapacityError
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile
+from specsim.methods.base import SpecSetup
 from specsim.model.counts import (
     KVBytes,
     drafter_kv_bytes,
@@ -186,7 +186,7 @@ def plan_memory(
         per_token += own
         for window, size in more.items():
             windows[window] = windows.get(window, 0.0) + size
-    slots = 1 + setup.k if setup.method != "none" else 1
+    slots = 1 + setup.k if setup.speculates else 1
     plan = MemoryPlan(
         capacity_bytes=float(profile.mem_bytes),
         usable_bytes=profile.mem_bytes * share,

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime, StepLatency
-from specsim.latency.draft import LOOKUP, SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.price import Loose, Pricer, Sums, keep
 from specsim.latency.routing import SERVING
 from specsim.latency.shape import StepShape
+from specsim.methods.base import SpecSetup
 from specsim.model.spec import LayerGroup, ModelSpec
 from specsim.ops.network import context_kv_ops, markov_ops
 from specsim.ops.op import OpCost
@@ -155,9 +155,9 @@ class LatencyModel:
                 if setup.method in self.engine.eager_drafters:
                     draft_s = max(draft_s, over.eager_kernel_s * kernels.draft.launches)
             host_s = over.step_s + over.seq_s * seqs
-            if setup.method != "none":
+            if setup.speculates:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
-                if setup.method in LOOKUP:
+                if setup.drafting.lookup:
                     host_s += over.ngram_seq_s * seqs
             if shape.prefill and seqs:
                 host_s += over.mixed_step_s
@@ -263,13 +263,13 @@ class LatencyModel:
     def _draft(
         self, shape: StepShape, target: Work, finishing: int
     ) -> tuple[list[Pass | Loose], int]:
-        """All draft passes of a step, and how many they are (see `latency.draft`)."""
+        """All draft passes of a step, and how many they are (see `specsim.methods`)."""
         k, seqs, chunks = shape.num_drafts, target.seqs, target.prefill
-        if self.setup.method == "none" or self.setup.method in LOOKUP:
+        if not self.setup.drafting.runs_passes:
             return [], 0
         setup = self._setup_at(k) if k else self.setup
         par = replace(self.parallel, tp=setup.draft_tp, ep=1) if setup.draft_tp else self.parallel
-        block, drafter = setup.method in ("dflash", "dspark"), setup.drafter
+        block, drafter = setup.drafting.block, setup.drafter
         proposing = seqs + finishing
         ended = sum(c.new_tokens + c.cached_tokens for c in shape.prefill if c.last)
         ctx = (shape.decode_context_tokens + ended) / proposing if proposing else 0.0
@@ -285,9 +285,7 @@ class LatencyModel:
                 work = Work(seqs, shape.decode_q_len, target.ctx, chunks, rows, 0.0)
                 parts.append(self._draft_pass(work, par))
             return parts, len(parts)
-        q, (_, further) = setup.first_rows(), setup.passes()
-        if setup.method == "draft-model" and self.engine.draft_model_first_rows:
-            q = self.engine.draft_model_first_rows
+        q, (_, further) = setup.first_rows(self.engine), setup.passes()
         heads = proposing * (k if block or setup.parallel_drafting else 1)
         if setup.takes_batch and not block:
             extra = finishing * (q - 1) if setup.parallel_drafting else 0
@@ -344,6 +342,6 @@ def _sample_op(rows: float, vocab: int) -> OpCost:
 
 def decode_shape(seqs: int, context_tokens: float, setup: SpecSetup | None = None) -> StepShape:
     """A pure decode (or verify) step of `seqs` sequences with `context_tokens` cached each."""
-    if setup is None or setup.method == "none" or setup.k == 0:
+    if setup is None or not setup.speculates or setup.k == 0:
         return StepShape(seqs, 1, seqs * context_tokens)
     return StepShape(seqs, setup.verify_tokens, seqs * context_tokens, num_drafts=setup.k)

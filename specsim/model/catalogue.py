@@ -21,7 +21,6 @@ from typing import Any
 
 from specsim.data import data_root
 from specsim.errors import ModelConfigError, UsageError
-from specsim.model.drafters import assumed_drafter
 from specsim.model.serial import drafter_from_dict, spec_from_dict
 from specsim.model.spec import BF16, Drafter, ModelSpec
 from specsim.model.weights import FORMATS, quantized, reformat_layers, weight_format
@@ -113,24 +112,15 @@ def has_drafter(name: str) -> bool:
     return _lookup(name, _index().drafter_keys)[0] is not None
 
 
-def default_drafter(spec: ModelSpec, method: str, *, assume: bool = True) -> Drafter | None:
-    """The drafter to take for `spec` when the user names only the method, or None.
-
-    method: 'mtp' gives the model's own head (Gemma-4: its published assistant); other methods
-    the catalogue's first drafter of that kind trained for this model or its base. Where there
-    is none and `assume` is set, 'eagle', 'eagle3' and 'medusa' get one of the usual shape,
-    whose notes say so.
-    """
-    if method == "mtp" and spec.mtp is not None:
-        return spec.mtp
-    kind = {"mtp": "gemma-assistant"}.get(method, method)
+def catalogued_drafter(spec: ModelSpec, kind: str) -> Drafter | None:
+    """The catalogue's first drafter of a kind that was trained for this model or its base."""
     names = {key(spec.name), *map(key, _bases(spec.name))}
     for entry in _index().drafters:
         if entry.kind == kind and names & set(map(key, entry.targets)):
             drafter = _load_drafter(entry.file)
             if drafter.vocab == spec.vocab and (drafter.own_head or drafter.hidden == spec.hidden):
                 return with_target_head(drafter, spec)
-    return assumed_drafter(spec, method) if assume else None
+    return None
 
 
 def with_target_head(drafter: Drafter, spec: ModelSpec) -> Drafter:

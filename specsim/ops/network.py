@@ -9,6 +9,7 @@ its sequences: `group_rows` (linears, norms, experts, all-reduces; priced once p
 rows) and `group_context` (attention over the cache, recurrent state).
 """
 
+from specsim.methods.base import method_of
 from specsim.model.counts import PLAIN_BYTES
 from specsim.model.spec import (
     Attention,
@@ -190,11 +191,11 @@ def drafter_ends(
         )
     ]
     # Block drafters join hidden states only for the tokens they attend to: `context_kv_ops`.
-    once = drafter.kind in ("eagle3", "p-eagle")
-    if drafter.fc_in and drafter.kind not in ("dflash", "dspark") and not (later and once):
+    method = method_of(drafter)
+    if drafter.fc_in and not method.block and not (later and method.joins_once):
         first.append(gemm(f"{prefix}fc", own, drafter.fc_out, drafter.fc_in, fc))
     last: list[OpCost] = []
-    if drafter.kind != "dspark":
+    if not method.sequential_head:
         for fan_in, fan_out in drafter.extra_matrices:
             last.append(gemm(f"{prefix}proj", own, fan_out, fan_in, fc))
     heads = drafter.n_heads_medusa
@@ -215,7 +216,7 @@ def drafter_ends(
 
 def markov_ops(drafter: Drafter, rows: float, k: int, prefix: str = "draft.") -> list[OpCost]:
     """The sequential head of a DSpark block: k walks of `rows` rows through its matrices."""
-    if drafter.kind != "dspark":
+    if not method_of(drafter).sequential_head:
         return []
     return [
         gemm(f"{prefix}markov", rows, fan_out, fan_in, drafter.fc_weight, float(k))

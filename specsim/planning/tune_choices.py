@@ -20,7 +20,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.shape import StepShape
-from specsim.speculation.methods import MAX_K
 
 OBJECTIVES = ("throughput", "tpot", "goodput")
 LONGEST = 8  # draft lengths looked at by default
@@ -87,22 +86,7 @@ class Candidate:
 def draft_lengths(system: System, longest: int = LONGEST) -> list[int]:
     """Draft lengths that the method can run with this drafter and engine, the system's own
     included. A tree has only its own."""
-    setup = system.setup
-    if not system.speculative:
-        return []
-    if setup.tree_topk > 1:
-        return [setup.k]
-    limit = min(max(longest, setup.k), MAX_K, system.engine.max_k or MAX_K)
-    drafter, group = setup.drafter, 1
-    if drafter is not None:
-        if setup.method in ("dflash", "dspark") and drafter.block_size:
-            limit = min(limit, drafter.block_size)
-        if setup.method == "medusa" and drafter.n_heads_medusa:
-            limit = min(limit, drafter.n_heads_medusa)
-        if setup.method == "mtp" and system.engine.k_multiple_of_n_predict:
-            group = max(1, drafter.n_predict)
-    allowed = [k for k in range(1, limit + 1) if k <= group or k % group == 0]
-    return sorted(k for k in {*allowed, setup.k} if k <= max(longest, setup.k))
+    return system.setup.draft_lengths(system.engine, max(longest, system.setup.k))
 
 
 def at_k(system: System, k: int) -> System:

@@ -33,7 +33,6 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
-from specsim.latency.draft import LOOKUP
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
@@ -56,8 +55,6 @@ TRTLLM = EngineRules(
     output_reserve_min=1.0,
 )
 _BASE = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM}
-# vLLM: these drafters read hidden states of the last cached block, so a hit leaves it out.
-_NEED_LAST_BLOCK = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,7 @@ def _readback_lag(system: System) -> int:
         return int(system.profile.kind == "gpu" and method != "suffix")
     if engine.name == "vllm":
         parts = [int(part) for part in engine.version.split(".")[:2] if part.isdigit()]
-        return int(tuple(parts) >= ASYNC_SINCE and method not in LOOKUP)
+        return int(tuple(parts) >= ASYNC_SINCE and not system.setup.drafting.lookup)
     return 1
 
 
@@ -181,8 +178,7 @@ def speculation_rules(
         num_speculative_tokens=setup.k,
         verify_tokens=setup.verify_tokens if setup.tree_tokens else 0,
         num_lookahead_tokens=setup.lookahead_tokens + extra_tokens,
-        drop_last_cached_block=setup.method in _NEED_LAST_BLOCK
-        or (setup.takes_batch and not setup.fills_cache),  # vLLM counts Gemma's assistant as MTP
+        drop_last_cached_block=setup.drops_last_block,
         per_batch_size=per_batch_size,
         adaptive=adaptive,
     )

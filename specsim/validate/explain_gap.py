@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specsim.latency.draft import LOOKUP
 from specsim.validate.live_replay import Figures, Point, Prediction, Swap
 
 SPREAD = 1.3
@@ -167,7 +166,7 @@ def step_pairs(seen: Sequence[Seen]) -> list[tuple[float, float]]:
     draft differ in what is measured, and are priced alike in what is predicted."""
     pairs = []
     for item in seen:
-        lookup = item.predicted.system.setup.method in LOOKUP
+        lookup = item.predicted.system.setup.drafting.lookup
         ours, theirs = item.predicted.figures, item.measured
         name = "itl_mean_s" if lookup else "itl_p50_s"
         measured, predicted = theirs.get(name), ours.get(name)

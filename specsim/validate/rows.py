@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, find_engine
+from specsim.methods.base import SpecSetup
+from specsim.methods.resolve import resolve_setup
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.methods import resolve_setup
 from specsim.validate.datasets import dataset_lengths
 from specsim.validate.lookups import model_of, profile_of
 
@@ -262,7 +262,7 @@ def published_case(row: Mapping[str, str]) -> Case:
     concurrency = _running_batch(row, measured, concurrency, notes)
     al = _number(row.get("mean_accepted_length"))
     acceptance = None
-    if setup.method != "none":
+    if setup.speculates:
         if al is not None and not 1 <= al <= setup.k + 1 + 1e-9:
             raise SkipRow("acceptance length outside 1..k+1")
         acceptance = Acceptance.from_mean_length(
@@ -277,7 +277,7 @@ def published_case(row: Mapping[str, str]) -> Case:
         raise SkipRow("throughput per GPU of a saturated offline run")
     return Case(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
-        concurrency, measured, al if setup.method != "none" else None,
+        concurrency, measured, al if setup.speculates else None,
         pure_decode=split is not None,
         lengths_stated=workload.requests_per_client > 0 or workload.cached_share > 0,
         assumptions=tuple(notes),

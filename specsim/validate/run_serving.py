@@ -18,8 +18,8 @@ from specsim.analytic.system import System
 from specsim.calibrate.records import quantile
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile
+from specsim.methods.base import SpecSetup
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.sim.build import Deployment
 from specsim.sim.loads import ClosedLoop, OpenLoop

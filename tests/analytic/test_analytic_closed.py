@@ -12,10 +12,10 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import WORKLOADS, Workload, find_workload
 from specsim.errors import CapacityError, UsageError
 from specsim.hardware.store import load_profile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import Overheads, find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import decode_shape
+from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_model
 from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance

@@ -24,9 +24,10 @@ from specsim.analytic.predict import (
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.hardware.store import load_profile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import Overheads, find_engine
+from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
+from specsim.planning.tune_choices import draft_lengths
 from specsim.speculation.acceptance import Acceptance
 
 H200 = load_profile("h200-sxm")
@@ -141,7 +142,11 @@ def test_candidates_keep_the_rules_of_method_and_engine() -> None:
     assert candidate_k(capped) == [1, 2, 3, 4]
     three = replace(QWEN.mtp, n_predict=3)  # type: ignore[type-var]
     stepped = replace(drafted(), setup=SpecSetup("mtp", 3, three))
-    assert candidate_k(stepped) == [3, 6, 9, 12, 15, 18, 21, 24]
+    # vLLM takes fewer than there are MTP layers, and beyond them whole multiples (see
+    # test_commands_request); `specsim tune` looks at the same.
+    assert candidate_k(stepped) == [1, 2, 3, 6] == draft_lengths(stepped)
+    anyhow = replace(stepped, engine=replace(VLLM, k_multiple_of_n_predict=False))
+    assert candidate_k(anyhow) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_an_unstable_rate_is_null_in_json_and_said_in_words() -> None:

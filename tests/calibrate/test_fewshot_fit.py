@@ -33,10 +33,10 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import Overheads, engine_from_dict, find_engine, list_engines
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape
+from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_model
 from specsim.sim.build import Deployment
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.methods import resolve_setup
 
 VLLM = find_engine("vllm")
 QWEN = find_model("qwen3.6-27b")

@@ -11,15 +11,10 @@ from specsim.commands.options import Options, parse_concurrency, parse_numbers, 
 from specsim.errors import FormatError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.latency.engine import find_engine
+from specsim.methods.base import find_method, method_of
+from specsim.methods.registry import method_name
+from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import find_model
-from specsim.speculation.methods import (
-    default_k,
-    default_method,
-    method_name,
-    method_of,
-    named_drafter,
-    resolve_setup,
-)
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 VLLM = find_engine("vllm")
@@ -55,8 +50,8 @@ def test_methods_as_engines_spell_them(text: str, name: str) -> None:
 def test_a_drafter_brings_its_method() -> None:
     setup = build(LLAMA, draft="EAGLE3-Llama-3.1-8B", acceptance_length=2.0).system.setup
     assert (setup.method, setup.k) == ("eagle3", 3)
-    assert method_of(named_drafter("Medusa-Vicuna-7B-v1.3")) == "medusa"
-    assert method_of(named_drafter("qwen3-0.6b")) == "draft-model"
+    assert method_of(named_drafter("Medusa-Vicuna-7B-v1.3")).name == "medusa"
+    assert method_of(named_drafter("qwen3-0.6b")).name == "draft-model"
     p_eagle = build("qwen3-8b", draft="P-EAGLE-Qwen3-8B", acceptance_length=2.0).system.setup
     assert (p_eagle.method, p_eagle.parallel_drafting) == ("eagle3", True)
 
@@ -96,10 +91,10 @@ def test_assumed_drafters_are_said_to_be_assumed() -> None:
 
 
 def test_natural_draft_lengths() -> None:
-    assert default_k("mtp", find_model(QWEN).mtp) == 3
-    assert default_k("ngram", None) == 3
-    assert default_k("dflash", named_drafter("DFlash-Qwen3.6-27B")) == 15
-    assert default_k("medusa", named_drafter("Medusa-Vicuna-7B-v1.3")) == 5
+    assert find_method("mtp").default_k(find_model(QWEN).mtp) == 3
+    assert find_method("ngram").default_k(None) == 3
+    assert find_method("dflash").default_k(named_drafter("DFlash-Qwen3.6-27B")) == 15
+    assert find_method("medusa").default_k(named_drafter("Medusa-Vicuna-7B-v1.3")) == 5
 
 
 def test_multiples_of_physical_mtp_layers() -> None:

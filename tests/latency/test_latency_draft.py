@@ -6,10 +6,10 @@ import pytest
 
 from specsim.hardware.store import load_profile
 from specsim.latency.breakdown import StepLatency
-from specsim.latency.draft import METHODS, SpecSetup
 from specsim.latency.engine import EngineProfile, find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape
+from specsim.methods.base import METHODS, SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from specsim.errors import FormatError, ProfileError, SpecSimError
-from specsim.latency.draft import METHODS
 from specsim.latency.engine import engine_from_dict, find_engine, list_engines
 from specsim.latency.graphs import padded_tokens
+from specsim.methods.base import METHODS
 
 GOOD = {"engine": {"name": "mine", "version": "1.0"}}
 

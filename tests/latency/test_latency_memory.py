@@ -6,13 +6,13 @@ import pytest
 
 from specsim.errors import CapacityError
 from specsim.hardware.store import load_profile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import find_engine
 from specsim.latency.memory import MemoryPlan, plan_memory
+from specsim.methods.base import SpecSetup
+from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_drafter, find_model, variant
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel
-from specsim.speculation.methods import resolve_setup
 
 H200 = load_profile("h200-sxm")
 VLLM = find_engine("vllm")

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from specsim.hardware.store import load_profile
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import Overheads, engine_from_dict, find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
+from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_model
 from specsim.model.drafter_counts import drafter_from_spec
 

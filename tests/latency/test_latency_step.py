@@ -12,11 +12,11 @@ from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.hardware.toml_file import with_overrides
-from specsim.latency.draft import SpecSetup
 from specsim.latency.engine import EngineProfile, Overheads, find_engine
 from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape
+from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost

@@ -12,9 +12,10 @@ from specsim.formats.catalogue_build import (
     index_lines,
     read_entries,
 )
+from specsim.methods.eagle import Eagle3
+from specsim.methods.resolve import default_drafter
 from specsim.model.catalogue import (
     catalogue_root,
-    default_drafter,
     find_drafter,
     find_model,
     has_drafter,
@@ -209,7 +210,7 @@ def test_default_drafters() -> None:
 
     assert name("Qwen3.6-27B", "mtp") == "Qwen3.6-27B-MTP"
     assert name("Gemma-4-31B", "mtp") == "Gemma-4-31B-it-assistant"
-    assert name("Gemma-4-31B-NVFP4", "gemma-assistant") == "Gemma-4-31B-it-assistant"
+    assert name("Gemma-4-31B-NVFP4", "draft-model") == "Gemma-4-31B-it-assistant"
     assert name("Qwen3.6-27B-FP8", "dflash") == "DFlash-Qwen3.6-27B"
     assert name("Llama-3.3-70B", "eagle3") == "EAGLE3-Llama-3.1-70B"
     assert name("Qwen3-8B", "mtp") is None
@@ -230,9 +231,7 @@ def test_assumed_drafters_say_that_they_are() -> None:
     # the assumed shape of a dense target is that of the published one
     llama = find_model("Llama-3.1-8B")
     published = find_drafter("EAGLE3-Llama-3.1-8B")
-    from specsim.model.drafters import eagle3_like
-
-    assert drafter_parameters(eagle3_like(llama)) == drafter_parameters(published)
+    assert drafter_parameters(Eagle3().assumed_drafter(llama)) == drafter_parameters(published)
 
 
 def test_shared_heads_are_read_in_the_targets_format() -> None:

@@ -1,0 +1,66 @@
+"""DFlash and DSpark: one non-causal pass drafts a whole block.
+
+Every step the drafter makes keys and values of the verified rows (and of prompts), and the block's
+rows attend to them. DFlash runs k + 1 rows per sequence; DSpark, whose anchor is the last verified
+token, k rows, and walks a small head over the block token by token.
+"""
+
+from typing import ClassVar
+
+from specsim.methods.base import DraftMethod, EngineLimits, ServerNames, SpecSetup
+from specsim.model.spec import Drafter
+
+
+class DFlash(DraftMethod):
+    """A block in one pass, its first row the token verified last."""
+
+    name = "dflash"
+    server_names: ClassVar[ServerNames] = {"vllm": ("dflash",), "sglang": ("DFLASH",)}
+    checkpoint_words = ("dflash",)
+    drafter_kinds = ("dflash",)
+    catalogue_kinds = ("dflash",)
+    block = True
+    free_length = False
+    reads_last_block = True
+    one_number = True
+    default_rank = 3
+    anchor_rows = 1  # rows of the block that draft nothing
+
+    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
+        return (1, 0) if k else (0, 0)
+
+    def first_rows(self, setup: SpecSetup, engine: EngineLimits) -> int:
+        return setup.k + self.anchor_rows
+
+    def lookahead(self, k: int) -> int:
+        return k + self.anchor_rows
+
+    def reserved_tokens(self, k: int, at_once: bool) -> int:
+        return k - 1
+
+    def default_k(self, drafter: Drafter | None) -> int:
+        if drafter is None or not drafter.block_size:
+            return super().default_k(drafter)
+        return max(1, drafter.block_size - self.anchor_rows)
+
+    def k_fault(self, engine: EngineLimits, k: int, drafter: Drafter | None) -> str:
+        if drafter is None or not drafter.block_size or k <= drafter.block_size:
+            return ""
+        return (
+            f"k is {k}, but {drafter.name} drafts blocks of {drafter.block_size} tokens; "
+            f"use at most {drafter.block_size}"
+        )
+
+
+class DSpark(DFlash):
+    """DFlash with a sequential head over the block, and no row for the anchor."""
+
+    name = "dspark"
+    server_names: ClassVar[ServerNames] = {"vllm": ("dspark",), "sglang": ("DSPARK",)}
+    checkpoint_words = ("dspark",)
+    drafter_kinds = ("dspark",)
+    catalogue_kinds = ("dspark",)
+    sequential_head = True
+    new_runner = True
+    default_rank = 0
+    anchor_rows = 0

@@ -1,0 +1,12 @@
+"""Early exit (layer skip): the first layers of the target and its head draft, in k passes of one
+row per sequence; there is no other network and no further cache."""
+
+from specsim.methods.base import DraftMethod
+
+
+class EarlyExit(DraftMethod):
+    """The target's own first layers."""
+
+    name = "early-exit"
+    spellings = ("early_exit", "layer-skip")
+    own_layers = True

@@ -1,0 +1,40 @@
+"""n-gram and suffix decoding: drafts are copied from text seen before.
+
+No network runs: a lookup per sequence on the host, which finds a draft in a share of the steps.
+Sequences without one bring a single token into the step. vLLM schedules such methods step by step,
+because the lookup needs the tokens of the step before.
+"""
+
+from typing import ClassVar
+
+from specsim.methods.base import DraftMethod, ServerNames
+
+
+class Lookup(DraftMethod):
+    """What both have in common."""
+
+    lookup = True
+    one_number = True
+
+    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
+        return 0, 0
+
+    def lookahead(self, k: int) -> int:
+        return 0
+
+
+class Ngram(Lookup):
+    """The last tokens are looked up in the prompt and the output (prompt lookup)."""
+
+    name = "ngram"
+    spellings = ("prompt-lookup", "lookup", "n-gram", "n_gram")
+    server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
+    checkpoint_words = ("[ngram]",)
+
+
+class Suffix(Lookup):
+    """The longest match in a suffix tree over all requests."""
+
+    name = "suffix"
+    spellings = ("suffix-decoding",)
+    server_names: ClassVar[ServerNames] = {"vllm": ("suffix",)}

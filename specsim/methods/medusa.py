@@ -1,0 +1,56 @@
+"""Medusa: several heads on the target's last hidden state, each drafting one position.
+
+One pass of one row per sequence through all heads; no cache, so no slots ahead.
+"""
+
+from typing import ClassVar
+
+from specsim.methods.base import DraftMethod, EngineLimits, ServerNames
+from specsim.model.spec import Drafter, ModelSpec
+
+HEADS = 5  # of the published checkpoints
+
+
+class Medusa(DraftMethod):
+    """Heads of one residual layer and one output matrix each."""
+
+    name = "medusa"
+    server_names: ClassVar[ServerNames] = {"vllm": ("medusa",)}
+    checkpoint_words = ("medusa",)
+    drafter_kinds = ("medusa",)
+    catalogue_kinds = ("medusa",)
+    free_length = False
+    trees = True
+    default_rank = 5
+
+    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
+        return (1, 0) if k else (0, 0)
+
+    def lookahead(self, k: int) -> int:
+        return 0
+
+    def default_k(self, drafter: Drafter | None) -> int:
+        return max(1, drafter.n_heads_medusa) if drafter is not None else super().default_k(drafter)
+
+    def k_fault(self, engine: EngineLimits, k: int, drafter: Drafter | None) -> str:
+        heads = drafter.n_heads_medusa if drafter is not None else 0
+        if drafter is None or not heads or k <= heads:
+            return ""
+        return f"k is {k}, but {drafter.name} has {heads} heads; use at most {heads}"
+
+    def assumed_drafter(self, spec: ModelSpec) -> Drafter:
+        """Heads (h x h and V x h each), all read in one pass."""
+        return Drafter(
+            name=f"Medusa-{spec.name} (assumed)",
+            kind="medusa",
+            hidden=spec.hidden,
+            layers=(),
+            vocab=spec.vocab,
+            draft_vocab=spec.vocab,
+            own_head=True,
+            own_embed=False,
+            n_heads_medusa=HEADS,
+            target=spec.name,
+            source="assumed",
+            notes=(f"assumed: {HEADS} heads of one residual layer each",),
+        )

@@ -1,0 +1,18 @@
+"""Plain decoding: no drafts, one token per sequence and step."""
+
+from specsim.methods.base import DraftMethod
+
+
+class Plain(DraftMethod):
+    """No speculation."""
+
+    name = "none"
+    spellings = ("off", "no")
+    speculates = False
+    free_length = False
+
+    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
+        return 0, 0
+
+    def lookahead(self, k: int) -> int:
+        return 0

@@ -1,0 +1,67 @@
+"""All drafting methods by name. A new one is a module with a class, and its line in `_SHIPPED`."""
+
+from difflib import get_close_matches
+
+from specsim.errors import UsageError
+from specsim.methods.base import METHODS, DraftMethod
+from specsim.methods.block import DFlash, DSpark
+from specsim.methods.draft_model import DraftModel
+from specsim.methods.eagle import Eagle, Eagle3
+from specsim.methods.early_exit import EarlyExit
+from specsim.methods.lookup import Ngram, Suffix
+from specsim.methods.medusa import Medusa
+from specsim.methods.mtp import Mtp
+from specsim.methods.plain import Plain
+
+# In the order in which they are listed to users.
+_SHIPPED = (
+    Plain, Mtp, DraftModel, Eagle, Eagle3, Medusa, Ngram, Suffix, DFlash, DSpark, EarlyExit,
+)
+
+
+def register(method: DraftMethod) -> None:
+    """Makes a method known by its name and spellings. UsageError when one of them is taken."""
+    taken = {word for other in METHODS.values() for word in (other.name, *other.spellings)}
+    for word in (method.name, *method.spellings):
+        if word in taken:
+            raise UsageError(f"a drafting method {word!r} exists already; choose another name")
+    METHODS[method.name] = method
+
+
+for _method in _SHIPPED:
+    register(_method())
+
+
+def method_name(text: str) -> str:
+    """The canonical name of a method as people and engines spell it; UsageError when unknown."""
+    key = text.strip().lower()
+    for method in METHODS.values():
+        if method.spelt(key):
+            return method.name
+    near = get_close_matches(key, METHODS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(f"method {text!r} is not known; {hint}methods: {', '.join(METHODS)}")
+
+
+def is_plain(word: str | None) -> bool:
+    """Whether a user's word for a method means plain decoding; false for none at all."""
+    return word is not None and Plain().spelt(word.strip().lower())
+
+
+def server_method(engine: str, text: str) -> str | None:
+    """The method that an engine's command line calls `text`; None when it has none of that name."""
+    return next((m.name for m in METHODS.values() if text in m.server_names.get(engine, ())), None)
+
+
+def server_methods(engine: str) -> list[str]:
+    """All names of methods on an engine's command line, sorted."""
+    return sorted(name for m in METHODS.values() for name in m.server_names.get(engine, ()))
+
+
+def method_of_checkpoint(name: str) -> str | None:
+    """The method that vLLM infers from the name of a draft checkpoint: of the words that it holds
+    the longest decides ('eagle-3' before 'eagle-'). None for what looks like an ordinary model."""
+    words = {word: m.name for m in METHODS.values() for word in m.checkpoint_words}
+    key = name.lower()
+    found = [word for word in words if word in key]
+    return words[max(found, key=lambda word: (len(word), word))] if found else None
