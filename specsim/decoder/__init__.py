@@ -7,7 +7,8 @@ The package knows nothing of rooflines or simulation; it meets them only in meas
     models        find and load a model: folder, GGUF file, the packaged SmolLM2, random weights
     weights, gguf_files, gguf_tokenizer, tokenizer          files
     layers, moe, transformer, attention, kv_cache           the forward pass
-    kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA)
+    kernels, native(_ops), triton_kernels   the fused kernels: torch, numba (CPU), Triton (CUDA);
+                                            choose_kernels picks
     state, sampling, acceptance, step       one draft-verify-sample-commit step, tensors only
     drafters, build                         draft model, EAGLE/MTP head, n-gram, suffix, early exit
     graphs, readback, timing                CUDA graphs, records to the host, phase times

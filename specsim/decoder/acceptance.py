@@ -36,27 +36,6 @@ class ForcedAcceptance:
             raise UsageError(f"acceptance probability {alpha} must lie in 0..1")
         return cls(tuple(alpha ** (i + 1) for i in range(num_speculative_tokens)))
 
-    @classmethod
-    def from_length(cls, length: float, num_speculative_tokens: int) -> "ForcedAcceptance":
-        """The schedule of least variance with mean `length` tokens per step, bonus included.
-
-        vLLM's rule for one given acceptance length: certain acceptance up to its whole part, then
-        its fraction, then none.
-        """
-        k = num_speculative_tokens
-        if not 1.0 <= length <= k + 1:
-            raise UsageError(
-                f"acceptance length {length} must lie in 1..{k + 1} with "
-                f"{k} speculative tokens"
-            )
-        drafts = length - 1.0
-        return cls(tuple(min(1.0, max(0.0, drafts - i)) for i in range(k)))
-
-    @property
-    def acceptance_length(self) -> float:
-        """Mean tokens per verify step, the bonus or recovered token included."""
-        return 1.0 + sum(self.rates)
-
     def conditional(self) -> tuple[float, ...]:
         """P(position i accepted | all before it accepted); 0 once a position is never reached."""
         before: Sequence[float] = (1.0, *self.rates)

@@ -1,17 +1,18 @@
 """Attention of a step: q_len new tokens per row, grouped query heads, causal inside the step.
 
-Three backends with one call; which positions exist is decided by lengths alone.
+Two backends with one call; which positions exist is decided by lengths alone.
 
 SlotAttention   CPU default. One page per slot: keys are views of the cache. The query heads of a
                 group are folded into query rows ([B, kv_heads, group * Q, D]), so each key is read
                 once for the whole group: 1.2 to 2 times faster than enable_gqa at 1-8 queries. Two
                 plain matmuls are 3-5 times slower than SDPA in bf16 on a CPU with AMX.
-PagedAttention  Any page size, through `kernels.verify_attention`: the Triton split-KV kernel on
-                CUDA, its torch twin elsewhere.
+PagedAttention  Any page size, through a kernel that reads the block table: Triton's split-KV
+                kernel on CUDA, its torch twin elsewhere (`choose_kernels`).
 
 Prompts (long q_len, one row) use torch's attention on gathered keys, aligned to the lower right.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,9 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.kv_cache import BlockTable
 
 _FOLD_MAX_Q = 16  # longer queries (prompt chunks) have enough rows without folding
+_MULTIPROCESSORS = 132  # of an H100 or H200; only used to size splits where no GPU is seen
+
+# (q, kv, pages, lengths, scale, splits) -> out, see `kernels.verify_attention_torch`.
+VerifyAttention = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
 
 
 @dataclass(slots=True)
@@ -31,16 +36,45 @@ class Rows:
     index: [B] int64 on the device. bound: host-known upper bound of committed tokens per row.
     span: (lo, hi) when index is exactly lo..hi-1, so that the cache is sliced, not gathered.
     exact: every row has exactly `bound` committed tokens, so one-token steps need no mask.
+    slots: index as the host knows it, for drafters that work there.
     """
 
     index: Tensor
     bound: int
     span: tuple[int, int] | None = None
     exact: bool = False
+    slots: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         return self.index.shape[0]
+
+
+class AttentionBackend(Protocol):
+    def prepare(self, plan: "PassPlan", group: int) -> None:
+        """Fill the plan's mask, views, lengths or pages for this backend."""
+        ...
+
+    def __call__(self, q: Tensor, layer: int, plan: "PassPlan") -> Tensor:
+        """q [T, heads, D] -> [T, heads * D]."""
+        ...
+
+
+class KVCache:
+    """Keys and values of one network, and how they are attended to.
+
+    Shares block table and attention backend with every other cache of a run. Memory: one tensor
+    [layers, pages, 2, kv_heads, page, head_dim], 2 being keys and values, full of zeros at first
+    (see `kv_cache`).
+    """
+
+    __slots__ = ("attention", "data", "flat", "kv_heads", "pages", "table")
+
+    def __init__(self, data: Tensor, table: BlockTable, attention: AttentionBackend) -> None:
+        self.data, self.table, self.attention = data, table, attention
+        # Per layer, rows [pages * 2 * kv_heads * page, head_dim]: where tokens are stored.
+        self.flat = [layer.view(-1, data.shape[-1]) for layer in data]
+        self.pages, self.kv_heads = data.shape[1], data.shape[3]
 
 
 @dataclass(slots=True)
@@ -51,6 +85,7 @@ class PassPlan:
     q_len: int
     start: Tensor  # [B] position of each row's first token
     kv_len: int  # positions that are read: 0 .. kv_len-1
+    cache: KVCache
     angles: Tensor | None = None  # complex [T, heads + 2 * kv_heads, D/2]
     store: Tensor | None = None  # [T, 2 * kv_heads] flat cache rows
     mask: Tensor | None = None  # additive; on CUDA a prompt's is a lower-right causal bias
@@ -65,16 +100,6 @@ class PassPlan:
     def folded(self) -> bool:
         """Whether the query group is folded into query rows (and so is the mask)."""
         return self.q_len <= _FOLD_MAX_Q and not self.prompt
-
-
-class AttentionBackend(Protocol):
-    def prepare(self, plan: PassPlan, cache: KVCache, group: int) -> None:
-        """Fill the plan's mask, views, lengths or pages for this backend."""
-        ...
-
-    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: PassPlan) -> Tensor:
-        """q [T, heads, D] -> [T, heads * D]."""
-        ...
 
 
 def causal_mask(plan: PassPlan, dtype: torch.dtype) -> Tensor:
@@ -101,26 +126,26 @@ def prompt_mask(plan: PassPlan, dtype: torch.dtype) -> Tensor:
 class SlotAttention:
     """Folded scaled-dot-product attention over a cache with one page per slot."""
 
-    def prepare(self, plan: PassPlan, cache: KVCache, group: int) -> None:
-        span = plan.rows.span
+    def prepare(self, plan: PassPlan, group: int) -> None:
+        data, span = plan.cache.data, plan.rows.span
         if span is not None:
-            used = cache.data[:, span[0] : span[1], :, :, : plan.kv_len]
+            used = data[:, span[0] : span[1], :, :, : plan.kv_len]
             keys, values = used.unbind(2)
             plan.views = tuple(zip(keys.unbind(0), values.unbind(0), strict=True))
         if plan.causal or (plan.rows.exact and plan.q_len == 1):
             return
-        mask = causal_mask(plan, cache.data.dtype)
+        mask = causal_mask(plan, data.dtype)
         if plan.folded and group > 1:
             batch, q_len, keys_len = mask.shape
             mask = mask.unsqueeze(1).expand(batch, group, q_len, keys_len)
             mask = mask.reshape(batch, group * q_len, keys_len)
         plan.mask = mask.unsqueeze(1)
 
-    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: PassPlan) -> Tensor:
+    def __call__(self, q: Tensor, layer: int, plan: PassPlan) -> Tensor:
         if plan.views:
             k, v = plan.views[layer]
         else:
-            used = cache.data[layer][:, :, :, : plan.kv_len]
+            used = plan.cache.data[layer][:, :, :, : plan.kv_len]
             k, v = used.index_select(0, plan.rows.index).unbind(1)
         return attend(q, k, v, plan)
 
@@ -150,44 +175,49 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: PassPlan) -> Tensor:
 class PagedAttention:
     """Attention through the block table, for any page size.
 
-    `use_triton`: the split-KV kernel (CUDA, or Triton's interpreter); else its torch twin.
-    `splits`: key ranges worked on side by side; 0 chooses from the batch.
+    kernel: the split-KV kernel or its twin. splits: key ranges worked on side by side; 0 chooses
+    from the batch.
     """
 
-    def __init__(self, table: BlockTable, use_triton: bool, splits: int = 0) -> None:
-        from specsim.decoder import kernels
+    def __init__(self, kernel: VerifyAttention, splits: int = 0) -> None:
+        self._kernel, self._splits = kernel, splits
 
-        self._table = table
-        self._splits = splits
-        self._kernel = kernels.verify_attention(use_triton)
-        self._auto_splits = kernels.auto_splits
-
-    def prepare(self, plan: PassPlan, cache: KVCache, group: int) -> None:
-        pages = self._table.table[plan.rows.index]
+    def prepare(self, plan: PassPlan, group: int) -> None:
+        table = plan.cache.table
+        pages = table.table[plan.rows.index]
         if plan.prompt:
-            used = -(-plan.kv_len // self._table.page_size)
-            plan.pages = pages[:, :used]
+            plan.pages = pages[:, : -(-plan.kv_len // table.page_size)]
             if not plan.causal:
-                plan.mask = prompt_mask(plan, cache.data.dtype)
+                plan.mask = prompt_mask(plan, plan.cache.data.dtype)
             return
         plan.pages = pages
         plan.lengths = (plan.start + plan.q_len).to(torch.int32)
 
-    def __call__(self, q: Tensor, layer: int, cache: KVCache, plan: PassPlan) -> Tensor:
+    def __call__(self, q: Tensor, layer: int, plan: PassPlan) -> Tensor:
         assert plan.pages is not None
-        kv = cache.data[layer]
+        kv = plan.cache.data[layer]
         if plan.lengths is None:
-            k, v = gather(kv, plan.pages, plan.kv_len)
-            return attend(q, k, v, plan)
+            return attend(q, *gather(kv, plan.pages, plan.kv_len), plan)
         tokens, heads, dim = q.shape
-        splits = self._splits or self._auto_splits(plan.rows.size, cache.kv_heads)
+        splits = self._splits or auto_splits(plan.rows.size, plan.cache.kv_heads)
         query = q.view(plan.rows.size, plan.q_len, heads, dim)
         out = self._kernel(query, kv, plan.pages, plan.lengths, dim**-0.5, splits)
         return out.reshape(tokens, heads * dim)
 
 
-def gather(kv: Tensor, pages: Tensor, kv_len: int) -> tuple[Tensor, Tensor]:
-    """kv [pages, 2, kv_heads, page, D] by table rows [B, P] -> k, v [B, kv_heads, kv_len, D]."""
+def auto_splits(batch: int, kv_heads: int) -> int:
+    """Key ranges per (row, kv head) that fill the GPU about twice, 1..32."""
+    count = _MULTIPROCESSORS
+    if torch.cuda.is_available():
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+    return max(1, min(32, 2 * count // max(1, batch * kv_heads)))
+
+
+def gather(kv: Tensor, pages: Tensor, kv_len: int | None = None) -> tuple[Tensor, Tensor]:
+    """kv [pages, 2, kv_heads, page, D] by table rows [B, P] -> k, v [B, kv_heads, kv_len, D].
+
+    kv_len None: every position of the pages.
+    """
     batch, count = pages.shape
     _, _, kv_heads, page, dim = kv.shape
     taken = kv[pages.flatten()].view(batch, count, 2, kv_heads, page, dim)

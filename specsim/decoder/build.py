@@ -1,13 +1,12 @@
 """Build the drafter an engine's options ask for."""
 
-from specsim.decoder.attention import AttentionBackend
+from specsim.decoder.attention import KVCache
 from specsim.decoder.drafters.base import NoDraft, Proposer
 from specsim.decoder.drafters.draft_model import DraftModel
 from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
 from specsim.decoder.drafters.early_exit import EarlyExit
 from specsim.decoder.drafters.ngram import NGram
 from specsim.decoder.drafters.suffix import Suffix
-from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.options import DecoderOptions
 from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer
@@ -15,10 +14,10 @@ from specsim.errors import UsageError
 
 
 def build_drafter(
-    options: DecoderOptions, target: Transformer, draft: object, state: SlotState,
-    table: BlockTable, attention: AttentionBackend, cache: KVCache, pages: int,
+    options: DecoderOptions, target: Transformer, draft: object, state: SlotState, cache: KVCache
 ) -> Proposer:
-    """draft: a Transformer for 'draft_model', EagleWeights for 'eagle', else None."""
+    """draft: a Transformer for 'draft_model', EagleWeights for 'eagle', else None. cache: the
+    target's."""
     k = options.num_speculative_tokens
     wanted = {"draft_model": Transformer, "eagle": EagleWeights}.get(options.method)
     if wanted is not None and not isinstance(draft, wanted):
@@ -27,14 +26,14 @@ def build_drafter(
     if wanted is None and draft is not None:
         raise UsageError(f"method {options.method!r} takes no draft model; leave draft out")
     if isinstance(draft, Transformer):
-        return DraftModel(draft, target, k, state, table, attention, pages)
+        return DraftModel(draft, target, k, state, cache)
     if isinstance(draft, EagleWeights):
-        return EagleHead(draft, target, k, state, table, attention, pages)
+        return EagleHead(draft, target, k, state, cache)
     if options.method == "ngram":
         return NGram(k, options.prompt_lookup_max, options.prompt_lookup_min, state)
     if options.method == "suffix":
         return Suffix(k)
     if options.method == "early_exit":
         layers = options.early_exit_layers or max(1, target.config.num_layers * 5 // 6)
-        return EarlyExit(target, layers, k, state, table, attention, cache)
+        return EarlyExit(target, layers, k, state, cache)
     return NoDraft()

@@ -8,7 +8,7 @@
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +200,6 @@ class ModelConfig:
                 "mlp_only_layers": [],
             }
         return out
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def read_config(folder: Path) -> ModelConfig:

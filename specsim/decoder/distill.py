@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import Rows, SlotAttention
+from specsim.decoder.attention import SlotAttention
 from specsim.decoder.engine import Engine
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.options import SamplingParams
@@ -105,13 +105,8 @@ def _cut_torn_line(path: Path) -> None:
 def hidden_states(target: Transformer, ids: Sequence[int]) -> Tensor:
     """The target's hidden states before the final norm, [len(ids), H], of one sequence."""
     count = len(ids)
-    table = BlockTable(1, count, count, target.device)
-    cache = target.new_cache(1, count)
-    rows = Rows(torch.zeros(1, dtype=torch.int64), count, (0, 1))
-    attention = SlotAttention()
-    start = torch.zeros(1, dtype=torch.int64)
-    plan = target.plan(rows, start, count, table, cache, attention, bound=count, prompt_from=0)
-    return target.forward(torch.tensor([list(ids)]), plan, cache, attention)
+    cache = target.new_cache(1, BlockTable(1, count, count, target.device), SlotAttention())
+    return target.forward(torch.tensor(ids), target.prompt_plan(0, 0, count, cache))
 
 
 def frequent_tokens(answers: Sequence[TargetAnswer], size: int, vocab_size: int) -> Tensor:

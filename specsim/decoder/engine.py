@@ -20,8 +20,8 @@ from torch import Tensor
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.attention import AttentionBackend, PagedAttention, SlotAttention
 from specsim.decoder.build import build_drafter
+from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.drafters.eagle import EagleWeights
-from specsim.decoder.drafters.suffix import Suffix
 from specsim.decoder.graphs import CudaCapture, EagerRunner, GraphRunner, NoCapture
 from specsim.decoder.kv_cache import BlockTable, PageAllocator
 from specsim.decoder.options import MAX_STOP_IDS, DecoderOptions, SamplingParams
@@ -74,18 +74,17 @@ class Engine:
             pages = 1 + (options.kv_pages or options.max_num_seqs * self.table.max_pages)
             handed_out = range(1, pages)
         self.pages = PageAllocator(handed_out, page_size)
-        cache = target.new_cache(pages, page_size)
         attention: AttentionBackend
         if self.table.whole_slots and not cuda and not use_triton:
             attention = SlotAttention()
         else:
-            attention = PagedAttention(self.table, cuda if use_triton is None else use_triton)
+            attention = PagedAttention(verify_attention(cuda if use_triton is None else use_triton))
+        cache = target.new_cache(pages, self.table, attention)
         hidden = target.config.hidden_size if options.method == "eagle" else 0
         self.state = SlotState.new(options.max_num_seqs, options.max_model_len, k, device, hidden,
                                    target.dtype)
-        drafter = build_drafter(options, target, draft, self.state, self.table, attention, cache,
-                                pages)
-        self._step = Step(target, drafter, self.state, self.table, cache, attention)
+        drafter = build_drafter(options, target, draft, self.state, cache)
+        self._step = Step(target, drafter, self.state, cache)
         self._step.force(acceptance)
 
         lag = options.readback_lag
@@ -221,8 +220,7 @@ class Engine:
                 seed = seed_for(request.request_id, self.options.seed)
             prompt = torch.tensor(request.prompt_ids, dtype=torch.int64)
             self.state.admit(index, prompt, request.params, seed, self._stops(request.params))
-            if isinstance(self._step.drafter, Suffix):
-                self._step.drafter.admit(index, request.prompt_ids)
+            self._step.drafter.admit(index, request.prompt_ids)
 
     def _release(self, slot: RunningSlot, reason: str) -> None:
         slot.result.finish_reason = reason
@@ -233,9 +231,8 @@ class Engine:
         self._free.append(slot.index)
         self._free.sort()
         self.pages.release(slot.pages)
-        if isinstance(self._step.drafter, Suffix):
-            answer = slot.result.token_ids if reason != "cancelled" else []
-            self._step.drafter.finish(slot.index, answer)
+        answer = slot.result.token_ids if reason != "cancelled" else []
+        self._step.drafter.finish(slot.index, answer)
 
     # ------------------------------------------------------------------ the loop
 
@@ -258,7 +255,7 @@ class Engine:
             outputs.extend(self._read())
         if prompt_tokens or decoding:
             timing = StepTiming(
-                started, self.clock() - started, len(decoding),
+                self.clock() - started, len(decoding),
                 self.runner.last_q_len if decoding else 0, context, prompt_tokens,
             )
             self._untimed.append((timing, clock))
@@ -337,8 +334,7 @@ class Engine:
         if decode:
             self.stats.observe(row[PROPOSED], row[ACCEPTED])
             result.steps.append((row[PROPOSED], row[ACCEPTED]))
-        if isinstance(self._step.drafter, Suffix):
-            self._step.drafter.commit(slot.index, tokens)
+        self._step.drafter.commit(slot.index, tokens)
         reason = ""
         if row[FINISHED]:
             stopped = tokens[-1] in self._stops(slot.request.params)

@@ -23,21 +23,12 @@ from torch import Tensor
 
 from specsim.decoder.attention import Rows
 from specsim.decoder.drafters.base import Proposal
-from specsim.decoder.drafters.suffix import Suffix
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.step import HEADER, PROPOSED, Step
 from specsim.decoder.timing import PhaseClock
 
 _WARMUPS = 3
 _STAGING = 4  # more than the steps that can be in flight
-
-
-class StepRunner(Protocol):
-    def run(
-        self, slots: Sequence[int], bound: int, mode: SamplingMode, clock: PhaseClock
-    ) -> Tensor:
-        """One decode step of `slots`; rows of the record beyond len(slots) are padding."""
-        ...
 
 
 def make_rows(
@@ -49,11 +40,14 @@ def make_rows(
     lo, hi = padded[0], padded[-1] + 1
     contiguous = padded == list(range(lo, hi))
     index = torch.tensor(padded, dtype=torch.int64).to(device, non_blocking=True)
-    return Rows(index, bound, (lo, hi) if contiguous else None, exact and len(padded) == 1)
+    return Rows(index, bound, (lo, hi) if contiguous else None, exact and len(padded) == 1,
+                tuple(padded))
 
 
 class EagerRunner:
-    """exact: the host knows every length (readback lag 0). bucket: padded batch, None for as is.
+    """run(): one decode step of `slots`; rows of the record beyond len(slots) are padding.
+
+    exact: the host knows every length (readback lag 0). bucket: padded batch, None for as is.
 
     trim: verify no more positions than the longest proposal of the batch; needs exact.
     """
@@ -71,7 +65,7 @@ class EagerRunner:
         device = step.state.n.device
         bucket = self._bucket(len(slots)) if self._bucket else 0
         rows = make_rows(slots, bound, device, self._exact, bucket, step.state.scratch)
-        proposal = propose(step, slots, rows, mode)
+        proposal = step.draft(rows, mode)
         full = proposal.tokens.shape[1]
         if self._trim and proposal.lengths is not None:
             proposal = _trimmed(proposal)
@@ -82,14 +76,6 @@ class EagerRunner:
         clock.mark("sample")
         self.last_q_len = proposal.tokens.shape[1] + 1
         return record if self.last_q_len == full + 1 else widened(record, self.last_q_len - 1, full)
-
-
-def propose(step: Step, slots: Sequence[int], rows: Rows, mode: SamplingMode) -> Proposal:
-    """The drafter's proposal; a host drafter is asked by slot, its padding rows propose nothing."""
-    if isinstance(step.drafter, Suffix):
-        pad = [step.state.scratch] * (rows.size - len(slots))
-        return step.drafter.propose_for([*slots, *pad], rows.index.device)
-    return step.draft(rows, mode)
 
 
 def _trimmed(proposal: Proposal) -> Proposal:
@@ -207,10 +193,11 @@ class GraphRunner:
     ) -> Tensor:
         size = self._bucket(len(slots))
         graphs = self._get(size, mode)
-        self._stage(slots, size)
-        if isinstance(self._step.drafter, Suffix):
-            rows = Rows(self._index[:size], self._bound)
-            graphs.buffers.load(propose(self._step, slots, rows, mode))
+        padded = (*slots, *[self._step.state.scratch] * (size - len(slots)))
+        self._stage(padded)
+        if self._step.drafter.host_side:
+            rows = Rows(self._index[:size], self._bound, slots=padded)
+            graphs.buffers.load(self._step.draft(rows, mode))
         else:
             graphs.draft()
         clock.mark("draft")
@@ -220,14 +207,14 @@ class GraphRunner:
         clock.mark("sample")
         return graphs.buffers.record
 
-    def _stage(self, slots: Sequence[int], size: int) -> None:
+    def _stage(self, slots: Sequence[int]) -> None:
         """Copy the slot ids to the device through a pinned buffer no copy is reading."""
         turn = self._turn
         self._turn = (turn + 1) % len(self._staging)
         buffer, copied = self._staging[turn], self._copied[turn]
         copied.synchronize()
-        padded = list(slots) + [self._step.state.scratch] * (size - len(slots))
-        buffer[:size] = torch.tensor(padded, dtype=torch.int64)
+        size = len(slots)
+        buffer[:size] = torch.tensor(slots, dtype=torch.int64)
         self._index[:size].copy_(buffer[:size], non_blocking=True)
         copied.record()
 

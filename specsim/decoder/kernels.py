@@ -1,83 +1,76 @@
 """The fused kernels of a layer, as plain torch: the CPU's code, and the twin of each Triton kernel.
 
-    verify_attention       attention of q_len tokens per row through a block table
+    verify_attention_torch attention of q_len tokens per row through a block table
     project_add_norm       residual + linear, then RMS norm (Triton: the sum fused into the norm)
     qk_norm_rope_store     per-head norm and rotary embedding of q and k, k and v into the cache
     silu_mul               silu(gate) * up
 
-`ops_for(device)` picks the set a model runs with: these, Triton's (`triton_kernels`), or numba's
+`choose_kernels` picks the set a model runs with: these, Triton's (`triton_kernels`), or numba's
 (`native_ops`, CPU). The tests compare them with each other.
 """
-
-from collections.abc import Callable
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import AttentionBackend, PassPlan
-from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.attention import PassPlan, gather
 from specsim.decoder.layers import Linear, RMSNorm, rotate
 
-VerifyAttention = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
 
-_MULTIPROCESSORS = 132  # of an H100 or H200; only used to size splits where no GPU is seen
+class LayerOps:
+    """What a transformer layer needs besides matrix products.
 
+    Norm, rotation and storing are one call here, attention the next; a set of kernels that does
+    all in one overrides `prepare` and `attend`.
+    """
 
-class Ops(Protocol):
-    """What a transformer layer needs besides matrix products and attention."""
-
-    def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor: ...
+    def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
+        raise NotImplementedError
 
     def project_add_norm(
         self, linear: Linear, y: Tensor, x: Tensor, norm: RMSNorm
     ) -> tuple[Tensor, Tensor]:
         """x + linear(y), and its norm. x may be overwritten."""
-        ...
+        raise NotImplementedError
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
-
-    def prepare(self, plan: PassPlan, angles: Tensor, table: BlockTable, cache: KVCache,
-                attention: AttentionBackend, heads: int) -> None:
-        """Fill in what `attend` will need of the plan. angles: complex [positions, D/2]."""
-        ...
-
-    def attend(self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int,
-               cache: KVCache, attention: AttentionBackend, heads: int) -> Tensor:
-        """qkv [T, (heads + 2 kv_heads) * D] -> attention's output [T, heads * D].
-
-        Norm, rotation, storing keys and values, and attending.
-        """
-        ...
-
-
-class SeparateAttention:
-    """`prepare` and `attend` of ops whose norm, rotation and storing is one call, `attention` the
-    next."""
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2I] -> silu(first half) * second half, [T, I]."""
+        raise NotImplementedError
 
     def qk_norm_rope_store(
         self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
         heads: int,
     ) -> Tensor:
+        """qkv [T, (heads + 2 kv_heads) * D] -> rotated q [T, heads, D]; k, v go to the cache.
+
+        angles [T, heads + 2 kv_heads, D/2] are 1 for v's heads, so that one product rotates q and
+        k and copies v, and one kernel stores k and v. qk_norm's weight is [heads + kv_heads, D].
+        flat: rows of one cache layer; store [T, 2 kv_heads] says which.
+        """
         raise NotImplementedError
 
-    def prepare(self, plan: PassPlan, angles: Tensor, table: BlockTable, cache: KVCache,
-                attention: AttentionBackend, heads: int) -> None:
+    def prepare(self, plan: PassPlan, angles: Tensor, heads: int) -> None:
+        """Fill in what `attend` will need of the plan. angles: complex [positions, D/2]."""
+        cache = plan.cache
         steps = torch.arange(plan.q_len, device=plan.start.device)
         positions = plan.start.unsqueeze(1) + steps
         # A padded or finished row may stand past the end; its values are never read.
         safe = positions.clamp(0, angles.shape[0] - 1).view(-1)
         plan.angles = head_angles(angles[safe], heads, cache.kv_heads)
-        plan.store = table.store_index(plan.rows.index, positions, cache.kv_heads)
-        attention.prepare(plan, cache, heads // cache.kv_heads)
+        plan.store = cache.table.store_index(plan.rows.index, positions, cache.kv_heads)
+        cache.attention.prepare(plan, heads // cache.kv_heads)
 
-    def attend(self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int,
-               cache: KVCache, attention: AttentionBackend, heads: int) -> Tensor:
+    def attend(
+        self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int, heads: int
+    ) -> Tensor:
+        """qkv [T, (heads + 2 kv_heads) * D] -> attention's output [T, heads * D].
+
+        Norm, rotation, storing keys and values, and attending.
+        """
         assert plan.angles is not None and plan.store is not None
-        q = self.qk_norm_rope_store(qkv, plan.angles, qk_norm, cache.flat[layer], plan.store,
-                                    heads)
-        return attention(q, layer, cache, plan)
+        flat = plan.cache.flat[layer]
+        q = self.qk_norm_rope_store(qkv, plan.angles, qk_norm, flat, plan.store, heads)
+        return plan.cache.attention(q, layer, plan)
 
 
 def head_angles(angles: Tensor, heads: int, kv_heads: int) -> Tensor:
@@ -87,7 +80,7 @@ def head_angles(angles: Tensor, heads: int, kv_heads: int) -> Tensor:
     return torch.cat((turned, still.expand(angles.shape[0], kv_heads, angles.shape[1])), dim=1)
 
 
-class TorchOps(SeparateAttention):
+class TorchOps(LayerOps):
     """Plain torch, with as few small kernels as it can be done in."""
 
     def rms_norm(self, x: Tensor, norm: RMSNorm) -> Tensor:
@@ -103,12 +96,6 @@ class TorchOps(SeparateAttention):
         self, qkv: Tensor, angles: Tensor, qk_norm: RMSNorm | None, flat: Tensor, store: Tensor,
         heads: int,
     ) -> Tensor:
-        """qkv [T, (heads + 2 kv_heads) * D] -> rotated q [T, heads, D]; k, v go to the cache.
-
-        angles [T, heads + 2 kv_heads, D/2] are 1 for v's heads, so that one product rotates q and
-        k and copies v, and one kernel stores k and v. qk_norm's weight is [heads + kv_heads, D].
-        flat: rows of one cache layer; store [T, 2 kv_heads] says which.
-        """
         split = qkv.view(angles.shape[0], angles.shape[1], -1)
         if qk_norm is not None:
             normed = qk_norm.weight.shape[0]
@@ -118,43 +105,8 @@ class TorchOps(SeparateAttention):
         return split[:, :heads]
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        """[T, 2I] -> silu(first half) * second half, [T, I]."""
         half = gate_up.shape[-1] // 2
         return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
-
-
-def ops_for(
-    device: torch.device, dtype: torch.dtype, use_triton: bool | None = None, native: bool = False
-) -> Ops:
-    """Triton's fused kernels on CUDA (`use_triton` overrides), numba's where `native`, else torch.
-
-    Raises UsageError when native kernels are asked for and numba is missing.
-    """
-    if use_triton if use_triton is not None else device.type == "cuda":
-        from specsim.decoder.triton_kernels import TritonOps
-
-        return TritonOps()
-    if native:
-        from specsim.decoder.native_ops import NativeOps
-
-        return NativeOps(dtype)
-    return TorchOps()
-
-
-def verify_attention(use_triton: bool) -> VerifyAttention:
-    if use_triton:
-        from specsim.decoder.triton_kernels import verify_attention as kernel
-
-        return kernel
-    return verify_attention_torch
-
-
-def auto_splits(batch: int, kv_heads: int) -> int:
-    """Key ranges per (row, kv head) that fill the GPU about twice, 1..32."""
-    count = _MULTIPROCESSORS
-    if torch.cuda.is_available():
-        count = torch.cuda.get_device_properties(0).multi_processor_count
-    return max(1, min(32, 2 * count // max(1, batch * kv_heads)))
 
 
 def verify_attention_torch(
@@ -169,15 +121,13 @@ def verify_attention_torch(
     """
     batch, q_len, heads, dim = q.shape
     _, _, kv_heads, page, _ = kv.shape
-    count = pages.shape[1]
     group = heads // kv_heads
-    taken = kv[pages.flatten()].view(batch, count, 2, kv_heads, page, dim)
-    taken = taken.permute(2, 0, 3, 1, 4, 5).reshape(2, batch, kv_heads, count * page, dim).float()
-    keys = torch.arange(count * page, device=q.device)
+    key, value = gather(kv, pages)
+    keys = torch.arange(pages.shape[1] * page, device=q.device)
     last_seen = lengths.long().unsqueeze(1) - q_len + torch.arange(q_len, device=q.device)
     seen = keys.view(1, 1, -1) <= last_seen.unsqueeze(-1)  # [B, Q, S]
     unused = (keys.view(1, -1) >= lengths.long().unsqueeze(1)).view(batch, 1, -1, 1)
-    key, value = taken.masked_fill(unused, 0.0).unbind(0)
+    key, value = (part.float().masked_fill(unused, 0.0) for part in (key, value))
     query = q.float().view(batch, q_len, kv_heads, group, dim)
     scores = torch.einsum("bqhgd,bhsd->bhgqs", query, key) * scale
     scores = scores.masked_fill(~seen.view(batch, 1, 1, q_len, -1), float("-inf"))

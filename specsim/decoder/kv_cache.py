@@ -1,4 +1,4 @@
-"""The static paged cache of keys and values, and who owns which page.
+"""The static paged cache of keys and values: who owns which page (the memory is `KVCache`).
 
 Memory: one tensor [layers, pages, 2, kv_heads, page, head_dim], 2 being keys and values, allocated
 once, full of zeros. Head-major inside a page, so that one head's keys are one block: a CPU slice of
@@ -22,26 +22,6 @@ from torch import Tensor
 from specsim.errors import CapacityError
 
 
-class KVCache:
-    """Keys and values of one network. Shares the block table with every other cache of a run."""
-
-    __slots__ = ("data", "flat", "kv_heads", "page_size")
-
-    def __init__(
-        self, layers: int, pages: int, kv_heads: int, page_size: int, head_dim: int,
-        dtype: torch.dtype, device: torch.device,
-    ) -> None:
-        shape = (layers, pages, 2, kv_heads, page_size, head_dim)
-        self.data = torch.zeros(shape, dtype=dtype, device=device)
-        # Per layer, rows [pages * 2 * kv_heads * page_size, head_dim]: where tokens are stored.
-        self.flat = [layer.view(-1, head_dim) for layer in self.data]
-        self.kv_heads, self.page_size = kv_heads, page_size
-
-    @property
-    def bytes(self) -> int:
-        return self.data.numel() * self.data.element_size()
-
-
 class BlockTable:
     """Which page holds which positions of which slot: table [slots, max_pages] int64 on device.
 
@@ -63,14 +43,18 @@ class BlockTable:
         else:
             self.table = torch.zeros((slots, self.max_pages), dtype=torch.int64, device=device)
 
+    @property
+    def capacity(self) -> int:
+        """Positions the pages of one slot hold."""
+        return self.max_pages * self.page_size
+
     def store_index(self, rows: Tensor, positions: Tensor, kv_heads: int) -> Tensor:
         """Flat cache rows of positions [B, Q] of slots rows [B]: [B * Q, 2 * kv_heads], keys first.
 
         Positions past the slot's last page go to its last page's last place, which no live
         sequence reads (pages are reserved with room for every position that is read).
         """
-        last = self.max_pages * self.page_size - 1
-        where = positions.clamp(0, last)
+        where = positions.clamp(0, self.capacity - 1)
         page = self.table[rows.unsqueeze(1), where // self.page_size]  # [B, Q]
         heads = torch.arange(2 * kv_heads, device=rows.device)
         base = (page.unsqueeze(-1) * (2 * kv_heads) + heads) * self.page_size

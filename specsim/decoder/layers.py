@@ -1,6 +1,6 @@
 """Matrix products and norms of the transformer, on activations [tokens, width].
 
-Linear comes in three kinds with one interface, `linear(x: [T, in]) -> [T, out]` and
+Linear comes in two kinds with one interface, `linear(x: [T, in]) -> [T, out]` and
 `linear.add(x, residual) -> residual + linear(x)`:
 
 PlainLinear   torch.nn.functional.linear.
@@ -11,7 +11,6 @@ PackedLinear  weights reordered once into oneDNN's blocked layout (CPU). Plain F
               products with another tensor ride along as post-ops: after a product has streamed
               its weights through the caches every further small kernel starts cold and costs
               10-20 us instead of the 1-2 us it costs in a loop, so kernels are worth saving.
-Fp8Linear     e4m3 weights with one scale per output channel, activations quantised per token.
 """
 
 import math
@@ -26,7 +25,6 @@ from torch import Tensor
 from specsim.decoder.config import ModelConfig
 from specsim.errors import UsageError
 
-FP8_MAX = 448.0  # largest finite e4m3fn value
 _PACK_ROWS = 8  # batch size the blocked layout is chosen for; any batch may use it
 
 
@@ -88,44 +86,6 @@ class PackedLinear:
         return out
 
 
-class Fp8Linear:
-    """weight ~ q * scale: q e4m3 [out, in], scale fp32 [out]. Sides must be multiples of 16."""
-
-    __slots__ = ("bias", "out_features", "quantised_t", "scale", "weight_bytes")
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        if weight.shape[0] % 16 or weight.shape[1] % 16:
-            raise UsageError(
-                f"FP8 needs weight sides that are multiples of 16, got {tuple(weight.shape)}; "
-                "run this model in bf16"
-            )
-        quantised, scale = quantise_fp8(weight)
-        self.out_features = weight.shape[0]
-        self.weight_bytes = quantised.numel() + 4 * scale.numel()
-        self.quantised_t = quantised.t()  # [in, out], column-major as the product wants it
-        self.scale = scale.view(1, -1)
-        self.bias = bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        quantised, scale = quantise_fp8(x)
-        out: Tensor = torch._scaled_mm(
-            quantised, self.quantised_t, scale_a=scale.view(-1, 1), scale_b=self.scale,
-            out_dtype=torch.bfloat16,
-        )
-        out = out.to(x.dtype)
-        return out if self.bias is None else out + self.bias
-
-    def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        return residual.add_(self(x))
-
-
-def quantise_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of x [R, C] as e4m3 and one fp32 scale per row [R]: x ~ q * scale."""
-    wide = x.float()
-    scale = wide.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12).div_(FP8_MAX)
-    return (wide / scale).to(torch.float8_e4m3fn), scale.squeeze(-1)
-
-
 @cache
 def packing_works(dtype: torch.dtype) -> bool:
     """Whether the private oneDNN ops exist here and give F.linear's values in this dtype."""
@@ -153,7 +113,7 @@ def packing_works(dtype: torch.dtype) -> bool:
 
 
 def linear_factory(kind: str, device: torch.device, dtype: torch.dtype) -> Callable[..., Linear]:
-    """The class for `kind`: 'auto' | 'plain' | 'packed' | 'fp8'.
+    """The class for `kind`: 'auto' | 'plain' | 'packed'.
 
     'auto' is packed on a CPU that has the ops, plain elsewhere.
     """
@@ -169,9 +129,7 @@ def linear_factory(kind: str, device: torch.device, dtype: torch.dtype) -> Calla
                 "they are not available; use linear='auto'"
             )
         return PackedLinear
-    if kind == "fp8":
-        return Fp8Linear
-    raise UsageError(f"unknown linear kind {kind!r}; choose auto, plain, packed or fp8")
+    raise UsageError(f"unknown linear kind {kind!r}; choose auto, plain or packed")
 
 
 class RMSNorm:

@@ -15,9 +15,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import AttentionBackend, PassPlan, SlotAttention
+from specsim.decoder.attention import PassPlan, SlotAttention
 from specsim.decoder.kernels import TorchOps
-from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.layers import Linear, RMSNorm
 from specsim.errors import UsageError
 
@@ -75,19 +74,19 @@ class NativeOps(TorchOps):
         x = linear.add(y, x)
         return x, self.rms_norm(x, norm)
 
-    def prepare(self, plan: PassPlan, angles: Tensor, table: BlockTable, cache: KVCache,
-                attention: AttentionBackend, heads: int) -> None:
-        whole = isinstance(attention, SlotAttention) and table.page_size <= angles.shape[0]
+    def prepare(self, plan: PassPlan, angles: Tensor, heads: int) -> None:
+        cache, page = plan.cache, plan.cache.table.page_size
+        whole = isinstance(cache.attention, SlotAttention) and page <= angles.shape[0]
         if plan.prompt or not whole:
-            super().prepare(plan, angles, table, cache, attention, heads)
+            super().prepare(plan, angles, heads)
             return
         n, data = self._native, cache.data
-        batch, dim, page = plan.rows.size, data.shape[-1], cache.page_size
+        batch, dim = plan.rows.size, data.shape[-1]
         group = heads // cache.kv_heads
         flop = 4.0 * batch * plan.q_len * plan.kv_len * heads * dim
         attending = flop <= (_MOST_FLOP_ONE_QUERY if plan.q_len == 1 else _MOST_FLOP)
         if not attending:
-            attention.prepare(plan, cache, group)
+            cache.attention.prepare(plan, group)
         need = group * (page + 2 * dim)
         if self._work.numel() < need:
             self._work = torch.empty(need)
@@ -105,12 +104,13 @@ class NativeOps(TorchOps):
             [first + i * step for i in range(data.shape[0])], attending,
         )
 
-    def attend(self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int,
-               cache: KVCache, attention: AttentionBackend, heads: int) -> Tensor:
+    def attend(
+        self, qkv: Tensor, plan: PassPlan, qk_norm: RMSNorm | None, layer: int, heads: int
+    ) -> Tensor:
         native = plan.native
         if not isinstance(native, NativePlan):
-            return super().attend(qkv, plan, qk_norm, layer, cache, attention, heads)
-        tokens, dim = qkv.shape[0], cache.data.shape[-1]
+            return super().attend(qkv, plan, qk_norm, layer, heads)
+        tokens, dim = qkv.shape[0], plan.cache.data.shape[-1]
         out = torch.empty((tokens, heads * dim), dtype=qkv.dtype)
         native.block[self._native.P_NORMED] = qk_norm is not None
         self._attend(
@@ -120,4 +120,4 @@ class NativeOps(TorchOps):
         )
         if native.attending:
             return out
-        return attention(out.view(tokens, heads, dim), layer, cache, plan)
+        return plan.cache.attention(out.view(tokens, heads, dim), layer, plan)

@@ -68,8 +68,6 @@ class DecoderOptions:
         works on the host (suffix) needs 0.
     trim_drafts: verify only as many positions as the longest proposal of the batch (needs lag 0;
         pays where a drafter often proposes nothing).
-    linear: 'auto' | 'plain' | 'packed' | 'fp8'. 'auto' prepacks weights on the CPU where the
-        private mkldnn ops exist, and is plain elsewhere.
     prompt_lookup_max/min: longest and shortest match of the n-gram drafter, tokens.
     early_exit_layers: layers of the target that the early-exit drafter runs.
     """

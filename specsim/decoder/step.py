@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 from specsim.decoder.acceptance import ForcedAcceptance
-from specsim.decoder.attention import AttentionBackend, Rows
+from specsim.decoder.attention import KVCache, Rows
 from specsim.decoder.drafters.base import Proposal, Proposer
-from specsim.decoder.drafters.draft_model import slot_rows
-from specsim.decoder.kv_cache import BlockTable, KVCache
 from specsim.decoder.sampling import (
     ACCEPT,
     DRAW,
@@ -45,9 +43,7 @@ class Step:
     target: Transformer
     drafter: Proposer
     state: SlotState
-    table: BlockTable
     cache: KVCache
-    attention: AttentionBackend
     forced: Tensor | None = None
 
     def force(self, acceptance: ForcedAcceptance | None) -> None:
@@ -68,8 +64,7 @@ class Step:
         pending = state.token_ids[rows.index, n - 1].unsqueeze(1)
         ids = torch.cat((pending, drafts), dim=1)
         q_len = ids.shape[1]
-        plan = self.target.plan(rows, n - 1, q_len, self.table, self.cache, self.attention)
-        hidden = self.target.forward(ids, plan, self.cache, self.attention)
+        hidden = self.target.forward(ids, self.target.plan(rows, n - 1, q_len, self.cache))
         if self.drafter.needs_hidden:
             state.hidden[rows.index, :q_len] = hidden.view(rows.size, q_len, -1)
             state.base[rows.index] = n - 1
@@ -108,25 +103,22 @@ class Step:
         After the last chunk the first token is drawn and committed: its record, else None.
         """
         state = self.state
-        device = state.n.device
-        rows = slot_rows(slot, start + count, device)
         ids = state.token_ids[slot, start : start + count + 1]
-        at = torch.full((1,), start, dtype=torch.int64, device=device)
-        plan = self.target.plan(rows, at, count, self.table, self.cache, self.attention,
-                                bound=start + count, prompt_from=start)
-        hidden = self.target.forward(ids[:-1].unsqueeze(0), plan, self.cache, self.attention)
+        plan = self.target.prompt_plan(slot, start, count, self.cache)
+        hidden = self.target.forward(ids[:-1], plan)
         self.drafter.prompt(slot, ids, hidden, start, last)
         if not last:
             return None
+        index = plan.rows.index
         logits = self.target.logits(hidden[-1:]).view(1, 1, -1)
         if mode.greedy:
             token = logits.argmax(-1).view(1)
         else:
-            params = state.params(rows.index)
+            params = state.params(index)
             probs = target_probs(logits, params, mode)[:, 0]
-            token = draw(probs, uniforms(params.seed, state.n[rows.index], DRAW))
-        empty = Proposal(torch.empty((1, 0), dtype=torch.int64, device=device))
-        return commit(state, rows.index, empty, Verification(torch.zeros_like(token), token))
+            token = draw(probs, uniforms(params.seed, state.n[index], DRAW))
+        nothing = Proposal(token.new_empty((1, 0)))
+        return commit(state, index, nothing, Verification(torch.zeros_like(token), token))
 
 
 def commit(state: SlotState, index: Tensor, proposal: Proposal, verdict: Verification) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: draft, verify, sample, prompt, and the host's gap.
+"""Where the time of a step goes: draft, verify, sample and prompt.
 
 `PhaseClock.mark(name)` ends a phase. On the CPU a mark reads the clock. On CUDA it records an
 event, and nothing is read until the step's record has been (so timing adds no sync).
@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-PHASES = ("prompt", "draft", "verify", "sample")
-
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
@@ -22,18 +20,12 @@ class StepTiming:
     the rows' committed tokens before the step, as the host knew them.
     """
 
-    started_s: float
     wall_s: float
     decode_seqs: int
     decode_q_len: int
     context_tokens: int
     prompt_tokens: int
     phases_s: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def host_gap_s(self) -> float:
-        """Wall time outside all phases."""
-        return self.wall_s - sum(self.phases_s.values())
 
 
 class PhaseClock:

@@ -1,6 +1,7 @@
 """One transformer class for Llama, Qwen2/2.5, Qwen3 and Qwen3-MoE.
 
-    hidden = model.forward(ids [B, Q], plan, cache)   # [B * Q, H], before the final norm
+    plan   = model.plan(rows, start, Q, cache)
+    hidden = model.forward(ids [B, Q], plan)   # [B * Q, H], before the final norm
     logits = model.logits(hidden_rows)                # [rows, vocab]
 
 Plain objects instead of nn.Module: a layer is a dozen calls, and at batch 1 on a CPU their
@@ -15,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import AttentionBackend, PassPlan, Rows
+from specsim.decoder.attention import AttentionBackend, KVCache, PassPlan, Rows
+from specsim.decoder.choose_kernels import ops_for
 from specsim.decoder.config import ModelConfig
-from specsim.decoder.kernels import Ops, ops_for
-from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.layers import GateUp, Linear, RMSNorm, linear_factory, rope_table
 from specsim.decoder.moe import ExpertLayer
 from specsim.decoder.weights import LayerWeights, WeightSource
@@ -42,7 +43,7 @@ class Transformer:
 
     One engine at a time may run it: native kernels share a scratch buffer.
 
-    linear: 'auto' | 'plain' | 'packed' | 'fp8' (see `layers`). static: no host sync anywhere in
+    linear: 'auto' | 'plain' | 'packed' (see `layers`). static: no host sync anywhere in
     the pass (needed by CUDA graphs); the default on CUDA. native: numba's kernels between the
     products, on the CPU (see `native`).
     """
@@ -56,15 +57,14 @@ class Transformer:
         self.device = torch.device(device)
         self.dtype = dtype
         self.linear = linear
-        self.ops: Ops = ops_for(self.device, dtype, use_triton, native)
+        self.ops = ops_for(self.device, dtype, use_triton, native)
         self._static = self.device.type == "cuda" if static is None else static
         self._factory = linear_factory(linear, self.device, dtype)
-        self._plain = linear_factory("auto" if linear == "fp8" else linear, self.device, dtype)
         self.embed = self._put(source.embed())
         self.layers = [self.make_layer(source.layer(i)) for i in range(config.num_layers)]
         self.norm = RMSNorm(self._put(source.final_norm()), config.rms_norm_eps)
         self.head_weight = self.embed if config.tie_word_embeddings else self._put(source.head())
-        self._head = self._plain(self.head_weight)
+        self._head = self._factory(self.head_weight)
         self.max_positions = max_positions or config.max_position
         self._angles = rope_table(config, self.max_positions, self.device)
 
@@ -93,10 +93,19 @@ class Transformer:
             moe=moe,
         )
 
-    def new_cache(self, pages: int, page_size: int, layers: int | None = None) -> KVCache:
+    def new_cache(
+        self, pages: int, table: BlockTable, attention: AttentionBackend,
+        layers: int | None = None,
+    ) -> KVCache:
+        """An empty cache of that many pages for `layers` of this network's layers (default all)."""
         c = self.config
-        return KVCache(layers or c.num_layers, pages, c.num_kv_heads, page_size, c.head_dim,
-                       self.dtype, self.device)
+        shape = (layers or c.num_layers, pages, 2, c.num_kv_heads, table.page_size, c.head_dim)
+        data = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        return KVCache(data, table, attention)
+
+    def cache_beside(self, other: KVCache, layers: int | None = None) -> KVCache:
+        """A cache for this network with the pages, table and backend of another one's."""
+        return self.new_cache(other.pages, other.table, other.attention, layers)
 
     def weight_bytes(self) -> int:
         """Bytes of weights that one decode step reads (all experts counted; embedding rows not)."""
@@ -108,50 +117,49 @@ class Transformer:
         return total
 
     def plan(
-        self, rows: Rows, start: Tensor, q_len: int, table: BlockTable, cache: KVCache,
-        attention: AttentionBackend, bound: int | None = None, prompt_from: int | None = None,
+        self, rows: Rows, start: Tensor, q_len: int, cache: KVCache, bound: int | None = None
     ) -> PassPlan:
         """Plan a pass over tokens at positions start .. start + q_len - 1 of each row.
 
         start [B] int64 on the device. bound: host-known upper bound of any row's end position
         (default rows.bound - 1 + q_len, the end of a step whose first token is the pending one).
-        prompt_from: the exact start when the pass is one row's prompt chunk.
         """
         end = rows.bound - 1 + q_len if bound is None else bound
-        if end > self.max_positions:
-            raise CapacityError(
-                f"position {end} is beyond the {self.max_positions} this model was loaded for; "
-                "shorten the request or load it with a larger max_positions"
-            )
-        plan = PassPlan(
-            rows=rows,
-            q_len=q_len,
-            start=start,
-            kv_len=min(end, table.max_pages * table.page_size),
-            prompt=prompt_from is not None,
-            causal=prompt_from == 0 and q_len > 1,
+        return self._planned(PassPlan(rows, q_len, start, end, cache))
+
+    def prompt_plan(self, slot: int, start: int, count: int, cache: KVCache) -> PassPlan:
+        """Plan a pass over one slot's prompt chunk, positions start .. start + count - 1."""
+        def one(value: int) -> Tensor:
+            return torch.full((1,), value, dtype=torch.int64, device=self.device)
+
+        end = start + count
+        rows = Rows(one(slot), end, (slot, slot + 1))
+        causal = start == 0 and count > 1
+        return self._planned(
+            PassPlan(rows, count, one(start), end, cache, prompt=True, causal=causal)
         )
-        self.ops.prepare(plan, self._angles, table, cache, attention, self.config.num_heads)
+
+    def _planned(self, plan: PassPlan) -> PassPlan:
+        if plan.kv_len > self.max_positions:
+            raise CapacityError(
+                f"position {plan.kv_len} is beyond the {self.max_positions} this model was loaded "
+                "for; shorten the request or load it with a larger max_positions"
+            )
+        plan.kv_len = min(plan.kv_len, plan.cache.table.capacity)
+        self.ops.prepare(plan, self._angles, self.config.num_heads)
         return plan
 
-    def forward(
-        self, ids: Tensor, plan: PassPlan, cache: KVCache, attention: AttentionBackend,
-        layers: int | None = None,
-    ) -> Tensor:
+    def forward(self, ids: Tensor, plan: PassPlan, layers: int | None = None) -> Tensor:
         """ids [B, Q] int64 -> residual stream [B * Q, H] after `layers` layers (default all)."""
-        x = F.embedding(ids.reshape(-1), self.embed)
-        return self.run(x, self.layers[:layers], plan, cache, attention)
+        return self.run(F.embedding(ids.reshape(-1), self.embed), self.layers[:layers], plan)
 
-    def run(
-        self, x: Tensor, layers: list[Layer], plan: PassPlan, cache: KVCache,
-        attention: AttentionBackend,
-    ) -> Tensor:
+    def run(self, x: Tensor, layers: list[Layer], plan: PassPlan) -> Tensor:
         """Put x [T, H] (overwritten) through `layers`, layer i using the cache's layer i."""
         ops, heads = self.ops, self.config.num_heads
         last = len(layers) - 1
         h = ops.rms_norm(x, layers[0].norm1)
         for i, layer in enumerate(layers):
-            y = ops.attend(layer.qkv(h), plan, layer.qk_norm, i, cache, attention, heads)
+            y = ops.attend(layer.qkv(h), plan, layer.qk_norm, i, heads)
             x, h = ops.project_add_norm(layer.o, y, x, layer.norm2)
             if layer.moe is not None:
                 x = x.add_(layer.moe(h))

@@ -103,7 +103,7 @@ class CheckpointReader:
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise FormatError(
                 f"{name} of {self.folder} is stored as {tensor.dtype}; the bundled decoder loads "
-                "bf16, fp16 or fp32 checkpoints (use linear='fp8' to quantise while loading)"
+                "bf16, fp16 or fp32 checkpoints"
             )
         return tensor
 

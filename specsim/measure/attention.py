@@ -11,7 +11,8 @@ from functools import partial
 
 import torch
 
-from specsim.decoder.attention import AttentionBackend, PagedAttention, Rows, SlotAttention
+from specsim.decoder.attention import PagedAttention, Rows, SlotAttention
+from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
 from specsim.measure.models import MeasuredModel
@@ -67,17 +68,17 @@ def _run(point: MeasurePoint, name: str, layers: int, session: Session) -> list[
         for slot in range(seqs):
             first = 1 + slot * table.max_pages
             table.assign(slot, list(range(first, first + table.max_pages)))
-    cache = model.new_cache(pages, table.page_size, layers=layers)
+    attention = PagedAttention(verify_attention(True)) if cuda else SlotAttention()
+    cache = model.new_cache(pages, table, attention, layers)
     refill(cache.data, session.generator())
-    attention: AttentionBackend = PagedAttention(table, cuda) if cuda else SlotAttention()
     index = torch.arange(seqs, device=device)
     rows = Rows(index, ctx + 1, (0, seqs), exact=seqs == 1)
     start = torch.full((seqs,), ctx, dtype=torch.int64, device=device)
-    plan = model.plan(rows, start, q_len, table, cache, attention)
+    plan = model.plan(rows, start, q_len, cache)
     qkv = session.normal(seqs * q_len, model.config.qkv_width)
     calls = [
-        ("layer", partial(model.ops.attend, qkv, plan, model.layers[layer].qk_norm, layer, cache,
-                          attention, model.config.num_heads))
+        ("layer", partial(model.ops.attend, qkv, plan, model.layers[layer].qk_norm, layer,
+                          model.config.num_heads))
         for layer in range(layers)
     ]
     timed = session.timer.sweep(calls, session.limits)["layer"]

@@ -13,8 +13,7 @@ import torch
 
 from specsim.calibrate.records import Timing
 from specsim.decoder.acceptance import ForcedAcceptance
-from specsim.decoder.drafters.draft_model import DraftModel
-from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
+from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest
@@ -38,8 +37,9 @@ class PreloadedEngine(Engine):
         self._admit()
         generator = torch.Generator(device).manual_seed(seed)
         state, drafter = self.state, self._step.drafter
-        for data in self._caches():
-            refill(data, generator)
+        for cache in (self._step.cache, drafter.cache):
+            if cache is not None:
+                refill(cache.data, generator)
         pending = torch.randint(vocab, (seqs,), generator=draw)
         for slot in self._slots.values():
             index = slot.index
@@ -47,16 +47,9 @@ class PreloadedEngine(Engine):
             slot.known = ctx + 1
             state.token_ids[index, ctx] = pending[index]
             state.n[index] = ctx + 1
-        if isinstance(drafter, EagleHead):
+        if drafter.needs_hidden:
             state.hidden.normal_(0.0, 1.0, generator=generator)
             state.base[:seqs] = ctx - 1
-
-    def _caches(self) -> list[torch.Tensor]:
-        drafter = self._step.drafter
-        caches = [self._step.cache]
-        if isinstance(drafter, DraftModel | EagleHead):
-            caches.append(drafter.cache)
-        return [cache.data for cache in caches]
 
 
 @dataclass(frozen=True, slots=True)

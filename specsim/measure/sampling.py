@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from specsim.decoder.attention import AttentionBackend, Rows, SlotAttention
+from specsim.decoder.attention import Rows, SlotAttention
 from specsim.decoder.drafters.base import NoDraft, Proposal
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.sampling import SamplingMode
@@ -50,10 +50,8 @@ def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
     state.temperature.fill_(0.8)
     state.top_p.fill_(0.95)
     state.seed.copy_(torch.arange(rows + 1, device=device))
-    table = BlockTable(rows + 1, k + 4, k + 4, device)
-    cache = model.new_cache(1, 1, layers=1)
-    attention: AttentionBackend = SlotAttention()
-    step = Step(model, NoDraft(), state, table, cache, attention)
+    table = BlockTable(rows + 1, 1, 1, device)  # not touched: nothing is attended to
+    step = Step(model, NoDraft(), state, model.new_cache(1, table, SlotAttention(), layers=1))
     logits = session.normal(rows, k + 1, vocab, dtype=torch.float32).mul_(3.0)
     probs = None
     if point.shape["draft_probs"]:

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from specsim.decoder.attention import PagedAttention, Rows, SlotAttention
+from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.transformer import Transformer
@@ -117,7 +118,7 @@ class SlotHarness:
         self.table = BlockTable(slots, tokens, page_size or tokens, device)
         if self.table.whole_slots:
             pages = slots
-            self.attention = SlotAttention()
+            attention = SlotAttention()
         else:
             # Pages handed out in an order that is not that of the slots.
             count = self.table.max_pages
@@ -125,18 +126,14 @@ class SlotHarness:
             order = torch.randperm(pages - 1, generator=torch.Generator().manual_seed(0)) + 1
             for slot in range(slots):
                 self.table.assign(slot, order[slot * count : (slot + 1) * count].tolist())
-            self.attention = PagedAttention(self.table, use_triton)
-        self.cache = model.new_cache(pages, self.table.page_size)
+            attention = PagedAttention(verify_attention(use_triton))
+        self.cache = model.new_cache(pages, self.table, attention)
 
     @torch.inference_mode()
     def prompt(self, slot: int, ids: list[int], start: int) -> torch.Tensor:
         """Logits [T, V] of a prompt chunk at positions start .. start+T-1."""
-        count = len(ids)
-        rows = Rows(torch.tensor([slot]), start + count, (slot, slot + 1))
-        plan = self.model.plan(rows, torch.tensor([start]), count, self.table, self.cache,
-                               self.attention, bound=start + count, prompt_from=start)
-        hidden = self.model.forward(torch.tensor([ids]), plan, self.cache, self.attention)
-        return self.model.logits(hidden)
+        plan = self.model.prompt_plan(slot, start, len(ids), self.cache)
+        return self.model.logits(self.model.forward(torch.tensor(ids), plan))
 
     @torch.inference_mode()
     def verify(
@@ -147,7 +144,6 @@ class SlotHarness:
         lo = slots[0]
         span = (lo, lo + len(slots)) if slots == list(range(lo, lo + len(slots))) else None
         rows = Rows(torch.tensor(slots), max(starts) + 1, span, exact=len(slots) == 1)
-        plan = self.model.plan(rows, torch.tensor(starts), q_len, self.table, self.cache,
-                               self.attention)
-        hidden = self.model.forward(torch.tensor(ids), plan, self.cache, self.attention)
+        plan = self.model.plan(rows, torch.tensor(starts), q_len, self.cache)
+        hidden = self.model.forward(torch.tensor(ids), plan)
         return self.model.logits(hidden).view(len(slots), q_len, -1)

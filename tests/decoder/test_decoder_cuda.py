@@ -9,6 +9,8 @@ import torch
 
 from decoder_helpers import CONFIGS, DRAFT, make_model
 from specsim.decoder import kernels
+from specsim.decoder.attention import auto_splits
+from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest
@@ -39,8 +41,8 @@ def test_1_triton_attention_equals_its_twin(shape, dtype):
     lengths = torch.randint(q_len, longest + 1, (batch,), device="cuda", generator=generator).int()
     want = kernels.verify_attention_torch(q, kv, pages, lengths, dim**-0.5, 1)
     tolerance = 2e-5 if dtype == torch.float32 else 2e-2
-    for splits in (1, 4, kernels.auto_splits(batch, kv_heads)):
-        got = kernels.verify_attention(True)(q, kv, pages, lengths, dim**-0.5, splits)
+    for splits in (1, 4, auto_splits(batch, kv_heads)):
+        got = verify_attention(True)(q, kv, pages, lengths, dim**-0.5, splits)
         assert (got.float() - want.float()).abs().max() < tolerance
 
 

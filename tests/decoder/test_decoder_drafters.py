@@ -157,12 +157,8 @@ def test_eagle_drafts_equal_a_run_without_cache(vocab, chunk):
 
 @torch.inference_mode()
 def hidden_states(harness, ids):
-    from specsim.decoder.attention import Rows
-
-    model, count = harness.model, len(ids)
-    plan = model.plan(Rows(torch.tensor([0]), count, (0, 1)), torch.tensor([0]), count,
-                      harness.table, harness.cache, harness.attention, bound=count, prompt_from=0)
-    return model.forward(torch.tensor([ids]), plan, harness.cache, harness.attention)
+    plan = harness.model.prompt_plan(0, 0, len(ids), harness.cache)
+    return harness.model.forward(torch.tensor(ids), plan)
 
 
 def test_early_exit_at_the_last_layer_would_be_the_target(tiny):

@@ -1,6 +1,7 @@
 """The engine end to end: every method equals plain decoding, whatever joins, leaves or ends."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -190,7 +191,7 @@ def test_k_0_is_the_baseline_bit_for_bit(tiny):
     seen = []
     verify = engine._step.verify
     engine._step = type(engine._step)(*(getattr(engine._step, f) for f in (
-        "target", "drafter", "state", "table", "cache", "attention")))
+        "target", "drafter", "state", "cache")))
 
     class Recorder:
         def __init__(self, step):
@@ -249,7 +250,7 @@ def test_the_models_end_token_ends_unless_ignored(reference):
     model = make_model(LLAMA)
     request = max(make_requests(), key=lambda r: len(reference[r.request_id]))
     answer = reference[request.request_id]
-    model.config = type(LLAMA)(**{**LLAMA.as_dict(), "eos_token_ids": (answer[4],)})
+    model.config = replace(LLAMA, eos_token_ids=(answer[4],))
     first = answer.index(answer[4]) + 1
     run = engine_of(model).run
     plain_end, ignored = run([
@@ -341,7 +342,7 @@ def test_step_timings_cover_the_wall_time(tiny):
     assert sum(t.prompt_tokens for t in engine.timings) == engine.stats.num_prompt_tokens
     for timing in engine.timings:
         assert set(timing.phases_s) <= {"prompt", "draft", "verify", "sample"}
-        assert 0 <= timing.host_gap_s <= timing.wall_s
+        assert 0 <= sum(timing.phases_s.values()) <= timing.wall_s
         assert (timing.decode_seqs > 0) == ("verify" in timing.phases_s)
 
 

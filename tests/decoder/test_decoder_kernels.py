@@ -11,7 +11,16 @@ import torch
 
 from decoder_helpers import CONFIGS, SlotHarness, make_model
 from specsim.decoder import kernels
+from specsim.decoder.attention import (
+    KVCache,
+    PassPlan,
+    Rows,
+    SlotAttention,
+    auto_splits,
+    causal_mask,
+)
 from specsim.decoder.graphs import make_rows, widened
+from specsim.decoder.kv_cache import BlockTable
 
 SHAPES = [  # batch, q_len, kv_heads, group, head_dim, page, lengths
     (3, 5, 2, 4, 16, 16, (5, 64, 65)),
@@ -69,11 +78,11 @@ def test_the_cuda_prompt_mask_equals_ours():
     """torch's lower-right causal bias, which prompts use on CUDA, against our mask."""
     from torch.nn.attention.bias import causal_lower_right
 
-    from specsim.decoder.attention import PassPlan, Rows, causal_mask
 
     q, k, v = randn(1, 4, 3, 8), randn(1, 2, 9, 8), randn(1, 2, 9, 9)[..., :8]
     rows = Rows(torch.tensor([0]), 9)
-    plan = PassPlan(rows, 3, torch.tensor([6]), kv_len=9)
+    cache = KVCache(torch.zeros(1, 1, 2, 2, 9, 8), BlockTable(1, 9, 9, q.device), SlotAttention())
+    plan = PassPlan(rows, 3, torch.tensor([6]), 9, cache)
     attend = torch.nn.functional.scaled_dot_product_attention
     want = attend(q, k, v, attn_mask=causal_mask(plan, q.dtype).unsqueeze(1), enable_gqa=True)
     got = attend(q, k, v, attn_mask=causal_lower_right(3, 9), enable_gqa=True)
@@ -81,9 +90,9 @@ def test_the_cuda_prompt_mask_equals_ours():
 
 
 def test_splits_fill_the_gpu_and_stay_in_range():
-    assert kernels.auto_splits(1, 8) == 32
-    assert kernels.auto_splits(64, 8) == 1
-    assert kernels.auto_splits(8, 8) == 4
+    assert auto_splits(1, 8) == 32
+    assert auto_splits(64, 8) == 1
+    assert auto_splits(8, 8) == 4
 
 
 PRELUDE = """

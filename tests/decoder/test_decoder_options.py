@@ -50,12 +50,10 @@ def test_batches_are_padded_to_the_next_bucket():
 def test_forced_rates_become_conditional():
     forced = ForcedAcceptance((0.8, 0.4, 0.4, 0.0, 0.0))
     assert forced.conditional() == pytest.approx((0.8, 0.5, 1.0, 0.0, 0.0))
-    assert forced.acceptance_length == pytest.approx(2.6)
     assert forced.for_k(2).rates == (0.8, 0.4)
 
 
-def test_forced_length_is_the_schedule_of_least_variance():
-    assert ForcedAcceptance.from_length(3.25, 4).rates == (1.0, 1.0, 0.25, 0.0)
+def test_forced_rates_of_independent_drafts():
     assert ForcedAcceptance.from_alpha(0.5, 3).rates == (0.5, 0.25, 0.125)
 
 
@@ -64,7 +62,6 @@ def test_forced_length_is_the_schedule_of_least_variance():
     [
         (lambda: ForcedAcceptance((0.5, 0.6)), "non-increasing"),
         (lambda: ForcedAcceptance((1.2,)), "1.2"),
-        (lambda: ForcedAcceptance.from_length(5.5, 4), r"1\.\.5"),
         (lambda: ForcedAcceptance.from_alpha(-0.1, 4), "-0.1"),
         (lambda: ForcedAcceptance((0.5,)).for_k(2), "one per position"),
     ],

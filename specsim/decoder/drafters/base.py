@@ -2,16 +2,16 @@
 
 A drafter reads the committed tokens from SlotState, and no tensor of the running step is ever read
 by the host, so proposing can be captured in a CUDA graph. The exception is a host drafter
-(`host_side`), which is told each committed token and proposes before the step starts.
+(`host_side`), which keeps what it is told of each request and proposes before the step starts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import Rows
+from specsim.decoder.attention import KVCache, Rows
 from specsim.decoder.sampling import DRAFT, SamplingMode, draw, target_probs, uniforms
 from specsim.decoder.state import SlotState
 
@@ -26,31 +26,38 @@ class Proposal:
     lengths: Tensor | None = None
 
 
-class Proposer(Protocol):
-    """num_speculative_tokens: k. needs_hidden: the step must keep the target's hidden states.
-    host_side: works on the host; needs a readback lag of 0."""
+class Proposer:
+    """A drafter at work. Here: what one is told, none of which it has to keep.
 
-    num_speculative_tokens: int
-    needs_hidden: bool
-    host_side: bool
-
-    def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
-        """A prompt chunk has been computed: ids [T + 1] (one token further, junk when `last`),
-        the target's hidden states [T, H] before the final norm, at positions start .. start+T-1."""
-        ...
-
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal: ...
-
-
-class NoDraft:
-    """k = 0: plain decoding, by the same step."""
+    num_speculative_tokens: k. needs_hidden: the step must keep the target's hidden states.
+    host_side: works on the host, from `rows.slots`; needs a readback lag of 0. cache: of its own
+    keys and values, None where it has none.
+    """
 
     num_speculative_tokens = 0
     needs_hidden = False
     host_side = False
+    cache: KVCache | None = None
+
+    def admit(self, slot: int, prompt_ids: Sequence[int]) -> None:
+        """A request has been given a slot."""
 
     def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
-        return
+        """A prompt chunk has been computed: ids [T + 1] (one token further, junk when `last`),
+        the target's hidden states [T, H] before the final norm, at positions start .. start+T-1."""
+
+    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+        raise NotImplementedError
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Tokens of a request have reached the host."""
+
+    def finish(self, slot: int, answer: Sequence[int]) -> None:
+        """A request has ended; answer: its tokens, none when it was cancelled."""
+
+
+class NoDraft(Proposer):
+    """k = 0: plain decoding, by the same step."""
 
     def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
         empty = torch.empty((rows.size, 0), dtype=torch.int64, device=rows.index.device)

@@ -22,10 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import AttentionBackend, Rows
-from specsim.decoder.drafters.base import DraftSampler, Proposal
-from specsim.decoder.drafters.draft_model import slot_rows
-from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
 from specsim.decoder.layers import RMSNorm, linear_factory
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
@@ -105,13 +103,15 @@ def _dim(part: str, sizes: dict[str, int]) -> int:
     return 2 * sizes[part[1:]] if part.startswith("2") else sizes[part]
 
 
-class EagleHead:
+class EagleHead(Proposer):
+    """beside: the target's cache, whose pages and table the head's cache shares."""
+
     needs_hidden = True
-    host_side = False
+    cache: KVCache
 
     def __init__(
         self, weights: EagleWeights, target: Transformer, num_speculative_tokens: int,
-        state: SlotState, table: BlockTable, attention: AttentionBackend, pages: int,
+        state: SlotState, beside: KVCache,
     ) -> None:
         config, device, dtype = target.config, target.device, target.dtype
         sizes = _sizes(target)
@@ -126,12 +126,10 @@ class EagleHead:
                 )
         self.num_speculative_tokens = num_speculative_tokens
         self._target, self._state = target, state
-        self._table, self._attention = table, attention
-        self.cache: KVCache = target.new_cache(pages, table.page_size, layers=1)
+        self.cache = target.cache_beside(beside, layers=1)
         eps, dim = config.rms_norm_eps, config.head_dim
         self._embed_norm, self._hidden_norm = RMSNorm(w["ne"], eps), RMSNorm(w["nh"], eps)
         make = linear_factory(target.linear, device, dtype)
-        plain = linear_factory("auto" if target.linear == "fp8" else target.linear, device, dtype)
         self._fc = make(w["fc"])
         heads = (config.num_heads + config.num_kv_heads) * dim
         qkv = torch.cat([pair_rows(w["qkv"][:heads], dim), w["qkv"][heads:]])
@@ -142,26 +140,22 @@ class EagleHead:
         self._final_norm = RMSNorm(w["nf"], eps)
         self._vocab = None if weights.vocab is None else weights.vocab.to(device)
         if self._vocab is None:
-            self._head = plain(target.head_weight)
+            self._head = make(target.head_weight)
         else:
             if weights.max_token >= config.vocab_size:
                 raise UsageError(
                     f"the head's vocabulary names token {weights.max_token}, the target has "
                     f"{config.vocab_size}; the head was trained for another model"
                 )
-            self._head = plain(target.head_weight[self._vocab].contiguous())
+            self._head = make(target.head_weight[self._vocab].contiguous())
 
     def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
         """Cache entries of a prompt chunk. The last position of a prompt needs the token that is
         sampled from it: its entry is made by the next step's first pass."""
         count = hidden.shape[0] - 1 if last else hidden.shape[0]
         if count:
-            rows = slot_rows(slot, start + count, hidden.device)
-            at = torch.full((1,), start, dtype=torch.int64, device=hidden.device)
-            plan = self._target.plan(rows, at, count, self._table, self.cache, self._attention,
-                                     bound=start + count, prompt_from=start)
-            x = self._mix(ids[1 : count + 1], hidden[:count])
-            self._target.run(x, self._layers, plan, self.cache, self._attention)
+            plan = self._target.prompt_plan(slot, start, count, self.cache)
+            self._target.run(self._mix(ids[1 : count + 1], hidden[:count]), self._layers, plan)
         if last:
             self._state.hidden[slot, 0] = hidden[-1]
             self._state.base[slot] = start + count
@@ -174,19 +168,16 @@ class EagleHead:
         sampler = DraftSampler(state, rows, mode)
         next_at = (base + 1).unsqueeze(1) + torch.arange(width, device=n.device)
         tokens = state.token_ids[index.unsqueeze(1), next_at]
-        plan = self._target.plan(rows, base, width, self._table, self.cache, self._attention,
-                                 bound=rows.bound + width - 2)
+        plan = self._target.plan(rows, base, width, self.cache, rows.bound + width - 2)
         x = self._mix(tokens.view(-1), state.hidden[index].flatten(0, 1))
-        x = self._target.run(x, self._layers, plan, self.cache, self._attention)
+        x = self._target.run(x, self._layers, plan)
         newest = (n - 2 - base).clamp(0, width - 1).view(-1, 1, 1)  # entry whose token is pending
         x = x.view(rows.size, width, -1).gather(1, newest.expand(-1, 1, x.shape[-1])).squeeze(1)
         vocab, full = self._vocab, self._target.config.vocab_size
         token = sampler.draw(self._logits(x), n, vocab, full)
         for j in range(1, k):
-            plan = self._target.plan(rows, n - 2 + j, 1, self._table, self.cache,
-                                     self._attention, bound=rows.bound + j - 1)
-            x = self._mix(token, x)
-            x = self._target.run(x, self._layers, plan, self.cache, self._attention)
+            plan = self._target.plan(rows, n - 2 + j, 1, self.cache, rows.bound + j - 1)
+            x = self._target.run(self._mix(token, x), self._layers, plan)
             token = sampler.draw(self._logits(x), n + j, vocab, full)
         return sampler.proposal()
 

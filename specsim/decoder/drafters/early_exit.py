@@ -6,24 +6,20 @@ Untrained exits agree with the target often enough only late (SmolLM2: 42 % at 2
 this is for demonstration and for checkpoints trained for it.
 """
 
-from torch import Tensor
-
-from specsim.decoder.attention import AttentionBackend, Rows
-from specsim.decoder.drafters.base import DraftSampler, Proposal
-from specsim.decoder.kv_cache import BlockTable, KVCache
+from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer
 from specsim.errors import UsageError
 
 
-class EarlyExit:
-    needs_hidden = False
-    host_side = False
+class EarlyExit(Proposer):
+    """target_cache: the target's own, which is this drafter's too."""
 
     def __init__(
         self, target: Transformer, exit_layers: int, num_speculative_tokens: int,
-        state: SlotState, table: BlockTable, attention: AttentionBackend, cache: KVCache,
+        state: SlotState, target_cache: KVCache,
     ) -> None:
         if not 1 <= exit_layers < target.config.num_layers:
             raise UsageError(
@@ -32,11 +28,7 @@ class EarlyExit:
             )
         self.num_speculative_tokens = num_speculative_tokens
         self.exit_layers = exit_layers
-        self._target, self._cache = target, cache
-        self._state, self._table, self._attention = state, table, attention
-
-    def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
-        return  # the target's cache is this drafter's cache
+        self._target, self._state, self._target_cache = target, state, target_cache
 
     def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
         state, model = self._state, self._target
@@ -44,9 +36,7 @@ class EarlyExit:
         sampler = DraftSampler(state, rows, mode)
         token = state.token_ids[rows.index, n - 1]
         for j in range(self.num_speculative_tokens):
-            plan = model.plan(rows, n - 1 + j, 1, self._table, self._cache, self._attention,
-                              bound=rows.bound + j)
-            hidden = model.forward(token.unsqueeze(1), plan, self._cache, self._attention,
-                                   layers=self.exit_layers)
+            plan = model.plan(rows, n - 1 + j, 1, self._target_cache, rows.bound + j)
+            hidden = model.forward(token, plan, layers=self.exit_layers)
             token = sampler.draw(model.logits(hidden), n + j)
         return sampler.proposal()

@@ -11,24 +11,18 @@ import torch
 from torch import Tensor
 
 from specsim.decoder.attention import Rows
-from specsim.decoder.drafters.base import Proposal
+from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
 
 
-class NGram:
-    needs_hidden = False
-    host_side = False
-
+class NGram(Proposer):
     def __init__(
         self, num_speculative_tokens: int, longest: int, shortest: int, state: SlotState
     ) -> None:
         self.num_speculative_tokens = num_speculative_tokens
         self._longest, self._shortest = longest, shortest
         self._state = state
-
-    def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
-        return
 
     def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
         state = self._state

@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from specsim.decoder.attention import Rows
-from specsim.decoder.drafters.base import Proposal
+from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 
 _SEPARATOR = -1  # between texts of the store; matches nothing, and no proposal crosses it
@@ -98,10 +97,9 @@ def follow(
     return draft, probs
 
 
-class Suffix:
+class Suffix(Proposer):
     """One index per running request and one store of finished answers, shared."""
 
-    needs_hidden = False
     host_side = True
 
     def __init__(
@@ -115,13 +113,9 @@ class Suffix:
         self._own: dict[int, SuffixIndex] = {}
         self._store = SuffixIndex()
 
-    def prompt(self, slot: int, ids: Tensor, hidden: Tensor, start: int, last: bool) -> None:
-        return
-
-    def admit(self, slot: int, prompt: Sequence[int]) -> None:
-        own = SuffixIndex()
-        own.extend(prompt)
-        self._own[slot] = own
+    def admit(self, slot: int, prompt_ids: Sequence[int]) -> None:
+        self._own[slot] = SuffixIndex()
+        self._own[slot].extend(prompt_ids)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         self._own[slot].extend(tokens)
@@ -147,21 +141,19 @@ class Suffix:
                 best, score = draft, sum(probs)
         return best
 
-    def propose_for(self, slots: Sequence[int], device: torch.device) -> Proposal:
-        """Proposals of the given slots as tensors; the filler is each row's last token."""
-        k = self.num_speculative_tokens
-        rows, lengths = [], []
-        for slot in slots:
+    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+        """Proposals of the rows' slots; the filler is each row's last token. A slot without a
+        request (a padded row) proposes nothing."""
+        k, device = self.num_speculative_tokens, rows.index.device
+        made, lengths = [], []
+        for slot in rows.slots:
             own = self._own.get(slot)
             draft = self.drafts(slot) if own is not None else []
             filler = own.tokens[-1] if own is not None else 0
-            rows.append(draft + [filler] * (k - len(draft)))
+            made.append(draft + [filler] * (k - len(draft)))
             lengths.append(len(draft))
         return Proposal(
-            torch.tensor(rows, dtype=torch.int64).view(-1, k).to(device, non_blocking=True),
+            torch.tensor(made, dtype=torch.int64).view(-1, k).to(device, non_blocking=True),
             None,
             torch.tensor(lengths, dtype=torch.int64).to(device, non_blocking=True),
         )
-
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
-        return self.propose_for(rows.index.tolist(), rows.index.device)
