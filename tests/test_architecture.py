@@ -34,7 +34,7 @@ EDGES = {
     "client": {*GROUND, "model", "hardware", "formats", "sim.request"},
     "calibrate": {*GROUND, "hardware", "model", "methods", "ops", "roofline",
                   "latency", "speculation", "analytic", "formats"},
-    "validate": {*GROUND, "hardware", "model", "methods", "ops", "roofline",
+    "accuracy": {*GROUND, "hardware", "model", "methods", "ops", "roofline",
                  "latency", "speculation", "analytic", "formats", "sim", "client", "calibrate"},
     "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},

@@ -32,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from specsim.accuracy.rows import Case, SkipRow, published_case  # noqa: E402
 from specsim.analytic.closed import closed_loop  # noqa: E402
 from specsim.analytic.system import System  # noqa: E402
 from specsim.analytic.workload import Workload  # noqa: E402
@@ -46,7 +47,6 @@ from specsim.ops.work import UNIFORM, Parallel  # noqa: E402
 from specsim.planning.tune_choices import at_k, with_acceptance  # noqa: E402
 from specsim.speculation.acceptance import Acceptance  # noqa: E402
 from specsim.speculation.acceptance_catalogue import lookup  # noqa: E402
-from specsim.validate.rows import Case, SkipRow, published_case  # noqa: E402
 
 ROWS = ROOT / "validation" / "published" / "published_measurements.csv"
 OUT = ROOT / "validation" / "best_k"

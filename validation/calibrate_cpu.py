@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specsim.accuracy.compare import Comparison
+from specsim.accuracy.records import compare_records
 from specsim.calibrate.ledger import FIT_PARTS
 from specsim.calibrate.price import Models, Pricer
 from specsim.calibrate.records_fit import Outcome, calibrate, read_all
@@ -21,8 +23,6 @@ from specsim.calibrate.samples import samples
 from specsim.calibrate.write import errors_of, report, write_outcome, write_text
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
-from specsim.validate.compare import Comparison
-from specsim.validate.records import compare_records
 
 FOLDER = Path(__file__).resolve().parent / "measured" / "cpu"
 RUNS = {

@@ -1,7 +1,7 @@
 """Paired curves of the public CSV, as points that a few-shot calibration can fit or predict.
 
 A curve is one server measured at several concurrencies, without speculation and with one form of
-it. Rows are read by `specsim.validate.rows`. What these five sets leave out is filled in here,
+it. Rows are read by `specsim.accuracy.rows`. What these five sets leave out is filled in here,
 the same way for all of them, and written beside the result:
 
     acceptance   the catalogue's value for model, method and data set where it has one, else half
@@ -18,6 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specsim.accuracy.lookups import model_of
+from specsim.accuracy.rows import Case, SkipRow, published_case
+from specsim.accuracy.score import read_rows
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import Point
 from specsim.errors import SpecSimError
@@ -26,9 +29,6 @@ from specsim.model.catalogue import find_drafter
 from specsim.model.spec import DenseMLP, Drafter, ModelSpec
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_catalogue import lookup
-from specsim.validate.lookups import model_of
-from specsim.validate.rows import Case, SkipRow, published_case
-from specsim.validate.score import read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 CSV = ROOT / "validation" / "published" / "published_measurements.csv"

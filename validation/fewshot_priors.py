@@ -29,6 +29,8 @@ import fit_engines as general
 import numpy as np
 from scipy.optimize import minimize
 
+from specsim.accuracy.rows import Case
+from specsim.accuracy.score import read_rows, score_rows
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import Point, engine_at, on_engine, parameters, predict_point
 from specsim.calibrate.fewshot_priors import NOISE, WIDTHS, Priors
@@ -37,8 +39,6 @@ from specsim.latency.engine import EngineProfile, list_engines
 from specsim.latency.routing import SERVING
 from specsim.ops.work import Routing
 from specsim.speculation.acceptance_catalogue import lookup, measurements
-from specsim.validate.rows import Case
-from specsim.validate.score import read_rows, score_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 CENTRE_HYPER = 0.5

@@ -29,13 +29,13 @@ from scipy.optimize import least_squares
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from specsim.accuracy.rows import Case  # noqa: E402
+from specsim.accuracy.score import read_rows, score_case, score_rows  # noqa: E402
 from specsim.analytic.intervals import prediction_class  # noqa: E402
 from specsim.analytic.system import System  # noqa: E402
 from specsim.latency.engine import EngineProfile, Overheads, list_engines  # noqa: E402
 from specsim.latency.routing import SERVING  # noqa: E402
 from specsim.ops.work import Routing  # noqa: E402
-from specsim.validate.rows import Case  # noqa: E402
-from specsim.validate.score import read_rows, score_case, score_rows  # noqa: E402
 
 FILES = ("published/published_measurements.csv", "data/e2e_silicon_h200.csv")
 NEVER_FITTED = ("MRBLOG", "MR27", "MR122")

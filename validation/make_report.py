@@ -23,6 +23,12 @@ sys.path.insert(0, str(ROOT / "validation"))
 
 from fit_engines import group_of  # noqa: E402
 
+from specsim.accuracy.score import (  # noqa: E402
+    Report,
+    Scored,
+    read_rows,
+    score_rows,
+)
 from specsim.analytic.closed import closed_loop  # noqa: E402
 from specsim.analytic.intervals import MIN_RESIDUALS, coarser  # noqa: E402
 from specsim.analytic.mindrouter import predict_table  # noqa: E402
@@ -34,12 +40,6 @@ from specsim.latency.shape import PrefillChunk, StepShape  # noqa: E402
 from specsim.model.catalogue import find_model  # noqa: E402
 from specsim.report.mindrouter import mindrouter_text  # noqa: E402
 from specsim.report.scores import NAMES, error_cell  # noqa: E402
-from specsim.validate.score import (  # noqa: E402
-    Report,
-    Scored,
-    read_rows,
-    score_rows,
-)
 
 PUBLISHED = ROOT / "validation" / "published" / "published_measurements.csv"
 SILICON = ROOT / "validation" / "data" / "e2e_silicon_h200.csv"

@@ -26,18 +26,18 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
-from specsim.commands.options import Options  # noqa: E402
-from specsim.commands.validate_deployment import Deployer  # noqa: E402
-from specsim.formats.bench import read_bench  # noqa: E402
-from specsim.report.tables import table  # noqa: E402
-from specsim.validate.bench import points_of  # noqa: E402
-from specsim.validate.compare import Comparison, Row  # noqa: E402
-from specsim.validate.live_replay import (  # noqa: E402
+from specsim.accuracy.bench import points_of  # noqa: E402
+from specsim.accuracy.compare import Comparison, Row  # noqa: E402
+from specsim.accuracy.live_replay import (  # noqa: E402
     Point,
     figures_of_run,
     measured_acceptance,
     predict,
 )
+from specsim.commands.options import Options  # noqa: E402
+from specsim.commands.validate_deployment import Deployer  # noqa: E402
+from specsim.formats.bench import read_bench  # noqa: E402
+from specsim.report.tables import table  # noqa: E402
 
 MODEL, K = "smollm2-135m", 3
 CLIENTS, FITTED = (1, 2, 4, 8), 1

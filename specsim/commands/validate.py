@@ -46,10 +46,10 @@ def published(
     json_out: o.JsonOut = False,
 ) -> None:
     """Score every row of FILES that can be predicted; count the others by reason."""
+    from specsim.accuracy.score import QUANTITIES, read_rows, score_rows
     from specsim.errors import UsageError
     from specsim.report.scores import report_text, row_dicts
     from specsim.report.tables import printable, to_json
-    from specsim.validate.score import QUANTITIES, read_rows, score_rows
 
     if max_error is not None and not max_error > 0:
         raise UsageError(f"--max-error is {max_error}; it must be above 0, e.g. 0.15 for 15 %")

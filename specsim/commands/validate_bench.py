@@ -61,13 +61,13 @@ def bench(
     """Simulate the load of every run in FILES with the acceptance that was measured there, and put
     the measured figures beside the predicted ones."""
     values = dict(locals())
+    from specsim.accuracy.bench import points_of
+    from specsim.accuracy.live import Settings, judge
     from specsim.api.values import options_of
     from specsim.errors import UsageError
     from specsim.files import check_writable
     from specsim.formats.bench import read_bench
     from specsim.formats.load_model import load_model
-    from specsim.validate.bench import points_of
-    from specsim.validate.live import Settings, judge
 
     d.check_max_error(max_error)
     check_writable(out, "--out", files)

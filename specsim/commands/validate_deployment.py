@@ -15,10 +15,10 @@ from specsim.commands.options import Options
 from specsim.methods.registry import is_plain
 
 if TYPE_CHECKING:
+    from specsim.accuracy.compare import Comparison
+    from specsim.accuracy.live_replay import Point
     from specsim.analytic.system import System
     from specsim.formats.bench.record import BenchRun
-    from specsim.validate.compare import Comparison
-    from specsim.validate.live_replay import Point
 
 PrefixCaching = Annotated[
     bool | None,
@@ -81,8 +81,8 @@ class Deployer:
 
     def system(self, point: "Point", measured: bool) -> "System":
         """The deployment of a point. measured: with the acceptance that was counted there."""
+        from specsim.accuracy.live_replay import measured_acceptance
         from specsim.errors import UsageError
-        from specsim.validate.live_replay import measured_acceptance
 
         run = point.run
         if not self.base.speculative:
@@ -157,9 +157,9 @@ def check_fitted(fitted: tuple[str, ...], points: list[str]) -> None:
 def finish(found: "Comparison", max_error: float | None, json_out: bool, out: Path | None,
            partial: bool = False, stopped: str = "") -> None:
     """Print, write, and end with the exit code that --max-error asks for."""
+    from specsim.accuracy.live import JUDGED
     from specsim.report.live import live_text
     from specsim.report.tables import printable, to_json
-    from specsim.validate.live import JUDGED
 
     result = found.to_dict()
     sys.stdout.write((to_json(result) if json_out else printable(live_text(result))) + "\n")

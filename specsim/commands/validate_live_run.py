@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from specsim.accuracy.compare import Comparison
+from specsim.accuracy.live import Settings, judge
+from specsim.accuracy.live_replay import Point
 from specsim.api.values import options_of
 from specsim.client import (
     LiveLoad,
@@ -34,9 +37,6 @@ from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.methods.registry import is_plain
 from specsim.model.spec import ModelSpec
 from specsim.sim.arrivals import bench_serve_times
-from specsim.validate.compare import Comparison
-from specsim.validate.live import Settings, judge
-from specsim.validate.live_replay import Point
 
 Values = dict[str, Any]
 FEWEST, PER_CLIENT = 16, 4

@@ -44,6 +44,7 @@ def records(
     json_out: o.JsonOut = False,
 ) -> None:
     """Predict every record of FILES; points the profile was fitted on are shown apart."""
+    from specsim.accuracy.records import compare_records
     from specsim.calibrate.records_fit import read_all
     from specsim.calibrate.write import engine_path
     from specsim.errors import UsageError
@@ -51,7 +52,6 @@ def records(
     from specsim.hardware.store import find_profile, load_profile
     from specsim.latency.engine import find_engine
     from specsim.report.tables import printable, to_json
-    from specsim.validate.records import compare_records
 
     d.check_max_error(max_error)
     check_writable(out, "--out", [*files, report])

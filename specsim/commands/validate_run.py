@@ -14,11 +14,11 @@ from specsim.commands import options as o
 from specsim.commands.validate_deployment import MaxError, check_max_error
 
 if TYPE_CHECKING:
+    from specsim.accuracy.compare import Comparison
+    from specsim.accuracy.run_plan import RunPlan
+    from specsim.accuracy.run_state import Work
     from specsim.calibrate.records_fit import Outcome
     from specsim.measure.run import MeasurePlan
-    from specsim.validate.compare import Comparison
-    from specsim.validate.run_plan import RunPlan
-    from specsim.validate.run_state import Work
 
 Tell = Callable[[str], None]
 SHORT_SCALE = 10.0  # of the bars, for --short: tiny models, seconds of serving
@@ -61,14 +61,14 @@ def run(
     what is done; the same command goes on. Exit code 1 if a metric's median error is above
     --max-error, or with --short above its wide bar.
     """
+    from specsim.accuracy.run_compare import verdicts
+    from specsim.accuracy.run_plan import full_plan, short_plan
+    from specsim.accuracy.run_state import Work
     from specsim.commands.measure import parse_duration
     from specsim.commands.validate_records import text as records_text
     from specsim.errors import UsageError
     from specsim.files import check_writable
     from specsim.report.tables import to_json
-    from specsim.validate.run_compare import verdicts
-    from specsim.validate.run_plan import full_plan, short_plan
-    from specsim.validate.run_state import Work
 
     check_max_error(max_error)
     if grid not in ("small", "full"):
@@ -233,6 +233,9 @@ def _serve_all(
     """Predict and serve every load that is not done yet; whether it was interrupted."""
     import torch
 
+    from specsim.accuracy.run_plan import load_for
+    from specsim.accuracy.run_serving import predict_serving, seeds_for, serving_system
+    from specsim.accuracy.run_state import load_key
     from specsim.api.calibrate_records import DECODER
     from specsim.calibrate.price import Models
     from specsim.commands.validate_run_serve import make_engine, serve
@@ -240,9 +243,6 @@ def _serve_all(
     from specsim.measure.environment import now
     from specsim.measure.session import Session
     from specsim.measure.timer import RepeatLimits
-    from specsim.validate.run_plan import load_for
-    from specsim.validate.run_serving import predict_serving, seeds_for, serving_system
-    from specsim.validate.run_state import load_key
 
     predicted, measured = place.done()
     target = measuring.models[0]
@@ -297,10 +297,10 @@ def _comparison(
     plan: "RunPlan", place: "Work", outcome: "Outcome | None", threads: int
 ) -> "Comparison | None":
     """What there is so far; None before anything could be predicted."""
+    from specsim.accuracy.compare import Row
+    from specsim.accuracy.records import name_of
+    from specsim.accuracy.run_compare import run_comparison, serving_rows
     from specsim.measure.environment import git_sha, now
-    from specsim.validate.compare import Row
-    from specsim.validate.records import name_of
-    from specsim.validate.run_compare import run_comparison, serving_rows
 
     if outcome is None:
         return None

@@ -1,6 +1,6 @@
 """Serving loads with the bundled decoder against the clock, for `specsim validate run`.
 
-The engine gets the loads of `validate.run_serving`: equal requests of random tokens with forced
+The engine gets the loads of `accuracy.run_serving`: equal requests of random tokens with forced
 acceptance. Each run is timed as a client in the same process sees it.
 """
 
@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specsim.accuracy.run_serving import ServingLoad
     from specsim.decoder.engine import Engine
     from specsim.decoder.requests import RequestResult
     from specsim.decoder.transformer import Transformer
-    from specsim.validate.run_serving import ServingLoad
 
 
 def make_engine(target: "Transformer", load: "ServingLoad", seed: int) -> "Engine":
@@ -53,8 +53,8 @@ def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, Any]:
     unusable for further loads."""
     import random
 
+    from specsim.accuracy.run_serving import measured_figures
     from specsim.measure.serving import series_of
-    from specsim.validate.run_serving import measured_figures
 
     rng = random.Random(f"prompts {seed}")
     rows_before = engine.stats.num_row_steps

@@ -17,7 +17,7 @@ WIDTH = 100
 def live_text(found: dict[str, Any]) -> str:
     """Head, one table with a block per point, errors by metric, causes, notes.
 
-    found: a validation as a plain dict (`validate.compare.Comparison.to_dict`)."""
+    found: a validation as a plain dict (`accuracy.compare.Comparison.to_dict`)."""
     blocks = [found["title"], _rows(found["rows"])]
     if found["summary"]:
         blocks.append(_summary(found["summary"]))

@@ -68,7 +68,7 @@ def report_text(result: dict[str, Any]) -> str:
 
 
 def row_dicts(scores: Iterable[Any]) -> list[dict[str, Any]]:
-    """Every judged value as a dict (takes `validate.score.Scored`)."""
+    """Every judged value as a dict (takes `accuracy.score.Scored`)."""
     return [
         {
             "row": s.row_id,

@@ -136,8 +136,8 @@ def test_holdout_without_a_fit_of_benchmarks(call):
 
 def test_figures_are_shown_even_if_the_file_cannot_be_written(call, tmp_path, monkeypatch):
     """The folder goes away while the work is done."""
+    from specsim.accuracy.compare import Comparison
     from specsim.errors import FormatError
-    from specsim.validate.compare import Comparison
 
     def full(self, path):
         raise FormatError(f"cannot write {path}: No space left on device")

@@ -48,7 +48,7 @@ def simulation(*more: str) -> dict[str, Any]:
 
 
 def validation() -> dict[str, Any]:
-    from specsim.validate.compare import Comparison, Row
+    from specsim.accuracy.compare import Comparison, Row
 
     rows = []
     for i in range(24):

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specsim.validate.live_replay import Figures, Point, Prediction, Swap
+from specsim.accuracy.live_replay import Figures, Point, Prediction, Swap
 
 SPREAD = 1.3
 SMALL_GAP = 0.03

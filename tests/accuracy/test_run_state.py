@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from specsim.accuracy.run_compare import run_comparison, serving_rows, verdicts
+from specsim.accuracy.run_plan import full_plan, load_for, short_plan
+from specsim.accuracy.run_state import Work, load_key, situation
 from specsim.commands import app
 from specsim.errors import UsageError
-from specsim.validate.run_compare import run_comparison, serving_rows, verdicts
-from specsim.validate.run_plan import full_plan, load_for, short_plan
-from specsim.validate.run_state import Work, load_key, situation
 
 FIGURES = {"output_tok_s": 100.0, "ttft_s_p50": 0.1, "ttft_s_p95": 0.2, "tpot_s_p50": 0.01,
            "tpot_s_p95": 0.02, "tokens_per_step": 2.0}

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specsim.calibrate.records import quantile
-from specsim.errors import FormatError
-from specsim.validate.rows import published_case
-from specsim.validate.score import (
+from accuracy_samples import PUBLISHED, ROW, SILICON
+from specsim.accuracy.rows import published_case
+from specsim.accuracy.score import (
     Report,
     Scored,
     read_rows,
@@ -17,7 +16,8 @@ from specsim.validate.score import (
     score_file,
     score_rows,
 )
-from validate_samples import PUBLISHED, ROW, SILICON
+from specsim.calibrate.records import quantile
+from specsim.errors import FormatError
 
 NAMES = ",".join(ROW)
 
@@ -152,7 +152,7 @@ def test_one_output_token_gives_no_time_per_token() -> None:
 
 
 def test_a_long_file_looks_a_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from specsim.validate import lookups
+    from specsim.accuracy import lookups
 
     asked: list[str] = []
     real = lookups.load_profile

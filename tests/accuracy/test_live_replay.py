@@ -6,15 +6,9 @@ import math
 
 import pytest
 
-from specsim.api.deployment import build_request
-from specsim.commands.options import Options
-from specsim.errors import FormatError
-from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, MeasuredLoad, RequestRow
-from specsim.sim.arrivals import bench_serve_times
-from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
-from specsim.validate.explain_gap import Seen, explain, fit_both, fit_constant, fit_scale
-from specsim.validate.live import Settings, judge
-from specsim.validate.live_replay import (
+from specsim.accuracy.explain_gap import Seen, explain, fit_both, fit_constant, fit_scale
+from specsim.accuracy.live import Settings, judge
+from specsim.accuracy.live_replay import (
     Point,
     Swap,
     figures_of_run,
@@ -25,6 +19,12 @@ from specsim.validate.live_replay import (
     replayed_steps,
     requests_of,
 )
+from specsim.api.deployment import build_request
+from specsim.commands.options import Options
+from specsim.errors import FormatError
+from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, MeasuredLoad, RequestRow
+from specsim.sim.arrivals import bench_serve_times
+from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
 
 
 def system(**options):

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parents[1] / "calibrate"))
 
 from calibrate_samples import SHAPES, decoder, header, kernel_shapes, machine, measured, step_shapes
+from specsim.accuracy.records import compare_records, load_of, rate_of
+from specsim.accuracy.run_serving import ServingLoad, predict_serving, serving_system
 from specsim.calibrate.price import Models
 from specsim.calibrate.records import Measurement, Timing
 from specsim.calibrate.records_fit import calibrate
@@ -17,8 +19,6 @@ from specsim.calibrate.write import report, write_outcome
 from specsim.commands import app
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
-from specsim.validate.records import compare_records, load_of, rate_of
-from specsim.validate.run_serving import ServingLoad, predict_serving, serving_system
 
 RUN = header(names=("small",))
 SMALL = {"small": SHAPES["small"]}

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from specsim.accuracy.lookups import forget
+from specsim.accuracy.rows import Case, SkipRow, published_case, silicon_case
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.calibrate.records import quantile
 from specsim.errors import FormatError, SpecSimError
 from specsim.latency.step import decode_shape
-from specsim.validate.lookups import forget
-from specsim.validate.rows import Case, SkipRow, published_case, silicon_case
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
 MARGIN = 0.03

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specsim.accuracy.run_plan import RunPlan
 from specsim.errors import FormatError, UsageError
-from specsim.validate.run_plan import RunPlan
 
 MAX_FILE_BYTES = 100_000_000
 

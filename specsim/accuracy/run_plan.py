@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass
 from itertools import accumulate
 
+from specsim.accuracy.run_serving import ServingLoad
 from specsim.errors import UsageError
-from specsim.validate.run_serving import ServingLoad
 
 MEASURE_SHARE = 0.45  # of the budget
 LEAST_REQUESTS = 8

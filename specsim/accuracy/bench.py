@@ -8,9 +8,9 @@ nothing about a load and are refused with what they lack.
 import math
 from collections.abc import Sequence
 
+from specsim.accuracy.live_replay import Point, figures_of_run
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchRun
-from specsim.validate.live_replay import Point, figures_of_run
 
 MAX_RUNS = 1000
 

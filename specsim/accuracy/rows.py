@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from specsim.accuracy.datasets import dataset_lengths
+from specsim.accuracy.lookups import model_of, profile_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
@@ -19,8 +21,6 @@ from specsim.methods.resolve import resolve_setup
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance
-from specsim.validate.datasets import dataset_lengths
-from specsim.validate.lookups import model_of, profile_of
 
 
 class SkipRow(Exception):

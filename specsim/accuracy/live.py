@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.analytic.system import System
-from specsim.validate.compare import Comparison, Row
-from specsim.validate.explain_gap import Seen, explain
-from specsim.validate.live_replay import (
+from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.explain_gap import Seen, explain
+from specsim.accuracy.live_replay import (
     Figures,
     Point,
     Prediction,
@@ -24,6 +22,8 @@ from specsim.validate.live_replay import (
     figures_of_run,
     predict,
 )
+from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.system import System
 
 # What is compared, in the order in which it is shown. p99 stands in where no p95 is reported.
 METRICS = (

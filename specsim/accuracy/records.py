@@ -11,15 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from specsim.calibrate.ledger import runs_seen, split_of
-from specsim.calibrate.price import Models, Pricer
-from specsim.calibrate.records import Measurement
-from specsim.calibrate.samples import Sample, faults, samples
-from specsim.errors import UsageError
-from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile
-from specsim.validate.compare import Comparison, Row
-from specsim.validate.run_serving import (
+from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.run_serving import (
     JUDGED,
     ServingLoad,
     measured_figures,
@@ -27,6 +20,13 @@ from specsim.validate.run_serving import (
     seeds_for,
     serving_system,
 )
+from specsim.calibrate.ledger import runs_seen, split_of
+from specsim.calibrate.price import Models, Pricer
+from specsim.calibrate.records import Measurement
+from specsim.calibrate.samples import Sample, faults, samples
+from specsim.errors import UsageError
+from specsim.hardware.profile import HardwareProfile
+from specsim.latency.engine import EngineProfile
 
 
 def compare_records(

@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from specsim.validate.compare import Comparison, Row
-from specsim.validate.run_plan import BARS
-from specsim.validate.run_serving import FIGURES
-from specsim.validate.run_state import situation
+from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.run_plan import BARS
+from specsim.accuracy.run_serving import FIGURES
+from specsim.accuracy.run_state import situation
 
 
 def serving_rows(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from specsim.accuracy.bench import points_of
+from specsim.accuracy.live_replay import load_of, requests_of
 from specsim.errors import FormatError
 from specsim.formats.bench import read_bench
-from specsim.validate.bench import points_of
-from specsim.validate.live_replay import load_of, requests_of
 
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from specsim.validate.rows import Case, SkipRow, published_case, silicon_case
-from validate_samples import PUBLISHED, ROW, SILICON
+from accuracy_samples import PUBLISHED, ROW, SILICON
+from specsim.accuracy.rows import Case, SkipRow, published_case, silicon_case
 
 
 def row(**changes: str) -> Case:

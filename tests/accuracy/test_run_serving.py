@@ -2,6 +2,12 @@
 
 import pytest
 
+from specsim.accuracy.run_serving import (
+    ServingLoad,
+    measured_figures,
+    predict_serving,
+    serving_system,
+)
 from specsim.calibrate.price import Models
 from specsim.calibrate.records import RunHeader
 from specsim.errors import FormatError, UsageError
@@ -10,12 +16,6 @@ from specsim.latency.engine import find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.catalogue import find_model
 from specsim.sim.build import sim_config
-from specsim.validate.run_serving import (
-    ServingLoad,
-    measured_figures,
-    predict_serving,
-    serving_system,
-)
 
 CPU, ENGINE = load_profile("cpu-generic"), find_engine("specsim")
 SPEC = find_model("SmolLM2-135M")

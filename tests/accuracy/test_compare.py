@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specsim.accuracy.compare import Comparison, Row, error_summary
 from specsim.errors import FormatError, UsageError
-from specsim.validate.compare import Comparison, Row, error_summary
 
 
 def comparison() -> Comparison:
