@@ -153,7 +153,8 @@ def problem_of(error: ValidationError, shape: type[BaseModel]) -> Problem:
             return Problem("said", place, first["input"], str(said))
         if said.key:
             return Problem("wrong", (*place, said.key), said.value, said.rule)
-        return Problem("wrong", place, first["input"], said.rule)
+        value = first["input"] if said.value is None else said.value
+        return Problem("wrong", place, value, said.rule)
     return Problem("wrong", place, first["input"], words or _words(hint) or first["msg"].lower())
 
 

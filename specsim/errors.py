@@ -17,6 +17,13 @@ class SpecSimError(Exception):
     """Base of every error that a user's input can cause."""
 
 
+def require(*rules: tuple[bool, str]) -> None:
+    """Raise UsageError with the message of the first rule that does not hold."""
+    for holds, message in rules:
+        if not holds:
+            raise UsageError(message)
+
+
 class ProfileError(SpecSimError):
     """A hardware or engine profile is missing, malformed or out of range."""
 

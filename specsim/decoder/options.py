@@ -7,7 +7,7 @@ Frozen; every rule is checked when the object is made, and the message says the 
 import difflib
 from dataclasses import dataclass
 
-from specsim.errors import UsageError
+from specsim.errors import UsageError, require
 
 METHODS = ("none", "draft_model", "eagle", "ngram", "suffix", "early_exit")
 DTYPES = ("bf16", "fp32")
@@ -36,7 +36,7 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        rules = [
+        require(
             (self.max_tokens >= 1, f"max_tokens {self.max_tokens} must be 1 or more"),
             (0.0 <= self.temperature <= 100.0,
              f"temperature {self.temperature} must lie in 0..100 (0 is greedy)"),
@@ -46,10 +46,7 @@ class SamplingParams:
             (0.0 < self.top_p <= 1.0, f"top_p {self.top_p} must lie in (0, 1]"),
             (len(self.stop_token_ids) <= MAX_STOP_IDS,
              f"{len(self.stop_token_ids)} stop tokens; at most {MAX_STOP_IDS} are supported"),
-        ]
-        for holds, message in rules:
-            if not holds:
-                raise UsageError(message)
+        )
 
     @property
     def greedy(self) -> bool:
@@ -96,7 +93,7 @@ class DecoderOptions:
                 f"unknown speculative method {self.method!r} (one of {', '.join(METHODS)}){hint}"
             )
         k = self.num_speculative_tokens
-        rules = [
+        require(
             (k >= 0, f"num_speculative_tokens {k} must be 0 or more"),
             (self.method != "none" or k == 0,
              f"num_speculative_tokens {k} needs a method; set it to 0 or choose one of "
@@ -111,10 +108,7 @@ class DecoderOptions:
              f"prompt_lookup_min {self.prompt_lookup_min} must lie in "
              f"1..prompt_lookup_max ({self.prompt_lookup_max})"),
             (self.page_size >= 0, f"page_size {self.page_size} must be 0 (automatic) or more"),
-        ]
-        for holds, message in rules:
-            if not holds:
-                raise UsageError(message)
+        )
 
     def bucket(self, batch: int) -> int:
         """The batch a step of `batch` rows is padded to on CUDA."""

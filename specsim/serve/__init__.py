@@ -2,7 +2,7 @@
 
     settings        limits of a server
     errors          errors as OpenAI's clients expect them
-    fields, protocol    request bodies: typed fields, and what they ask for
+    bodies, protocol    request bodies: their declared shapes, and what they ask for
     text            text of a growing answer, cut at stop strings
     metrics         counters and histograms under vLLM's names
     engine_thread   the engine in a thread of its own; requests in, updates out

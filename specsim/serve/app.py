@@ -27,9 +27,9 @@ from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import SpecSimError
+from specsim.serve.bodies import parse_object
 from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
 from specsim.serve.errors import ApiError, bad
-from specsim.serve.fields import parse_object
 from specsim.serve.log_lines import LogLines
 from specsim.serve.protocol import Call, check_model, parse_call
 from specsim.serve.replies import AnswerChoice, Replies
@@ -94,15 +94,9 @@ class Service:
     async def tokenize(self, call: Call) -> list[tuple[int, ...]]:
         """Token ids of each prompt, computed in a worker thread."""
         try:
-            return await asyncio.to_thread(self._tokenize, call)
+            return await asyncio.to_thread(call.encode, self.tokenizer)
         except SpecSimError as error:
-            raise bad(str(error), "messages" if call.chat else "prompt") from None
-
-    def _tokenize(self, call: Call) -> list[tuple[int, ...]]:
-        if call.chat:
-            return [tuple(self.tokenizer.encode_chat(call.messages))]
-        return [p if isinstance(p, tuple) else tuple(self.tokenizer.encode(p))
-                for p in call.prompts]
+            raise bad(str(error), call.source) from None
 
 
 class Exchange:
@@ -160,7 +154,7 @@ class Exchange:
             async for index, update in self.updates():
                 yield event(self.replies.chunk(index, update, index not in started))
                 started.add(index)
-            if self._call.include_usage:
+            if self._call.stream_options.include_usage:
                 yield event(self.replies.usage_chunk())
         except ApiError as error:
             yield event(error.body())

@@ -8,13 +8,16 @@ tools, ...) is refused unless it has the value that means "off": silence would b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar
 
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+
+from specsim.checked import Broken, Rule
 from specsim.decoder.options import MAX_STOP_IDS, SamplingParams
+from specsim.decoder.tokenizer import Tokenizer
 from specsim.errors import UsageError
+from specsim.serve.bodies import A_STRING, Body, Text, Whole, read, shown, valid_unicode, wrong
 from specsim.serve.errors import ApiError, bad
-from specsim.serve.fields import Fields, clean_text, shown, token_ids, wrong
 from specsim.serve.settings import MAX_SEQUENCES
 
 MAX_STOPS, MAX_STOP_CHARS = 16, 1000
@@ -33,29 +36,146 @@ _OFF: dict[str, tuple[object, ...]] = {
     "audio": (), "prediction": (), "prompt_embeds": (),
 }
 
+_PROMPT = "a string, a list of token ids, or a list of these"
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One HTTP request. prompts: texts or token ids (completions), else messages (chat).
 
-    max_tokens None: the rest of the context. n: answers per prompt.
-    """
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not valid_unicode(value):
+        raise wrong(name, value, A_STRING)
+    return value
 
-    chat: bool
-    prompts: tuple[str | tuple[int, ...], ...]
-    messages: tuple[dict[str, str], ...]
-    n: int
-    max_tokens: int | None
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int | None
-    stop: tuple[str, ...]
-    stop_token_ids: tuple[int, ...]
-    ignore_eos: bool
-    stream: bool
-    include_usage: bool
-    continuous_usage: bool
+
+def _token_ids(name: str, value: list[object], vocab_size: int) -> tuple[int, ...]:
+    """Token ids of the model's vocabulary."""
+    ids = []
+    for item in value:
+        if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < vocab_size:
+            raise bad(
+                f"{name} holds {shown(item)}; token ids are whole numbers from 0 to "
+                f"{vocab_size - 1}", name,
+            )
+        ids.append(item)
+    return tuple(ids)
+
+
+def _prompts(value: object, info: ValidationInfo[int]) -> tuple[str | tuple[int, ...], ...]:
+    if isinstance(value, str):
+        return (_text("prompt", value),)
+    if not isinstance(value, list) or not value:
+        raise Broken(_PROMPT)
+    if isinstance(value[0], int) and not isinstance(value[0], bool):
+        return (_token_ids("prompt", value, info.context),)
+    if len(value) > MAX_SEQUENCES:
+        raise bad(f"prompt holds {len(value)} prompts; at most {MAX_SEQUENCES}", "prompt")
+    return tuple(
+        _token_ids("prompt", item, info.context) if isinstance(item, list)
+        else _text("prompt", item)
+        for item in value
+    )
+
+
+def _stop_strings(value: object) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [value]
+    if len(items) > MAX_STOPS:
+        raise bad(f"stop has {len(items)} strings; at most {MAX_STOPS}", "stop")
+    stops = tuple(_text("stop", item) for item in items)
+    if any(not 1 <= len(stop) <= MAX_STOP_CHARS for stop in stops):
+        raise bad(f"each stop string must have 1 to {MAX_STOP_CHARS} characters", "stop")
+    return stops
+
+
+def _stop_ids(value: object, info: ValidationInfo[int]) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise wrong("stop_token_ids", value, "a list of token ids")
+    return tuple(dict.fromkeys(_token_ids("stop_token_ids", value, info.context)))
+
+
+def _top_k(value: int, info: ValidationInfo[int]) -> int:
+    """A filter wider than the vocabulary is no filter."""
+    return value if 0 < value < info.context else 0
+
+
+def _content(value: object) -> object:
+    """OpenAI's list of parts, of which only text can be read, as one text."""
+    if not isinstance(value, list):
+        return value
+    for part in value:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            raise Broken("a string or a list of parts of type text", value=part)
+        if not isinstance(part.get("text"), str):
+            raise Broken(A_STRING, "text", part.get("text"))
+    return "\n".join(part["text"] for part in value)
+
+
+Tokens = Annotated[Whole | None, Field(ge=1, le=1 << 31)]
+
+
+class StreamOptions(Body):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class Message(Body):
+    role: Text
+    content: Annotated[Text, BeforeValidator(_content)]
+
+
+class Call(Body):
+    """One HTTP request. n: answers per prompt. max_tokens None: the rest of the context."""
+
+    chat: ClassVar[bool]
+    source: ClassVar[str]  # the field that holds what is to be continued
+
+    n: Annotated[Whole, Field(ge=1, le=MAX_SEQUENCES)] = 1
+    max_tokens: Tokens = None
+    min_tokens: Annotated[Whole, Field(ge=0, le=1 << 31)] = 0
+    temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
+    top_k: Annotated[Whole, Field(ge=-1, le=1 << 31), AfterValidator(_top_k)] = 0
+    top_p: Annotated[float, Field(ge=0, le=1)] = 1.0
+    seed: Annotated[Whole | None, Field(ge=-_INT64, le=_INT64 - 1)] = None
+    stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings)] = ()
+    stop_token_ids: Annotated[tuple[int, ...], BeforeValidator(_stop_ids)] = ()
+    ignore_eos: bool = False
+    stream: bool = False
+    stream_options: Annotated[StreamOptions, Rule("an object")] = StreamOptions()
+
+    @property
+    def answer_limit(self) -> int | None:
+        """The most tokens of an answer, None for the rest of the context."""
+        return self.max_tokens
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, raw: Mapping[str, object]) -> object:
+        n = raw.get("n")
+        for name, off in _OFF.items():
+            value = raw.get(name)
+            if value is None or (name == "best_of" and n is not None and value == n):
+                continue
+            if name == "best_of" and n is not None:
+                raise wrong(name, value, f"the same as n ({n})")
+            same_kind = [v for v in off if isinstance(v, bool) == isinstance(value, bool)]
+            if value not in same_kind:
+                raise bad(f"{name} is {shown(value)}, which is not supported; leave it out", name)
+        return raw
+
+    @model_validator(mode="after")
+    def _fields_together(self) -> "Call":
+        most = self.answer_limit
+        if self.min_tokens and (
+            not self.ignore_eos or (most is not None and self.min_tokens > most)
+        ):
+            raise bad(
+                f"min_tokens {self.min_tokens} needs ignore_eos and max_tokens of at least as "
+                "many", "min_tokens",
+            )
+        if "stream_options" in self.model_fields_set and not self.stream:
+            raise bad("stream_options needs stream: true", "stream_options")
+        return self
+
+    def encode(self, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+        """Token ids of each prompt."""
+        raise NotImplementedError
 
     def params(self, prompt_len: int, max_model_len: int, answer: int) -> SamplingParams:
         """Sampling parameters for a prompt of that many tokens; answer: 0 .. n-1.
@@ -64,12 +184,12 @@ class Call:
         answer cannot fit, or a value is outside the engine's range.
         """
         room = max_model_len - prompt_len
-        wanted = self.max_tokens if self.max_tokens is not None else max(room, 1)
+        wanted = self.answer_limit if self.answer_limit is not None else max(room, 1)
         if wanted > room:
             raise bad(
                 f"this model's maximum context length is {max_model_len} tokens; the prompt has "
                 f"{prompt_len} and the answer may have {wanted}; shorten the prompt or max_tokens",
-                "messages" if self.chat else "prompt", "context_length_exceeded",
+                self.source, "context_length_exceeded",
             )
         seed = None if self.seed is None else (self.seed + answer + _INT64) % (2 * _INT64) - _INT64
         try:
@@ -82,136 +202,72 @@ class Call:
             raise bad(str(error)) from None
 
 
-def parse_call(raw: Mapping[str, Any], chat: bool, vocab_size: int, num_stop_ids: int) -> Call:
+class CompletionCall(Call):
+    """prompt: texts or token ids."""
+
+    chat, source = False, "prompt"
+
+    prompt: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompts),
+                      Rule(_PROMPT)]
+    max_tokens: Tokens = 16
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "CompletionCall":
+        if len(self.prompt) * self.n > MAX_SEQUENCES:
+            raise bad(f"{len(self.prompt)} prompts times n = {self.n} is more than "
+                      f"{MAX_SEQUENCES}", "n")
+        return self
+
+    def encode(self, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+        return [p if isinstance(p, tuple) else tuple(tokenizer.encode(p)) for p in self.prompt]
+
+
+class ChatCall(Call):
+    """max_completion_tokens goes before max_tokens."""
+
+    chat, source = True, "messages"
+
+    messages: Annotated[
+        tuple[Annotated[Message, Rule("an object with role and content")], ...],
+        Field(strict=False, min_length=1), Rule("a list of at least one message"),
+    ]
+    max_completion_tokens: Tokens = None
+
+    @property
+    def answer_limit(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    def encode(self, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+        return [tuple(tokenizer.encode_chat([m.model_dump() for m in self.messages]))]
+
+
+def parse_call(
+    raw: Mapping[str, object], chat: bool, vocab_size: int, num_stop_ids: int
+) -> Call:
     """Check a request body. num_stop_ids: stop tokens that the model has of its own.
 
     Raises ApiError (400) naming the field.
     """
-    fields = Fields(raw)
-    _refuse_unsupported(fields)
-    n = fields.integer("n", 1, 1, MAX_SEQUENCES) or 1
-    if fields.has("best_of") and fields.get("best_of") != n:
-        raise wrong("best_of", fields.get("best_of"), f"the same as n ({n})")
-    prompts: tuple[str | tuple[int, ...], ...] = ()
-    messages: tuple[dict[str, str], ...] = ()
-    if chat:
-        messages = _messages(fields.get("messages"))
-    else:
-        prompts = _prompts(fields.get("prompt"), vocab_size)
-        if len(prompts) * n > MAX_SEQUENCES:
-            raise bad(f"{len(prompts)} prompts times n = {n} is more than {MAX_SEQUENCES}", "n")
-    max_tokens = fields.integer("max_tokens", None, 1, 1 << 31)
-    if chat:
-        max_tokens = fields.integer("max_completion_tokens", max_tokens, 1, 1 << 31)
-    elif max_tokens is None:
-        max_tokens = 16
-    ignore_eos = fields.boolean("ignore_eos")
-    min_tokens = fields.integer("min_tokens", 0, 0, 1 << 31) or 0
-    if min_tokens and (not ignore_eos or (max_tokens is not None and min_tokens > max_tokens)):
+    shape: type[Call] = ChatCall if chat else CompletionCall
+    call = read(shape, raw, vocab_size)
+    stops = len(call.stop_token_ids)
+    if stops + (0 if call.ignore_eos else num_stop_ids) > MAX_STOP_IDS:
         raise bad(
-            f"min_tokens {min_tokens} needs ignore_eos and max_tokens of at least as many",
-            "min_tokens",
-        )
-    top_k = fields.integer("top_k", 0, -1, 1 << 31) or 0
-    options = fields.inner("stream_options")
-    stream = fields.boolean("stream")
-    if fields.has("stream_options") and not stream:
-        raise bad("stream_options needs stream: true", "stream_options")
-    stops = _stop_ids(fields.get("stop_token_ids"), vocab_size)
-    if len(stops) + (0 if ignore_eos else num_stop_ids) > MAX_STOP_IDS:
-        raise bad(
-            f"{len(stops)} stop_token_ids and the model's own {num_stop_ids} are more than "
+            f"{stops} stop_token_ids and the model's own {num_stop_ids} are more than "
             f"{MAX_STOP_IDS}", "stop_token_ids",
         )
-    return Call(
-        chat=chat, prompts=prompts, messages=messages, n=n, max_tokens=max_tokens,
-        temperature=fields.number("temperature", 1.0, 0.0, 100.0),
-        # A filter wider than the vocabulary is no filter.
-        top_k=top_k if 0 < top_k < vocab_size else 0,
-        top_p=fields.number("top_p", 1.0, 0.0, 1.0),
-        seed=fields.integer("seed", None, -_INT64, _INT64 - 1),
-        stop=_stop_strings(fields.get("stop")), stop_token_ids=stops, ignore_eos=ignore_eos,
-        stream=stream, include_usage=options.boolean("include_usage"),
-        continuous_usage=options.boolean("continuous_usage_stats"),
-    )
+    return call
 
 
-def check_model(fields: Mapping[str, Any], served: str) -> None:
+class _Named(Body):
+    model: Text | None = None
+
+
+def check_model(raw: Mapping[str, object], served: str) -> None:
     """The `model` of a request, which may be left out: 404 unless it is the one served."""
-    name = Fields(fields).text("model")
+    name = read(_Named, raw).model
     if name is not None and name != served:
         raise ApiError(
             404, f"model {shown(name)} does not exist; this server has {shown(served)}",
             "model", "model_not_found",
         )
-
-
-def _refuse_unsupported(fields: Fields) -> None:
-    for name, off in _OFF.items():
-        value = fields.get(name)
-        if value is None or (name == "best_of" and fields.has("n")):
-            continue
-        same_kind = [v for v in off if isinstance(v, bool) == isinstance(value, bool)]
-        if value not in same_kind:
-            raise bad(f"{name} is {shown(value)}, which is not supported; leave it out", name)
-
-
-def _prompts(value: object, vocab_size: int) -> tuple[str | tuple[int, ...], ...]:
-    if isinstance(value, str):
-        return (clean_text("prompt", value),)
-    if not isinstance(value, list) or not value:
-        raise wrong("prompt", value, "a string, a list of token ids, or a list of these")
-    if isinstance(value[0], int) and not isinstance(value[0], bool):
-        return (tuple(token_ids("prompt", value, vocab_size)),)
-    if len(value) > MAX_SEQUENCES:
-        raise bad(f"prompt holds {len(value)} prompts; at most {MAX_SEQUENCES}", "prompt")
-    return tuple(
-        tuple(token_ids("prompt", item, vocab_size)) if isinstance(item, list)
-        else clean_text("prompt", item)
-        for item in value
-    )
-
-
-def _messages(value: object) -> tuple[dict[str, str], ...]:
-    if not isinstance(value, list) or not value:
-        raise wrong("messages", value, "a list of at least one message")
-    out = []
-    for i, message in enumerate(value):
-        path = f"messages[{i}]"
-        if not isinstance(message, dict):
-            raise wrong(path, message, "an object with role and content")
-        role = clean_text(f"{path}.role", message.get("role"))
-        out.append({"role": role, "content": _content(f"{path}.content", message.get("content"))})
-    return tuple(out)
-
-
-def _content(path: str, value: object) -> str:
-    """A string, or OpenAI's list of parts, of which only text can be read."""
-    if not isinstance(value, list):
-        return clean_text(path, value)
-    texts = []
-    for part in value:
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise wrong(path, part, "a string or a list of parts of type text")
-        texts.append(clean_text(f"{path}.text", part.get("text")))
-    return "\n".join(texts)
-
-
-def _stop_strings(value: object) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    items = value if isinstance(value, list) else [value]
-    if len(items) > MAX_STOPS:
-        raise bad(f"stop has {len(items)} strings; at most {MAX_STOPS}", "stop")
-    stops = tuple(clean_text("stop", item) for item in items)
-    if any(not 1 <= len(stop) <= MAX_STOP_CHARS for stop in stops):
-        raise bad(f"each stop string must have 1 to {MAX_STOP_CHARS} characters", "stop")
-    return stops
-
-
-def _stop_ids(value: object, vocab_size: int) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise wrong("stop_token_ids", value, "a list of token ids")
-    return tuple(dict.fromkeys(token_ids("stop_token_ids", value, vocab_size)))

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from specsim.serve.engine_thread import Update
 from specsim.serve.protocol import Call
@@ -45,12 +44,12 @@ class Replies:
         return {"prompt_tokens": prompt, "completion_tokens": completion,
                 "total_tokens": prompt + completion}
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, object]:
         """The response of a request that is not streamed."""
         choices = []
         for index, answer in enumerate(self.answers):
             text = "".join(answer.text)
-            content: dict[str, Any] = {"text": text}
+            content: dict[str, object] = {"text": text}
             if self._call.chat:
                 content = {"message": {"role": "assistant", "content": text}}
             choices.append({"index": index, **content, **_end(answer.last)})
@@ -58,23 +57,23 @@ class Replies:
                 "usage": self._usage()}
         return body | self._metrics(self.answers)
 
-    def chunk(self, index: int, update: Update, first: bool) -> dict[str, Any]:
+    def chunk(self, index: int, update: Update, first: bool) -> dict[str, object]:
         """The chunk of one update. first: of this answer (chat names the role in it)."""
-        content: dict[str, Any] = {"text": update.text}
+        content: dict[str, object] = {"text": update.text}
         if self._call.chat:
             role = {"role": "assistant"} if first else {}
             content = {"delta": {**role, "content": update.text}}
         choice = {"index": index, **content, **_end(update)}
         chunk = {**self._head, "object": self._object(True), "choices": [choice]}
-        if self._call.continuous_usage:
+        if self._call.stream_options.continuous_usage_stats:
             chunk["usage"] = self._usage()
-        elif self._call.include_usage:
+        elif self._call.stream_options.include_usage:
             chunk["usage"] = None
         if update.final:
             chunk |= self._metrics([self.answers[index]])
         return chunk
 
-    def usage_chunk(self) -> dict[str, Any]:
+    def usage_chunk(self) -> dict[str, object]:
         """The last chunk of a stream whose client asked for usage."""
         return {**self._head, "object": self._object(True), "choices": [], "usage": self._usage()}
 
@@ -83,7 +82,7 @@ class Replies:
             return "text_completion"
         return "chat.completion.chunk" if stream else "chat.completion"
 
-    def _metrics(self, answers: Sequence[AnswerChoice]) -> dict[str, Any]:
+    def _metrics(self, answers: Sequence[AnswerChoice]) -> dict[str, object]:
         """vLLM gives these for single answers only."""
         if self._spec == "none" or self._k == 0 or len(answers) != 1:
             return {}
@@ -91,12 +90,12 @@ class Replies:
         return {"metrics": {"speculative_decoding": found}}
 
 
-def _end(update: Update) -> dict[str, Any]:
+def _end(update: Update) -> dict[str, object]:
     return {"logprobs": None, "finish_reason": update.finish_reason or None,
             "stop_reason": update.stop_reason}
 
 
-def spec_metrics(steps: Sequence[tuple[int, int]], k: int, detailed: bool) -> dict[str, Any]:
+def spec_metrics(steps: Sequence[tuple[int, int]], k: int, detailed: bool) -> dict[str, object]:
     """Speculation of one request: (proposed, accepted) of its steps with drafts.
 
     acceptance_histogram[j]: steps that accepted exactly j drafts.
@@ -106,7 +105,7 @@ def spec_metrics(steps: Sequence[tuple[int, int]], k: int, detailed: bool) -> di
     histogram = [0] * (k + 1)
     for _, count in steps:
         histogram[count] += 1
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "mean_acceptance_length": 1 + accepted / len(steps) if steps else None,
         "draft_acceptance_rate": accepted / drafted if drafted else None,
         "acceptance_histogram": histogram, "num_spec_steps": len(steps),

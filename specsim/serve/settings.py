@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specsim.errors import UsageError
+from specsim.errors import require
 
 SPEC_METRICS = ("none", "summary", "detailed")
 # A body may hold text or token ids; both stay far below 64 bytes per token of context.
@@ -31,7 +31,7 @@ class ServeSettings:
     log_interval_s: float = 10.0
 
     def __post_init__(self) -> None:
-        rules = [
+        require(
             (bool(self.model_name.strip()), "the served model name is empty; give one"),
             (self.max_queue >= 0, f"--max-queue {self.max_queue} must be 0 or more"),
             (self.body_timeout_s > 0, f"body timeout {self.body_timeout_s} must be above 0"),
@@ -40,10 +40,7 @@ class ServeSettings:
             (self.spec_metrics in SPEC_METRICS,
              f"--per-request-spec-decode-metrics {self.spec_metrics!r} must be one of "
              f"{', '.join(SPEC_METRICS)}"),
-        ]
-        for holds, message in rules:
-            if not holds:
-                raise UsageError(message)
+        )
 
 
 def body_limit(max_model_len: int) -> int:

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from specsim.serve.errors import ApiError
@@ -18,7 +18,7 @@ MAX_DROPPED_BYTES = 16 << 20
 DONE = b"data: [DONE]\n\n"
 
 
-def event(value: dict[str, Any]) -> bytes:
+def event(value: Mapping[str, object]) -> bytes:
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
 
@@ -78,30 +78,21 @@ async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-class EventResponse(Response):
+class EventResponse(StreamingResponse):
     """Server-sent events from an iterator of encoded events, given up when the client leaves
-    (starlette's own StreamingResponse watches for that only with some servers). on_close is called
-    in every case, also when the iterator was never started."""
+    (starlette's own response watches for that only with some servers). on_close is called in every
+    case, also when the iterator was never started."""
 
     media_type = "text/event-stream"
 
     def __init__(self, events: AsyncIterator[bytes], on_close: Callable[[], None]) -> None:
-        self._events, self._on_close = events, on_close
-        self.background = None
-        self.status_code = 200
-        self.init_headers({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await unless_gone(receive, self._send_all(send))
+            await unless_gone(receive, self.stream_response(send))
         except ClientDisconnect:
             pass
         finally:
             self._on_close()
-
-    async def _send_all(self, send: Send) -> None:
-        async for part in self._events:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.decoder.options import SamplingParams
+from specsim.serve.bodies import parse_object
 from specsim.serve.errors import ApiError
-from specsim.serve.fields import parse_object
 from specsim.serve.protocol import Call, check_model, parse_call
 
 VOCAB = 100
@@ -33,7 +33,7 @@ def test_defaults_are_those_of_openai_and_vllm():
     assert not call.stream
     assert call.params(5, 64, 0) == SamplingParams(max_tokens=16, temperature=1.0)
     talk = chat([{"role": "user", "content": "hi"}])
-    assert talk.max_tokens is None
+    assert talk.answer_limit is None
     assert talk.params(5, 64, 0).max_tokens == 59
 
 
@@ -51,7 +51,8 @@ def test_all_fields_reach_the_engine():
         max_tokens=7, temperature=0.5, top_k=40, top_p=0.9, seed=-3, stop_token_ids=(4, 5),
         ignore_eos=True)
     assert call.stop == ("a", "b")
-    assert (call.stream, call.include_usage, call.continuous_usage) == (True, True, True)
+    options = call.stream_options
+    assert (call.stream, options.include_usage, options.continuous_usage_stats) == (True,) * 3
 
 
 def test_each_answer_has_a_seed_of_its_own_and_none_without_one():
@@ -73,7 +74,7 @@ def test_top_k_as_wide_as_the_vocabulary_is_off(given_top_k, used):
     ([[1], "two"], ((1,), "two")),
 ])
 def test_prompt_forms(prompt, read):
-    assert completion(prompt=prompt).prompts == read
+    assert completion(prompt=prompt).prompt == read
 
 
 @pytest.mark.parametrize("field", [
@@ -155,9 +156,9 @@ def test_chat_content_may_be_parts_of_text():
                  {"role": "user", "content": [{"type": "text", "text": "a"},
                                               {"type": "text", "text": "b"}]}],
                 max_tokens=3, max_completion_tokens=4)
-    assert call.messages == ({"role": "system", "content": "be kind"},
-                             {"role": "user", "content": "a\nb"})
-    assert call.max_tokens == 4
+    assert [message.model_dump() for message in call.messages] == [
+        {"role": "system", "content": "be kind"}, {"role": "user", "content": "a\nb"}]
+    assert call.answer_limit == 4
 
 
 @pytest.mark.parametrize("messages", [
