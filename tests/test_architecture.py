@@ -139,3 +139,23 @@ def test_predict_needs_no_heavy_package() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_module_reaches_into_another_objects_attributes(path: Path) -> None:
+    """`__dict__` and `object.__setattr__` only on oneself (a frozen dataclass checking itself)."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+            assert isinstance(node.value, ast.Name) and node.value.id == "self", (
+                f"{path.name}, line {node.lineno}: __dict__ of another object"
+            )
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "__setattr__"
+            and isinstance(node.func.value, ast.Name)  # not super().__setattr__
+        ):
+            first = node.args[0] if node.args else None
+            assert isinstance(first, ast.Name) and first.id == "self", (
+                f"{path.name}, line {node.lineno}: sets an attribute of another object"
+            )

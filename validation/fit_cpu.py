@@ -19,6 +19,7 @@ from scipy.optimize import least_squares
 
 from specsim.hardware import HardwareProfile, KernelTable, load_profile
 from specsim.latency.engine import EngineProfile, find_engine
+from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.model.catalogue import find_model
@@ -101,7 +102,8 @@ def bare_engine() -> EngineProfile:
 
 def predict(profile: HardwareProfile, rows: Sequence[Step]) -> np.ndarray:
     engine = bare_engine()
-    models = {n: LatencyModel(find_model(n), profile, engine) for n in {r.model for r in rows}}
+    instances = {n: Instance(find_model(n), profile, engine) for n in {r.model for r in rows}}
+    models = {name: LatencyModel(instance) for name, instance in instances.items()}
     return np.array([models[row.model].seconds(row.shape) for row in rows])
 
 

@@ -177,7 +177,7 @@ def k_sweep() -> list[list[str]]:
     plain = closed_loop(first.system.plain(), Workload(650, 256), 1).step_s
     rows = [["plain", f"{1e3 / 87:.1f}", f"{plain * 1e3:.1f}", f"{plain * 87 - 1:+.0%}"]]
     for k, seconds in measured.items():
-        step = closed_loop(first.system.with_k(k), Workload(650, 256), 1).step_s
+        step = closed_loop(first.system.with_(k=k), Workload(650, 256), 1).step_s
         rows.append([f"k = {k}", f"{seconds * 1e3:.1f}", f"{step * 1e3:.1f}",
                      f"{step / seconds - 1:+.0%}"])
     return rows

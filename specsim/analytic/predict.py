@@ -308,7 +308,7 @@ def best_k_at(
     rates = {0: closed_loop(system.plain(), workload, concurrency).output_tok_s}
     for k in candidates:
         try:
-            rates[k] = closed_loop(system.with_k(k), workload, concurrency).output_tok_s
+            rates[k] = closed_loop(system.with_(k=k), workload, concurrency).output_tok_s
         except (CapacityError, UsageError):
             continue
     return max(rates, key=lambda k: (rates[k], -k))

@@ -1,11 +1,14 @@
 """System: everything a prediction needs to know about one deployment, without its load."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypedDict, Unpack
 
+from specsim.analytic.prices import PriceCache
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine import EngineProfile, Overheads
-from specsim.latency.memory import MemoryPlan, plan_memory
+from specsim.latency.instance import Instance
+from specsim.latency.memory import MemoryPlan
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import ModelSpec
@@ -13,8 +16,25 @@ from specsim.ops.work import Parallel, Routing
 from specsim.speculation.acceptance import Acceptance
 
 
+class Changes(TypedDict, total=False):
+    """What `System.with_` may change, each as the field of that name."""
+
+    spec: ModelSpec
+    profile: HardwareProfile
+    engine: EngineProfile
+    parallel: Parallel
+    kv_dtype: str
+    setup: SpecSetup
+    acceptance: Acceptance | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    routing: Routing | None
+    fidelity: str
+
+
 @dataclass(frozen=True)
-class System:
+class System(Instance):
     """One replica: a model on a device under an engine, with or without speculation.
 
     acceptance: None exactly when setup.method is 'none'. Limits of 0 mean the engine's default
@@ -22,12 +42,6 @@ class System:
     traffic chooses experts (None: the default of the fidelity).
     """
 
-    spec: ModelSpec
-    profile: HardwareProfile
-    engine: EngineProfile
-    parallel: Parallel = Parallel()
-    kv_dtype: str = "bf16"
-    setup: SpecSetup = SpecSetup()
     acceptance: Acceptance | None = None
     max_num_seqs: int = 0
     max_num_batched_tokens: int = 0
@@ -35,31 +49,18 @@ class System:
     routing: Routing | None = None
     fidelity: str = "calibrated"
 
+    prices: PriceCache = field(default_factory=PriceCache, repr=False, compare=False)
+
     @cached_property
     def latency(self) -> LatencyModel:
-        return LatencyModel(
-            self.spec,
-            self.profile,
-            self.engine,
-            parallel=self.parallel,
-            kv_dtype=self.kv_dtype,
-            setup=self.setup,
-            routing=self.routing,
-            fidelity=self.fidelity,
-        )
+        """Prices of this deployment's steps, shared with every system derived from the same one
+        whose steps cost the same (see `analytic.prices`)."""
+        return self.prices.latency(self, self.routing, self.fidelity)
 
     @cached_property
     def memory(self) -> MemoryPlan:
-        return plan_memory(
-            self.spec,
-            self.profile,
-            self.engine,
-            self.parallel,
-            self.kv_dtype,
-            self.setup,
-            gpu_memory_utilization=self.gpu_memory_utilization or None,
-            max_num_batched_tokens=self.batched_tokens,
-        )
+        """What the deployment keeps in device memory. CapacityError where it does not fit."""
+        return self.prices.memory(self, self.gpu_memory_utilization, self.batched_tokens)
 
     @property
     def speculative(self) -> bool:
@@ -90,26 +91,26 @@ class System:
             return 1.0
         return self.acceptance.tokens_per_step(self.setup.k)
 
-    @cached_property
-    def _plain(self) -> "System":
-        return replace(self, setup=SpecSetup(), acceptance=None)
-
-    def plain(self) -> "System":
-        """The same deployment without speculation (one object, so its priced steps are kept)."""
-        return self._plain if self.setup.speculates else self
+    def with_(self, *, k: int | None = None, **changes: Unpack[Changes]) -> "System":
+        """The same deployment with other fields; k: with a chain of that draft length (0: plain
+        decoding). Steps and memory plans that the changes leave as they are stay priced."""
+        if k == 0:
+            return self.plain().with_(**changes)
+        if k is not None and k != self.setup.k:
+            setup = changes.get("setup", self.setup)
+            changes["setup"] = replace(setup, k=k, tree_tokens=0, tree_topk=1)
+        return replace(self, **changes) if changes else self
 
     def with_overheads(self, overheads: Overheads, **scales: float) -> "System":
         """The same deployment with other engine overheads and `kernel_scale`, `drafter_scale`,
-        `expert_scale` (not given: the same); priced kernels are shared."""
-        latency = self.latency.with_overheads(overheads, **scales)
-        other = replace(self, engine=latency.engine)
-        other.__dict__["latency"] = latency
-        if self.setup.speculates:
-            plain = replace(self._plain, engine=latency.engine)
-            plain.__dict__["latency"] = self._plain.latency.with_overheads(overheads, **scales)
-            other.__dict__["_plain"] = plain
-        return other
+        `expert_scale` (not given: the same)."""
+        engine = replace(self.engine, overheads=overheads, **scales)  # type: ignore[arg-type]
+        return self.with_(engine=engine)
 
-    def with_k(self, k: int) -> "System":
-        """The same deployment at another draft length (chain)."""
-        return replace(self, setup=replace(self.setup, k=k, tree_tokens=0, tree_topk=1))
+    @cached_property
+    def _plain(self) -> "System":
+        return self.with_(setup=SpecSetup(), acceptance=None)
+
+    def plain(self) -> "System":
+        """The same deployment without speculation."""
+        return self._plain if self.setup.speculates else self

@@ -143,6 +143,6 @@ def builder(options: Options) -> Callable[[int, str, str, int], System]:
             exit_layers=setup.exit_layers, draft_share=setup.draft_share,
             parallel_drafting=setup.parallel_drafting,
         )
-        return system.with_k(k)
+        return system.with_(k=k)
 
     return build

@@ -299,11 +299,7 @@ def _at(
         old = point.system.acceptance
         share = old.draft_probability if old is not None else 1.0
         fresh = Acceptance.from_mean_rate(rate, system.setup.k, source="calibrated")
-        priced = system
-        system = replace(system, acceptance=replace(fresh, draft_probability=share))
-        for key in ("latency", "_plain"):  # priced kernels do not depend on the acceptance
-            if key in priced.__dict__:
-                system.__dict__[key] = priced.__dict__[key]
+        system = system.with_(acceptance=replace(fresh, draft_probability=share))
     return system
 
 

@@ -160,7 +160,7 @@ def with_sighting(system: System, sighting: Sighting) -> System:
     setup = system.setup
     if setup.drafting.lookup:
         setup = replace(setup, draft_share=sighting.share)
-    return replace(system, setup=setup, acceptance=sighting.acceptance)
+    return system.with_(setup=setup, acceptance=sighting.acceptance)
 
 
 def drafts_of(runs: Sequence[BenchRun]) -> int | None:

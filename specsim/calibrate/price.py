@@ -28,6 +28,7 @@ from specsim.formats.hf_config import model_from_config
 from specsim.formats.hf_drafters import drafter_from_config
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine import EngineProfile
+from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
@@ -149,9 +150,10 @@ class Pricer:
             setup = SpecSetup()
             if method != "none":
                 setup = SpecSetup(method, k, self.models.drafter(run, record, spec))
-            found = self._latency[key] = LatencyModel(
-                spec, self.profile, self.engine, kv_dtype=dtype, setup=setup, routing=UNIFORM,
+            instance = Instance(
+                spec, self.profile, self.engine, kv_dtype=dtype, setup=setup
             )
+            found = self._latency[key] = LatencyModel(instance, routing=UNIFORM)
         return found
 
     def _prefill(self, record: Measurement) -> float:

@@ -102,12 +102,8 @@ class Deployer:
                 f"{run.source} does not say what was accepted; give --acceptance or "
                 "--acceptance-length"
             )
-        made = replace(
-            self.base, acceptance=found,
-            setup=replace(self.base.setup, draft_share=found.draft_probability),
-        )
-        made.__dict__["latency"] = self.base.latency  # priced steps are shared
-        return made
+        setup = replace(self.base.setup, draft_share=found.draft_probability)
+        return self.base.with_(acceptance=found, setup=setup)
 
 
 def drafts(run: "BenchRun") -> bool:

@@ -78,7 +78,6 @@ class Predictor:
         self.system = system
         self.workload = workload
         self._fixed = fixed_lengths
-        self._by_k: dict[int, System] = {}
 
     def expect(self, evidence: Evidence, look_for_k: bool = True) -> Expected | None:
         """None when the evidence holds no batch, or the system has no room for one request."""
@@ -147,8 +146,8 @@ class Predictor:
             # and its tokens follow the share of sequences with a draft
             setup = replace(system.setup, draft_share=max(0.01, round(share, 2)))
             found = replace(found, draft_probability=share)
-            return replace(system, setup=setup, acceptance=found)
-        return _with_acceptance(system, found)
+            return system.with_(setup=setup, acceptance=found)
+        return system.with_(acceptance=found)
 
     def _lengths(self, evidence: Evidence) -> Workload:
         given = self.workload
@@ -163,14 +162,6 @@ class Predictor:
             name="measured",
         )
 
-    def _at(self, system: System, k: int) -> System:
-        """The system at another draft length; its latency model is kept over acceptances."""
-        kept = self._by_k.get(k)
-        if kept is None or kept.setup != replace(system.setup, k=k):
-            kept = self._by_k[k] = system.with_k(k)
-        assert system.acceptance is not None
-        return _with_acceptance(kept, system.acceptance)
-
     def _best(self, system: System, workload: Workload, batch: int) -> tuple[int | None, float]:
         candidates = candidate_k(system)
         base = closed_loop(system.plain(), workload, batch).output_tok_s
@@ -180,7 +171,7 @@ class Predictor:
         gains = {0: 1.0}
         for k in candidates:
             try:
-                other = self._at(system, k)
+                other = system.with_(k=k)
                 gains[k] = closed_loop(other, workload, batch).output_tok_s / base
             except (CapacityError, UsageError):
                 continue
@@ -192,7 +183,7 @@ class Predictor:
             return closed_loop(system, workload, batch).output_tok_s
         k = max(1, system.setup.k)
         full = replace(system.acceptance, unconditional=(1.0,) * k, measured_positions=k)
-        return closed_loop(_with_acceptance(system, full), workload, batch).output_tok_s
+        return closed_loop(system.with_(acceptance=full), workload, batch).output_tok_s
 
     def _break_even(self, system: System, workload: Workload) -> int | None:
         """Smallest power-of-two-refined batch at which speculation no longer pays; None: never."""
@@ -224,15 +215,6 @@ def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:
         return None
     length = min(max(1.0, length), width + 1.0)
     return Acceptance.from_mean_length(length, width, source=source).at(max(k, width))
-
-
-def _with_acceptance(system: System, acceptance: Acceptance) -> System:
-    """Only acceptance changes: prices and memory are the same objects."""
-    other = replace(system, acceptance=acceptance)
-    other.__dict__["latency"] = system.latency
-    other.__dict__["memory"] = system.memory
-    other.__dict__["_plain"] = system.plain()
-    return other
 
 
 def finite(value: float | None) -> float | None:

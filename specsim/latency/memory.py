@@ -17,8 +17,7 @@ from typing import Any
 
 from specsim.errors import CapacityError
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile
-from specsim.methods.base import SpecSetup
+from specsim.latency.instance import Instance
 from specsim.model.counts import (
     KVBytes,
     drafter_kv_bytes,
@@ -146,19 +145,16 @@ def _routed(layers: Iterable[LayerGroup], hidden: int) -> float:
 
 
 def plan_memory(
-    spec: ModelSpec,
-    profile: HardwareProfile,
-    engine: EngineProfile,
-    parallel: Parallel,
-    kv_dtype: str,
-    setup: SpecSetup,
+    instance: Instance,
     *,
     gpu_memory_utilization: float | None = None,
     max_num_batched_tokens: int | None = None,
     check: bool = True,
 ) -> MemoryPlan:
-    """The memory plan of one deployment. CapacityError when the weights alone do not fit, with
-    the smallest tp that does."""
+    """The memory plan of one instance. CapacityError when the weights alone do not fit, with the
+    smallest tp that does."""
+    spec, profile, engine = instance.spec, instance.profile, instance.engine
+    parallel, kv_dtype, setup = instance.parallel, instance.kv_dtype, instance.setup
     share = gpu_memory_utilization or engine.gpu_memory_utilization
     budget = max_num_batched_tokens or engine.max_num_batched_tokens
     drafter = setup.drafter
@@ -206,10 +202,13 @@ def plan_memory(
             for wider in range(tp + 1, MAX_TP + 1):
                 if wider * groups % parallel.ep or split_fault(spec.layers, wider):
                     continue
-                other = plan_memory(
+                split = Instance(
                     spec, profile, engine, replace(parallel, tp=wider), kv_dtype,
-                    replace(setup, draft_tp=0), gpu_memory_utilization=share,
-                    max_num_batched_tokens=budget, check=False,
+                    replace(setup, draft_tp=0),
+                )
+                other = plan_memory(
+                    split, gpu_memory_utilization=share, max_num_batched_tokens=budget,
+                    check=False,
                 )
                 # A pool of a few hundred MB would start but serve nothing.
                 if other.pool_bytes > 0.03 * other.usable_bytes:

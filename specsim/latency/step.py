@@ -11,15 +11,15 @@ Kernel seconds come from `specsim.roofline`; the engine's own seconds from `Engi
 from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
-from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime, StepLatency
 from specsim.latency.engine import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
+from specsim.latency.instance import Instance
 from specsim.latency.price import Loose, Pricer, Sums, keep
 from specsim.latency.routing import SERVING
 from specsim.latency.shape import StepShape
 from specsim.methods.base import SpecSetup
-from specsim.model.spec import LayerGroup, ModelSpec
+from specsim.model.spec import LayerGroup
 from specsim.ops.network import context_kv_ops, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, drafter_pass, early_exit_pass, target_pass
@@ -53,8 +53,7 @@ class _Plan:
 class LatencyModel:
     """Prices engine steps of one model on one device under one engine. Implements `StepCost`.
 
-    kv_dtype: dtype of the KV cache. setup: the speculative method (its k is the default number
-    of drafts). routing: how the traffic chooses experts (None: as served traffic does, or
+    routing: how the traffic chooses experts (None: as served traffic does, or
     uniformly under 'datasheet'). fidelity: 'calibrated' (kernel efficiencies of the profile,
     engine overheads) or 'datasheet' (for each op the greater of bytes/bandwidth and FLOPs/peak,
     no overheads, no padding).
@@ -62,22 +61,16 @@ class LatencyModel:
 
     def __init__(
         self,
-        spec: ModelSpec,
-        profile: HardwareProfile,
-        engine: EngineProfile,
+        instance: Instance,
         *,
-        parallel: Parallel | None = None,
-        kv_dtype: str = "bf16",
-        setup: SpecSetup | None = None,
         routing: Routing | None = None,
         fidelity: str = "calibrated",
     ) -> None:
-        self.spec = spec
-        self.profile = profile
-        self.engine = engine
-        self.parallel = parallel or Parallel()
-        self.kv_dtype = kv_dtype
-        self.setup = setup or SpecSetup()
+        spec, profile, engine = instance.spec, instance.profile, instance.engine
+        self.spec, self.profile, self.engine = spec, profile, engine
+        self.parallel = instance.parallel
+        self.kv_dtype = instance.kv_dtype
+        self.setup = instance.setup
         self.fidelity = fidelity
         self._datasheet = fidelity == "datasheet"
         self.routing = routing or (UNIFORM if self._datasheet else SERVING)
@@ -95,20 +88,13 @@ class LatencyModel:
         )
         unsplit = not self._datasheet and spec.family in engine.unsplit_verify_families
         self._pricer = Pricer(
-            profile, engine, kv_dtype, self.routing, datasheet=self._datasheet, unsplit=unsplit
+            profile, engine, self.kv_dtype, self.routing, datasheet=self._datasheet, unsplit=unsplit
         )
         self._kernels: dict[StepShape, _Kernels] = {}
         self._setups = {self.setup.k: self.setup}  # the setup at each draft length asked for
         self._early_layers = tuple(
             replace_count(group, group.count * self.setup.exit_layers / spec.n_layers)
             for group in spec.layers
-        )
-
-    def plain(self) -> "LatencyModel":
-        """The same system without speculation: the baseline of every speedup."""
-        return LatencyModel(
-            self.spec, self.profile, self.engine, parallel=self.parallel, kv_dtype=self.kv_dtype,
-            routing=self.routing, fidelity=self.fidelity,
         )
 
     def seconds(self, shape: StepShape) -> float:
@@ -187,17 +173,21 @@ class LatencyModel:
         engine = self.engine
         return engine.kernel_scale, engine.drafter_scale, engine.expert_scale
 
-    def with_overheads(self, overheads: Overheads, **scales: float) -> "LatencyModel":
-        """The same system with other engine overheads and `kernel_scale`, `drafter_scale`,
-        `expert_scale` (not given: the same); kernel prices are shared, not recomputed."""
-        engine = replace(self.engine, overheads=overheads, **scales)  # type: ignore[arg-type]
-        other = LatencyModel(
-            self.spec, self.profile, engine,
-            parallel=self.parallel, kv_dtype=self.kv_dtype, setup=self.setup,
-            routing=self.routing, fidelity=self.fidelity,
+    def under(self, engine: EngineProfile) -> "LatencyModel":
+        """The same steps where `engine` differs in overheads and factors on kernels alone: prices
+        of kernels are shared, not computed again."""
+        instance = Instance(
+            self.spec, self.profile, engine, self.parallel, self.kv_dtype, self.setup
         )
+        other = LatencyModel(instance, routing=self.routing, fidelity=self.fidelity)
         other._kernels, other._pricer = self._kernels, self._pricer
         return other
+
+    def with_overheads(self, overheads: Overheads, **scales: float) -> "LatencyModel":
+        """The same under other engine overheads and `kernel_scale`, `drafter_scale`,
+        `expert_scale` (not given: the same)."""
+        engine = replace(self.engine, overheads=overheads, **scales)  # type: ignore[arg-type]
+        return self.under(engine)
 
     def _price(self, shape: StepShape) -> "_Kernels":
         """Everything about a step that does not depend on the engine's overheads."""

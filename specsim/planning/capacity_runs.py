@@ -14,7 +14,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,8 @@ class Study:
 
     def system_of(self, side: str, seats: int = 0) -> System:
         """The deployment of one side with other seats; priced steps are shared."""
-        return with_seats(self.system if side == WITH else self.system.plain(), seats)
+        system = self.system if side == WITH else self.system.plain()
+        return system.with_(max_num_seqs=seats or system.max_num_seqs)
 
     def deployment(self, side: str, seats: int = 0, shape: int = 0) -> Deployment:
         key = (side, seats, shape)
@@ -169,15 +170,6 @@ def _percentiles(values: NDArray[np.float64]) -> dict[str, float | None]:
         return dict.fromkeys(("mean", *names))
     found = np.percentile(values, list(names.values()))
     return {"mean": float(values.mean()), **dict(zip(names, found.tolist(), strict=True))}
-
-
-def with_seats(system: System, seats: int) -> System:
-    """The system with another max_num_seqs (0: its own). Step prices do not depend on it."""
-    if not seats or seats == system.max_num_seqs:
-        return system
-    other = replace(system, max_num_seqs=seats)
-    other.__dict__["latency"] = system.latency
-    return other
 
 
 _study: Study | None = None  # of a worker process; set before it is forked

@@ -14,7 +14,6 @@ from typing import Any
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
-from specsim.planning.capacity_runs import with_seats
 from specsim.planning.capacity_start import SPREAD_P10, turns_of
 from specsim.search import first_between
 
@@ -84,7 +83,7 @@ def crowd_for(system: System, shape: LoadShape, seats: int) -> float:
 
 def first_seats(system: System, shape: LoadShape, floor_tok_s: float) -> int:
     """Seats that keep the floor by formulas, whatever max_num_seqs the system has."""
-    system = with_seats(system, MOST_SEATS)
+    system = system.with_(max_num_seqs=MOST_SEATS)
     workload = turns_of(shape).workload(0.3) if isinstance(shape, People) else None
     if workload is None:
         assert isinstance(shape, Arrivals)

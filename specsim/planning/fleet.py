@@ -15,7 +15,7 @@ is said in GPUs and in load.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specsim.analytic.system import System
@@ -258,7 +258,7 @@ def _sharing(choice: _Choice) -> System:
     if not choice.wanted.share_gpu or choice.sized.gpus != 1:
         return system
     part = _piece(choice).bytes_needed / system.memory.capacity_bytes
-    return replace(system, gpu_memory_utilization=min(0.95, math.ceil(100 * part) / 100))
+    return system.with_(gpu_memory_utilization=min(0.95, math.ceil(100 * part) / 100))
 
 
 def _endpoint(

@@ -18,7 +18,7 @@ from specsim.errors import CapacityError, ProfileError, UsageError
 from specsim.planning.capacity import Finder, with_waiting_gate
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_result import Point, Wishes
-from specsim.planning.capacity_runs import WITH, Heard, Runner, Study, with_seats
+from specsim.planning.capacity_runs import WITH, Heard, Runner, Study
 from specsim.planning.capacity_seats import GATE, first_seats, step_of
 from specsim.planning.capacity_start import estimate_capacity, lengthened, turns_of
 from specsim.planning.limits import Limit
@@ -154,7 +154,7 @@ def _tuned(
             most = min(MOST_SEATS, first_seats(system, asked.shape, floor))
             step = step_of(most)
             seats, origin = max(1, most // step * step), f"floor of {floor:g} tok/s"
-    system = with_seats(system, seats)
+    system = system.with_(max_num_seqs=seats or system.max_num_seqs)
     candidates = candidate_k(system)
     if not asked.k_fixed and candidates:
         shape = asked.shape
@@ -167,7 +167,7 @@ def _tuned(
         if k == 0:
             system = system.plain()
         elif k != system.setup.k:
-            system = system.with_k(k)
+            system = system.with_(k=k)
     return system, seats, origin
 
 
@@ -226,7 +226,7 @@ def _by_runs(
     at = side.at
     running = (at.figures["running_mean"] or 0.0) if at else 0.0
     stream = (at.figures["stream_tok_s.p10"] or 0.0) if at else 0.0
-    system = with_seats(study.system, seats)
+    system = study.system.with_(max_num_seqs=seats or study.system.max_num_seqs)
     return Sized(
         asked.name, gpu, system, seats, origin, side.capacity, side.estimate, running, stream,
         side.limit, replace(study, system=system), tuple(notes),

@@ -18,14 +18,13 @@ its batch costs that no other has.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.latency.step import LatencyModel
 
 MAX_POINTS = 200_000
 # Settings in the order in which they are reported.
@@ -167,13 +166,13 @@ def pareto(
         ):
             try:
                 shared = build(tp, weights, kv, k)
-                latency = shared.latency
+                _ = shared.latency  # refuse once what no limit makes possible
             except SpecSimError as error:
                 refuse(reason_of(error), str(error), len(limits))
             else:
                 # One batch after the other, so that budgets find its steps priced.
                 for seqs, budget in limits:
-                    system = _limited(shared, latency, seqs, budget)
+                    system = shared.with_(max_num_seqs=seqs, max_num_batched_tokens=budget)
                     try:
                         points.append(
                             _point(system, workload, k, max_ttft_s, stream_floor_tok_s)
@@ -217,13 +216,6 @@ def frontier(points: Iterable[ParetoPoint]) -> list[ParetoPoint]:
             best = point.gpu_tok_s
             found.append(point)
     return found
-
-
-def _limited(shared: System, latency: LatencyModel, seqs: int, budget: int) -> System:
-    """The system with its limits; what prices steps does not depend on them."""
-    system = replace(shared, max_num_seqs=seqs, max_num_batched_tokens=budget)
-    system.__dict__["latency"] = latency
-    return system
 
 
 def _point(

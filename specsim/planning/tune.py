@@ -6,7 +6,7 @@ limits, with the reasons: the marginal rule, the robust choice, what would chang
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from specsim.analytic.closed import running_limit
@@ -19,7 +19,6 @@ from specsim.planning.tune_choices import (
     OBJECTIVES,
     Candidate,
     Load,
-    at_k,
     best_of,
     draft_lengths,
     evaluate,
@@ -180,7 +179,7 @@ def tune(
             "`specsim capacity` have the tails"
         )
     base = plain if plain is not None else systems[0].plain()
-    choices = [at_k(system, k) for system in systems for k in draft_lengths(system, longest)]
+    choices = [system.with_(k=k) for system in systems for k in draft_lengths(system, longest)]
     answers = []
     for load in loads:
         found = [evaluate(side, workload, load, limits) for side in (base, *choices)]
@@ -293,7 +292,7 @@ def _dynamic(
     if len(lengths) < 2:
         return None, None
     try:
-        running_limit(at_k(lead, max(lengths)), workload)
+        running_limit(lead.with_(k=max(lengths)), workload)
         table = dynamic_table(lead, lengths, workload, best.k)
     except SpecSimError:
         return None, None
@@ -303,9 +302,6 @@ def _dynamic(
     system = table.system
     if not system.max_num_seqs:
         limit = min(system.seqs_limit, table.rows[-1][1])
-        bounded = replace(system, max_num_seqs=limit)
-        for name in ("latency", "memory"):
-            bounded.__dict__[name] = getattr(system, name)
-        system = bounded
+        system = system.with_(max_num_seqs=limit)
     flags, _ = flags_of(system, model, draft, version, table.rows)
     return table, flags

@@ -10,7 +10,7 @@ which a caller must say; `specsim simulate` has the tails.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specsim.analytic.closed import SteadyState, closed_loop
@@ -87,28 +87,6 @@ def draft_lengths(system: System, longest: int = LONGEST) -> list[int]:
     """Draft lengths that the method can run with this drafter and engine, the system's own
     included. A tree has only its own."""
     return system.setup.draft_lengths(system.engine, max(longest, system.setup.k))
-
-
-def at_k(system: System, k: int) -> System:
-    """The system at another draft length; 0: plain decoding. Priced steps are shared, since a
-    step's price depends on its shape alone."""
-    if k == 0:
-        return system.plain()
-    if k == system.setup.k:
-        return system
-    other = system.with_k(k)
-    other.__dict__["latency"] = system.latency
-    other.__dict__["_plain"] = system.plain()
-    return other
-
-
-def with_acceptance(system: System, acceptance: Any) -> System:
-    """The system with another acceptance; prices and memory are shared."""
-    other = replace(system, acceptance=acceptance)
-    for name in ("latency", "memory", "_plain"):
-        if name in system.__dict__:
-            other.__dict__[name] = system.__dict__[name]
-    return other
 
 
 def decode_step_s(system: System, seqs: int, context: float, *, drafting: bool = True) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.planning.tune_choices import at_k, decode_step_s
+from specsim.planning.tune_choices import decode_step_s
 from specsim.search import first_between
 
 SWITCH_GAIN = 0.01  # a change of k that gains less than this is not worth a row
@@ -75,7 +75,7 @@ def dynamic_table(
 
     Batches of a grid are compared; where two neighbours want different lengths the border is found
     by bisection."""
-    longest = at_k(system, max(lengths))
+    longest = system.with_(k=max(lengths))
     limit = running_limit(longest, workload)
     context = workload.mean_context
     kept: dict[int, dict[int, float]] = {}
@@ -85,7 +85,7 @@ def dynamic_table(
         if found is None:
             found = {0: seqs / decode_step_s(longest, seqs, context, drafting=False)}
             for k in lengths:
-                side = at_k(system, k)
+                side = system.with_(k=k)
                 found[k] = seqs * side.tokens_per_step / decode_step_s(side, seqs, context)
             kept[seqs] = found
         return found
@@ -113,7 +113,7 @@ def dynamic_table(
     rows = tuple((first, last, k) for (first, k), last in zip(starts, lasts, strict=True))
     top = max(k for _, _, k in rows)
     points = tuple(_point(system, rates(size), rows, size, context, fixed_k) for size in grid)
-    return DynamicTable(rows, points, fixed_k, at_k(system, top) if top else longest)
+    return DynamicTable(rows, points, fixed_k, system.with_(k=top) if top else longest)
 
 
 def _point(

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specsim.analytic.system import System
-from specsim.planning.tune_choices import at_k, decode_step_s
+from specsim.planning.tune_choices import decode_step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def margins(
     """The rule from each draft length to the next, at a batch of `seqs` sequences."""
     out = []
     ladder = [0, *lengths]
-    systems = [at_k(system, k) for k in ladder]
+    systems = [system.with_(k=k) for k in ladder]
     tokens = [side.tokens_per_step for side in systems]
     times = [decode_step_s(side, seqs, context) for side in systems]
     for i in range(len(ladder) - 1):

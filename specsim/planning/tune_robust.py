@@ -13,7 +13,7 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.planning.tune_choices import Load, evaluate, with_acceptance
+from specsim.planning.tune_choices import Load, evaluate
 from specsim.speculation.acceptance import Acceptance
 
 RANGE_POINTS = 5
@@ -94,7 +94,7 @@ def robust_choice(
         values = []
         for scenario in scenarios:
             accepted = scenario.acceptance.get(side.setup.method)
-            system = with_acceptance(side, accepted) if accepted and side.speculative else side
+            system = side.with_(acceptance=accepted) if accepted and side.speculative else side
             found = evaluate(system, scenario.workload, load, {})
             if not found.feasible and load.rate is None:
                 break

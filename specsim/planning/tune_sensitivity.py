@@ -26,7 +26,6 @@ from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
 from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags
-from specsim.planning.tune_choices import at_k, with_acceptance
 from specsim.planning.versions import version_key
 from specsim.speculation.acceptance import Acceptance
 
@@ -221,7 +220,7 @@ def _acceptance(
             else:
                 target = pair[end]
             target = min(known + 1 - 1e-6, max(1 + 1e-6, target))
-            return base.value(with_acceptance(system, scaled_acceptance(accepted, known, target)))
+            return base.value(system.with_(acceptance=scaled_acceptance(accepted, known, target)))
 
         return value
 
@@ -251,7 +250,7 @@ def _beyond(base: _Base) -> _End | None:
                 return base.value(system)
             known = accepted.probabilities(accepted.measured_positions)
             other = replace(accepted, unconditional=known, decline=decline)
-            return base.value(with_acceptance(system, other))
+            return base.value(system.with_(acceptance=other))
 
         return value
 
@@ -310,8 +309,8 @@ def _routing(base: _Base) -> _End | None:
     def value(system: System) -> float:
         method = system.setup.method
         if method not in even:
-            even[method] = replace(system, routing=UNIFORM)
-        other = at_k(even[method], system.setup.k)
+            even[method] = system.with_(routing=UNIFORM)
+        other = even[method].with_(k=system.setup.k)
         return base.value(other)
 
     text = "as in most served traffic to all experts used alike"
@@ -353,8 +352,8 @@ def _measurement(
         )
     # Two lengths far apart, the chosen one among them: their difference is the cost per draft.
     chain = lead.setup.tree_topk == 1
-    long = at_k(lead, today.k) if chain and today.k > 1 else lead
-    short = at_k(lead, 1) if chain else lead
+    long = lead.with_(k=today.k) if chain and today.k > 1 else lead
+    short = lead.with_(k=1) if chain else lead
     ks = f"k = {short.setup.k} and k = {long.setup.k}" if short.setup.k != long.setup.k else (
         f"k = {long.setup.k}"
     )

@@ -121,7 +121,7 @@ def test_best_k_wins_over_its_neighbours() -> None:
     assert lengths == [1, 2, 3, 4, 5, 6, 7, 8]
     for clients in (1, 32):
         best = best_k_at(system, CHAT, clients, lengths)
-        rates = {k: closed_loop(system.with_k(k), CHAT, clients).output_tok_s for k in lengths}
+        rates = {k: closed_loop(system.with_(k=k), CHAT, clients).output_tok_s for k in lengths}
         assert rates[best] == max(rates.values())
     result = predict(system, CHAT, [1, 32])
     assert [p.best_k for p in result.points] == [

@@ -31,6 +31,7 @@ from specsim.calibrate.fewshot_priors import (
 from specsim.errors import CalibrationError, FormatError, ProfileError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import Overheads, engine_from_dict, find_engine, list_engines
+from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape
 from specsim.methods.resolve import resolve_setup
@@ -69,12 +70,12 @@ def moved(scale: float = 1.0, **factors: float) -> System:
 def test_a_kernel_scale_multiplies_kernels_and_nothing_else() -> None:
     free = replace(VLLM, overheads=Overheads(step_s=1e-3))
     shape = replace(decode_shape(8, 2000, SETUP), prefill=(PrefillChunk(512),))
-    base = LatencyModel(QWEN, H200, free, setup=SETUP).step(shape)
+    base = LatencyModel(Instance(QWEN, H200, free, setup=SETUP)).step(shape)
     for engine, target, draft in (
         (replace(free, kernel_scale=1.5), 1.5, 1.0),
         (replace(free, drafter_scale=2.0), 1.0, 2.0),
     ):
-        model = LatencyModel(QWEN, H200, engine, setup=SETUP)
+        model = LatencyModel(Instance(QWEN, H200, engine, setup=SETUP))
         step = model.step(shape)
         assert step.target_s == pytest.approx(target * base.target_s)
         assert step.sample_s == pytest.approx(target * base.sample_s)
@@ -89,9 +90,10 @@ def test_a_kernel_scale_multiplies_kernels_and_nothing_else() -> None:
 def test_a_datasheet_knows_no_scale() -> None:
     shape = decode_shape(8, 2000)
     engine = replace(VLLM, kernel_scale=3.0)
-    assert LatencyModel(QWEN, H200, engine, fidelity="datasheet").seconds(shape) == LatencyModel(
-        QWEN, H200, VLLM, fidelity="datasheet"
-    ).seconds(shape)
+    scaled, plain = (
+        LatencyModel(Instance(QWEN, H200, side), fidelity="datasheet") for side in (engine, VLLM)
+    )
+    assert scaled.seconds(shape) == plain.seconds(shape)
 
 
 def test_the_simulation_prices_the_scale_too() -> None:

@@ -7,6 +7,7 @@ import pytest
 from specsim.hardware.store import load_profile
 from specsim.latency.breakdown import StepLatency
 from specsim.latency.engine import EngineProfile, find_engine
+from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape
 from specsim.methods.base import METHODS, SpecSetup
@@ -27,7 +28,7 @@ ASSISTANT = find_drafter("Gemma-4-31B-it-assistant")
 def model(
     spec: ModelSpec, setup: SpecSetup, fidelity: str = "datasheet", engine: EngineProfile = ENGINE
 ) -> LatencyModel:
-    return LatencyModel(spec, H200, engine, setup=setup, fidelity=fidelity)
+    return LatencyModel(Instance(spec, H200, engine, setup=setup), fidelity=fidelity)
 
 
 def drafts(step: StepLatency, name: str) -> list[tuple[float, float]]:
@@ -208,7 +209,9 @@ def test_a_drafter_on_one_gpu_is_not_split() -> None:
     wide = SpecSetup("eagle3", 3, EAGLE3)
     alone = replace(wide, draft_tp=1)
     steps = [
-        LatencyModel(LLAMA, H200, ENGINE, setup=setup, parallel=Parallel(4), fidelity="datasheet")
+        LatencyModel(
+            Instance(LLAMA, H200, ENGINE, setup=setup, parallel=Parallel(4)), fidelity="datasheet"
+        )
         .step(decode_shape(1, 1000, setup))
         for setup in (wide, alone)
     ]

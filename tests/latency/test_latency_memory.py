@@ -7,6 +7,7 @@ import pytest
 from specsim.errors import CapacityError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
+from specsim.latency.instance import Instance
 from specsim.latency.memory import MemoryPlan, plan_memory
 from specsim.methods.base import SpecSetup
 from specsim.methods.resolve import resolve_setup
@@ -26,7 +27,7 @@ def plan(
     kv: str = "bf16",
     check: bool = False,
 ) -> MemoryPlan:
-    return plan_memory(spec, H200, VLLM, parallel, kv, setup, check=check)
+    return plan_memory(Instance(spec, H200, VLLM, parallel, kv, setup), check=check)
 
 
 # Model notes, section 4: GB of weights with vision tower and drafter. (FP8 of the 122B model is
@@ -156,7 +157,7 @@ def test_what_does_not_fit_names_the_smallest_tp_that_does(
 def test_without_a_link_no_larger_tp_is_offered() -> None:
     alone = replace(H200, link_bytes_per_s=0.0)
     with pytest.raises(CapacityError, match="larger GPU") as caught:
-        plan_memory(find_model("deepseek-v3"), alone, VLLM, Parallel(), "bf16", NONE)
+        plan_memory(Instance(find_model("deepseek-v3"), alone, VLLM))
     assert "smallest tp" not in str(caught.value)
 
 

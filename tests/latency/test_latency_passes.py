@@ -6,6 +6,7 @@ import pytest
 
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import Overheads, engine_from_dict, find_engine
+from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
@@ -19,8 +20,8 @@ TOGETHER = replace(APART, separate_passes=False)
 CHUNKS = (PrefillChunk(64), PrefillChunk(100, 32), PrefillChunk(7))
 
 
-def model(engine, setup: SpecSetup | None = None) -> LatencyModel:  # type: ignore[no-untyped-def]
-    return LatencyModel(SPEC, CPU, engine, setup=setup)
+def model(engine, setup: SpecSetup = SpecSetup()) -> LatencyModel:  # type: ignore[no-untyped-def]
+    return LatencyModel(Instance(SPEC, CPU, engine, setup=setup))
 
 
 def test_a_mixed_step_is_the_sum_of_its_passes() -> None:
@@ -47,8 +48,8 @@ def test_passes_apart_read_the_weights_again() -> None:
 
 def test_a_datasheet_step_has_no_engine() -> None:
     shape = StepShape(4, 1, 800.0, CHUNKS)
-    apart = LatencyModel(SPEC, CPU, APART, fidelity="datasheet")
-    together = LatencyModel(SPEC, CPU, TOGETHER, fidelity="datasheet")
+    apart = LatencyModel(Instance(SPEC, CPU, APART), fidelity="datasheet")
+    together = LatencyModel(Instance(SPEC, CPU, TOGETHER), fidelity="datasheet")
     assert apart.seconds(shape) == together.seconds(shape)
 
 

@@ -13,6 +13,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.hardware.toml_file import with_overrides
 from specsim.latency.engine import EngineProfile, Overheads, find_engine
+from specsim.latency.instance import Instance
 from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape
@@ -49,9 +50,8 @@ def priced(
     fidelity: str = "datasheet",
     parallel: Parallel = ONE,
 ) -> LatencyModel:
-    return LatencyModel(
-        spec, profile, engine, setup=setup, fidelity=fidelity, parallel=parallel
-    )
+    instance = Instance(spec, profile, engine, parallel, setup=setup)
+    return LatencyModel(instance, fidelity=fidelity)
 
 
 # --- by hand ------------------------------------------------------------------------------------
@@ -123,7 +123,8 @@ def test_overheads_by_hand() -> None:
     extra = loaded.seconds(verify) - model.seconds(verify)
     # step, 10 sequences, 64 layers, speculation on, 10 speculating sequences, 3 passes
     assert extra == pytest.approx(1e-3 + 1e-4 + 64 * 2e-5 + 3e-3 + 4e-4 + 3 * 5e-4)
-    plain, plain_loaded = model.plain(), model.plain().with_overheads(over)
+    plain = priced(QWEN, engine=FREE, fidelity="calibrated")
+    plain_loaded = plain.with_overheads(over)
     decode = decode_shape(10, 1000)
     assert plain_loaded.seconds(decode) - plain.seconds(decode) == pytest.approx(
         1e-3 + 1e-4 + 64 * 2e-5
@@ -186,7 +187,7 @@ def test_a_kernel_that_does_not_split_walks_the_cache() -> None:
     step = model.step(decode_shape(1, 31_000, setup))
     (walk,) = [t for t in step.ops if t.op.name == "attn.decode"]
     assert walk.time.seconds == pytest.approx(31_000 * 84e-9)  # the 2.6 ms per layer reported
-    plain = model.plain().step(decode_shape(1, 31_000))
+    plain = priced(LLAMA, engine=unsplit, fidelity="calibrated").step(decode_shape(1, 31_000))
     (single,) = [t for t in plain.ops if t.op.name == "attn.decode"]
     assert single.time.seconds < 0.2e-3
 
@@ -380,7 +381,7 @@ def test_a_kernel_that_streams_every_expert_does_so_for_a_verify_too() -> None:
     # Tokens of one sequence share experts, but here none is left out whoever chooses it.
     spec, engine = find_model("minimax-m2.5"), find_engine("vllm==0.10.1")
     assert spec.weights in engine.whole_expert_formats
-    model = LatencyModel(spec, load_profile("b300"), engine)
+    model = LatencyModel(Instance(spec, load_profile("b300"), engine))
     experts = [
         sum(x.seconds for x in model.step(StepShape(1, q, 1000.0)).ops if x.op.kind == "moe")
         for q in (1, 2, 4)

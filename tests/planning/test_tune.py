@@ -1,12 +1,14 @@
 """Choosing method and draft length: the rule, the table, the robust choice, what matters."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.predict import best_k_at, predict
+from specsim.analytic.prices import PriceCache
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
@@ -16,12 +18,10 @@ from specsim.ops.work import UNIFORM
 from specsim.planning.tune import Tuning, tune
 from specsim.planning.tune_choices import (
     Load,
-    at_k,
     best_of,
     decode_step_s,
     draft_lengths,
     evaluate,
-    with_acceptance,
 )
 from specsim.planning.tune_dynamic import SWITCH_GAIN, dynamic_table
 from specsim.planning.tune_marginal import margins
@@ -47,15 +47,15 @@ def qwen() -> System:
 
 def test_systems_at_other_lengths_share_prices_and_agree(qwen: System) -> None:
     for k in (1, 5, 8):
-        shared, fresh = at_k(qwen, k), qwen.with_k(k)
+        shared, fresh = qwen.with_(k=k), replace(qwen.with_(k=k), prices=PriceCache())
         for clients in (1, 40):
             assert closed_loop(shared, CHAT, clients) == closed_loop(fresh, CHAT, clients)
-    assert at_k(qwen, 0) is qwen.plain()
+    assert qwen.with_(k=0) is qwen.plain()
 
 
 def test_the_best_k_is_that_of_predict(qwen: System) -> None:
     for clients in (1, 16, 64):
-        found = [evaluate(at_k(qwen, k), CHAT, Load(clients), {}) for k in range(9)]
+        found = [evaluate(qwen.with_(k=k), CHAT, Load(clients), {}) for k in range(9)]
         best = best_of(found, "throughput")
         assert best is not None
         assert best.k == best_k_at(qwen, CHAT, clients, range(1, 9))
@@ -118,7 +118,7 @@ def test_the_rule_is_the_derivative_of_speed(qwen: System) -> None:
     for seqs in (1, 64):
         for margin in margins(qwen, range(1, 9), seqs, 1000):
             def speed(k: int, seqs: int = seqs) -> float:
-                side = at_k(qwen, k)
+                side = qwen.with_(k=k)
                 return side.tokens_per_step / decode_step_s(side, seqs, 1000)
 
             assert margin.pays == (speed(margin.next_k) > speed(margin.k))
@@ -144,10 +144,10 @@ def test_table_covers_every_batch_and_follows_the_best(qwen: System) -> None:
         assert after[2] != before[2]
     assert found.system.setup.k == max(k for _, _, k in found.rows)
     for point in found.points:
-        side = at_k(qwen, point.k)
+        side = qwen.with_(k=point.k)
         rates = {
-            k: point.seqs * at_k(qwen, k).tokens_per_step
-            / decode_step_s(at_k(qwen, k), point.seqs, CHAT.mean_context)
+            k: point.seqs * qwen.with_(k=k).tokens_per_step
+            / decode_step_s(qwen.with_(k=k), point.seqs, CHAT.mean_context)
             for k in lengths
         }
         assert point.output_tok_s >= max(rates.values()) / (1 + SWITCH_GAIN) ** 2
@@ -174,7 +174,7 @@ def test_hopeless_drafts_turn_off_only_past_the_tax() -> None:
 
 
 def test_minimax_regret_and_expected_value(qwen: System) -> None:
-    choices = [at_k(qwen, k) for k in range(1, 9)]
+    choices = [qwen.with_(k=k) for k in range(1, 9)]
     scenarios = range_scenarios(CHAT, 2.0, 3.8, 3, "mtp")
     found = robust_choice(choices, scenarios, Load(64), "throughput")
     assert found is not None
@@ -193,7 +193,7 @@ def test_minimax_regret_and_expected_value(qwen: System) -> None:
 def test_a_mix_weighs_its_parts(qwen: System) -> None:
     easy = Acceptance.from_mean_length(3.9, 3)
     hard = Acceptance.from_mean_length(1.3, 3)
-    choices = [at_k(qwen, k) for k in range(1, 9)]
+    choices = [qwen.with_(k=k) for k in range(1, 9)]
 
     def best(share: float) -> int:
         scenarios = [Scenario("easy", share, CHAT, {"mtp": easy}),
@@ -218,7 +218,7 @@ def test_scaled_acceptance_meets_the_length_and_keeps_the_order() -> None:
 
 
 def test_no_loss_means_the_choice_stands(qwen: System) -> None:
-    choices = [at_k(qwen, k) for k in range(1, 9)]
+    choices = [qwen.with_(k=k) for k in range(1, 9)]
     answer = best_of([evaluate(c, CHAT, Load(64), {}) for c in choices], "throughput")
     assert answer is not None
     found = sensitivity(choices, Choice("mtp", answer.k), CHAT, 64, spreads={"mtp": (2.2, 3.7)})
@@ -235,7 +235,7 @@ def test_no_loss_means_the_choice_stands(qwen: System) -> None:
 
 def test_dear_steps_turn_it_off_and_the_measurement_says_how() -> None:
     side = system(LLAMA, gpu="h100", acceptance_length=1.5, k=3)
-    choices = [at_k(side, k) for k in range(1, 9)]
+    choices = [side.with_(k=k) for k in range(1, 9)]
     load = 64
     best = best_of([evaluate(c, CHAT, Load(load), {}) for c in [side.plain(), *choices]],
                    "throughput")
@@ -292,8 +292,8 @@ def test_beyond_the_measured_positions_is_said(qwen: System) -> None:
     assert best is not None
     assert best.extrapolated
     assert any("extrapolated" in text for text in result.warnings)
-    flat = with_acceptance(qwen, Acceptance.from_rate(0.8, 3))
-    assert not evaluate(at_k(flat, 6), CHAT, Load(1), {}).extrapolated
+    flat = qwen.with_(acceptance=Acceptance.from_rate(0.8, 3))
+    assert not evaluate(flat.with_(k=6), CHAT, Load(1), {}).extrapolated
 
 
 def test_plain_wins_where_nothing_is_accepted() -> None:
