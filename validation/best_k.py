@@ -44,7 +44,6 @@ from specsim.model.catalogue import find_drafter, find_model  # noqa: E402
 from specsim.model.spec import Attention, DenseMLP, LayerGroup, MoE  # noqa: E402
 from specsim.model.weights import weight_format  # noqa: E402
 from specsim.ops.work import UNIFORM, Parallel  # noqa: E402
-from specsim.planning.tune_choices import at_k, with_acceptance  # noqa: E402
 from specsim.speculation.acceptance import Acceptance  # noqa: E402
 from specsim.speculation.acceptance_catalogue import lookup  # noqa: E402
 
@@ -154,8 +153,8 @@ def csv_sweeps(rows: list[dict[str, str]], *, trees: bool) -> list[Sweep]:
             if key not in sisters:
                 continue
             given = "sister"
-            system = with_acceptance(
-                system, Acceptance.from_mean_length(sisters[key], system.setup.k)
+            system = system.with_(
+                acceptance=Acceptance.from_mean_length(sisters[key], system.setup.k)
             )
         # MindRouter measured the same sweep in three ways (streams, aggregate, 16 clients).
         way = row["id"].split("-")[1].lstrip("0123456789") if row["set_id"] == "MR27" else ""
@@ -191,8 +190,8 @@ def mr122_sweep(rows: list[dict[str, str]]) -> dict[str, Any]:
 
     def best(third: float) -> int:
         accepted = Acceptance.from_unconditional([*known, third])
-        system = with_acceptance(case.system, accepted)
-        speeds = {k: predict_speed(case, at_k(system, k)) for k in (1, 2, 3)}
+        system = case.system.with_(acceptance=accepted)
+        speeds = {k: predict_speed(case, system.with_(k=k)) for k in (1, 2, 3)}
         return max(speeds, key=lambda k: speeds[k])
 
     low, high = 0.0, known[1]
@@ -248,7 +247,7 @@ def dspark_sweeps(rows: list[dict[str, str]]) -> list[Sweep]:
         and r["target_model"].startswith("DeepSeek-V4-Pro")
     }
     accepted = Acceptance.from_curve(curve, tolerance=0.2)
-    base = with_acceptance(dspark_system(), accepted)
+    base = dspark_system().with_(acceptance=accepted)
     workload = Workload(256, 1024, name="SPEED-Bench qualitative")
     found: dict[int, Sweep] = {}
     for row in rows:
@@ -261,7 +260,7 @@ def dspark_sweeps(rows: list[dict[str, str]]) -> list[Sweep]:
             Sweep("DSPARK", f"{row['target_model']} dspark {clients} clients", "curve",
                   load=clients),
         )
-        side = at_k(base, int(row["k"]))
+        side = base.with_(k=int(row["k"]))
         sweep.measured[row["k"]] = speed
         sweep.predicted[row["k"]] = closed_loop(side, workload, clients).output_tok_s
     return [found[clients] for clients in sorted(found)]
@@ -316,7 +315,7 @@ def with_given(items: list[tuple[Any, ...]]) -> list[tuple[int, float, float, st
                 if "saturated" in row["batch_or_concurrency"]:
                     # Nobody set a limit there, so the engine's own under speculation holds.
                     system = replace(system, max_num_seqs=0)
-            system = with_acceptance(system, accepted)
+            system = system.with_(acceptance=accepted)
         out.append((clients, gain, gain_of(case, system), given, row["id"]))
     return out
 

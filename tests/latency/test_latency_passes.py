@@ -17,10 +17,11 @@ CPU = load_profile("cpu-generic")
 SPEC = find_model("SmolLM2-135M")
 APART = replace(find_engine("specsim"), overheads=Overheads(step_s=1e-3))
 TOGETHER = replace(APART, separate_passes=False)
+PLAIN = SpecSetup()
 CHUNKS = (PrefillChunk(64), PrefillChunk(100, 32), PrefillChunk(7))
 
 
-def model(engine, setup: SpecSetup = SpecSetup()) -> LatencyModel:  # type: ignore[no-untyped-def]
+def model(engine, setup: SpecSetup = PLAIN) -> LatencyModel:  # type: ignore[no-untyped-def]
     return LatencyModel(Instance(SPEC, CPU, engine, setup=setup))
 
 
