@@ -17,7 +17,8 @@ LAYERS = {
     "checked": 0.7,
     "hardware": 1, "model": 1,
     "methods": 1.5,  # what each drafting method runs; asked by all above
-    "ops": 2, "roofline": 2,
+    "ops": 2,
+    "roofline": 2.5,  # prices the shapes of ops
     "latency": 3,
     "speculation": 4,
     "analytic": 5,

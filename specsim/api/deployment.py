@@ -24,7 +24,7 @@ from specsim.model.catalogue import variant
 from specsim.model.counts import ffn_branches, kv_dtype_bytes
 from specsim.model.spec import Drafter, ModelSpec, MoE
 from specsim.ops.work import Parallel
-from specsim.roofline.dispatch import FIDELITIES
+from specsim.roofline.device import FIDELITIES
 from specsim.speculation.acceptance import Acceptance
 
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"

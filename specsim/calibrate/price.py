@@ -35,6 +35,7 @@ from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import variant
 from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
+from specsim.ops.shapes import AttentionDecode, Elementwise, Experts, Gemm, Sample
 from specsim.ops.work import UNIFORM
 from specsim.roofline import attn_decode, elementwise, gemm, moe, sample
 from specsim.units import DTYPE_BYTES
@@ -177,7 +178,7 @@ def kernel_seconds(record: Measurement, device: HardwareProfile) -> float | None
     s, kind = record.shape, record.kind
     if kind == "gemm":
         m, n, k = float(s["m"]), float(s["n"]), float(s["k"])
-        found = gemm(device, m, n, k, str(s["dtype"])).seconds
+        found = gemm(device, Gemm(m, n, k, str(s["dtype"]))).seconds
         if s["matrix"] == "gate_up":
             found += _small(device, 1.5 * ACT_BYTES * m * n)
         return found
@@ -186,36 +187,40 @@ def kernel_seconds(record: Measurement, device: HardwareProfile) -> float | None
         heads, kv, dim = float(s["heads"]), float(s["kv_heads"]), int(s["head_dim"])
         rope = _small(device, 2 * ACT_BYTES * rows * (heads + 2 * kv) * dim)
         dtype = str(s["dtype"])
-        return rope + attn_decode(
-            device, float(s["seqs"]), int(s["q_len"]), heads, kv, dim, float(s["ctx"]), dtype
-        ).seconds
+        shape = AttentionDecode(
+            float(s["seqs"]), int(s["q_len"]), heads, kv, dim, float(s["ctx"]), dtype
+        )
+        return rope + attn_decode(device, shape).seconds
     if kind == "sample":
         if s["mode"] != "greedy":
             return None
-        return sample(device, float(s["rows"]) * (float(s["k"]) + 1), int(s["vocab"])).seconds
+        rows = float(s["rows"]) * (float(s["k"]) + 1)
+        return sample(device, Sample(rows, int(s["vocab"]))).seconds
     if kind == "moe":
         tokens, hidden = float(s["tokens"]), float(s["hidden"])
         experts, dtype = float(s["experts"]), str(s["dtype"])
-        router = gemm(device, tokens, experts, hidden, dtype).seconds
-        return router + moe(
-            device, tokens, hidden, float(s["inter"]), float(s["top_k"]), experts, fmt=dtype,
+        router = gemm(device, Gemm(tokens, experts, hidden, dtype)).seconds
+        routed = Experts(
+            tokens, hidden, float(s["inter"]), float(s["top_k"]), experts, dtype,
             distribution="uniform",
-        ).seconds
+        )
+        return router + moe(device, routed).seconds
     if device.kind == "cpu":
         return None  # the ceilings of a CPU are the profile's peaks, see `calibrate.peaks`
     if kind == "launch":
-        return float(s["nodes"]) * elementwise(device, 8.0).seconds
+        return float(s["nodes"]) * elementwise(device, Elementwise(8.0)).seconds
     if kind == "stream":
         moved = float(s["bytes"]) * (1 if s["op"] == "read" else 2)
-        return elementwise(device, moved).seconds
+        return elementwise(device, Elementwise(moved)).seconds
     if kind == "gemm_peak":
-        return gemm(device, float(s["m"]), float(s["n"]), float(s["k"]), str(s["dtype"])).seconds
+        product = Gemm(float(s["m"]), float(s["n"]), float(s["k"]), str(s["dtype"]))
+        return gemm(device, product).seconds
     return None
 
 
 def _small(device: HardwareProfile, moved: float) -> float:
     """A small kernel that was timed together with a large one."""
-    found = elementwise(device, moved)
+    found = elementwise(device, Elementwise(moved))
     return found.mem_s if device.kind == "cpu" else found.seconds
 
 

@@ -18,6 +18,7 @@ from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
+from specsim.ops.shapes import Experts, Gemm
 from specsim.ops.work import Routing, attention_share
 from specsim.roofline import KernelTime, compute_peak, op_time
 from specsim.roofline.result import datasheet_time
@@ -146,7 +147,7 @@ class Pricer:
                 else:
                     totals[1] += (spent - floor_s) * count
             totals[3] += count
-            if op.kind == "moe":
+            if isinstance(op.shape, Experts):
                 totals[4] += spent * count
 
     def _timed(self, op: OpCost, phase: str, times: int) -> OpTime:
@@ -156,21 +157,19 @@ class Pricer:
     def _as_run(self, op: OpCost) -> OpCost:
         """The op as this engine runs it."""
         whole = self.engine.whole_expert_formats
-        if op.kind == "moe" and not self.datasheet and op.fmt in whole:
-            return _whole_experts(op)
+        if isinstance(op.shape, Experts) and not self.datasheet and op.shape.fmt in whole:
+            return _whole_experts(op, op.shape)
         return op
 
     def time(self, op: OpCost) -> KernelTime:
         """One call of an op."""
         if self.datasheet:
             return plain_roofline(op, self.profile)
-        if op.kind == "gemm":
-            d = op.dims
-            key = (d["m"], d["n"], d["k"], op.fmt, op.weight_bytes)
-            priced = self._gemms.get(key)
+        if isinstance(op.shape, Gemm):
+            priced = self._gemms.get(op.shape)
             if priced is None:
                 priced = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
-                keep(self._gemms, key, priced)
+                keep(self._gemms, op.shape, priced)
             return priced
         found = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
         if self.unsplit:
@@ -193,9 +192,8 @@ def plain_roofline(op: OpCost, profile: HardwareProfile) -> KernelTime:
     return datasheet_time(op.bytes / profile.mem_bytes_per_s, op.flops / compute_peak(profile, fmt))
 
 
-def _whole_experts(op: OpCost) -> OpCost:
+def _whole_experts(op: OpCost, some: Experts) -> OpCost:
     """The same experts by a kernel that streams every expert of the GPU, chosen or not."""
-    d = op.dims
-    whole = max(d["tokens"], d["experts"] / d["top_k"])  # tokens that choose every expert
-    dims = {**d, "tokens": whole, "balanced": 1, "overlap": 0.0}
-    return replace(op, weight_bytes=op.weight_bytes * d["local_experts"] / d["hit"], dims=dims)
+    tokens = max(some.tokens, some.experts / some.top_k)  # tokens that choose every expert
+    whole = some._replace(tokens=tokens, distribution="balanced", overlap=0.0)
+    return replace(op, shape=whole, weight_bytes=op.weight_bytes * some.local_experts / some.hit)

@@ -23,6 +23,7 @@ from specsim.model.spec import LayerGroup
 from specsim.ops.network import context_kv_ops, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, drafter_pass, early_exit_pass, target_pass
+from specsim.ops.shapes import Sample
 from specsim.ops.work import UNIFORM, Parallel, Routing, Work, split_fault
 
 
@@ -325,9 +326,7 @@ def replace_count(group: LayerGroup, count: float) -> LayerGroup:
 
 
 def _sample_op(rows: float, vocab: int) -> OpCost:
-    return OpCost(
-        "sample", "sample", act_bytes=4.0 * rows * vocab, dims={"rows": rows, "vocab": vocab}
-    )
+    return OpCost("sample", Sample(rows, vocab), act_bytes=4.0 * rows * vocab)
 
 
 def decode_shape(seqs: int, context_tokens: float, setup: SpecSetup | None = None) -> StepShape:

@@ -24,6 +24,7 @@ longest walk they do not pay again.
 from math import ceil, floor
 
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import AttentionDecode, AttentionPrefill
 
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
@@ -37,23 +38,22 @@ def unsplit_attention_s(
 
     s_per_token: what one block takes per cached token. blocks_per_sm: how many blocks of heads
     256 wide an SM runs at the same time."""
-    d = op.dims
-    if op.kind not in ("attn_decode", "attn_prefill") or d.get("mla"):
+    shape = op.shape
+    if not isinstance(shape, AttentionDecode | AttentionPrefill):
         return 0.0
-    queries = max(1, int(BLOCK_ROWS * d["kv_heads"] // d["heads"]))  # of one block
-    seats = sms * max(1, floor(blocks_per_sm * WIDTH / d["head_dim"]))
-    if op.kind == "attn_decode":
-        q_len, seqs = d["q_len"], d["seqs"]
-        mixed = d.get("beside_prompts")
-        if q_len == 1 and not mixed and seqs * d["kv_heads"] <= SMALLEST_GRID:
+    queries = max(1, int(BLOCK_ROWS * shape.kv_heads // shape.heads))  # of one block
+    at_once = sms * max(1, floor(blocks_per_sm * WIDTH / shape.head_dim))  # blocks
+    if isinstance(shape, AttentionDecode):
+        mixed = shape.beside_prompts
+        if shape.q_len == 1 and not mixed and shape.seqs * shape.kv_heads <= SMALLEST_GRID:
             return 0.0
-        blocks = seqs * d["kv_heads"] * ceil(q_len / queries)
-        waves = max(1.0, blocks / seats) if mixed else ceil(blocks / seats)
-        return d["ctx"] * waves * s_per_token
-    new, window = d["new"], d["window"]
-    longest = 0.0 if d.get("shared_launch") else d["cached"] + new
-    keys = d["cached"] + 0.5 * (new + 1)
+        blocks = shape.seqs * shape.kv_heads * ceil(shape.q_len / queries)
+        waves = max(1.0, blocks / at_once) if mixed else ceil(blocks / at_once)
+        return shape.ctx * waves * s_per_token
+    new, window = shape.new, shape.window
+    longest = 0.0 if shape.shared_launch else shape.cached + new
+    keys = shape.cached + 0.5 * (new + 1)
     if window:
         longest, keys = min(longest, window), min(keys, window)
-    blocks = d["kv_heads"] * ceil(new / queries)
-    return max(longest, blocks * keys / seats) * s_per_token
+    blocks = shape.kv_heads * ceil(new / queries)
+    return max(longest, blocks * keys / at_once) * s_per_token

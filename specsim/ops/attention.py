@@ -16,6 +16,13 @@ from specsim.model.counts import INDEX_KEY_BYTES_PER_128, PLAIN_BYTES, mixer_cou
 from specsim.model.spec import BF16, Attention, LatentAttention, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import (
+    AttentionDecode,
+    AttentionPrefill,
+    Gemm,
+    LatentDecode,
+    LatentPrefill,
+)
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
@@ -64,22 +71,14 @@ def attention_context(
         ops.append(
             OpCost(
                 f"{prefix}.decode",
-                "attn_decode",
+                AttentionDecode(
+                    work.seqs, work.q_len, heads, kv_heads, d, cached, kv_dtype,
+                    beside_prompts=bool(work.prefill),
+                ),
                 flops=4.0 * work.seqs * work.q_len * keys * heads * d,
                 kv_bytes=kv,
                 act_bytes=ACT_BYTES * work.seqs * work.q_len * 2 * heads * d,
                 count=count,
-                fmt=kv_dtype,
-                dims={
-                    "seqs": work.seqs,
-                    "q_len": work.q_len,
-                    "heads": heads,
-                    "kv_heads": kv_heads,
-                    "head_dim": d,
-                    "ctx": cached,
-                    "window": a.window,
-                    "beside_prompts": 1 if work.prefill else 0,
-                },
             )
         )
     for new, cached_before in work.prefill:
@@ -91,21 +90,13 @@ def attention_context(
         ops.append(
             OpCost(
                 f"{prefix}.prefill",
-                "attn_prefill",
+                AttentionPrefill(
+                    new, cached, heads, kv_heads, d, a.window, kv_dtype, shared_launch=bool(ops)
+                ),
                 flops=4.0 * new * keys * heads * d,
                 kv_bytes=2 * kv_heads * d * kvb * (cached + new + written),
                 act_bytes=ACT_BYTES * new * 2 * heads * d,
                 count=count,
-                fmt=kv_dtype,
-                dims={
-                    "new": new,
-                    "cached": cached,
-                    "heads": heads,
-                    "kv_heads": kv_heads,
-                    "head_dim": d,
-                    "window": a.window,
-                    "shared_launch": 1 if ops else 0,
-                },
             )
         )
     return ops
@@ -166,23 +157,11 @@ def latent_context(
         ops.append(
             OpCost(
                 f"{prefix}.decode",
-                "attn_decode",
+                LatentDecode(work.seqs, work.q_len, heads, kl, rope, attended, kv_dtype),
                 flops=2.0 * m * keys * heads * (2 * kl + rope),
                 kv_bytes=latent * kvb * work.seqs * (attended + 2 * work.q_len),
                 act_bytes=ACT_BYTES * m * heads * (2 * kl + rope),
                 count=count,
-                fmt=kv_dtype,
-                dims={
-                    "seqs": work.seqs,
-                    "q_len": work.q_len,
-                    "heads": heads,
-                    "kv_heads": 1,
-                    "head_dim": latent,
-                    "ctx": attended,
-                    "mla": 1,
-                    "kv_lora_rank": kl,
-                    "rope_dim": rope,
-                },
             )
         )
     for number, (new, cached) in enumerate(work.prefill):
@@ -193,27 +172,20 @@ def latent_context(
         ops.append(
             gemm(f"{prefix}.kv_b", new + cached, heads * (nope + vd), kl, a.weight, count)
         )
+        flops = 2.0 * new * keys * heads * (nope + rope + vd)
         ops.append(
             OpCost(
                 f"{prefix}.prefill",
-                "attn_prefill",
-                flops=2.0 * new * keys * heads * (nope + rope + vd),
+                LatentPrefill(
+                    new, cached, heads, nope + rope, vd, fmt=kv_dtype,
+                    # Sparse attention sees fewer pairs than causal.
+                    pairs=flops / (2.0 * heads * (nope + rope + vd)),
+                    shared_launch=bool(number),
+                ),
+                flops=flops,
                 kv_bytes=latent * kvb * (cached + 2 * new),
                 act_bytes=ACT_BYTES * new * heads * (nope + rope + 2 * vd),
                 count=count,
-                fmt=kv_dtype,
-                dims={
-                    "new": new,
-                    "cached": cached,
-                    "heads": heads,
-                    "kv_heads": heads,
-                    "head_dim": nope + rope,
-                    "qk_head_dim": nope + rope,
-                    "v_head_dim": vd,
-                    "window": 0,
-                    "mla": 1,
-                    "shared_launch": 1 if number else 0,
-                },
             )
         )
     return ops
@@ -232,28 +204,20 @@ def _indexer_context(
         ops.append(
             OpCost(
                 f"{prefix}.index_scores",
-                "attn_decode",
+                LatentDecode(
+                    work.seqs, work.q_len, a.index_heads, 0, a.index_head_dim, work.ctx, "fp8"
+                ),
                 flops=2.0 * m * _causal_keys(work.ctx, work.q_len) * width,
                 kv_bytes=work.seqs * (work.ctx + 2 * work.q_len) * key_bytes,
                 act_bytes=ACT_BYTES * m * width,
                 count=count,
-                fmt="fp8",
-                dims={
-                    "seqs": work.seqs,
-                    "q_len": work.q_len,
-                    "heads": a.index_heads,
-                    "kv_heads": 1,
-                    "head_dim": a.index_head_dim,
-                    "ctx": work.ctx,
-                    "mla": 1,
-                    "kv_lora_rank": 0,
-                    "rope_dim": a.index_head_dim,
-                },
             )
         )
     for new, cached in work.prefill:
         keys = _causal_keys(cached, new)
         # The keys stand where a product has its weights, and each is read once for all heads.
         product = gemm(f"{prefix}.index_prefill", new, keys, width, INDEX_FORMAT, count)
-        ops.append(replace(product, weight_bytes=(cached + 2 * new) * key_bytes))
+        read = (cached + 2 * new) * key_bytes
+        shape = Gemm(new, keys, width, INDEX_FORMAT.name, read)
+        ops.append(replace(product, shape=shape, weight_bytes=read))
     return ops

@@ -13,6 +13,7 @@ from specsim.model.counts import PLAIN_BYTES, mlp_count, moe_count
 from specsim.model.spec import BF16, DenseMLP, FeedForward, MoE
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import Experts
 from specsim.ops.work import Parallel, Routing, shard
 
 
@@ -93,25 +94,18 @@ def moe_ops(
     ops.append(
         OpCost(
             f"{prefix}.experts",
-            "moe",
+            Experts(
+                rows, width, inter, f.top_k, f.n_experts, f.weight.name, f.gated,
+                local_experts=f.n_experts / par.ep,
+                overlap=draws_overlap,
+                distribution="uniform" if uniform else "power_law",
+                routing_shape=0.0 if uniform else routing.shape,
+                hit=hit,
+            ),
             flops=2.0 * assignments * matrices * width * inter,
             weight_bytes=hit * counted.per_expert / slices * f.weight.bytes_per_weight,
             act_bytes=ACT_BYTES * assignments * (2 * width + (matrices + 1) * inter),
             count=count,
-            fmt=f.weight.name,
-            dims={
-                "tokens": rows,
-                "hidden": width,
-                "inter": inter,
-                "top_k": f.top_k,
-                "experts": f.n_experts,
-                "gated": 1 if f.gated else 0,
-                "local_experts": f.n_experts / par.ep,
-                "hit": hit,
-                "overlap": draws_overlap,
-                "routing_shape": 0.0 if uniform else routing.shape,
-                "uniform": 1 if uniform else 0,
-            },
         )
     )
     if f.latent:

@@ -2,6 +2,7 @@
 
 from specsim.model.spec import WeightFormat
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import Elementwise, Gemm
 
 ACT_BYTES = 2.0  # activations travel in bf16 between kernels
 
@@ -11,15 +12,14 @@ def gemm(name: str, m: float, n: float, k: float, fmt: WeightFormat, count: floa
 
     FLOP = 2 m n k; weights are read once whatever `m` is; inputs read and outputs written once.
     """
+    stored = n * k * fmt.bytes_per_weight
     return OpCost(
         name,
-        "gemm",
+        Gemm(m, n, k, fmt.name, stored),
         flops=2.0 * m * n * k,
-        weight_bytes=n * k * fmt.bytes_per_weight,
+        weight_bytes=stored,
         act_bytes=ACT_BYTES * m * (n + k),
         count=count,
-        fmt=fmt.name,
-        dims={"m": m, "n": n, "k": k},
     )
 
 
@@ -30,5 +30,6 @@ def elementwise(
 
     weight_bytes: the small vectors it reads besides (norms, biases, convolutions, gates)."""
     return OpCost(
-        name, "elementwise", weight_bytes=weight_bytes, act_bytes=num_bytes, count=count
+        name, Elementwise(weight_bytes + num_bytes), weight_bytes=weight_bytes,
+        act_bytes=num_bytes, count=count,
     )

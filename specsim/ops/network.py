@@ -9,6 +9,8 @@ its sequences: `group_rows` (linears, norms, experts, all-reduces; priced once p
 rows) and `group_context` (attention over the cache, recurrent state).
 """
 
+from dataclasses import replace
+
 from specsim.methods.base import method_of
 from specsim.model.counts import PLAIN_BYTES
 from specsim.model.spec import (
@@ -37,12 +39,13 @@ from specsim.ops.recurrent import (
     mamba2_context,
     mamba2_rows,
 )
+from specsim.ops.shapes import AllGather, AllReduce
 from specsim.ops.work import Parallel, Routing, Rows, Work
 
 
 def all_reduce(name: str, num_bytes: float, gpus: int, count: float) -> OpCost:
     """Sum of one activation tensor over `gpus` GPUs; bytes are the tensor's size."""
-    return OpCost(name, "all_reduce", act_bytes=num_bytes, count=count, dims={"gpus": gpus})
+    return OpCost(name, AllReduce(num_bytes, gpus), act_bytes=num_bytes, count=count)
 
 
 def group_rows(
@@ -144,10 +147,8 @@ def head_ops(
         return []
     ops = [gemm(f"{prefix}lm_head", rows, vocab / par.tp, hidden, fmt)]
     if par.tp > 1:
-        ops.append(
-            OpCost(f"{prefix}logits_gather", "all_gather", act_bytes=ACT_BYTES * rows * vocab,
-                   dims={"gpus": par.tp})
-        )
+        logits = ACT_BYTES * rows * vocab
+        ops.append(OpCost(f"{prefix}logits_gather", AllGather(logits, par.tp), act_bytes=logits))
     return ops
 
 
@@ -248,7 +249,4 @@ def context_kv_ops(
 
 def repeat(op: OpCost, times: float) -> OpCost:
     """The op called `times` as often."""
-    return OpCost(
-        op.name, op.kind, op.flops, op.weight_bytes, op.kv_bytes, op.state_bytes, op.act_bytes,
-        op.count * times, op.fmt, op.dims,
-    )
+    return replace(op, count=op.count * times)

@@ -9,67 +9,72 @@ Source: vLLM 0.25.1 fused_recurrent and causal_conv1d kernels (slots = 1 + k), S
 memory pool; measured: KDA verify rows on an H200 fit (1 + q) / 2 of a decode.
 """
 
+from dataclasses import dataclass
+
 from specsim.model.counts import PLAIN_BYTES, mixer_count
 from specsim.model.spec import BF16, DeltaNet, Mamba2
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import StateDecode, StatePrefill
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
 CONV_BYTES = 2.0  # the convolution's window is kept in the model's 16-bit dtype
 
 
-def _state_ops(
-    work: Work,
-    state_elems: float,
-    state_dtype: str,
-    conv_width: float,
-    conv_kernel: int,
-    flops_per_token: float,
-    act_width: float,
-    count: float,
-    prefix: str,
-    dims: dict[str, float],
-    state_copies: float,
-) -> list[OpCost]:
-    ops: list[OpCost] = []
-    element = DTYPE_BYTES[state_dtype]
-    state = state_elems * element
-    dims = {**dims, "state_elems": state_elems, "conv_kernel": conv_kernel,
-            "state_bytes_per_elem": element}
-    if work.seqs > 0:
-        q = work.q_len
-        copies = state_copies if q > 1 else 0.0
-        window = conv_kernel - 1 + q - 1
-        conv = work.seqs * 2 * window * conv_width * CONV_BYTES
-        ops.append(
-            OpCost(
-                f"{prefix}.decode",
-                "recurrent",
-                flops=flops_per_token * work.seqs * q,
-                state_bytes=work.seqs * state * (1 + q + copies) + conv,
-                act_bytes=ACT_BYTES * work.seqs * q * act_width,
-                count=count,
-                fmt=state_dtype,
-                dims={**dims, "seqs": work.seqs, "q_len": q, "conv_bytes": conv},
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The recurrent state of one layer on one GPU, of one sequence: elements, the convolution's
+    width, arithmetic per element and token, activations per token; heads as a prefill takes
+    them, a gated delta rule of n_v_heads states of dk x dv."""
+
+    elems: float
+    dtype: str
+    conv_width: float
+    conv_kernel: int
+    flops_per_elem: float
+    act_width: float
+    heads: tuple[float, float, int, int]  # n_k_heads, n_v_heads, dk, dv
+
+    def ops(self, work: Work, count: float, prefix: str, state_copies: float) -> list[OpCost]:
+        """Convolution and recurrence of `count` layers."""
+        ops: list[OpCost] = []
+        element = DTYPE_BYTES[self.dtype]
+        state, flops = self.elems * element, self.flops_per_elem * self.elems
+        if work.seqs > 0:
+            q = work.q_len
+            copies = state_copies if q > 1 else 0.0
+            window = self.conv_kernel - 1 + q - 1
+            conv = work.seqs * 2 * window * self.conv_width * CONV_BYTES
+            moved = work.seqs * state * (1 + q + copies) + conv
+            shape = StateDecode(
+                work.seqs, q, self.elems, self.conv_width, self.flops_per_elem, self.conv_kernel,
+                element, moved - conv,
             )
-        )
-    if work.prefill:
-        new, prompts = work.prefill_tokens, len(work.prefill)
-        conv = prompts * 2 * (conv_kernel - 1) * conv_width * CONV_BYTES
-        ops.append(
-            OpCost(
-                f"{prefix}.prefill",
-                "recurrent",
-                flops=flops_per_token * new,
-                state_bytes=prompts * 2 * state + conv,
-                act_bytes=ACT_BYTES * new * act_width,
-                count=count,
-                fmt=state_dtype,
-                dims={**dims, "seqs": prompts, "tokens": new, "prefill": 1, "conv_bytes": conv},
+            ops.append(
+                OpCost(
+                    f"{prefix}.decode",
+                    shape,
+                    flops=flops * work.seqs * q,
+                    state_bytes=moved,
+                    act_bytes=ACT_BYTES * work.seqs * q * self.act_width,
+                    count=count,
+                )
             )
-        )
-    return ops
+        if work.prefill:
+            new, prompts = work.prefill_tokens, len(work.prefill)
+            conv = prompts * 2 * (self.conv_kernel - 1) * self.conv_width * CONV_BYTES
+            ops.append(
+                OpCost(
+                    f"{prefix}.prefill",
+                    StatePrefill(new / prompts, *self.heads, prompts),
+                    flops=flops * new,
+                    state_bytes=prompts * 2 * state + conv,
+                    act_bytes=ACT_BYTES * new * self.act_width,
+                    count=count,
+                )
+            )
+        return ops
 
 
 def delta_net_rows(
@@ -102,19 +107,11 @@ def delta_net_context(
     nk, nv = shard(a.n_k_heads, tp), shard(a.n_v_heads, tp)
     kd, vd = nk * a.head_k_dim, nv * a.head_v_dim
     elems = nv * a.head_k_dim * a.head_v_dim
-    return _state_ops(
-        work,
-        state_elems=elems,
-        state_dtype=a.state_dtype,
-        conv_width=2 * kd + vd,
-        conv_kernel=a.conv_kernel,
-        flops_per_token=8.0 * elems,
-        act_width=2 * (2 * kd + 2 * vd),
-        count=count,
-        prefix=prefix,
-        dims={"gdn": 1, "n_k_heads": nk, "n_v_heads": nv, "dk": a.head_k_dim, "dv": a.head_v_dim},
-        state_copies=state_copies,
+    state = _State(
+        elems, a.state_dtype, 2 * kd + vd, a.conv_kernel, 8.0, 2 * (2 * kd + 2 * vd),
+        (nk, nv, a.head_k_dim, a.head_v_dim),
     )
+    return state.ops(work, count, prefix, state_copies)
 
 
 def mamba2_rows(
@@ -141,17 +138,8 @@ def mamba2_context(
     inner = heads * a.head_dim
     conv_width = inner + 2 * groups * a.state_size
     elems = inner * a.state_size
-    return _state_ops(
-        work,
-        state_elems=elems,
-        state_dtype=a.state_dtype,
-        conv_width=conv_width,
-        conv_kernel=a.conv_kernel,
-        flops_per_token=6.0 * elems,
-        act_width=2 * (inner + conv_width),
-        count=count,
-        prefix=prefix,
-        dims={"mamba": 1, "n_heads": heads, "head_dim": a.head_dim, "state_size": a.state_size,
-              "n_groups": groups},
-        state_copies=state_copies,
+    state = _State(
+        elems, a.state_dtype, conv_width, a.conv_kernel, 6.0, 2 * (inner + conv_width),
+        (groups, heads, a.state_size, a.head_dim),
     )
+    return state.ops(work, count, prefix, state_copies)

@@ -30,47 +30,42 @@ per doubling beyond sag_s seconds of arithmetic), p.
 """
 
 from math import ceil, log2
+from typing import NamedTuple
 
-from specsim.roofline.device import Device, Params, compute_peak, params
+from specsim.ops.shapes import AttentionDecode, AttentionPrefill
+from specsim.roofline.device import CALIBRATED, Device, Params, Pricing, compute_peak, params
 from specsim.roofline.gemm import cache_hits
-from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
+from specsim.roofline.kernels import prices
+from specsim.roofline.result import (
+    KernelTime,
+    datasheet_time,
+    labelled,
+    smooth_max,
+    without_launch,
+)
 from specsim.units import DTYPE_BYTES
 
 ROWS_PER_BLOCK = 128
 SPLIT_TOKENS = 128  # a split reads at least one block of keys
 
 
+@prices(AttentionDecode)
 def attn_decode(
-    device: Device,
-    seqs: float,
-    q_len: int,
-    heads: float,
-    kv_heads: float,
-    head_dim: int,
-    ctx_tokens_per_seq: float,
-    kv_fmt: str = "bf16",
-    window: int = 0,
-    *,
-    kv_read_amplification: float = 1.0,
-    rotated_copies: int = 0,
-    fidelity: str = "calibrated",
-    engine: str = "",
+    device: Device, shape: AttentionDecode, how: Pricing = CALIBRATED
 ) -> KernelTime:
-    """Seconds for `seqs` sequences of q_len new tokens each over ctx_tokens_per_seq cached ones
-    (the mean over sequences). rotated_copies: how many caches a benchmark cycles through; 0 for
-    caches that are always cold, as in a decode step between two passes over the weights."""
-    ctx = min(ctx_tokens_per_seq, window) if window else ctx_tokens_per_seq
-    element = DTYPE_BYTES[kv_fmt]
+    """Seconds of one call for all decoding sequences."""
+    seqs, q_len, heads, kv_heads, head_dim, ctx = shape[:6]
+    element = DTYPE_BYTES[shape.fmt]
     row_bytes = 2.0 * kv_heads * head_dim * element
     read = seqs * (ctx + q_len) * row_bytes
     other = seqs * q_len * (row_bytes + heads * head_dim * 4.0)  # new K and V, queries, outputs
     flops = 4.0 * seqs * q_len * (ctx + 0.5 * (q_len + 1)) * heads * head_dim
     peak = compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time((read + other) / bandwidth, flops / peak)
-    t = params(device, _decode_table(element, head_dim), engine)
-    read *= kv_read_amplification
+    t = params(device, _decode_table(element, head_dim), how.engine)
+    read *= shape.kv_read_amplification
     most = t.get("small_flops_one" if q_len == 1 else "small_flops", 0.0)
     if 4.0 * seqs * q_len * (ctx + q_len) * heads * head_dim <= most:
         floor_s = t["small_floor_s"]
@@ -87,8 +82,8 @@ def attn_decode(
     cache_bytes = device.l2_bytes * t["l2_frac"]
     # Seen only where a cache outgrows the L2 in a benchmark; taken to grow up to there.
     cold_s = t["cold_s"] * min(1.0, read / cache_bytes)
-    if rotated_copies:
-        warm = cache_hits(read * rotated_copies, cache_bytes)
+    if how.rotated_copies:
+        warm = cache_hits(read * how.rotated_copies, cache_bytes)
         cold_s *= 1.0 - warm
         read *= 1.0 - warm * (1.0 - t["l2_traffic"])
     mem_s = (read + other) / (bandwidth * mem_frac)
@@ -123,21 +118,12 @@ def _decode_table(element: float, head_dim: int) -> str:
     return "attn_decode.bf16"
 
 
+@prices(AttentionPrefill)
 def attn_prefill(
-    device: Device,
-    new: float,
-    cached: float,
-    heads: float,
-    kv_heads: float,
-    head_dim: int,
-    window: int = 0,
-    kv_fmt: str = "bf16",
-    seqs: float = 1,
-    *,
-    fidelity: str = "calibrated",
-    engine: str = "",
+    device: Device, shape: AttentionPrefill, how: Pricing = CALIBRATED
 ) -> KernelTime:
-    """Seconds for `seqs` chunks of `new` tokens each, causal, after `cached` tokens each."""
+    """Seconds of one call for `seqs` prompt chunks of one shape."""
+    new, cached, heads, kv_heads, head_dim, window, kv_fmt, seqs, _ = shape
     if window and new + cached > window:
         # Query i sees min(cached + i + 1, window) tokens.
         short = max(0.0, min(new, window - cached))
@@ -153,30 +139,33 @@ def attn_prefill(
     moved = seqs * ((kv_tokens + new) * row_bytes + new * heads * head_dim * 4.0)
     peak = compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time(moved / bandwidth, flops / peak)
     name = "attn_prefill.hd512" if head_dim > 256 else "attn_prefill"
-    t = params(device, name, engine)
+    t = params(device, name, how.engine)
     frac = t["peak_frac"] if head_dim <= 128 else t["wide_frac"]
-    return prefill_time(
-        device, t, new, longest, pairs, flops, moved, heads, head_dim, seqs, frac
-    )
+    work = PrefillWork(new, longest, pairs, flops, moved, heads, head_dim, seqs)
+    return prefill_time(device, t, work, frac, shared_launch=shape.shared_launch)
+
+
+class PrefillWork(NamedTuple):
+    """`seqs` chunks of `new` queries that see `pairs` keys in all and `longest` at most."""
+
+    new: float
+    longest: float
+    pairs: float
+    flops: float
+    moved_bytes: float
+    heads: float
+    head_dim: float
+    seqs: float
 
 
 def prefill_time(
-    device: Device,
-    t: Params,
-    new: float,
-    longest: float,
-    pairs: float,
-    flops: float,
-    moved: float,
-    heads: float,
-    head_dim: float,
-    seqs: float,
-    peak_frac: float,
+    device: Device, t: Params, work: PrefillWork, peak_frac: float, *, shared_launch: bool = False
 ) -> KernelTime:
-    """Seconds of `seqs` chunks whose queries see `pairs` keys in all and `longest` at most."""
+    """Seconds of prefill attention, without its launch where another op pays that."""
+    new, longest, pairs, flops, moved, heads, head_dim, seqs = work
     peak = compute_peak(device, "bf16")
     ideal_s = flops / peak
     # Blocks on the diagonal are computed whole.
@@ -191,6 +180,6 @@ def prefill_time(
     if waves > 1.0:
         work_s += (waves - 1.0) * t["tile_s"]
     mem_s = moved / (device.mem_bytes_per_s * t["mem_frac"])
-    return labelled(
-        t["floor_s"] + smooth_max(work_s, mem_s, p), mem_s, compute_s, t["floor_s"]
-    )
+    floor_s = t["floor_s"]
+    found = labelled(floor_s + smooth_max(work_s, mem_s, p), mem_s, compute_s, floor_s)
+    return without_launch(found) if shared_launch else found

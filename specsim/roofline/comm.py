@@ -11,21 +11,23 @@ sync_s (the second shot).
 
 from math import log2
 
-from specsim.roofline.device import Device, Params, params
+from specsim.ops.shapes import AllGather, AllReduce, AllToAll
+from specsim.roofline.device import CALIBRATED, Device, Params, Pricing, params
+from specsim.roofline.kernels import prices
 from specsim.roofline.result import ZERO, KernelTime, datasheet_time, labelled
 
 
-def all_reduce(
-    device: Device, nbytes: float, gpus: int, *, fidelity: str = "calibrated", engine: str = ""
-) -> KernelTime:
-    """Sum of a buffer of nbytes over `gpus` GPUs; every GPU ends with the result."""
+@prices(AllReduce)
+def all_reduce(device: Device, shape: AllReduce, how: Pricing = CALIBRATED) -> KernelTime:
+    """The faster of one shot and two."""
+    nbytes, gpus = shape
     if gpus <= 1:
         return ZERO
     link = device.link_bytes_per_s
     two_shot = 2.0 * nbytes * (gpus - 1) / gpus
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time(two_shot / link, 0.0)
-    t = params(device, "all_reduce", engine)
+    t = params(device, "all_reduce", how.engine)
     one_s = nbytes * (gpus - 1) / (link * t["one_shot_frac"])
     two_s = two_shot / (link * _link_frac(t, gpus))
     floor_s = t["floor_s"] + t["hop_s"] * gpus
@@ -40,29 +42,19 @@ def _link_frac(t: Params, gpus: int) -> float:
     return max(0.02, min(1.0, t["link_frac"] + t["link_gain"] * (log2(gpus) - 1.0)))
 
 
-def _nccl(
-    device: Device, moved: float, gpus: int, fidelity: str, engine: str
+@prices(AllGather, AllToAll)
+def nccl(
+    device: Device, shape: AllGather | AllToAll, how: Pricing = CALIBRATED
 ) -> KernelTime:
+    """A gather or an exchange: all but the own share of the buffer moves over the link."""
+    nbytes, gpus = shape
     if gpus <= 1:
         return ZERO
+    moved = nbytes * (gpus - 1) / max(gpus, 1)
     link = device.link_bytes_per_s
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time(moved / link, 0.0)
-    t = params(device, "nccl", engine)
+    t = params(device, "nccl", how.engine)
     link_s = moved / (link * _link_frac(t, gpus))
     floor_s = t["floor_s"] + t["hop_s"] * gpus
     return labelled(floor_s + link_s, link_s, 0.0, floor_s)
-
-
-def all_gather(
-    device: Device, nbytes: float, gpus: int, *, fidelity: str = "calibrated", engine: str = ""
-) -> KernelTime:
-    """nbytes: the gathered buffer; (g - 1)/g of it arrives over the link."""
-    return _nccl(device, nbytes * (gpus - 1) / max(gpus, 1), gpus, fidelity, engine)
-
-
-def all_to_all(
-    device: Device, nbytes: float, gpus: int, *, fidelity: str = "calibrated", engine: str = ""
-) -> KernelTime:
-    """nbytes: what one GPU sends in total, its own share included."""
-    return _nccl(device, nbytes * (gpus - 1) / max(gpus, 1), gpus, fidelity, engine)

@@ -7,12 +7,32 @@ describe how such kernels behave relative to any device's peaks.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specsim.errors import UsageError
 from specsim.roofline.defaults import ASSUMED
 
 Params = Mapping[str, float]
+FIDELITIES = ("calibrated", "datasheet")
+
+
+class Pricing(NamedTuple):
+    """How a call is priced. fidelity: 'calibrated' by the device's kernel parameters, 'datasheet'
+    by the plain roofline. engine: whose own kernel tables are preferred. rotated_copies: number
+    of copies of its operands that a benchmark cycles through, 0 for operands that are always
+    cold: a decode step reads gigabytes between two uses of a weight, so it finds none of it in
+    the L2 cache; a benchmark of a small one does."""
+
+    fidelity: str = "calibrated"
+    engine: str = ""
+    rotated_copies: int = 0
+
+    @property
+    def datasheet(self) -> bool:
+        return self.fidelity == "datasheet"
+
+
+CALIBRATED = Pricing()
 
 
 class Table(Protocol):

@@ -25,14 +25,18 @@ when the last row of tiles is partly filled), tile_MxN_frac (a tile shape's spee
 from collections.abc import Mapping
 from math import log2
 
+from specsim.ops.shapes import Gemm
 from specsim.roofline.device import (
+    CALIBRATED,
     Device,
+    Pricing,
     compute_peak,
     gemm_table,
     params,
     stored_bytes,
     untiled,
 )
+from specsim.roofline.kernels import prices
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 
 # (rows, columns, parameter with its share of the best tile's speed)
@@ -47,40 +51,25 @@ TILES = (
 ACT_BYTES = 2.0  # activations between kernels are 16 bit
 
 
-def gemm(
-    device: Device,
-    m: float,
-    n: float,
-    k: float,
-    fmt: str = "bf16",
-    *,
-    weight_bytes: float = 0.0,
-    rotated_copies: int = 0,
-    fidelity: str = "calibrated",
-    engine: str = "",
-) -> KernelTime:
-    """Seconds for m rows through an n x k weight of format `fmt`.
-
-    weight_bytes: bytes of the stored weights where they differ from the format's usual ones.
-    rotated_copies: number of copies a benchmark cycles through, 0 for weights that are always
-    cold. A decode step reads gigabytes between two uses of a weight, so it finds none of it in
-    the L2 cache; a benchmark of a small weight does.
-    """
+@prices(Gemm)
+def gemm(device: Device, shape: Gemm, how: Pricing = CALIBRATED) -> KernelTime:
+    """Seconds for m rows through an n x k weight."""
+    m, n, k, fmt, weight_bytes = shape
     stored = weight_bytes or n * k * stored_bytes(fmt)
     flops = 2.0 * m * n * k
     peak = compute_peak(device, fmt)
     bandwidth = device.mem_bytes_per_s
     name = gemm_table(device, fmt)
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time((stored + ACT_BYTES * m * (n + k)) / bandwidth, flops / peak)
-    t = params(device, name, engine)
+    t = params(device, name, how.engine)
     quantised = t["row_s"] > 0.0
     act = m * (k * (1.0 if quantised else ACT_BYTES) + n * ACT_BYTES)
     cache_bytes = device.l2_bytes * t["l2_frac"]
     # Seen where the copies of a benchmark outgrow the L2 (6 MB each); taken to grow up to there.
     cold_s = t["cold_s"] * min(1.0, 8.0 * stored / cache_bytes)
-    if rotated_copies:
-        cold_s *= 1.0 - cache_hits(stored * rotated_copies, cache_bytes)
+    if how.rotated_copies:
+        cold_s *= 1.0 - cache_hits(stored * how.rotated_copies, cache_bytes)
     floor_s = t["floor_s"] + cold_s
     mem_s = (stored + t["act_traffic"] * act) / (bandwidth * t["mem_frac"])
     ideal_s = flops / peak
@@ -100,7 +89,7 @@ def gemm(
     used = 8.0 if m <= 8 and name == "gemm.weight_only" else 16.0 * -(-m // 16)
     tiles_s, busy = _tiles(t, device.sms, m, n, k, used, mem_s, sag * device.sms / peak)
     seconds = floor_s + tiles_s
-    if not rotated_copies:
+    if not how.rotated_copies:
         seconds = max(seconds, (stored + act) / bandwidth, ideal_s)
     # Where the step latency rather than the multiplications filled the tiles, it is latency.
     if busy:

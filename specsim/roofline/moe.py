@@ -22,8 +22,11 @@ kernels then load element by element).
 from math import ceil, log, log2, sqrt
 
 from specsim.errors import UsageError
+from specsim.ops.shapes import Experts
 from specsim.roofline.device import (
+    CALIBRATED,
     Device,
+    Pricing,
     compute_peak,
     family,
     params,
@@ -31,6 +34,7 @@ from specsim.roofline.device import (
     untiled,
 )
 from specsim.roofline.gemm import cache_hits
+from specsim.roofline.kernels import prices
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 
 DISTRIBUTIONS = ("power_law", "uniform", "balanced")
@@ -70,40 +74,19 @@ def distinct_experts(
     return float(max(found, min(1.0, tokens) * top_k))
 
 
-def moe(
-    device: Device,
-    tokens: float,
-    hidden: float,
-    inter: float,
-    top_k: float,
-    experts: float,
-    *,
-    gated: bool = True,
-    fmt: str = "bf16",
-    local_experts: float = 0,
-    overlap: float = 0.0,
-    distribution: str = "power_law",
-    routing_shape: float = 0.0,
-    weight_bytes_per_expert: float = 0.0,
-    rotated_copies: int = 0,
-    fidelity: str = "calibrated",
-    engine: str = "",
-) -> KernelTime:
-    """Seconds for `tokens` tokens routed to top_k of `experts`, of which `local_experts` are on
-    this GPU (0: all) with `inter` columns each (after tensor parallelism).
-
-    overlap in [0, 1]: the share of a token's choices that its sequence neighbour already made
-    (0: independent), so that verify tokens wake fewer experts. routing_shape: popularity shape of
-    real traffic, where known (0: that of the kernel benchmark).
-    """
-    t = params(device, moe_table(device, fmt), engine)
-    local = local_experts or experts
+@prices(Experts)
+def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
+    """Seconds of the routed experts of one layer; overlapping choices wake fewer of them."""
+    tokens, hidden, inter, top_k, experts, fmt = on[:6]
+    overlap, distribution = on.overlap, on.distribution
+    t = params(device, moe_table(device, fmt), how.engine)
+    local = on.local_experts or experts
     ranks = experts / local
     draws = 1.0 + (tokens - 1.0) * (1.0 - overlap) if tokens > 1.0 else tokens
-    shape = routing_shape or t["routing_shape"]
+    shape = on.routing_shape or t["routing_shape"]
     active = distinct_experts(draws, top_k, experts, distribution, shape)
     rows = tokens * top_k
-    matrices = 3.0 if gated else 2.0
+    matrices = 3.0 if on.gated else 2.0
     # Per assignment: input and output of both products, the activation between, the sum.
     act = rows * 2.0 * (3.0 * hidden + (matrices + 1.0) * inter)
     if ranks > 1.0:
@@ -113,14 +96,14 @@ def moe(
             rows *= 1.0 + t["rank_skew"] * sqrt(log(ranks)) * local ** -t["rank_power"]
         rows = max(rows, active) if tokens >= 1.0 else rows
     per_expert = matrices * hidden * inter
-    stored = active * (weight_bytes_per_expert or per_expert * stored_bytes(fmt))
+    stored = active * (per_expert * stored_bytes(fmt))
     flops = 2.0 * rows * per_expert
     peak = compute_peak(device, fmt)
     bandwidth = device.mem_bytes_per_s
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time((stored + act) / bandwidth, flops / peak)
-    if rotated_copies:
-        warm = cache_hits(stored * rotated_copies, device.l2_bytes)
+    if how.rotated_copies:
+        warm = cache_hits(stored * how.rotated_copies, device.l2_bytes)
         stored *= 1.0 - 0.5 * warm
     mem_s = stored / (bandwidth * t["mem_frac"])
     if tokens > experts:

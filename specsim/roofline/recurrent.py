@@ -17,39 +17,33 @@ chunk_traffic (how often a kernel writes or reads the state of every chunk to me
 
 from math import ceil
 
-from specsim.roofline.device import Device, compute_peak, params
+from specsim.ops.shapes import StateDecode, StatePrefill
+from specsim.roofline.device import CALIBRATED, Device, Pricing, compute_peak, params
 from specsim.roofline.gemm import cache_hits
+from specsim.roofline.kernels import prices
 from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max
 
 CHUNK = 64
 
 
-def _decode(
-    device: Device,
-    name: str,
-    seqs: float,
-    q_len: int,
-    state_bytes: float,
-    conv_channels: float,
-    conv_kernel: int,
-    state_flops: float,
-    state_traffic: float,
-    rotated_copies: int,
-    fidelity: str,
-    engine: str,
-) -> KernelTime:
+@prices(StateDecode)
+def state_decode(device: Device, shape: StateDecode, how: Pricing = CALIBRATED) -> KernelTime:
+    """Convolution and recurrent kernel of one layer. The state update of Mamba-2 has no measured
+    table: it is assumed to move its state as fast as Gated DeltaNet does."""
+    seqs, q_len, elems, channels, flops_per_elem, conv_kernel, element, traffic = shape
+    state_bytes = elems * element
     # The convolution shifts a window of conv_kernel - 1 inputs of 2 bytes per channel.
-    window = seqs * conv_channels * 2.0 * (conv_kernel - 1)
-    moved = state_traffic or seqs * (1.0 + q_len) * state_bytes
-    conv = window * (1.0 + q_len) + seqs * conv_channels * 4.0 * q_len
-    flops = seqs * q_len * (state_flops + 2.0 * conv_channels * conv_kernel)
+    window = seqs * channels * 2.0 * (conv_kernel - 1)
+    moved = traffic or seqs * (1.0 + q_len) * state_bytes
+    conv = window * (1.0 + q_len) + seqs * channels * 4.0 * q_len
+    flops = seqs * q_len * (flops_per_elem * elems + 2.0 * channels * conv_kernel)
     compute_s = flops / compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time((moved + conv) / bandwidth, compute_s)
-    t = params(device, name, engine)
-    if rotated_copies:
-        states = seqs * state_bytes * rotated_copies
+    t = params(device, "gdn_decode", how.engine)
+    if how.rotated_copies:
+        states = seqs * state_bytes * how.rotated_copies
         moved *= 1.0 - cache_hits(states, device.l2_bytes * t["l2_frac"]) * (1.0 - t["l2_traffic"])
     mem_s = moved / (bandwidth * t["mem_frac"]) + conv / (bandwidth * t["conv_frac"])
     floor_s = t["floor_s"] + (q_len - 1) * t["token_s"]
@@ -57,72 +51,11 @@ def _decode(
     return labelled(smooth_max(work_s, floor_s, t["p"]), mem_s, compute_s, floor_s)
 
 
-def gdn_decode(
-    device: Device,
-    seqs: float,
-    q_len: int,
-    n_k_heads: float,
-    n_v_heads: float,
-    dk: int,
-    dv: int,
-    conv_kernel: int = 4,
-    state_bytes_per_elem: float = 4.0,
-    *,
-    state_traffic: float = 0.0,
-    rotated_copies: int = 0,
-    fidelity: str = "calibrated",
-    engine: str = "",
-) -> KernelTime:
-    """Convolution and recurrent kernel of one Gated DeltaNet layer. state_traffic: bytes of
-    recurrent state moved in all, where an engine moves more than one read and q_len writes; 0:
-    just those."""
-    elems = n_v_heads * dk * dv
-    channels = 2 * n_k_heads * dk + n_v_heads * dv
-    return _decode(
-        device, "gdn_decode", seqs, q_len, elems * state_bytes_per_elem, channels, conv_kernel,
-        8.0 * elems, state_traffic, rotated_copies, fidelity, engine,
-    )
-
-
-def mamba2_decode(
-    device: Device,
-    seqs: float,
-    q_len: int,
-    n_heads: float,
-    head_dim: int,
-    state_size: int,
-    n_groups: float,
-    conv_kernel: int = 4,
-    state_bytes_per_elem: float = 4.0,
-    *,
-    state_traffic: float = 0.0,
-    fidelity: str = "calibrated",
-    engine: str = "",
-) -> KernelTime:
-    """Convolution and state update of one Mamba-2 layer. The state update has no measured
-    table: it is assumed to move its state as fast as Gated DeltaNet does."""
-    elems = n_heads * head_dim * state_size
-    channels = n_heads * head_dim + 2 * n_groups * state_size
-    return _decode(
-        device, "gdn_decode", seqs, q_len, elems * state_bytes_per_elem, channels, conv_kernel,
-        6.0 * elems, state_traffic, 0, fidelity, engine,
-    )
-
-
-def gdn_prefill(
-    device: Device,
-    tokens: float,
-    n_k_heads: float,
-    n_v_heads: float,
-    dk: int,
-    dv: int,
-    seqs: float = 1,
-    conv_kernel: int = 4,
-    *,
-    fidelity: str = "calibrated",
-    engine: str = "",
-) -> KernelTime:
-    """Chunked prefill of `seqs` sequences of `tokens` tokens each, convolution included."""
+@prices(StatePrefill)
+def state_prefill(device: Device, shape: StatePrefill, how: Pricing = CALIBRATED) -> KernelTime:
+    """Chunked prefill, convolution included. Mamba-2's scan has no measured table: it is assumed
+    to run as fast as Gated DeltaNet's."""
+    tokens, n_k_heads, n_v_heads, dk, dv, seqs = shape
     total = tokens * seqs
     channels = 2 * n_k_heads * dk + n_v_heads * dv
     conv = total * channels * 4.0
@@ -133,9 +66,9 @@ def gdn_prefill(
     chunks = max(1.0, tokens / CHUNK)
     peak = compute_peak(device, "bf16")
     bandwidth = device.mem_bytes_per_s
-    if fidelity == "datasheet":
+    if how.datasheet:
         return datasheet_time((moved + conv) / bandwidth, blocks * chunks * chunk_flops / peak)
-    t = params(device, "gdn_prefill", engine)
+    t = params(device, "gdn_prefill", how.engine)
     moved += t["chunk_traffic"] * blocks * chunks * dk * dv * 4.0
     waves = max(1.0, blocks / device.sms)
     waves += t["tail"] * (ceil(waves) - waves)
@@ -145,23 +78,3 @@ def gdn_prefill(
     floor_s = t["floor_s"] + t["ramp_s"] * min(tokens, CHUNK)
     work_s = smooth_max(mem_s, compute_s, t["p"])
     return labelled(floor_s + conv_s + work_s, mem_s + conv_s, compute_s, floor_s)
-
-
-def mamba2_prefill(
-    device: Device,
-    tokens: float,
-    n_heads: float,
-    head_dim: int,
-    state_size: int,
-    n_groups: float,
-    seqs: float = 1,
-    conv_kernel: int = 4,
-    *,
-    fidelity: str = "calibrated",
-    engine: str = "",
-) -> KernelTime:
-    """Chunked scan; no measured table, assumed to run as fast as Gated DeltaNet's."""
-    return gdn_prefill(
-        device, tokens, n_groups, n_heads, state_size, head_dim, seqs, conv_kernel,
-        fidelity=fidelity, engine=engine,
-    )

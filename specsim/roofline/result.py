@@ -53,6 +53,11 @@ def labelled(seconds: float, mem_s: float, compute_s: float, floor_s: float) -> 
     return KernelTime(seconds, mem_s, compute_s, floor_s, bound)
 
 
+def without_launch(time: KernelTime) -> KernelTime:
+    """The same call as part of one whose latency another op pays."""
+    return time._replace(seconds=time.seconds - time.floor_s, floor_s=0.0)
+
+
 def datasheet_time(mem_s: float, compute_s: float) -> KernelTime:
     """The plain roofline: the greater of the two, no latency."""
     if mem_s >= compute_s:

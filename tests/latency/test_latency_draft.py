@@ -34,7 +34,7 @@ def model(
 def drafts(step: StepLatency, name: str) -> list[tuple[float, float]]:
     """(rows, calls) of the draft ops called `name`."""
     return [
-        (t.op.dims["m"], t.op.count)
+        (t.op.shape.m, t.op.count)
         for t in step.ops
         if t.phase == "draft" and t.op.name == f"draft.{name}"
     ]
@@ -51,7 +51,7 @@ def test_mtp_runs_one_wide_pass_and_k_minus_one_narrow_ones() -> None:
     assert drafts(step, "lm_head") == [(8, 1), (8, 2)]
     assert drafts(step, "fc") == [(32, 1), (8, 2)]
     (target,) = [t for t in step.ops if t.op.name == "lm_head"]
-    assert target.op.dims["m"] == 32
+    assert target.op.shape.m == 32
 
 
 def test_every_pass_reads_the_whole_head() -> None:
@@ -68,7 +68,7 @@ def test_prompts_pass_through_a_drafter_that_keeps_a_cache() -> None:
     assert drafts(step, "attn.qkv") == [(32 + 576, 1), (9, 2)]  # one prompt ends and proposes
     assert drafts(step, "lm_head") == [(9, 1), (9, 2)]
     (target,) = [t for t in step.ops if t.op.name == "lm_head"]
-    assert target.op.dims["m"] == 33
+    assert target.op.shape.m == 33
 
 
 def test_a_step_without_drafts_still_fills_the_drafters_cache() -> None:
@@ -127,7 +127,7 @@ def test_a_tree_drafts_branches_and_verifies_its_tokens() -> None:
     assert drafts(step, "attn.qkv") == [(8, 1), (8, 2)]
     assert drafts(step, "lm_head") == [(2, 1), (8, 2)]
     (target,) = [t for t in step.ops if t.op.name == "lm_head"]
-    assert target.op.dims["m"] == 16
+    assert target.op.shape.m == 16
 
 
 def test_parallel_drafting_is_one_pass() -> None:
@@ -201,7 +201,7 @@ def test_a_finished_prompt_is_drafted_for_even_when_nothing_decodes() -> None:
         step = model(spec, setup).step(StepShape(prefill=(PrefillChunk(100),), num_drafts=3))
         assert {rows for rows, _ in drafts(step, "lm_head")} == {1}
         # The first drafts attend to the prompt just read.
-        narrow = [t.op.dims["ctx"] for t in step.ops if t.op.name == "draft.attn.decode"]
+        narrow = [t.op.shape.ctx for t in step.ops if t.op.name == "draft.attn.decode"]
         assert narrow[-1] == 100 + 3 / 2
 
 

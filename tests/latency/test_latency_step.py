@@ -21,6 +21,7 @@ from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import Gemm
 from specsim.ops.work import Parallel
 
 H200 = load_profile("h200-sxm")
@@ -60,8 +61,7 @@ def priced(
 def test_one_product_by_hand() -> None:
     # (M, K, N) = (8, 4096, 12288): memory-bound at 4.3 TB/s and 788 TFLOP/s, 1.0 us of arithmetic
     device = with_overrides(H200, mem_bytes_per_s=4.3e12, **{"flops.bf16": 788e12})
-    op = OpCost("x", "gemm", flops=805_306_368.0, weight_bytes=100_663_296.0,
-                dims={"m": 8, "n": 12288, "k": 4096})
+    op = OpCost("x", Gemm(8, 12288, 4096), flops=805_306_368.0, weight_bytes=100_663_296.0)
     time = plain_roofline(op, device)
     assert time.mem_s == pytest.approx(23.4e-6, rel=1e-3)
     assert time.compute_s == pytest.approx(1.02e-6, rel=5e-3)

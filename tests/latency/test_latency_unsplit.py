@@ -4,21 +4,19 @@ import pytest
 
 from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode
 
 T = 84e-9
 SMS = 132
 
 
 def decode(seqs: int, q_len: int, ctx: float, heads: int, kv_heads: int, head_dim: int) -> OpCost:
-    dims = {"seqs": seqs, "q_len": q_len, "ctx": ctx, "heads": heads, "kv_heads": kv_heads,
-            "head_dim": head_dim, "window": 0}
-    return OpCost("attn.decode", "attn_decode", dims=dims)
+    return OpCost("attn.decode", AttentionDecode(seqs, q_len, heads, kv_heads, head_dim, ctx))
 
 
 def prompt(new: int, cached: float, window: int = 0, shared: int = 0) -> OpCost:
-    dims = {"new": new, "cached": cached, "heads": 32, "kv_heads": 16, "head_dim": 256,
-            "window": window, "shared_launch": shared}
-    return OpCost("attn.prefill", "attn_prefill", dims=dims)
+    shape = AttentionPrefill(new, cached, 32, 16, 256, window, shared_launch=bool(shared))
+    return OpCost("attn.prefill", shape)
 
 
 def seconds(op: OpCost, blocks_per_sm: float = 2.0) -> float:
@@ -45,10 +43,10 @@ def test_few_single_queries_are_split() -> None:
 
 def test_beside_a_prompt_nothing_is_split_and_waves_are_shared() -> None:
     one = decode(1, 1, 4000, 32, 16, 256)
-    beside = OpCost("attn.decode", "attn_decode", dims={**one.dims, "beside_prompts": 1})
+    beside = OpCost("attn.decode", one.shape._replace(beside_prompts=True))
     assert seconds(beside) == pytest.approx(4000 * T)
     many = decode(20, 5, 1024, 32, 16, 256)
-    beside = OpCost("attn.decode", "attn_decode", dims={**many.dims, "beside_prompts": 1})
+    beside = OpCost("attn.decode", many.shape._replace(beside_prompts=True))
     assert seconds(beside) == pytest.approx(1024 * T * 320 / 264)
 
 
@@ -63,6 +61,5 @@ def test_a_prompt_is_all_its_walks() -> None:
 
 
 def test_other_ops_are_not_its_business() -> None:
-    assert seconds(OpCost("mlp", "gemm", dims={"m": 1, "n": 1, "k": 1})) == 0.0
-    latent = {**decode(1, 2, 10, 8, 1, 576).dims, "mla": 1}
-    assert seconds(OpCost("mla", "attn_decode", dims=latent)) == 0.0
+    assert seconds(OpCost("mlp", Gemm(1, 1, 1))) == 0.0
+    assert seconds(OpCost("mla", LatentDecode(1, 2, 8, 512, 64, 10))) == 0.0

@@ -73,7 +73,7 @@ def test_a_window_caps_what_is_read(ctx: int, seen: int) -> None:
     sliding = replace(GQA, window=1024)
     op = only(attention_context(sliding, decoding(2, 1, ctx), 1, "bf16", 1, "s"), "s.decode")
     assert op.kv_bytes == 4096 * 2 * (seen + 2)
-    assert op.dims["ctx"] == seen
+    assert op.shape.ctx == seen
     assert op.flops == 4 * 2 * min(seen + 1, 1024) * 32 * 128
 
 
@@ -89,25 +89,25 @@ def test_prefill_reads_the_cache_before_it_and_is_causal() -> None:
 def test_only_the_first_call_of_a_mixed_step_pays_a_launch() -> None:
     mixed = Work(4.0, 1, 100.0, ((64, 0), (32, 0)), 100.0, 6.0)
     ops = attention_context(GQA, mixed, 1, "bf16", 1, "a")
-    assert [op.dims.get("shared_launch", 0) for op in ops] == [0, 1, 1]
+    assert [getattr(op.shape, "shared_launch", False) for op in ops] == [0, 1, 1]
     ops = attention_context(GQA, prompt(64), 1, "bf16", 1, "a")
-    assert [op.dims["shared_launch"] for op in ops] == [0]
+    assert [op.shape.shared_launch for op in ops] == [0]
 
 
 def test_gated_attention_doubles_the_query_projection_alone() -> None:
     # q 4096, k and v 1024 each, gate 4096 more
     plain, out = attention_rows(GQA, 4096, 8, 1, 1, "a")
     gated, out_gated = attention_rows(replace(GQA, gated=True), 4096, 8, 1, 1, "a")
-    assert plain[0].dims["n"] == 4096 + 2048
-    assert gated[0].dims["n"] == 2 * 4096 + 2048
-    assert out_gated[0].dims == out[0].dims == {"m": 8, "n": 4096, "k": 4096}
+    assert plain[0].shape.n == 4096 + 2048
+    assert gated[0].shape.n == 2 * 4096 + 2048
+    assert out_gated[0].shape[:3] == out[0].shape[:3] == (8, 4096, 4096)
 
 
 def test_shared_keys_and_values_are_cached_and_multiplied_twice() -> None:
     # Gemma-4's full layers: no value projection in the file, both slots filled from the keys
     shared = Attention(n_heads=32, n_kv_heads=4, head_dim=512, k_eq_v=True)
     before, _ = attention_rows(shared, 5376, 1, 1, 1, "a")
-    assert before[0].dims["n"] == 32 * 512 + 2 * 4 * 512
+    assert before[0].shape.n == 32 * 512 + 2 * 4 * 512
     op = only(attention_context(shared, decoding(1, 1, 1000), 1, "bf16", 1, "a"), "a.decode")
     assert op.kv_bytes == 2 * 4 * 512 * 2 * (1000 + 2)
 
@@ -115,15 +115,15 @@ def test_shared_keys_and_values_are_cached_and_multiplied_twice() -> None:
 def test_a_layer_that_borrows_a_cache_reads_and_writes_none_of_its_own() -> None:
     borrowed = replace(GQA, owns_kv=False)
     before, _ = attention_rows(borrowed, 1024, 1, 1, 1, "a")
-    assert before[0].dims["n"] == 32 * 128  # queries only
+    assert before[0].shape.n == 32 * 128  # queries only
     op = only(attention_context(borrowed, decoding(1, 1, 1000), 1, "bf16", 1, "a"), "a.decode")
     assert op.kv_bytes == 4096 * (1000 + 1)  # read, nothing written
 
 
 def test_eagle3_layers_read_two_widths() -> None:
     before, out = attention_rows(replace(GQA, input_mult=2), 4096, 1, 1, 1, "a")
-    assert before[0].dims["k"] == 2 * 4096
-    assert out[0].dims["n"] == 4096
+    assert before[0].shape.k == 2 * 4096
+    assert out[0].shape.n == 4096
 
 
 def test_tensor_parallelism_splits_heads_until_none_is_left() -> None:
@@ -134,8 +134,8 @@ def test_tensor_parallelism_splits_heads_until_none_is_left() -> None:
     assert sixteenth.kv_bytes == eighth.kv_bytes  # one KV head on each of 16 GPUs
     assert sixteenth.flops == whole.flops / 16
     before, out = attention_rows(GQA, 4096, 1, 8, 1, "a")
-    assert before[0].dims["n"] == (4096 + 2048) / 8
-    assert out[0].dims["k"] == 4096 / 8
+    assert before[0].shape.n == (4096 + 2048) / 8
+    assert out[0].shape.k == 4096 / 8
 
 
 def test_latent_attention_by_hand() -> None:
@@ -151,18 +151,18 @@ def test_latent_attention_by_hand() -> None:
 
 def test_latent_projections_by_hand() -> None:
     before, after = latent_rows(MLA, 7168, 1, 1, 1, "m")
-    widths = {op.name: (op.dims["n"], op.dims["k"]) for op in before if op.kind == "gemm"}
+    widths = {op.name: (op.shape.n, op.shape.k) for op in before if op.kind == "gemm"}
     assert widths == {"m.qkv_a": (1536 + 576, 7168), "m.q_b": (128 * 192, 1536)}
-    assert after[0].dims == {"m": 1, "n": 7168, "k": 128 * 128}
+    assert after[0].shape[:3] == (1, 7168, 128 * 128)
     absorbed = latent_context(MLA, decoding(1, 1, 10), 1, "bf16", 1, "m")
-    sizes = {op.name: op.dims["n"] * op.dims["k"] for op in absorbed if op.kind == "gemm"}
+    sizes = {op.name: op.shape.n * op.shape.k for op in absorbed if op.kind == "gemm"}
     assert sizes == {"m.absorb_k": 128 * 128 * 512, "m.absorb_v": 128 * 128 * 512}
 
 
 def test_latent_prefill_expands_the_cache_before_the_chunk_too() -> None:
     ops = latent_context(MLA, prompt(512, 1024), 1, "bf16", 1, "m")
     expand = only(ops, "m.kv_b")
-    assert expand.dims == {"m": 512 + 1024, "n": 128 * 256, "k": 512}
+    assert expand.shape[:3] == (512 + 1024, 128 * 256, 512)
     core = only(ops, "m.prefill")
     assert core.flops == 2 * 512 * (1024 + 256.5) * 128 * (128 + 64 + 128)
 
@@ -180,7 +180,7 @@ def test_a_layer_that_reuses_another_layers_choice_has_no_indexer() -> None:
     reuse = replace(SPARSE, index_heads=0, index_head_dim=0)
     ops = latent_context(reuse, decoding(1, 1, 50_000), 1, "bf16", 1, "m")
     assert not [op for op in ops if "index" in op.name]
-    assert only(ops, "m.decode").dims["ctx"] == 2048
+    assert only(ops, "m.decode").shape.ctx == 2048
     before, _ = latent_rows(reuse, 7168, 1, 1, 1, "m")
     assert not [op for op in before if "index" in op.name]
 
@@ -188,7 +188,7 @@ def test_a_layer_that_reuses_another_layers_choice_has_no_indexer() -> None:
 def test_sparse_indexer_weights_by_hand() -> None:
     # q 1536 x 64 x 128 and k 7168 x 128 in the layer's format, head weights 7168 x 64 in 16 bits
     before, _ = latent_rows(SPARSE, 7168, 1, 1, 1, "m")
-    sizes = {op.name: op.dims["n"] * op.dims["k"] for op in before if "index" in op.name}
+    sizes = {op.name: op.shape.n * op.shape.k for op in before if "index" in op.name}
     assert sizes == {
         "m.index_q": 1536 * 64 * 128, "m.index_k": 7168 * 128, "m.index_w": 7168 * 64,
     }

@@ -56,9 +56,9 @@ def test_routed_layer_by_hand() -> None:
     hit = 256 * (1 - (1 - 8 / 256) ** 4)
     assert experts.weight_bytes == pytest.approx(hit * each)
     assert experts.flops == 2 * (4 * 8) * 3 * 2048 * 512  # every assignment, chosen or shared
-    assert only(ops, "m.router").dims == {"m": 4, "n": 256, "k": 2048}
+    assert only(ops, "m.router").shape[:3] == (4, 256, 2048)
     shared = only(ops, "m.shared.gate_up")
-    assert shared.dims == {"m": 4, "n": 2 * 512, "k": 2048}
+    assert shared.shape[:3] == (4, 2 * 512, 2048)
     assert only(ops, "m.shared_add").weight_bytes == 2048 * 2  # its gate
 
 
@@ -68,17 +68,17 @@ def test_neighbours_in_one_sequence_share_experts_and_strangers_do_not() -> None
     batch = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1, "m", alike, 4.0), "m.experts")
     free = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1, "m", UNIFORM, 1.0), "m.experts")
     assert verify.weight_bytes < batch.weight_bytes == free.weight_bytes
-    assert batch.dims["overlap"] == 0
+    assert batch.shape.overlap == 0
 
 
 def test_slices_and_whole_experts() -> None:
     whole = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1, "m", UNIFORM, 4), "m.experts")
     sliced = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(4), 1, "m", UNIFORM, 4), "m.experts")
     spread = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(4, 4), 1, "m", UNIFORM, 4), "m.experts")
-    assert sliced.dims["inter"] == 512 / 4
-    assert sliced.dims["local_experts"] == 256
-    assert spread.dims["inter"] == 512
-    assert spread.dims["local_experts"] == 64
+    assert sliced.shape.inter == 512 / 4
+    assert sliced.shape.local_experts == 256
+    assert spread.shape.inter == 512
+    assert spread.shape.local_experts == 64
     for split in (sliced, spread):
         assert split.weight_bytes == pytest.approx(whole.weight_bytes / 4)
         assert split.flops == pytest.approx(whole.flops / 4)
@@ -87,12 +87,12 @@ def test_slices_and_whole_experts() -> None:
 def test_attention_groups_share_the_experts_and_nothing_else() -> None:
     par = Parallel(tp=1, ep=8, attention_dp=8)
     ops = moe_ops(QWEN_35B, 2048, 64.0, par, 1, "m", UNIFORM, 64)
-    assert only(ops, "m.experts").dims["tokens"] == 64  # rows of all groups
-    assert only(ops, "m.experts").dims["local_experts"] == 32
-    assert only(ops, "m.router").dims["m"] == 8  # its own rows
-    assert only(ops, "m.shared.gate_up").dims == {"m": 8, "n": 1024, "k": 2048}
+    assert only(ops, "m.experts").shape.tokens == 64  # rows of all groups
+    assert only(ops, "m.experts").shape.local_experts == 32
+    assert only(ops, "m.router").shape.m == 8  # its own rows
+    assert only(ops, "m.shared.gate_up").shape[:3] == (8, 1024, 2048)
     dense = ffn_ops(DenseMLP(1024), 2048, 64.0, par, 1, "", UNIFORM, 64)
-    assert dense[0].dims["m"] == 8
+    assert dense[0].shape.m == 8
 
 
 def test_latent_experts_by_hand() -> None:
@@ -105,10 +105,10 @@ def test_latent_experts_by_hand() -> None:
     ops = [*before, *after]
     experts = only(ops, "moe.experts")
     assert experts.weight_bytes == pytest.approx(moe.top_k * 5_505_024 * 2)
-    assert experts.dims["hidden"] == 1024
-    assert only(ops, "moe.latent_in").dims == {"m": 1, "n": 1024, "k": 4096}
-    assert only(ops, "moe.latent_out").dims == {"m": 1, "n": 4096, "k": 1024}
-    assert only(ops, "moe.shared.up").dims == {"m": 1, "n": 5376, "k": 4096}
+    assert experts.shape.hidden == 1024
+    assert only(ops, "moe.latent_in").shape[:3] == (1, 1024, 4096)
+    assert only(ops, "moe.latent_out").shape[:3] == (1, 4096, 1024)
+    assert only(ops, "moe.shared.up").shape[:3] == (1, 5376, 4096)
     assert "moe.shared.gate_up" not in {op.name for op in ops}  # relu^2: no gate
 
 
@@ -137,7 +137,7 @@ def test_verify_reads_one_state_and_writes_one_per_token() -> None:
         window = 2 * (3 + q - 1) * channels * 2  # read and written, q - 1 columns wider
         assert op.state_bytes == 3 * (state * (1 + q) + window)
         assert op.flops == 8 * 48 * 128 * 128 * 3 * q
-        assert op.dims["conv_bytes"] == 3 * window
+        assert op.shape.state_traffic == op.state_bytes - 3 * window
 
 
 def test_committing_a_snapshot_costs_further_passes() -> None:
@@ -176,14 +176,14 @@ def test_mamba_state_by_hand() -> None:
     assert op.state_bytes == 128 * 64 * 128 * 4 * 2 + 2 * 3 * (8192 + 2 * 8 * 128) * 2
     assert op.flops == 6 * 128 * 64 * 128
     half = only(mamba2_context(mixer, step(1, 1), 2, 1, "s"), "s.decode")
-    assert half.dims["state_elems"] == 64 * 64 * 128
+    assert half.shape.state_elems == 64 * 64 * 128
 
 
 def test_a_16_bit_state_says_so_to_the_kernel_model() -> None:
     narrow = replace(GDN_27B, state_dtype="bf16")
     op = only(delta_net_context(narrow, step(1, 1), 1, 1, "g"), "g.decode")
-    assert op.dims["state_bytes_per_elem"] == 2
-    assert op.dims["conv_kernel"] == 4
+    assert op.shape.state_bytes_per_elem == 2
+    assert op.shape.conv_kernel == 4
 
 
 def test_prefill_reads_and_writes_one_state_per_prompt() -> None:
@@ -191,14 +191,14 @@ def test_prefill_reads_and_writes_one_state_per_prompt() -> None:
     op = only(delta_net_context(GDN_27B, work, 1, 1, "g"), "g.prefill")
     state, conv = 48 * 128 * 128 * 4, 2 * 3 * 10240 * 2
     assert op.state_bytes == 2 * (2 * state + conv)
-    assert op.dims["tokens"] == 150
+    assert op.shape.tokens * op.shape.seqs == 150
 
 
 def test_gdn_projections_by_hand() -> None:
     before, after = delta_net_rows(GDN_27B, 5120, 1, 1, 1, "g")
-    assert before[0].dims["n"] == 2 * 2048 + 2 * 6144
-    assert before[1].dims == {"m": 1, "n": 96, "k": 5120}
-    assert after[-1].dims == {"m": 1, "n": 5120, "k": 6144}
+    assert before[0].shape.n == 2 * 2048 + 2 * 6144
+    assert before[1].shape[:3] == (1, 96, 5120)
+    assert after[-1].shape[:3] == (1, 5120, 6144)
 
 
 # Model notes, section 4: verify over decode bytes at batch 1, context 1024, for n = 2 ... 8 tokens

@@ -12,6 +12,7 @@ from specsim.ops.network import (
     repeat,
 )
 from specsim.ops.op import OpCost
+from specsim.ops.shapes import Gemm
 from specsim.ops.work import Parallel, Work, attention_share, split_fault
 
 LLAMA = find_model("llama-3.1-8b")
@@ -31,7 +32,7 @@ def weights(ops: list[OpCost]) -> float:
 
 def test_head_runs_on_every_verified_row() -> None:
     (head,) = named(target_ops(LLAMA, work(8, 4), Parallel()), "lm_head")
-    assert head.dims == {"m": 32, "n": 128_256, "k": 4096}
+    assert head.shape[:3] == (32, 128_256, 4096)
     # A prompt that does not end yet needs no token.
     chunk = Work(0.0, 1, 0.0, ((512, 0),), 512.0, 0.0)
     assert not named(target_ops(LLAMA, chunk, Parallel()), "lm_head")
@@ -47,11 +48,11 @@ def test_two_all_reduces_per_layer_and_a_gather_of_the_logits() -> None:
     reduces = [op for op in ops if op.kind == "all_reduce"]
     assert sum(op.count for op in reduces) == 2 * 32
     assert {op.act_bytes for op in reduces} == {2.0 * 8 * 4096}
-    assert {op.dims["gpus"] for op in reduces} == {4}
+    assert {op.shape.gpus for op in reduces} == {4}
     (gather,) = [op for op in ops if op.kind == "all_gather"]
     assert gather.act_bytes == 2.0 * 8 * 128_256
     (head,) = named(ops, "lm_head")
-    assert head.dims["n"] == 128_256 / 4
+    assert head.shape.n == 128_256 / 4
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
@@ -73,7 +74,7 @@ def test_attention_groups_deal_out_sequences_and_copy_dense_weights() -> None:
     (slice_,) = {op.weight_bytes for op in named(one, "mla.out")}
     assert whole == 8 * slice_
     (head,) = named(groups, "lm_head")
-    assert head.dims == {"m": 8, "n": 129_280, "k": 7168}
+    assert head.shape[:3] == (8, 129_280, 7168)
     experts = {op.weight_bytes for op in named(one, "moe.experts")}
     assert experts == {op.weight_bytes for op in named(groups, "moe.experts")}
 
@@ -114,8 +115,8 @@ def test_medusa_heads_each_have_a_block_and_a_matrix() -> None:
     ops = drafter_ops(drafter, work(4), Parallel())
     (block,), (head,) = named(ops, "draft.block"), named(ops, "draft.lm_head")
     assert block.count == head.count == 5
-    assert block.dims == {"m": 4, "n": 4096, "k": 4096}
-    assert head.dims == {"m": 4, "n": 32_000, "k": 4096}
+    assert block.shape[:3] == (4, 4096, 4096)
+    assert head.shape[:3] == (4, 32_000, 4096)
     # 5 x (4096^2 + 4096 x 32000) x 2 B = the 1.48 GB of the published file
     assert weights([block, head]) == 5 * (4096**2 + 4096 * 32_000) * 2 == 1_478_492_160
 
@@ -124,11 +125,11 @@ def test_eagle3_head_has_its_own_vocabulary() -> None:
     drafter = find_drafter("EAGLE3-Llama-3.1-8B")
     ops = drafter_ops(drafter, work(4), Parallel())
     (head,) = named(ops, "draft.lm_head")
-    assert head.dims["n"] == 32_000
+    assert head.shape.n == 32_000
     (join,) = named(ops, "draft.fc")
-    assert join.dims == {"m": 4, "n": 4096, "k": 3 * 4096}
+    assert join.shape[:3] == (4, 4096, 3 * 4096)
     (qkv,) = named(ops, "draft.attn.qkv")
-    assert qkv.dims["k"] == 2 * 4096
+    assert qkv.shape.k == 2 * 4096
 
 
 def test_block_drafters_attend_to_what_they_do_not_draft() -> None:
@@ -137,7 +138,7 @@ def test_block_drafters_attend_to_what_they_do_not_draft() -> None:
     assert not named(block, "draft.fc")
     context = context_kv_ops(drafter, 500.0, Parallel())
     (join,) = named(context, "draft.fc")
-    assert join.dims == {"m": 500, "n": 5120, "k": 5 * 5120}
+    assert join.shape[:3] == (500, 5120, 5 * 5120)
     layers = sum(op.count for op in named(context, "draft.ctx_kv"))
     assert layers == 5
     assert context_kv_ops(drafter, 0.0, Parallel()) == []
@@ -146,7 +147,7 @@ def test_block_drafters_attend_to_what_they_do_not_draft() -> None:
 def test_the_markov_head_walks_the_block() -> None:
     drafter = find_drafter("DSpark-Qwen3.6-27B")
     (walk,) = markov_ops(drafter, 4.0, 7)
-    assert walk.dims == {"m": 4, "n": 248_320, "k": 256}
+    assert walk.shape[:3] == (4, 248_320, 256)
     assert walk.count == 7
     assert not named(drafter_ops(drafter, work(), Parallel()), "draft.proj")
     assert markov_ops(find_drafter("DFlash-Qwen3.6-27B"), 4.0, 7) == []
@@ -155,9 +156,9 @@ def test_the_markov_head_walks_the_block() -> None:
 def test_gemma_assistant_projects_back_to_the_target() -> None:
     drafter = find_drafter("Gemma-4-31B-it-assistant")
     ops = drafter_ops(drafter, work(2), Parallel())
-    assert named(ops, "draft.fc")[0].dims == {"m": 2, "n": 1024, "k": 2 * 5376}
-    assert named(ops, "draft.proj")[0].dims == {"m": 2, "n": 5376, "k": 1024}
-    assert named(ops, "draft.lm_head")[0].dims == {"m": 2, "n": 262_144, "k": 1024}
+    assert named(ops, "draft.fc")[0].shape[:3] == (2, 1024, 2 * 5376)
+    assert named(ops, "draft.proj")[0].shape[:3] == (2, 5376, 1024)
+    assert named(ops, "draft.lm_head")[0].shape[:3] == (2, 262_144, 1024)
 
 
 def test_no_rows_no_head() -> None:
@@ -165,8 +166,9 @@ def test_no_rows_no_head() -> None:
 
 
 def test_repeating_an_op_changes_its_count_alone() -> None:
-    op = OpCost("x", "gemm", 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, "fp8", {"m": 1})
+    shape = Gemm(1, 2, 3, "fp8")
+    op = OpCost("x", shape, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
     again = repeat(op, 3)
     assert again.count == 18
     assert again.bytes == op.bytes == 2 + 3 + 4 + 5
-    assert (again.flops, again.fmt, again.dims, again.name) == (1.0, "fp8", {"m": 1}, "x")
+    assert (again.flops, again.fmt, again.shape, again.name) == (1.0, "fp8", shape, "x")

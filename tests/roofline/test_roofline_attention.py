@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofline_calls import attn_decode, attn_prefill, mla_decode, mla_prefill
 from specsim.hardware.profile import HardwareProfile
-from specsim.roofline import attn_decode, attn_prefill, mla_decode, mla_prefill
 
 seqs = st.integers(1, 512)
 contexts = st.integers(1, 65536)
@@ -70,11 +70,6 @@ def test_decode_gains_from_bandwidth(
     fast = replace(h200, mem_bytes_per_s=h200.mem_bytes_per_s * gain)
     slow = attn_decode(h200, b, q, *shape, ctx, fmt).seconds
     assert attn_decode(fast, b, q, *shape, ctx, fmt).seconds <= slow * (1 + 1e-9)
-
-
-def test_a_window_caps_what_is_read(h200: HardwareProfile) -> None:
-    capped = attn_decode(h200, 32, 1, 32, 8, 128, 60000, window=1024)
-    assert capped == attn_decode(h200, 32, 1, 32, 8, 128, 1024)
 
 
 def test_fp8_cache_pays_at_128_and_not_at_256_wide_heads(h200: HardwareProfile) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofline_calls import all_gather, all_reduce, all_to_all, elementwise, sample
 from specsim.hardware.profile import HardwareProfile
-from specsim.roofline import all_gather, all_reduce, all_to_all, elementwise, sample
 
 sizes = st.floats(1.0, 1e9)
 counts = st.sampled_from([2, 4, 8])

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofline_calls import gemm
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
-from specsim.roofline import gemm
 from specsim.roofline.device import STORED_BYTES
 from specsim.roofline.gemm import _tiles, _waves, cache_hits
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofline_calls import moe
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
-from specsim.roofline import distinct_experts, moe
+from specsim.roofline import distinct_experts
 from specsim.roofline.moe import busiest_rank
 
 tokens = st.integers(1, 4096)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from roofline_calls import attn_decode
 from specsim.calibrate.parameters import starting_tables
 from specsim.hardware.store import load_profile
-from specsim.roofline import attn_decode
 
 CPU = starting_tables(load_profile("cpu-generic"))
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofline_calls import gdn_decode, gdn_prefill, mamba2_decode, mamba2_prefill
 from specsim.hardware.profile import HardwareProfile
-from specsim.roofline import gdn_decode, gdn_prefill, mamba2_decode, mamba2_prefill
 
 HEADS = (16, 48, 128, 128)  # Qwen3.6-27B
 

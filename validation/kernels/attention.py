@@ -5,11 +5,22 @@ again inside a CUDA graph (one copy), so caches below the L2 size are warm there
 """
 
 from dataclasses import replace
+from typing import Any
 
-from specsim.roofline import attn_decode, attn_prefill
+from specsim import roofline
+from specsim.ops.shapes import AttentionDecode, AttentionPrefill
 from validation.kernels.fitting import Fit
 from validation.kernels.gemm import DEVICE, SOURCE
-from validation.kernels.tables import Row, wide
+from validation.kernels.tables import Row, called, wide
+
+
+def windowed(ctx: float, window: int = 0, **rest: Any) -> AttentionDecode:
+    """A decode that sees at most `window` cached tokens (0: all)."""
+    return AttentionDecode(ctx=min(ctx, window) if window else ctx, **rest)
+
+
+attn_decode = called(roofline.attn_decode, windowed)
+attn_prefill = called(roofline.attn_prefill, AttentionPrefill)
 
 VLLM = "vllm 0.24.0"
 TRTLLM = "trtllm 1.3.0rc20"
@@ -25,7 +36,7 @@ def decode_rows(file: str, kv_fmt: str, engine: str = "") -> list[Row]:
         head_dim = int(labels["head_dim"])
         kwargs = {
             "seqs": int(labels["batch_size"]), "q_len": 1, "heads": heads, "kv_heads": kv_heads,
-            "head_dim": head_dim, "ctx_tokens_per_seq": kv_len - 1, "kv_fmt": kv_fmt,
+            "head_dim": head_dim, "ctx": kv_len - 1, "fmt": kv_fmt,
             "window": int(labels["window_size"]), "rotated_copies": 1, "engine": engine,
         }
         found.append(Row(f"{heads}/{kv_heads}/{head_dim}", kwargs, us * 1e-6))

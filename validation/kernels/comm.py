@@ -4,11 +4,17 @@ each is left out in turn."""
 
 from collections.abc import Callable
 
-from specsim.roofline import KernelTime, all_gather, all_reduce, all_to_all
+from specsim import roofline
+from specsim.ops.shapes import AllGather, AllReduce, AllToAll
+from specsim.roofline import KernelTime
 from specsim.roofline.device import Device
 from validation.kernels.fitting import Fit
 from validation.kernels.gemm import DEVICE, SOURCE
-from validation.kernels.tables import Row, wide
+from validation.kernels.tables import Row, called, wide
+
+all_reduce = called(roofline.all_reduce, AllReduce)
+all_gather = called(roofline.nccl, AllGather)
+all_to_all = called(roofline.nccl, AllToAll)
 
 MAX_BYTES = 2**28  # a step moves at most 32k tokens x 8k values
 CUSTOM = "comm_custom_allreduce.csv.gz"
@@ -30,7 +36,7 @@ def custom_rows(impl: str, engine: str) -> list[Row]:
     for labels, elements, us in wide(CUSTOM):
         if labels["impl"] == impl and elements * 2 <= MAX_BYTES:
             gpus = int(labels["num_gpus"])
-            kwargs = {"nbytes": elements * 2, "gpus": gpus, "engine": engine}
+            kwargs = {"buffer_bytes": elements * 2, "gpus": gpus, "engine": engine}
             found.append(Row(f"{gpus} GPUs", kwargs, us * 1e-6))
     return found
 
@@ -43,15 +49,15 @@ def nccl_rows() -> list[Row]:
             continue
         if elements * 2 <= MAX_BYTES:
             gpus = int(labels["num_gpus"])
-            kwargs = {"nbytes": elements * 2, "gpus": gpus, "op": name}
+            kwargs = {"buffer_bytes": elements * 2, "gpus": gpus, "op": name}
             found.append(Row(f"{gpus} GPUs", kwargs, us * 1e-6))
     return found
 
 
 def nccl(
-    device: Device, nbytes: float, gpus: int, op: str, fidelity: str = "calibrated"
+    device: Device, buffer_bytes: float, gpus: int, op: str, fidelity: str = "calibrated"
 ) -> KernelTime:
-    return OPS[op](device, nbytes, gpus, fidelity=fidelity)
+    return OPS[op](device, buffer_bytes, gpus, fidelity=fidelity)
 
 
 def fits() -> list[Fit]:

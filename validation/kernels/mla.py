@@ -1,10 +1,13 @@
 """Fit of latent attention decode: `mla_decode` from TensorRT-LLM's kernel table (heads after
 tensor parallelism, latent 512 + 64). vLLM's table times whole modules and is not fitted."""
 
-from specsim.roofline import mla_decode
+from specsim import roofline
+from specsim.ops.shapes import LatentDecode
 from validation.kernels.fitting import Fit
 from validation.kernels.gemm import DEVICE, SOURCE
-from validation.kernels.tables import Row, wide
+from validation.kernels.tables import Row, called, wide
+
+mla_decode = called(roofline.mla_decode, LatentDecode)
 
 FILE = "mla_decode_trtllm_1.3.0rc20.csv.gz"
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
@@ -27,7 +30,7 @@ def rows() -> list[Row]:
         kv_fmt = DTYPES[labels["kv_cache_dtype"]]
         kwargs = {
             "seqs": int(labels["batch_size"]), "q_len": 1, "heads": heads, "kv_lora_rank": 512,
-            "rope_dim": 64, "ctx_tokens_per_seq": step, "kv_fmt": kv_fmt, "rotated_copies": 1,
+            "rope_dim": 64, "ctx": step, "fmt": kv_fmt, "rotated_copies": 1,
         }
         found.append(Row(f"{heads} heads, {kv_fmt}", kwargs, us * 1e-6))
     return found

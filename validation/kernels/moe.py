@@ -5,10 +5,13 @@ Left out as artefacts (see the data's README): vLLM's per-tensor FP8 FlashInfer 
 bf16 FlashInfer path, both several times slower than every other path.
 """
 
-from specsim.roofline import moe
+from specsim import roofline
+from specsim.ops.shapes import Experts
 from validation.kernels.fitting import Fit
 from validation.kernels.gemm import DEVICE, SOURCE
-from validation.kernels.tables import Row, wide
+from validation.kernels.tables import Row, called, wide
+
+moe = called(roofline.moe, Experts)
 
 VLLM = "moe_vllm_0.24.0.csv.gz"
 SGLANG = "moe_sglang_0.5.14.csv.gz"

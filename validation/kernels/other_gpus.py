@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specsim.hardware import load_profile
-from specsim.roofline import KernelTime, all_reduce, attn_decode, gemm, moe
-from validation.kernels.gemm import ROTATED_COPIES
-from validation.kernels.moe import UNGATED
+from specsim.roofline import KernelTime
+from validation.kernels.attention import attn_decode
+from validation.kernels.comm import all_reduce
+from validation.kernels.gemm import ROTATED_COPIES, gemm
+from validation.kernels.moe import UNGATED, moe
 from validation.kernels.tables import Row
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "other_gpus"
@@ -83,7 +85,7 @@ def _attention() -> Iterator[Measured]:
         for kv, seconds in cells(line):
             shape = {
                 "seqs": seqs, "q_len": 1, "heads": heads, "kv_heads": kv_heads,
-                "head_dim": head_dim, "ctx_tokens_per_seq": kv - 1, "kv_fmt": fmt,
+                "head_dim": head_dim, "ctx": kv - 1, "fmt": fmt,
                 "rotated_copies": 1,
             }
             row = Row(f"{heads}/{kv_heads}/{head_dim}", shape, seconds)
@@ -120,7 +122,7 @@ def _all_reduce() -> Iterator[Measured]:
         if used and size <= MAX_MESSAGE_BYTES:
             row = Row(
                 f"{gpus}/{size}",
-                {"nbytes": size, "gpus": gpus},
+                {"buffer_bytes": size, "gpus": gpus},
                 float(line["latency_us"]) * 1e-6,
             )
             yield Measured(line["profile"], "all_reduce", line["software"], all_reduce, row)

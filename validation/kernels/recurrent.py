@@ -8,10 +8,23 @@ A row is the convolution plus the recurrent kernel of one call. Held out by whol
 
 from collections.abc import Iterator
 
-from specsim.roofline import gdn_decode, gdn_prefill
+from specsim import roofline
+from specsim.ops.shapes import StateDecode, StatePrefill
 from validation.kernels.fitting import Fit
 from validation.kernels.gemm import DEVICE, SOURCE
-from validation.kernels.tables import Row, wide
+from validation.kernels.tables import Row, called, wide
+
+
+def delta_net_state(
+    seqs: float, q_len: int, n_k_heads: float, n_v_heads: float, dk: int, dv: int
+) -> StateDecode:
+    """Gated DeltaNet's: dk x dv per value head, q, k and v convolved, 8 FLOP per element."""
+    channels = 2 * n_k_heads * dk + n_v_heads * dv
+    return StateDecode(seqs, q_len, n_v_heads * dk * dv, channels)
+
+
+gdn_decode = called(roofline.state_decode, delta_net_state)
+gdn_prefill = called(roofline.state_prefill, StatePrefill)
 
 BARS = (0.12, 0.30)
 MAX_TOKENS = 65536  # an engine's step holds fewer; beyond, SGLang's kernel degrades without order

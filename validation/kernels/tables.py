@@ -7,10 +7,12 @@ the name of the shape that is fitted or held out as a whole. Cells are microseco
 import csv
 import gzip
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from specsim.roofline import Device, KernelTime, Pricing
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "h200"
 HELD_OUT_SHARE = 0.3
@@ -18,11 +20,23 @@ HELD_OUT_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured kernel call. kwargs: arguments of the roofline function."""
+    """One measured kernel call. kwargs: numbers of the kernel's shape and of how it is priced."""
 
     group: str
     kwargs: Mapping[str, Any]
     seconds: float
+
+
+def called(
+    kernel: Callable[..., KernelTime], shape: Callable[..., Any]
+) -> Callable[..., KernelTime]:
+    """A roofline function called with the numbers of its shape and of its `Pricing`."""
+
+    def price(device: Device, *sizes: float, **named: Any) -> KernelTime:
+        how = {name: named.pop(name) for name in Pricing._fields if name in named}
+        return kernel(device, shape(*sizes, **named), Pricing(**how))
+
+    return price
 
 
 def held_out(group: str, share: float = HELD_OUT_SHARE) -> bool:

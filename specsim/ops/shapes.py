@@ -1,0 +1,180 @@
+"""What a kernel is called with: one shape per kernel family, numbers per GPU, after sharding.
+
+The operations of a forward pass carry one each (`ops.op.OpCost`), and `specsim.roofline` has one
+function that prices each. A kernel of another kind is a class here, or in a plug-in, and a
+function registered with `roofline.prices`.
+
+Counts are of rows, sequences and tokens (means, so they may be fractional); sizes are bytes.
+Named tuples rather than dataclasses: hundreds are made per prediction.
+"""
+
+from typing import NamedTuple
+
+
+class Gemm(NamedTuple):
+    """y[m, n] = x[m, k] W[k, n]. weight_bytes: of the stored weights where they differ from the
+    usual ones of the format `fmt`; 0: the usual ones."""
+
+    m: float
+    n: float
+    k: float
+    fmt: str = "bf16"
+    weight_bytes: float = 0.0
+
+
+class AttentionDecode(NamedTuple):
+    """`seqs` sequences of q_len new tokens each over `ctx` cached ones (the mean over sequences,
+    any window applied). fmt: of the cache. beside_prompts: prompt chunks run in the same call.
+    kv_read_amplification: how often a kernel reads the cache that does not pack the queries of a
+    group."""
+
+    seqs: float
+    q_len: int
+    heads: float
+    kv_heads: float
+    head_dim: int
+    ctx: float
+    fmt: str = "bf16"
+    beside_prompts: bool = False
+    kv_read_amplification: float = 1.0
+
+
+class AttentionPrefill(NamedTuple):
+    """`seqs` chunks of `new` tokens each, causal, after `cached` tokens each. window: tokens that
+    a query sees, 0: all. shared_launch: part of a call whose launch another op pays."""
+
+    new: float
+    cached: float
+    heads: float
+    kv_heads: float
+    head_dim: int
+    window: int = 0
+    fmt: str = "bf16"
+    seqs: float = 1
+    shared_launch: bool = False
+
+
+class LatentDecode(NamedTuple):
+    """Absorbed latent attention: every query head reads one latent of kv_lora_rank + rope_dim
+    numbers per token. kv_lora_rank 0: keys without values, as of a sparse indexer."""
+
+    seqs: float
+    q_len: int
+    heads: float
+    kv_lora_rank: int
+    rope_dim: int
+    ctx: float
+    fmt: str = "bf16"
+    kv_read_amplification: float = 1.0
+
+
+class LatentPrefill(NamedTuple):
+    """Expanded latent attention: keys of qk_head_dim and values of v_head_dim for every head.
+    pairs: query-key pairs of one chunk where they are fewer than causal (sparse); 0: causal."""
+
+    new: float
+    cached: float
+    heads: float
+    qk_head_dim: int
+    v_head_dim: int
+    seqs: float = 1
+    pairs: float = 0.0
+    fmt: str = "bf16"
+    shared_launch: bool = False
+
+
+class Experts(NamedTuple):
+    """`tokens` tokens routed to top_k of `experts`, of which local_experts (0: all) are on this
+    GPU with `inter` columns each. overlap in [0, 1]: share of a token's choices that its sequence
+    neighbour already made. distribution: 'power_law', 'uniform' or 'balanced'. routing_shape:
+    popularity shape of real traffic, 0: that of the kernel benchmark."""
+
+    tokens: float
+    hidden: float
+    inter: float
+    top_k: float
+    experts: float
+    fmt: str = "bf16"
+    gated: bool = True
+    local_experts: float = 0
+    overlap: float = 0.0
+    distribution: str = "power_law"
+    routing_shape: float = 0.0
+    hit: float = 0.0  # distinct experts that the op's bytes were counted with
+
+
+class StateDecode(NamedTuple):
+    """Recurrent state of `state_elems` elements per sequence, read once and written for each of
+    q_len tokens, with a short convolution over conv_channels. flops_per_elem: per token.
+    state_traffic: bytes of state moved in all, where an engine moves more than one read and
+    q_len writes; 0: just those."""
+
+    seqs: float
+    q_len: int
+    state_elems: float
+    conv_channels: float
+    flops_per_elem: float = 8.0
+    conv_kernel: int = 4
+    state_bytes_per_elem: float = 4.0
+    state_traffic: float = 0.0
+
+
+class StatePrefill(NamedTuple):
+    """Chunked prefill of a gated delta rule: `seqs` prompts of `tokens` tokens each through
+    n_v_heads states of dk x dv."""
+
+    tokens: float
+    n_k_heads: float
+    n_v_heads: float
+    dk: int
+    dv: int
+    seqs: float = 1
+
+
+class Elementwise(NamedTuple):
+    """A kernel that only moves bytes."""
+
+    moved_bytes: float
+
+
+class Sample(NamedTuple):
+    """Choosing a token from each row of fp32 logits. passes: how often the logits are read or
+    written; 0: the table's."""
+
+    rows: float
+    vocab: int
+    passes: float = 0.0
+
+
+class AllReduce(NamedTuple):
+    """Sum of a buffer of one GPU over `gpus`; every GPU ends with the result."""
+
+    buffer_bytes: float
+    gpus: int
+
+
+class AllGather(NamedTuple):
+    """buffer_bytes: the gathered buffer; (g - 1) / g of it arrives over the link."""
+
+    buffer_bytes: float
+    gpus: int
+
+
+class AllToAll(NamedTuple):
+    """buffer_bytes: what one GPU sends in total, its own share included."""
+
+    buffer_bytes: float
+    gpus: int
+
+
+# What reports call the families; a plug-in's shape goes by the name of its class.
+_KINDS: dict[type, str] = {
+    Gemm: "gemm", AttentionDecode: "attn_decode", AttentionPrefill: "attn_prefill",
+    LatentDecode: "attn_decode", LatentPrefill: "attn_prefill", Experts: "moe",
+    StateDecode: "recurrent", StatePrefill: "recurrent", Elementwise: "elementwise",
+    Sample: "sample", AllReduce: "all_reduce", AllGather: "all_gather", AllToAll: "all_to_all",
+}
+
+
+def kind_of(shape: object) -> str:
+    return _KINDS.get(type(shape)) or type(shape).__name__.lower()
