@@ -32,7 +32,7 @@ from specsim.analytic.system import System  # noqa: E402
 from specsim.analytic.workload import Workload  # noqa: E402
 from specsim.calibrate.fewshot import Fit, Point, fit, predict_point  # noqa: E402
 from specsim.calibrate.fewshot_priors import PRIORS, Priors  # noqa: E402
-from specsim.latency.engine import EngineProfile  # noqa: E402
+from specsim.latency.engine_profile import EngineProfile  # noqa: E402
 from specsim.sim.scenario import find_scenario  # noqa: E402
 
 SATURATED = "saturation 48"

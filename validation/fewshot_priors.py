@@ -35,7 +35,8 @@ from specsim.analytic.system import System
 from specsim.calibrate.fewshot import Point, engine_at, on_engine, parameters, predict_point
 from specsim.calibrate.fewshot_priors import NOISE, WIDTHS, Priors
 from specsim.errors import SpecSimError
-from specsim.latency.engine import EngineProfile, list_engines
+from specsim.latency.engine import list_engines
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.routing import SERVING
 from specsim.ops.work import Routing
 from specsim.speculation.acceptance_catalogue import lookup, measurements

@@ -18,7 +18,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from specsim.hardware import HardwareProfile, KernelTable, load_profile
-from specsim.latency.engine import EngineProfile, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel

@@ -33,7 +33,8 @@ from specsim.accuracy.rows import Case  # noqa: E402
 from specsim.accuracy.score import read_rows, score_case, score_rows  # noqa: E402
 from specsim.analytic.intervals import prediction_class  # noqa: E402
 from specsim.analytic.system import System  # noqa: E402
-from specsim.latency.engine import EngineProfile, Overheads, list_engines  # noqa: E402
+from specsim.latency.engine import list_engines  # noqa: E402
+from specsim.latency.engine_profile import EngineProfile, Overheads  # noqa: E402
 from specsim.latency.routing import SERVING  # noqa: E402
 from specsim.ops.work import Routing  # noqa: E402
 

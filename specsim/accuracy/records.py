@@ -26,7 +26,7 @@ from specsim.calibrate.records import Measurement
 from specsim.calibrate.samples import Sample, faults, samples
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
 
 
 def compare_records(

@@ -15,7 +15,8 @@ from specsim.accuracy.lookups import model_of, profile_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.latency.engine import EngineProfile, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import EngineProfile
 from specsim.methods.base import SpecSetup
 from specsim.methods.resolve import resolve_setup
 from specsim.model.spec import ModelSpec

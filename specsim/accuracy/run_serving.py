@@ -18,7 +18,7 @@ from specsim.analytic.system import System
 from specsim.calibrate.records import quantile
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.sim.build import Deployment

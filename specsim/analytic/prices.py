@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from specsim.latency.engine import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
 from specsim.latency.memory import MemoryPlan, plan_memory
 from specsim.latency.step import LatencyModel

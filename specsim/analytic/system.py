@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 from specsim.analytic.prices import PriceCache
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.step import LatencyModel

@@ -20,11 +20,11 @@ from specsim.calibrate.fewshot_bench import (
     sighting_of,
     with_sighting,
 )
-from specsim.calibrate.fewshot_engine import write_engine
 from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.bench import BenchRun, scan
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.engine_text import write_engine
 from specsim.methods.registry import is_plain
 
 Files = Sequence[Path]

@@ -16,7 +16,8 @@ from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.vllm_args import SpeculativeConfig, parse_speculative_config
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
-from specsim.latency.engine import EngineProfile, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import EngineProfile
 from specsim.methods.base import SpecSetup, find_method, method_of
 from specsim.methods.registry import method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
@@ -187,9 +188,9 @@ def _speculation(
                 f"{engine.version} runs: plain decoding only"
             )
     if "==" in options.engine or "@" in options.engine:
-        from specsim.planning.versions import asked_version, gone
+        from specsim.latency.engine import asked_version
 
-        missing = gone(engine.name, asked_version(options.engine), method_name(method))
+        missing = engine.missing(method_name(method), asked_version(options.engine))
         if missing:
             raise UsageError(f"{missing}; use another --method or an older version")
     rates = _rates(options, config)
@@ -235,7 +236,7 @@ def _speculation(
             "in public: plain decoding only; give --acceptance-length to see what it would do"
         )
         return SpecSetup(), None
-    if setup.tree_topk > 1 and engine.name == "vllm":
+    if setup.tree_topk > 1 and not engine.server.trees:
         warnings.append(
             f"vLLM drafts chains: the tree of top-k {setup.tree_topk} is priced, but no version of "
             "it that is known here would run it; --engine sglang does"

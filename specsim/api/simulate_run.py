@@ -32,7 +32,7 @@ from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.formats.vllm_args import parse_speculative_config
 from specsim.sim.build import Deployment
 from specsim.sim.compare import Comparison, LoadPlan, Report, compare
-from specsim.sim.config import ROUTERS, SGLANG_ADAPTIVE, Fault
+from specsim.sim.config import ROUTERS, Fault
 from specsim.sim.result import Simulation
 from specsim.sim.run import Progress
 from specsim.sim.scenario import Scenario, find_scenario
@@ -241,7 +241,8 @@ def _easiness(text: str | None) -> Easiness | None:
 
 def _adaptive(request: Request) -> tuple[tuple[int, tuple[int, ...]], ...]:
     system = request.system
-    if system.engine.name != "sglang":
+    tiers = system.engine.scheduler.adaptive_tiers
+    if not tiers:
         raise UsageError(
             f"--adaptive is SGLang's, but the engine is {system.engine.name}; for vLLM give "
             f"{TABLE_FIELD} in --speculative-config"
@@ -254,7 +255,7 @@ def _adaptive(request: Request) -> tuple[tuple[int, tuple[int, ...]], ...]:
     k = system.setup.k
     return tuple(
         (batch, tuple(sorted({min(length, k) for length in lengths})))
-        for batch, lengths in SGLANG_ADAPTIVE
+        for batch, lengths in tiers
     )
 
 

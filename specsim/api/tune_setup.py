@@ -11,11 +11,10 @@ from specsim.api.deployment import Request, build_request
 from specsim.api.options import Options, parse_numbers, profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
-from specsim.latency.engine import find_engine
+from specsim.latency.engine import asked_version, find_engine
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain, method_name
 from specsim.planning.tune_robust import Scenario, range_scenarios
-from specsim.planning.versions import asked_version, gone
 from specsim.speculation.acceptance_catalogue import lookup
 from specsim.units import GB
 
@@ -122,7 +121,7 @@ def _try(
 ) -> None:
     if is_plain(name):
         return
-    missing = gone(find_engine(options.engine).name, asked_version(options.engine), name)
+    missing = find_engine(options.engine).missing(name, asked_version(options.engine))
     if missing:
         skipped.append((name, missing))
         return

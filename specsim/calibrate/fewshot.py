@@ -32,7 +32,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import CalibrationError
-from specsim.latency.engine import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
 from specsim.speculation.acceptance import Acceptance

@@ -21,7 +21,7 @@ from specsim.calibrate.ledger import run_id
 from specsim.calibrate.price import Pricer
 from specsim.calibrate.records import Measurement
 from specsim.calibrate.samples import Sample
-from specsim.latency.engine import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile, Overheads
 
 NAMES = ("step_s", "seq_s", "spec_step_s", "ngram_seq_s", "draft_pass_s")
 LEAST_S = 1e-6  # below this a gap is the clock's

@@ -27,7 +27,7 @@ from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_config import model_from_config
 from specsim.formats.hf_drafters import drafter_from_config
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel

@@ -29,7 +29,7 @@ from specsim.calibrate.records import Measurement, RunHeader, read_records
 from specsim.calibrate.samples import Sample, faults, samples
 from specsim.errors import CalibrationError
 from specsim.hardware.profile import HardwareProfile, KernelTable
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
 
 NOT_PRICED = "not priced by the model (a CPU's ceilings, sampling at a temperature)"
 

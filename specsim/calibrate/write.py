@@ -1,7 +1,5 @@
 """A calibration as files: the profile, the engine, and the report with its ledger."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from statistics import median
@@ -12,9 +10,10 @@ from specsim.calibrate.records_fit import Outcome, parameter_rows
 from specsim.errors import UsageError
 from specsim.files import write_whole
 from specsim.hardware.toml_file import to_toml
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_text import engine_toml
 
 FORMAT = 1
+KEYS = "Seconds. Keys: specsim/latency/engine.py."  # first line of an engine file
 
 
 def profile_name(path: Path) -> str:
@@ -35,39 +34,8 @@ def write_outcome(outcome: Outcome, path: Path) -> list[Path]:
     if outcome.engine is None:
         return [path]
     beside = engine_path(path)
-    write_whole(beside, engine_toml(outcome.engine))
+    write_whole(beside, engine_toml(outcome.engine, KEYS, zeros=True))
     return [path, beside]
-
-
-def engine_toml(engine: EngineProfile) -> str:
-    """An engine profile as the text of a TOML file that reads back to an equal one."""
-    plain = EngineProfile(engine.name, engine.version)
-    lines = ["# Seconds. Keys: specsim/latency/engine.py.", "", "[engine]"]
-    for f in fields(EngineProfile):
-        value = getattr(engine, f.name)
-        if f.name in ("overheads", "sources") or (
-            value == getattr(plain, f.name) and f.name not in ("name", "version")
-        ):
-            continue
-        lines.append(f"{f.name} = {_toml(value)}")
-    lines += ["", "[overheads]"]
-    for f in fields(type(engine.overheads)):
-        lines.append(f"{f.name} = {_toml(getattr(engine.overheads, f.name))}")
-    lines += ["", "[sources]"]
-    lines += [f"{json.dumps(key)} = {_toml(text)}" for key, text in engine.sources.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
-    return repr(float(f"{value:.6g}")) if isinstance(value, float) else str(value)
 
 
 def errors_of(errors: list[float] | tuple[float, ...]) -> dict[str, Any] | None:

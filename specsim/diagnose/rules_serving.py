@@ -6,9 +6,9 @@ medians carries prompts. The host gap is judged against the 90 % interval of pub
 there is one, so that ordinary model error is not called a gap.
 """
 
-from typing import NamedTuple
-
 from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding
+from specsim.latency.engine import find_engine, list_engines
+from specsim.latency.engine_profile import EngineProfile
 
 FULL = 0.9
 QUEUE_SHARE = 0.3  # of TTFT
@@ -18,31 +18,16 @@ GAP = 1.15  # measured / predicted that counts at all
 GAP_WITHOUT_INTERVAL = 1.3
 MISFIT = 4.0  # beyond it the options describe another server
 FASTER = 0.8
-SGLANG_SPECULATIVE_LIMIT = 48  # its default of max_running_requests once it speculates
 SPIKE = 4.0  # p99 / p50 of the step
 SPIKED_MEAN = 1.15  # mean / p50
 PROMPT_SHARE = 0.2  # of the time between outputs
 
 
-class Flags(NamedTuple):
-    """What an engine calls its limits: requests at a time, tokens of a step, share of the memory,
-    and the FP8 cache."""
-
-    seats: str
-    budget: str
-    memory: str
-    fp8_cache: str
-    prefix: str
-
-
-_VLLM = Flags("--max-num-seqs", "--max-num-batched-tokens", "--gpu-memory-utilization", "fp8",
-              "on by default: no --no-enable-prefix-caching")
-_SGLANG = Flags("--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static",
-                "fp8_e4m3", "on by default: no --disable-radix-cache")
-
-
-def _flags(case: Case) -> Flags:
-    return _SGLANG if case.evidence.engine == "sglang" else _VLLM
+def _engine(case: Case) -> EngineProfile:
+    """The engine that ran; vLLM, whose words are the commonest, for those without a command."""
+    known = [engine.name for engine in list_engines() if engine.server.command]
+    name = case.evidence.engine
+    return find_engine(name if name in known else "vllm")
 
 
 def memory_pressure(case: Case) -> Finding | None:
@@ -71,10 +56,10 @@ def memory_pressure(case: Case) -> Finding | None:
             Fact("without speculation", expected.plain_max_requests, "count", PREDICTED),
             Fact("weights of the drafter", expected.drafter_bytes, "bytes", PREDICTED),
         ]
-    flags = _flags(case)
+    server = _engine(case).server
     steps = [
-        f"raise {flags.memory}, or use --kv-cache-dtype {flags.fp8_cache}",
-        f"lower {flags.seats} so that admitted requests can finish without preemption",
+        f"raise {server.gpu_memory_utilization}, or use --kv-cache-dtype {server.kv_cache['fp8']}",
+        f"lower {server.max_num_seqs} so that admitted requests can finish without preemption",
     ]
     if drafter:
         steps.insert(0, "weigh the drafter against the batch it displaces: a smaller one, an "
@@ -169,24 +154,25 @@ def queueing(case: Case) -> Finding | None:
     if here.running is not None:
         source = f"measured: {here.running_from}"
         facts.append(Fact("running sequences", here.running, "count", source))
+    engine = _engine(case)
+    server, usual = engine.server, engine.spec_max_num_seqs
     limit = here.max_num_seqs
-    if limit is None and here.engine == "sglang" and here.speculates:
-        limit = SGLANG_SPECULATIVE_LIMIT
+    if limit is None and usual and here.speculates:
+        limit = usual
     if here.kv_cache_usage is not None:
         facts.append(Fact("KV cache in use", here.kv_cache_usage, "share"))
     if here.kv_cache_usage is not None and here.kv_cache_usage >= FULL:
         why, step = "for KV cache", "free cache first: see the memory finding"
     elif limit and here.running is not None and here.running >= 0.95 * limit:
         why = f"for one of {limit} slots"
-        step = f"raise {_flags(case).seats} above {limit} while time per token allows"
-        if here.engine == "sglang" and limit == SGLANG_SPECULATIVE_LIMIT:
-            step = (f"SGLang runs at most {SGLANG_SPECULATIVE_LIMIT} requests under speculation "
-                    "unless told otherwise: set --max-running-requests")
+        step = f"raise {server.max_num_seqs} above {limit} while time per token allows"
+        if usual and limit == usual:
+            step = (f"{server.label} runs at most {usual} requests under speculation "
+                    f"unless told otherwise: set {server.max_num_seqs}")
     else:
         why = "for slots or for their prompt's turn"
-        flags = _flags(case)
-        step = (f"compare running requests with {flags.seats}, and prompt tokens per second with "
-                f"{flags.budget} per step")
+        step = (f"compare running requests with {server.max_num_seqs}, and prompt tokens per "
+                f"second with {server.max_num_batched_tokens} per step")
     steps = (step, "specsim capacity finds the load that still meets your targets",
              "speculation shortens the queue only while it raises throughput at this batch")
     return Finding(
@@ -215,13 +201,16 @@ def prefill_interference(case: Case) -> Finding | None:
         return None
     if here.input_len:
         facts.append(Fact("prompt tokens per request", here.input_len, "tokens"))
+    server = _engine(case).server
     return Finding(
         "prefill_interference", "problem",
         "Prompts interfere with running streams: steps that carry prompt chunks are much longer "
         "than the others.",
         tuple(facts),
-        (f"a smaller {_flags(case).budget} cuts prompts into shorter pieces (and lengthens TTFT)",
-         f"prefix caching spares prompts that repeat ({_flags(case).prefix})",
+        (f"a smaller {server.max_num_batched_tokens} cuts prompts into shorter pieces "
+         "(and lengthens TTFT)",
+         "prefix caching spares prompts that repeat (on by default: no "
+         f"{server.no_prefix_caching})",
          "separate prefill from decoding where prompts are long (disaggregated serving)"),
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
-from specsim.latency.engine import EngineProfile
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
 from specsim.latency.breakdown import OpTime, StepLatency
-from specsim.latency.engine import EngineProfile, Overheads
+from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.price import Loose, Pricer, Sums, keep

@@ -18,34 +18,18 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.errors import UsageError
+from specsim.latency.engine import find_engine
+from specsim.methods.base import check_k, find_method
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
-from specsim.planning.versions import gone, version_key
 
 BatchTable = Sequence[tuple[int, int, int]]
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
-DYNAMIC_SINCE = (0, 25)  # oldest vLLM whose source was read for the table by batch size
-SLOTS_SINCE = (0, 33)  # from here on drafts no longer take a share of the token budget for good
 TIGHT = 0.75  # share of the token budget below which a warning is due
-_VLLM_METHODS = {
-    "mtp": "mtp", "draft-model": "draft_model", "eagle": "eagle", "eagle3": "eagle3",
-    "medusa": "medusa", "ngram": "ngram", "suffix": "suffix", "dflash": "dflash",
-    "dspark": "dspark",
-}
-_SGLANG_ALGORITHMS = {
-    "mtp": "NEXTN", "draft-model": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3",
-    "ngram": "NGRAM", "dflash": "DFLASH", "dspark": "DSPARK",
-}
-# What each engine calls a cache dtype; '' needs no flag, others it does not have.
-_CACHES = {
-    "vllm": {"bf16": "", "fp8": "fp8"},
-    "sglang": {"bf16": "", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"},
-}
-_SGLANG_ADAPTS = ("eagle", "eagle3")  # of which the tiers by batch size can be switched on
 
 
 @dataclass(frozen=True)
-class Flags:
+class ServeCommand:
     """A command line and what to know about it. args: the whole command, word by word.
 
     speculative_config: vLLM's JSON as an object, None without speculation and for SGLang."""
@@ -83,31 +67,43 @@ def ready_flags(
     version: str | None = None,
     max_model_len: int = 0,
     prefix_caching: bool = True,
-) -> Flags:
+) -> ServeCommand:
     """The command that starts `system`.
 
     table: draft length by batch size, ((first batch, last batch, k), ...), vLLM only.
     model, draft: the names or folders to serve (default: the catalogue's names). version: the
     engine's version (default: that of its profile). max_model_len: longest request, 0: the
-    model's. UsageError where the engine's version would
-    refuse the combination, where the method needs a drafter that nobody has published, and for
-    engines whose command line is not known here.
+    model's. UsageError where the engine's version would refuse the combination, where the method
+    needs a drafter that nobody has published, and for engines whose command line is not known here.
     """
+    server = system.engine.server
     _check_drafter(system, draft)
-    checked = _check_table(system, table)
-    name = system.engine.name
+    rows = _check_table(system, table)
     asked = version or system.engine.version
     warnings: list[str] = []
-    words = _model_words(system, model, warnings)
-    write = {"vllm": _vllm, "sglang": _sglang}.get(name)
-    if write is not None:
-        return write(
-            system, checked, words, draft, asked, warnings,
-            _rest(system, max_model_len, prefix_caching),
+    served, convert = _model_words(system, model, warnings)
+    if not server.command:
+        raise UsageError(
+            f"no command line is written for the engine {system.engine.name}; use --engine vllm or "
+            "sglang"
         )
-    raise UsageError(
-        f"no command line is written for the engine {name}; use --engine vllm or sglang"
-    )
+    vllm = server.dialect == "vllm"
+    budget = system.batched_tokens
+    seqs = _max_num_seqs(system, asked, budget, warnings) if vllm else system.seqs_limit
+    words = [*server.command, served, *(["--quantization", convert] if convert else [])]
+    words += _parallel_vllm(system, warnings) if vllm else _parallel_sglang(system)
+    words += _rest(system, max_model_len, prefix_caching)
+    words += [server.max_num_seqs, str(seqs), server.max_num_batched_tokens, str(budget)]
+    if system.gpu_memory_utilization:
+        words += [server.gpu_memory_utilization, f"{system.gpu_memory_utilization:g}"]
+    config = None
+    if system.speculative and vllm:
+        config = _vllm_config(system, rows, draft, asked, warnings)
+        words += ["--speculative-config", json.dumps(config)]
+    elif system.speculative:
+        words += _sglang_speculation(system, rows, draft, warnings)
+    _warn_of_graphs(system, seqs, warnings)
+    return ServeCommand(system.engine.name, asked, words, tuple(warnings), config)
 
 
 def graphed_requests(system: System) -> int:
@@ -124,17 +120,16 @@ def _check_drafter(system: System, draft: str | None) -> None:
     setup, engine = system.setup, system.engine
     if not system.speculative:
         return
-    if setup.method == "early-exit" or (engine.methods and setup.method not in engine.methods):
+    listed = not engine.methods or setup.method in engine.methods
+    if not (listed and setup.drafting.servable):
         raise UsageError(
             f"{engine.name} {engine.version} has no method {setup.method!r}; it has "
-            f"{', '.join(m for m in engine.methods if m not in ('none', 'early-exit'))}"
+            f"{', '.join(m for m in engine.methods if find_method(m).servable)}"
         )
     drafter = setup.drafter
-    if setup.method == "mtp" and system.spec.mtp is None and drafter is None:
-        raise UsageError(
-            f"{system.spec.name} ships no MTP head; use another --method (draft-model, ngram) or "
-            "a checkpoint that has one"
-        )
+    networks, shipped = setup.drafting.drafter_kinds, setup.drafting.shipped(system.spec)
+    if networks and drafter is None and shipped is None:
+        raise UsageError(setup.drafting.missing_drafter(system.spec))
     if drafter is not None and drafter.source == "assumed" and draft is None:
         raise UsageError(
             f"no {setup.method} head of {system.spec.name} is in the catalogue: its shape was "
@@ -184,20 +179,27 @@ def _model_words(system: System, model: str | None, warnings: list[str]) -> tupl
 
 def _rest(system: System, max_model_len: int, prefix_caching: bool) -> list[str]:
     """Flags that differ in name alone: cache dtype, longest request, prefix cache."""
-    name = system.engine.name
-    known = _CACHES[name]
-    if system.kv_dtype not in known:
+    server = system.engine.server
+    if system.kv_dtype not in server.kv_cache:
         raise UsageError(
-            f"{name} has no KV cache of {system.kv_dtype}; use --kv {' or '.join(known)}"
+            f"{system.engine.name} has no KV cache of {system.kv_dtype}; use --kv "
+            f"{' or '.join(server.kv_cache)}"
         )
-    cache = known[system.kv_dtype]
+    cache = server.kv_cache[system.kv_dtype]
     args = ["--kv-cache-dtype", cache] if cache else []
     if max_model_len:
-        flag = "--max-model-len" if name == "vllm" else "--context-length"
-        args += [flag, str(max_model_len)]
-    if not prefix_caching:
-        args.append("--no-enable-prefix-caching" if name == "vllm" else "--disable-radix-cache")
-    return args
+        args += [server.max_model_len, str(max_model_len)]
+    return args if prefix_caching else [*args, server.no_prefix_caching]
+
+
+def _drafter_to_load(system: System, draft: str | None, warnings: list[str]) -> str | None:
+    """What the server loads beside the model; None for lookups and heads inside the checkpoint."""
+    drafter = system.setup.drafter
+    if drafter is None or drafter is system.spec.mtp:
+        return None
+    if draft is None and "/" not in drafter.name:
+        warnings.append(f"{drafter.name} is the catalogue's name: put the drafter you load")
+    return draft or drafter.name
 
 
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
@@ -218,46 +220,18 @@ def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
 # --- vLLM ---------------------------------------------------------------------------------------
 
 
-def _vllm(
-    system: System,
-    table: list[list[int]],
-    words: tuple[str, str],
-    draft: str | None,
-    version: str,
-    warnings: list[str],
-    rest: list[str],
-) -> Flags:
-    name, convert = words
-    par, groups = system.parallel, system.parallel.attention_dp
-    tokens = system.batched_tokens
-    seqs = _seats(system, version, tokens, warnings)
-    if tokens < seqs:
-        raise UsageError(
-            f"max_num_batched_tokens is {tokens}, below max_num_seqs {seqs}, which vLLM refuses; "
-            "raise the first or lower the second"
-        )
-    args = ["vllm", "serve", name]
-    if convert:
-        args += ["--quantization", convert]
-    if par.tp > 1:
-        args += ["--tensor-parallel-size", str(par.tp)]
-    if groups > 1:
-        args += ["--data-parallel-size", str(groups)]
+def _parallel_vllm(system: System, warnings: list[str]) -> list[str]:
+    par = system.parallel
+    words = ["--tensor-parallel-size", str(par.tp)] if par.tp > 1 else []
+    if par.attention_dp > 1:
+        words += ["--data-parallel-size", str(par.attention_dp)]
     if par.ep > 1:
-        args += ["--enable-expert-parallel"]
+        words += ["--enable-expert-parallel"]
         if par.ep != par.gpus:
             warnings.append(
                 f"vLLM spreads experts over all {par.gpus} GPUs, but ep {par.ep} was predicted"
             )
-    args += [*rest, "--max-num-seqs", str(seqs), "--max-num-batched-tokens", str(tokens)]
-    if system.gpu_memory_utilization:
-        args += ["--gpu-memory-utilization", f"{system.gpu_memory_utilization:g}"]
-    config = None
-    if system.speculative:
-        config = _vllm_config(system, table, draft, version, warnings)
-        args += ["--speculative-config", json.dumps(config)]
-    _warn_of_graphs(system, seqs, warnings)
-    return Flags("vllm", version, args, tuple(warnings), config)
+    return words
 
 
 def _vllm_config(
@@ -267,33 +241,27 @@ def _vllm_config(
     version: str,
     warnings: list[str],
 ) -> dict[str, Any]:
-    setup, drafter, key = system.setup, system.setup.drafter, version_key(version)
-    missing = gone(system.engine.name, version, setup.method)
+    setup, drafter, server = system.setup, system.setup.drafter, system.engine.server
+    method = setup.drafting
+    missing = system.engine.missing(setup.method, version)
     if missing:
         raise UsageError(f"{missing}; use eagle3 or an older version")
     if setup.tree_topk > 1:
         raise UsageError(
-            f"vLLM drafts chains, but the tree top-k is {setup.tree_topk}; leave out --tree or "
-            "use --engine sglang"
+            f"{server.label} drafts chains, but the tree top-k is {setup.tree_topk}; leave out "
+            "--tree or use --engine sglang"
         )
-    if table and key < DYNAMIC_SINCE:
+    if table and not server.offers("draft_table", version):
         raise UsageError(
-            f"{TABLE_FIELD} is not in vLLM {version} (0.25.1 has it); use one draft length or a "
-            "newer version"
+            f"{TABLE_FIELD} is not in {server.label} {version} "
+            f"({find_engine(system.engine.name).version} has it); use one draft length or a newer "
+            "version"
         )
-    n_predict = drafter.n_predict if drafter is not None and setup.method == "mtp" else 1
-    if n_predict > 1 and setup.k > n_predict and setup.k % n_predict:
-        raise UsageError(
-            f"k is {setup.k}, but vLLM wants a multiple of the {n_predict} MTP layers of "
-            f"{system.spec.name}; use {setup.k // n_predict * n_predict}"
-        )
-    assistant = drafter is not None and drafter.kind == "gemma-assistant"
-    # vLLM runs Gemma's assistants under the name of MTP heads, from a checkpoint of their own.
-    config: dict[str, Any] = {"method": "mtp" if assistant else _VLLM_METHODS[setup.method]}
-    if drafter is not None and (setup.method != "mtp" or drafter is not system.spec.mtp):
-        config["model"] = draft or drafter.name
-        if draft is None and "/" not in drafter.name:
-            warnings.append(f"{drafter.name} is the catalogue's name: put the drafter you load")
+    check_k(system.engine, method, setup.k, drafter)
+    config: dict[str, object] = {"method": method.server_name("vllm", drafter)}
+    loaded = _drafter_to_load(system, draft, warnings)
+    if loaded is not None:
+        config["model"] = loaded
     config["num_speculative_tokens"] = setup.k
     if setup.draft_tp and setup.draft_tp != system.parallel.tp:
         config["draft_tensor_parallel_size"] = setup.draft_tp
@@ -305,15 +273,17 @@ def _vllm_config(
             "the table counts requests whose prompts are still running too, and k = 0 still runs "
             "the drafter once a step to keep its cache"
         )
-        if key < SLOTS_SINCE and setup.method != "dspark" and _older_runner(system):
+        older = server.offers("older_runner", version) and not method.new_runner
+        if older and _older_runner(system):
             warnings.append(
-                f"vLLM {version} runs such models on its older runner, where a table switches to "
-                "piecewise CUDA graphs; what that costs is not priced"
+                f"{server.label} {version} runs such models on its older runner, where a table "
+                "switches to piecewise CUDA graphs; what that costs is not priced"
             )
-    elif setup.method in ("ngram", "suffix"):
-        warnings.append(f"vLLM schedules {setup.method} step by step (no asynchronous scheduling)")
-    if n_predict == 1 and setup.method == "mtp" and setup.k > 1 and not assistant:
-        warnings.append("one MTP layer drafts every position; vLLM warns of it at start-up")
+    elif setup.method in system.engine.scheduler.sync_methods:
+        warnings.append(
+            f"{server.label} schedules {setup.method} step by step (no asynchronous scheduling)"
+        )
+    warnings += method.server_notes("vllm", setup.k, drafter)
     return config
 
 
@@ -325,92 +295,77 @@ def _older_runner(system: System) -> bool:
     return mixture or system.memory.state_bytes_per_seq > 0
 
 
-def _slots(system: System, version: str) -> int:
-    """Rows that vLLM before 0.33 sets aside in every step for each of max_num_seqs sequences."""
-    setup = system.setup
-    if not system.speculative or version_key(version) >= SLOTS_SINCE:
-        return 0
-    slots = 1 if setup.method == "draft-model" else 0
-    if setup.parallel_drafting or setup.method in ("dflash", "dspark"):
-        slots += setup.k - 1
-    return slots
-
-
-def _seats(system: System, version: str, tokens: int, warnings: list[str]) -> int:
-    """max_num_seqs per attention group; where nobody asked for one and vLLM's default would take
-    the token budget away (`_slots`), the largest that leaves most of it."""
+def _max_num_seqs(system: System, version: str, tokens: int, warnings: list[str]) -> int:
+    """max_num_seqs per attention group. Before 0.33 vLLM sets tokens of every step aside for the
+    drafts of each of them; where nobody asked for a number and the default would take the token
+    budget away so, the largest that leaves most of it."""
+    server, setup = system.engine.server, system.setup
     seqs = -(-system.seqs_limit // system.parallel.attention_dp)
-    slots = _slots(system, version)
-    left, method = tokens - slots * seqs, system.setup.method
-    if left >= TIGHT * tokens:
-        return seqs
-    why = f"vLLM {version} sets aside {slots} x max_num_seqs tokens of every step for {method}"
-    roomy = int((1 - TIGHT) * tokens) // slots
-    if not system.max_num_seqs and roomy >= 1:
-        warnings.append(f"{why}: {roomy} sequences leave {tokens - slots * roomy} of {tokens}")
-        return roomy
-    if left < 1:
-        raise UsageError(
-            f"{why}, which leaves none of {tokens} with {seqs} sequences; lower --max-num-seqs or "
-            f"raise --max-num-batched-tokens above {slots * seqs}"
+    reserves = system.speculative and server.offers("reserved_draft_tokens", version)
+    each = setup.reserved_tokens if reserves else 0
+    left = tokens - each * seqs
+    if left < TIGHT * tokens:
+        why = (
+            f"{server.label} {version} sets aside {each} x max_num_seqs tokens of every step for "
+            f"{setup.method}"
         )
-    warnings.append(f"{why}: {left} of {tokens} are left; a lower --max-num-seqs frees them")
+        roomy = int((1 - TIGHT) * tokens) // each
+        if not system.max_num_seqs and roomy >= 1:
+            warnings.append(f"{why}: {roomy} sequences leave {tokens - each * roomy} of {tokens}")
+            seqs = roomy
+        elif left < 1:
+            raise UsageError(
+                f"{why}, which leaves none of {tokens} with {seqs} sequences; lower "
+                f"--max-num-seqs or raise --max-num-batched-tokens above {each * seqs}"
+            )
+        else:
+            warnings.append(
+                f"{why}: {left} of {tokens} are left; a lower --max-num-seqs frees them"
+            )
+    if tokens < seqs:
+        raise UsageError(
+            f"max_num_batched_tokens is {tokens}, below max_num_seqs {seqs}, which vLLM refuses; "
+            "raise the first or lower the second"
+        )
     return seqs
 
 
 # --- SGLang -------------------------------------------------------------------------------------
 
 
-def _sglang(
-    system: System,
-    table: list[list[int]],
-    words: tuple[str, str],
-    draft: str | None,
-    version: str,
-    warnings: list[str],
-    rest: list[str],
-) -> Flags:
-    name, convert = words
-    par, setup, drafter = system.parallel, system.setup, system.setup.drafter
-    args = ["python", "-m", "sglang.launch_server", "--model-path", name]
-    if convert:
-        args += ["--quantization", convert]
-    if par.gpus > 1:
-        args += ["--tp-size", str(par.gpus)]
+def _parallel_sglang(system: System) -> list[str]:
+    par = system.parallel
+    words = ["--tp-size", str(par.gpus)] if par.gpus > 1 else []
     if par.attention_dp > 1:
-        args += ["--dp-size", str(par.attention_dp), "--enable-dp-attention"]
-    if par.ep > 1:
-        args += ["--ep-size", str(par.ep)]
-    args += [*rest, "--max-running-requests", str(system.seqs_limit)]
-    args += ["--chunked-prefill-size", str(system.batched_tokens)]
-    if system.gpu_memory_utilization:
-        args += ["--mem-fraction-static", f"{system.gpu_memory_utilization:g}"]
-    if system.speculative:
-        if table:
-            raise UsageError(
-                f"SGLang takes no table by batch size ({TABLE_FIELD} is vLLM's); use one draft "
-                "length, or its own tiers with --speculative-adaptive"
-            )
-        assistant = drafter is not None and drafter.kind == "gemma-assistant"
-        algorithm = "FROZEN_KV_MTP" if assistant else _SGLANG_ALGORITHMS[setup.method]
-        args += ["--speculative-algorithm", algorithm]
-        if drafter is not None and (setup.method != "mtp" or drafter is not system.spec.mtp):
-            args += ["--speculative-draft-model-path", draft or drafter.name]
-            if draft is None and "/" not in drafter.name:
-                warnings.append(f"{drafter.name} is the catalogue's name: put the drafter you load")
-        if setup.method not in ("ngram", "dflash", "dspark"):
-            args += ["--speculative-num-steps", str(setup.k)]
-            args += ["--speculative-eagle-topk", str(setup.tree_topk)]
-        args += ["--speculative-num-draft-tokens", str(setup.verify_tokens)]
-        if not system.max_num_seqs and system.engine.spec_max_num_seqs:
-            warnings.append(
-                f"SGLang runs {system.engine.spec_max_num_seqs} requests at a time once it "
-                "speculates; raise --max-running-requests if the cache holds more"
-            )
-        if setup.method in _SGLANG_ADAPTS and setup.tree_topk == 1:
-            warnings.append(
-                "--speculative-adaptive would shorten the drafts by batch size and acceptance; "
-                "`specsim simulate --adaptive` shows it"
-            )
-    _warn_of_graphs(system, system.seqs_limit, warnings)
-    return Flags("sglang", version, args, tuple(warnings))
+        words += ["--dp-size", str(par.attention_dp), "--enable-dp-attention"]
+    return [*words, "--ep-size", str(par.ep)] if par.ep > 1 else words
+
+
+def _sglang_speculation(
+    system: System, table: list[list[int]], draft: str | None, warnings: list[str]
+) -> list[str]:
+    setup, method, server = system.setup, system.setup.drafting, system.engine.server
+    if table:
+        raise UsageError(
+            f"SGLang takes no table by batch size ({TABLE_FIELD} is vLLM's); use one draft "
+            "length, or its own tiers with --speculative-adaptive"
+        )
+    words = ["--speculative-algorithm", method.server_name("sglang", setup.drafter)]
+    loaded = _drafter_to_load(system, draft, warnings)
+    if loaded is not None:
+        words += ["--speculative-draft-model-path", loaded]
+    if not method.one_number:
+        words += ["--speculative-num-steps", str(setup.k)]
+        words += ["--speculative-eagle-topk", str(setup.tree_topk)]
+    words += ["--speculative-num-draft-tokens", str(setup.verify_tokens)]
+    if not system.max_num_seqs and system.engine.spec_max_num_seqs:
+        warnings.append(
+            f"SGLang runs {system.engine.spec_max_num_seqs} requests at a time once it "
+            f"speculates; raise {server.max_num_seqs} if the cache holds more"
+        )
+    if method.adapts and setup.tree_topk == 1:
+        warnings.append(
+            "--speculative-adaptive would shorten the drafts by batch size and acceptance; "
+            "`specsim simulate --adaptive` shows it"
+        )
+    return words

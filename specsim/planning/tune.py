@@ -13,7 +13,7 @@ from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
-from specsim.planning.flags import Flags, ready_flags
+from specsim.planning.flags import ServeCommand, ready_flags
 from specsim.planning.tune_choices import (
     LONGEST,
     OBJECTIVES,
@@ -45,7 +45,7 @@ class Answer:
     margins: tuple[Margin, ...] = ()
     robust: Robust | None = None
     sensitivity: Sensitivity | None = None
-    flags: Flags | None = None
+    flags: ServeCommand | None = None
     no_flags: str = ""
     nearest: Candidate | None = None
 
@@ -80,7 +80,7 @@ class Tuning:
     gates: Mapping[str, float]
     answers: tuple[Answer, ...]
     dynamic: DynamicTable | None = None
-    dynamic_flags: Flags | None = None
+    dynamic_flags: ServeCommand | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     plain: System | None = field(default=None)
@@ -263,10 +263,10 @@ def flags_of(
     draft: str | None,
     version: str | None,
     table: Sequence[tuple[int, int, int]] = (),
-) -> tuple[Flags | None, str]:
+) -> tuple[ServeCommand | None, str]:
     """The flags, or None and why there are none."""
     drafter = system.setup.drafter
-    named = draft if drafter is not None and system.setup.method != "mtp" else None
+    named = draft if drafter is not None and drafter is not system.spec.mtp else None
     try:
         return ready_flags(system, table=table, model=model, draft=named, version=version), ""
     except SpecSimError as error:
@@ -281,12 +281,12 @@ def _dynamic(
     model: str | None,
     draft: str | None,
     version: str | None,
-) -> tuple[DynamicTable | None, Flags | None]:
+) -> tuple[DynamicTable | None, ServeCommand | None]:
     """The table of the method that is best at the first load where one is, for engines that take
     tables; none where a chain of one length is all there is."""
     best = next((a.best for a in answers if a.best is not None and a.best.k), None)
     lead = next((s for s in systems if best and s.setup.method == best.method), None)
-    if lead is None or best is None or lead.engine.name != "vllm":
+    if lead is None or best is None or "draft_table" not in lead.engine.server.gained:
         return None, None
     lengths = draft_lengths(lead, longest)
     if len(lengths) < 2:

@@ -21,18 +21,17 @@ from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
+from specsim.latency.engine import find_engine
 from specsim.latency.step import decode_shape
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
 from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags
-from specsim.planning.versions import version_key
 from specsim.speculation.acceptance import Acceptance
 
 MATTERS = 0.01  # losses below this are within what a prediction can tell
 DEFAULT_ACCEPTANCE = 0.10
 DEFAULT_RATIO = 0.15
-SYNTHETIC_SINCE = (0, 25)
 
 Valuer = Callable[[System], float]  # output tokens per second, or 1 / TPOT, of a choice
 
@@ -336,11 +335,8 @@ def _measurement(
             f"serve your own traffic with k = {lead.setup.k} for some thousand steps and read the "
             "acceptance per position; one run answers every shorter k"
         )
-        read = (
-            "curl -s localhost:8000/metrics | grep spec_decode"
-            if lead.engine.name == "vllm"
-            else "curl -s localhost:30000/metrics | grep spec_accept"
-        )
+        # SGLang's counters stand for those of engines without a command line here.
+        read = lead.engine.server.metrics or find_engine("sglang").server.metrics
         again = (
             f"specsim tune {lead.spec.name} ... --method {lead.setup.method} "
             "--acceptance P1,P2,..."
@@ -361,18 +357,18 @@ def _measurement(
         f"time {ks} with the acceptance fixed, and plain decoding: TPOT x tokens per step is the "
         "step time"
     )
-    asked = version or lead.engine.version
+    server, asked = lead.engine.server, version or lead.engine.version
     runs: list[str] = []
     for side in (short, long) if short.setup.k != long.setup.k else (long,):
         length = round(1 + side.setup.k / 2, 1)
         fixed: dict[str, Any] = {}
         before = ""
-        if lead.engine.name == "vllm" and version_key(asked) >= SYNTHETIC_SINCE:
+        if server.offers("synthetic_acceptance", asked):
             fixed = {
                 "rejection_sample_method": "synthetic", "synthetic_acceptance_length": length
             }
-        elif lead.engine.name == "sglang":
-            before = f"SGLANG_SIMULATE_ACC_LEN={length:g} "
+        elif server.fixed_acceptance:
+            before = f"{server.fixed_acceptance}={length:g} "
         runs += [before + text for text in _serve(side, version, fixed)]
     bench = (
         "vllm bench serve --dataset-name random "

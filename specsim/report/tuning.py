@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specsim.planning.flags import Flags
+from specsim.planning.flags import ServeCommand
 from specsim.planning.tune import WORTH_A_TABLE, Answer, Tuning
 from specsim.planning.tune_choices import Candidate
 from specsim.planning.tune_robust import Robust, RobustChoice
@@ -176,7 +176,7 @@ def _dynamic(result: Tuning) -> str:
 def _flags(result: Tuning) -> str:
     lines: list[str] = []
     seen: dict[str, list[str]] = {}
-    kept: dict[str, Flags] = {}
+    kept: dict[str, ServeCommand] = {}
     for answer in result.answers:
         if answer.flags is None:
             text = f"no flags at {answer.load.label}: {answer.no_flags}"

@@ -22,8 +22,8 @@ they are taken again. So a cached token costs full + all windows, which is the b
 the running requests no longer need of it is added to the pool: (T - bytes(T) / block bytes) tokens
 each, for as many as have seats and fit. Snapshots of a recurrent state are not cached.
 
-Rules are those of `sim.config` for the engine's name, with the limits of the deployment and what
-its `EngineProfile` says about mixed steps and chunks. Times in seconds.
+Scheduling rules are those of the deployment's `EngineProfile`, with its own limits. Times in
+seconds.
 """
 
 import math
@@ -37,24 +37,12 @@ from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.model.spec import Attention
-from specsim.sim.config import SGLANG, VLLM, EngineRules, SimConfig, SpeculationRules
+from specsim.sim.config import EngineRules, SimConfig, SpeculationRules
 from specsim.sim.spread import SpreadCost
 from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
 
 DEFAULT_CONTEXT = 1024
 MOST_BLOCKS = 1 << 40
-ASYNC_SINCE = (0, 14)  # vLLM schedules one step ahead by default from this version on
-# TensorRT-LLM 1.x: GUARANTEED_NO_EVICT, its default, admits a request only if all that the
-# running ones may still write fits (recalled from its documentation).
-TRTLLM = EngineRules(
-    name="trtllm",
-    max_num_seqs=2048,
-    block_size=32,
-    reserve_full_isl=True,
-    output_reserve=1.0,
-    output_reserve_min=1.0,
-)
-_BASE = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +96,7 @@ def memory_of(system: System) -> MemoryPlan:
     unlike size per token pages of one size, so narrower layers have longer blocks, and prefixes
     are found in multiples of the longest (0.25.1, v1/core/kv_cache_utils.py)."""
     plan = system.memory
-    if system.engine.name != "vllm" or not plan.windows:
+    if not system.engine.scheduler.uniform_pages or not plan.windows:
         return plan
     mixers = [group.mixer for group in system.spec.layers]
     widths = [m.n_kv_heads * m.head_dim for m in mixers if isinstance(m, Attention) and m.owns_kv]
@@ -120,47 +108,40 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
     """Scheduling rules of the deployment's engine with the deployment's own limits.
 
     prefix_caching: None: as the engine does by default."""
-    engine = system.engine
-    base = _BASE.get(engine.name)
-    if base is None:
-        # An engine of the user's: what its profile says, scheduled as vLLM where it mixes.
-        base = replace(VLLM, name=engine.name) if system.mixes else replace(
-            VLLM, name=engine.name, prefill_first=True, reserve_full_isl=False
-        )
-    return replace(
-        base,
+    engine, scheduler = system.engine, system.engine.scheduler
+    reserves = scheduler.reserve_full_isl
+    return EngineRules(
+        name=engine.name,
         max_num_seqs=system.seqs_limit,
         max_num_batched_tokens=system.batched_tokens,
         block_size=memory_of(system).block_size,
         prefix_caching=_caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
-        readback_lag_steps=_readback_lag(system),
-        plan_ahead=_readback_lag(system) > 0,
-        spec_max_num_seqs=0,  # seqs_limit knows it already
+        reserve_full_isl=system.mixes if reserves is None else reserves,
+        readback_lag_steps=int(_plans_ahead(system)),
+        plan_ahead=_plans_ahead(system),
+        victim=scheduler.victim,
+        output_reserve=scheduler.output_reserve,
+        output_reserve_min=scheduler.output_reserve_min,
     )
 
 
 def _caches_prefixes(system: System) -> bool:
-    """Whether the engine keeps prefixes when nobody asks: not static batches, and not vLLM with
-    recurrent states, whose snapshots it would have to keep too (recalled from its source: hybrid
-    models are left out unless --enable-prefix-caching is given)."""
-    if system.engine.name in ("transformers", "specsim"):
-        return False
-    return not (system.engine.name == "vllm" and system.memory.state_bytes_per_seq > 0)
+    """Whether the engine keeps prefixes when nobody asks."""
+    scheduler = system.engine.scheduler
+    stateless = system.memory.state_bytes_per_seq <= 0
+    return scheduler.prefix_caching and (stateless or scheduler.prefix_caching_with_state)
 
 
-def _readback_lag(system: System) -> int:
-    """1 where the next step is planned before this one's tokens are known."""
-    engine, method = system.engine, system.setup.method
-    if engine.name == "transformers":
-        return 0
-    if engine.name == "specsim":  # decoder/engine.py: on a GPU, unless drafts are made on the host
-        return int(system.profile.kind == "gpu" and method != "suffix")
-    if engine.name == "vllm":
-        parts = [int(part) for part in engine.version.split(".")[:2] if part.isdigit()]
-        return int(tuple(parts) >= ASYNC_SINCE and not system.setup.drafting.lookup)
-    return 1
+def _plans_ahead(system: System) -> bool:
+    """Whether the next step is planned before this one's tokens are known."""
+    scheduler = system.engine.scheduler
+    waits = system.setup.method in scheduler.sync_methods
+    return (
+        scheduler.async_scheduling and not waits
+        and system.profile.kind not in scheduler.sync_devices
+    )
 
 
 def speculation_rules(

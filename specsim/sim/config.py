@@ -102,11 +102,6 @@ SGLANG = EngineRules(
     output_reserve_min=0.098,
     spec_max_num_seqs=48,
 )
-ENGINES = {"vllm": VLLM, "sglang": SGLANG}
-
-
-# SGLang's --speculative-adaptive by batch size: (from this many requests, draft lengths).
-SGLANG_ADAPTIVE = ((1, (1, 3, 5, 7)), (8, (0, 1, 3)), (32, (0, 1)), (64, (0,)))
 
 
 @dataclass(frozen=True, slots=True)

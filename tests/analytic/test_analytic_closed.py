@@ -12,7 +12,8 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import WORKLOADS, Workload, find_workload
 from specsim.errors import CapacityError, UsageError
 from specsim.hardware.store import load_profile
-from specsim.latency.engine import Overheads, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import Overheads
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import decode_shape
 from specsim.methods.base import SpecSetup

@@ -24,7 +24,8 @@ from specsim.analytic.predict import (
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.hardware.store import load_profile
-from specsim.latency.engine import Overheads, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import Overheads
 from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.planning.tune_choices import draft_lengths

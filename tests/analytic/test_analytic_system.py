@@ -11,7 +11,7 @@ from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.api.options import Options
 from specsim.hardware.store import load_profile
-from specsim.latency.engine import Overheads
+from specsim.latency.engine_profile import Overheads
 from specsim.ops.work import UNIFORM, Parallel
 from specsim.speculation.acceptance import Acceptance
 

@@ -19,7 +19,6 @@ from specsim.calibrate.fewshot import (
     parameters,
     predict_point,
 )
-from specsim.calibrate.fewshot_engine import engine_toml, write_engine
 from specsim.calibrate.fewshot_priors import (
     CENTRES,
     CPU_KERNEL_WIDTH,
@@ -30,7 +29,9 @@ from specsim.calibrate.fewshot_priors import (
 )
 from specsim.errors import CalibrationError, FormatError, ProfileError
 from specsim.hardware.store import load_profile
-from specsim.latency.engine import Overheads, engine_from_dict, find_engine, list_engines
+from specsim.latency.engine import engine_from_dict, find_engine, list_engines
+from specsim.latency.engine_profile import Overheads
+from specsim.latency.engine_text import engine_toml, write_engine
 from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape

@@ -6,7 +6,8 @@ import pytest
 
 from specsim.hardware.store import load_profile
 from specsim.latency.breakdown import StepLatency
-from specsim.latency.engine import EngineProfile, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel, decode_shape

@@ -1,10 +1,12 @@
 """Engine profiles: the shipped ones, versions and names, and what a file may not say."""
 
 import math
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.latency.engine import engine_from_dict, find_engine, list_engines
 from specsim.latency.graphs import padded_tokens
@@ -148,3 +150,75 @@ def test_padding_never_loses_rows() -> None:
             rows = padded_tokens(tokens, q_len, 512)
             assert rows >= tokens
             assert rows - tokens < 16 + q_len
+
+
+@pytest.mark.parametrize("path", sorted(data_root("engines").glob("*.toml")), ids=lambda p: p.stem)
+def test_packaged_files_have_the_declared_shape(path: Path) -> None:
+    """They are read without the check; here it is made, and gives the same profile."""
+    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert engine_from_dict(raw, path.name) in list_engines()
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "message"),
+    [
+        ("scheduler", "victim", "first", "'last' or 'fewest_tokens'"),
+        ("scheduler", "sync_methods", ["ngrm"], "did you mean 'ngram'"),
+        ("scheduler", "adaptive_tiers", [[0, [1]]], "from 1"),
+        ("scheduler", "asynch", True, r"unknown key 'asynch' in \[scheduler\]"),
+        ("scheduler", "output_reserve", 1.5, "from 0 to 1"),
+        ("server", "dialect", "triton", "'vllm' or 'sglang'"),
+        ("server", "lost", {"medusa": "soon"}, "must be a version"),
+        ("server", "gained", {"magic": "1.0"}, "neither a method nor one of"),
+        ("server", "command", "vllm serve", "list of texts"),
+        ("engine", "inherit", "vlm", "did you mean 'vllm'"),
+    ],
+)
+def test_rules_of_scheduler_and_server_are_checked(
+    table: str, key: str, value: object, message: str
+) -> None:
+    raw = {name: dict(body) for name, body in GOOD.items()}
+    raw.setdefault(table, {})[key] = value
+    with pytest.raises(ProfileError, match=message):
+        engine_from_dict(raw, "x.toml")
+
+
+def test_a_new_version_says_only_what_is_new() -> None:
+    """One file adds a version: the rest comes from the profile it inherits."""
+    old = find_engine("vllm==0.33.0")
+    new = engine_from_dict(
+        {"engine": {"name": "vllm", "version": "0.50", "inherit": "vllm 0.25.1", "max_k": 8},
+         "overheads": {"step_s": 1e-3}}, "vllm-0.50.toml",
+    )
+    assert (new.version, new.max_k, new.overheads.step_s) == ("0.50", 8, 1e-3)
+    assert new.overheads.spec_step_s == old.overheads.spec_step_s
+    assert (new.methods, new.server) == (old.methods, old.server)
+    other = engine_from_dict(
+        {"engine": {"name": "fork", "version": "1", "inherit": "sglang"},
+         "server": {"label": "Fork"}}, "fork.toml",
+    )
+    assert other.scheduler == find_engine("sglang").scheduler
+    assert (other.server.label, other.server.dialect) == ("Fork", "sglang")
+
+
+def test_rules_left_out_are_those_of_the_packaged_engine_of_that_name() -> None:
+    mine = engine_from_dict({"engine": {"name": "sglang", "version": "0.5.9"}}, "x.toml")
+    assert mine.scheduler == find_engine("sglang").scheduler
+    assert mine.spec_max_num_seqs == 0  # a limit, not a rule: what the file leaves out is unset
+    assert not engine_from_dict(
+        {"engine": {"name": "vllm", "version": "0.11"}}, "x.toml"
+    ).scheduler.async_scheduling
+
+
+@pytest.mark.parametrize(
+    ("what", "version", "there"),
+    [("medusa", "0.25.1", True), ("medusa", "0.33.0", False), ("medusa", "0.33rc1", False),
+     ("draft_table", "0.24.9", False), ("draft_table", "0.25", True), ("mtp", "0.40", True),
+     ("reserved_draft_tokens", "0.32.1", True), ("reserved_draft_tokens", "0.33", False)],
+)
+def test_what_a_version_offers(what: str, version: str, there: bool) -> None:
+    assert find_engine("vllm").server.offers(what, version) is there
+
+
+def test_features_that_an_engine_does_not_list_are_not_there() -> None:
+    assert not find_engine("sglang").server.offers("draft_table", "9.9")

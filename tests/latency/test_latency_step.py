@@ -12,7 +12,8 @@ from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.hardware.toml_file import with_overrides
-from specsim.latency.engine import EngineProfile, Overheads, find_engine
+from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
 from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape

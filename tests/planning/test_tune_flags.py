@@ -11,8 +11,9 @@ from specsim.analytic.system import System
 from specsim.api.deployment import build_request
 from specsim.commands.options import Options
 from specsim.errors import UsageError
+from specsim.latency.engine import asked_version
+from specsim.latency.engine_profile import version_key
 from specsim.planning.flags import graphed_requests, ready_flags
-from specsim.planning.versions import asked_version, version_key
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 

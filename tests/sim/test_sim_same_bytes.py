@@ -13,13 +13,13 @@ from dataclasses import replace
 import pytest
 
 from sim_costs import Linear
+from specsim.latency.engine import find_engine
 from specsim.sim import compiled, preempt, price, rows_loop, schedule, step
 from specsim.sim.acceptance import Recorded
 from specsim.sim.config import (
     RETRIES,
     ROUTERS,
     SGLANG,
-    SGLANG_ADAPTIVE,
     VLLM,
     Fault,
     SimConfig,
@@ -33,6 +33,7 @@ from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import INDEPENDENT, Easiness
 
+TIERS = find_engine("sglang").scheduler.adaptive_tiers
 COST = Linear(0.01, 1e-4, 1e-5, 1e-8, 1e-4)
 
 
@@ -49,7 +50,7 @@ def random_speculation(draw):
         else (),
     )
     if not spec.per_batch_size and draw.random() < 0.3:
-        spec = replace(spec, num_speculative_tokens=7, adaptive=SGLANG_ADAPTIVE, verify_tokens=0)
+        spec = replace(spec, num_speculative_tokens=7, adaptive=TIERS, verify_tokens=0)
         k = 7
     if draw.random() < 0.25:
         steps = [[draw.randint(0, k) for _ in range(draw.randint(1, 50))] for _ in range(5)]

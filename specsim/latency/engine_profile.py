@@ -1,0 +1,212 @@
+"""EngineProfile: what a serving engine adds to the kernels, and the rules it serves by.
+
+Host times are wall seconds per engine step that the device does not hide. They are read from
+`engines/*.toml` (`latency.engine`); each file names its engine, the versions it stands for, and the
+source of every figure. `overheads` are the only fitted numbers of an engine; everything else is
+read from its source code or documentation.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Wall seconds that the host adds, beyond the kernels of `specsim.roofline`.
+
+    step_s: every step: scheduling, input preparation, output handling not hidden by the device.
+    seq_s: the same per decoding sequence.
+    layer_s: per layer and step: small kernels and gaps that the op list does not hold.
+    sync_s: per sum over GPUs of a step, beyond its transfer: waiting for the last GPU to arrive.
+    spec_step_s: once per step while speculation is on (rejection sampler, drafter metadata).
+    spec_seq_s: the same per decoding sequence.
+    draft_pass_s: between draft passes that replay a CUDA graph.
+    eager_kernel_s: launch time of one kernel outside any CUDA graph.
+    mixed_step_s: extra of a step that holds prefill tokens.
+    request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
+    host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
+    ngram_seq_s: one n-gram or suffix lookup of one sequence on the host.
+    tree_pass_s: extra of a draft pass that keeps several branches (top-k, mask building).
+    """
+
+    step_s: float = 0.0
+    seq_s: float = 0.0
+    layer_s: float = 0.0
+    sync_s: float = 0.0
+    spec_step_s: float = 0.0
+    spec_seq_s: float = 0.0
+    draft_pass_s: float = 0.0
+    eager_kernel_s: float = 0.0
+    mixed_step_s: float = 0.0
+    request_s: float = 0.0
+    host_step_s: float = 0.0
+    ngram_seq_s: float = 0.0
+    tree_pass_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """How the engine plans its steps and keeps its cache, where that is not vLLM's newest way.
+
+    async_scheduling: the next step is planned before this one's tokens are known; not for
+        sync_methods, whose drafts need those tokens, nor on sync_devices (kinds of device).
+    prefix_caching: prefixes are kept when nobody asks; prefix_caching_with_state: also for models
+        with a recurrent state, whose snapshots would have to be kept too.
+    uniform_pages: layers of unlike size per token get pages of one size, so that narrower layers
+        have longer blocks.
+    victim: whom preemption takes, 'last' (admitted last) or 'fewest_tokens'.
+    reserve_full_isl: a prompt is admitted only if all of it fits now (None: where prompts and
+        decoding share steps).
+    output_reserve: share of the tokens that running requests may still write for which admission
+        keeps blocks free; it falls to output_reserve_min.
+    adaptive_tiers: draft lengths by batch size that the engine chooses from by itself,
+        ((from this many requests, (k, ...)), ...).
+    """
+
+    async_scheduling: bool = True
+    sync_methods: tuple[str, ...] = ()
+    sync_devices: tuple[str, ...] = ()
+    prefix_caching: bool = True
+    prefix_caching_with_state: bool = True
+    uniform_pages: bool = False
+    victim: Literal["last", "fewest_tokens"] = "last"
+    reserve_full_isl: bool | None = None
+    output_reserve: float = 0.0
+    output_reserve_min: float = 0.0
+    adaptive_tiers: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+# What versions of one engine differ in besides methods: a table of draft lengths by batch size, an
+# acceptance that can be dictated, tokens set aside for drafts, a runner of its own for some models.
+FEATURES = ("draft_table", "synthetic_acceptance", "reserved_draft_tokens", "older_runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The engine's server: its command line, and what its versions differ in.
+
+    label: the engine's name in sentences. command: the words in front of the model, empty where
+    no command line is written for the engine. dialect: whose flags it takes besides those below,
+        and how speculation is said to it.
+    gained, lost: method or feature -> first version that has it, that has it no more. A feature
+    that is in neither is not there.
+    trees: whether it drafts more than chains.
+    Flags, by what they set: max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
+    max_model_len, no_prefix_caching. kv_cache: cache dtype -> its name here, '' for the default.
+    fixed_acceptance: environment variable that dictates the acceptance length.
+    metrics: shell command that reads the counters of drafts from a running server.
+    """
+
+    label: str = ""
+    command: tuple[str, ...] = ()
+    dialect: Literal["", "vllm", "sglang"] = ""
+    gained: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
+    trees: bool = True
+    max_num_seqs: str = ""
+    max_num_batched_tokens: str = ""
+    gpu_memory_utilization: str = ""
+    max_model_len: str = ""
+    no_prefix_caching: str = ""
+    kv_cache: Mapping[str, str] = field(default_factory=dict)
+    fixed_acceptance: str = ""
+    metrics: str = ""
+
+    def offers(self, what: str, version: str) -> bool:
+        """Whether a feature, or a method that the profile lists, is in that version."""
+        asked = version_key(version)
+        if what in self.lost and asked >= version_key(self.lost[what]):
+            return False
+        if what in self.gained:
+            return asked >= version_key(self.gained[what])
+        return what in self.lost or what not in FEATURES
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """One engine at one version.
+
+    since: first version the profile stands for, where that is older than `version`.
+    graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
+    graph_max_by_arch: exceptions by hardware arch.
+    eager_drafters: methods whose draft passes run without CUDA graphs.
+    spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
+    state_copies: extra passes over a recurrent state to commit an accepted snapshot.
+    draft_model_first_rows: rows per sequence of a draft model's first pass (0: as vLLM, all that
+        was verified and the bonus token).
+    separate_passes: every prompt chunk and the decoding batch of a step run as passes of their
+        own, each reading the weights, instead of as one.
+    unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
+        over thread blocks only when few sequences ask one query each (see `latency.unsplit`): a
+        verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
+        token and layer; unsplit_blocks_per_sm blocks of heads 256 wide share an SM.
+    whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
+        in every step, whether a token chose it or not.
+    kernel_scale, drafter_scale: factors on the kernel seconds of the target (with sampling) and of
+        the drafter, from a calibration on one server (1: as the device's profile has them).
+    expert_scale: a further factor on those of the target's routed experts.
+    k_multiple_of_n_predict: MTP draft length must be a multiple of the heads in the checkpoint.
+    """
+
+    name: str
+    version: str
+    since: str = ""
+    title: str = ""
+    aliases: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    overheads: Overheads = Overheads()
+    graph_unit: Literal["tokens", "requests"] = "tokens"
+    graph_max: int = 512
+    graph_max_by_arch: Mapping[str, int] = field(default_factory=dict)
+    eager_drafters: tuple[str, ...] = ()
+    max_num_seqs: int = 1024
+    spec_max_num_seqs: int = 0
+    max_num_batched_tokens: int = 8192
+    gpu_memory_utilization: float = 0.92
+    block_size: int = 16
+    chunked_prefill: bool = True
+    mixed_steps: bool = True
+    state_copies: float = 0.0
+    draft_model_first_rows: int = 0
+    separate_passes: bool = False
+    max_k: int = 0
+    k_multiple_of_n_predict: bool = True
+    scheduler: Scheduler = Scheduler()
+    server: Server = field(default_factory=Server)
+    kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
+    unsplit_verify_families: tuple[str, ...] = ()
+    unsplit_verify_s_per_token: float = 0.0
+    unsplit_blocks_per_sm: float = 2.0
+    whole_expert_formats: tuple[str, ...] = ()
+    kernel_scale: float = 1.0
+    drafter_scale: float = 1.0
+    expert_scale: float = 1.0
+    sources: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        scales = (self.kernel_scale, self.drafter_scale, self.expert_scale)
+        return hash((self.name, self.version, self.overheads, scales))
+
+    def graph_limit(self, arch: str) -> int:
+        return self.graph_max_by_arch.get(arch, self.graph_max)
+
+    def missing(self, method: str, version: str | None) -> str:
+        """Why a version newer than the profile does not have a method; '' where it has."""
+        if version is None or self.server.offers(method, version):
+            return ""
+        return (
+            f"{self.server.label} {version} has no method {method!r} any more "
+            f"({self.version} has it)"
+        )
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """'0.25.1' as (0, 25, 1), to compare; anything behind a part's digits is left out."""
+    digits = []
+    for part in text.strip().lower().lstrip("v").split(".")[:3]:
+        number = re.match(r"\d*", part)  # '0rc1' is 0
+        digits.append(int(number.group() or 0) if number else 0)
+    return tuple(digits)
