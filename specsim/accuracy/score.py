@@ -28,7 +28,6 @@ from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.calibrate.records import quantile
 from specsim.errors import FormatError, SpecSimError
-from specsim.latency.step import decode_shape
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
 MARGIN = 0.03
@@ -243,7 +242,7 @@ def _state(system: Any, case: Case) -> SteadyState:
     state = closed_loop(system, case.workload, case.concurrency)
     if not case.pure_decode:
         return state
-    shape = decode_shape(round(state.running), case.workload.mean_context, system.setup)
+    shape = system.decode_shape(state.running, case.workload.mean_context)
     step_s = system.latency.seconds(shape)
     steps = decode_steps(case.workload.output_len, system.tokens_per_step)
     return replace(state, tpot_s=steps * step_s / max(1, case.workload.output_len - 1))

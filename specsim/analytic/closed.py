@@ -19,7 +19,7 @@ excess. Times in seconds, per replica.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -90,16 +90,6 @@ def decode_steps(output_len: int, tokens_per_step: float) -> float:
     return (output_len - 1) / tokens_per_step + surplus
 
 
-def _decode_shape(system: System, seqs: float, context: float) -> StepShape:
-    seqs_int = max(1, round(seqs))
-    setup = system.setup
-    if not system.speculative:
-        return StepShape(seqs_int, 1, seqs_int * context)
-    return StepShape(
-        seqs_int, setup.verify_tokens, seqs_int * context, num_drafts=setup.k
-    )
-
-
 def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyState:
     """Steady state at a fixed number of clients."""
     if isinstance(concurrency, bool) or not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -141,9 +131,9 @@ def _running_state(
     steps = decode_steps(workload.output_len, per_step)
     prompt = workload.computed_input
     cached = workload.input_len - prompt
-    decode = _decode_shape(system, running, workload.mean_context)
+    decode = system.decode_shape(running, workload.mean_context)
     plain = latency.step(decode)
-    step_s = _mean_step_s(system, decode, plain.total_s)
+    step_s = system.decode_step_s(decode)
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
     budget = system.batched_tokens
     mixed_engine = system.mixes
@@ -255,16 +245,6 @@ def _prompts_only(
     return 0.0, busy_s, busy_s, step_s, 0.0, min(1.0, running / packed * group_s / busy_s), bound
 
 
-def _mean_step_s(system: System, decode: StepShape, verify_s: float) -> float:
-    """Seconds of a decode step where a lookup finds drafts in only some: sequences without one
-    bring a single token, and step time is near linear in the tokens."""
-    share = system.setup.draft_share
-    if share >= 1 or not system.speculative:
-        return verify_s
-    bare = StepShape(decode.decode_seqs, 1, decode.decode_context_tokens)
-    return share * verify_s + (1 - share) * system.latency.seconds(bare)
-
-
 def _sampled(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:
     """(chunks of a prompt to price, how many each stands for)."""
     count = math.ceil(prompt / room)
@@ -315,11 +295,5 @@ def _extra_s(
     system: System, decode: StepShape, chunks: tuple[PrefillChunk, ...], decode_s: float
 ) -> float:
     """What prompt chunks add to a step of the sequences that decode meanwhile."""
-    both = StepShape(
-        decode.decode_seqs,
-        decode.decode_q_len,
-        decode.decode_context_tokens,
-        chunks,
-        decode.num_drafts,
-    )
+    both = replace(decode, prefill=chunks)
     return max(0.0, system.latency.seconds(both) - decode_s)

@@ -9,6 +9,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
 from specsim.latency.memory import MemoryPlan
+from specsim.latency.shape import StepShape, decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import ModelSpec
@@ -83,6 +84,16 @@ class System(Instance):
     @property
     def batched_tokens(self) -> int:
         return self.max_num_batched_tokens or self.engine.max_num_batched_tokens
+
+    def decode_shape(self, running: float, context: float) -> StepShape:
+        """A pure decode (verify) step of `running` sequences with `context` cached tokens each."""
+        setup = self.setup if self.speculative else None
+        return decode_shape(max(1, round(running)), context, setup)
+
+    def decode_step_s(self, shape: StepShape) -> float:
+        """Mean seconds of a decode step of that shape, over steps with and without a draft."""
+        mix = shape.by_drafts(self.setup.draft_share)
+        return sum(share * self.latency.seconds(step) for share, step in mix)
 
     @property
     def tokens_per_step(self) -> float:

@@ -57,7 +57,6 @@ def explain(
     from specsim.analytic.closed import running_limit
     from specsim.api.deployment import build_request
     from specsim.commands.repeat import repeat_command
-    from specsim.latency.step import decode_shape
     from specsim.report.predictions import explain_text
     from specsim.report.tables import to_json
 
@@ -73,7 +72,7 @@ def explain(
         if system.speculative:
             sides.append((f"verify step, k = {system.setup.k}", system))
         for title, side in sides:
-            step = side.latency.step(decode_shape(running, context, side.setup))
+            step = side.latency.step(side.decode_shape(running, context))
             name = f"{title}, {running} x {context:g} tokens of context"
             blocks.append(explain_text(name, step))
             rows = [

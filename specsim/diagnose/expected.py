@@ -17,7 +17,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.diagnose.evidence import Evidence
 from specsim.errors import CapacityError, UsageError
-from specsim.latency.step import decode_shape
 from specsim.search import first_from_one
 from specsim.speculation.acceptance import Acceptance
 
@@ -90,7 +89,7 @@ class Predictor:
         batch = min(batch, running_limit(system, workload))
         state, base = closed_loop(system, workload, batch), closed_loop(plain, workload, batch)
         one, base_one = closed_loop(system, workload, 1), closed_loop(plain, workload, 1)
-        shape = decode_shape(batch, workload.mean_context, system.setup)
+        shape = system.decode_shape(batch, workload.mean_context)
         parts = system.latency.parts(shape)
         speedup = state.output_tok_s / base.output_tok_s
         best_k, best_speedup = None, speedup

@@ -6,8 +6,10 @@ number of prefill chunks. Under speculation the step also proposes `num_drafts` 
 per decoding sequence for the next step. All tokens share one read of the weights.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+from specsim.methods.base import SpecSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,26 @@ class StepShape:
     def tokens(self) -> int:
         """Tokens that pass through the target in this step."""
         return self.decode_seqs * self.decode_q_len + self.prefill_tokens
+
+    def bare(self) -> "StepShape":
+        """The same sequences in a step in which none has a draft: one token each."""
+        return replace(self, decode_q_len=1, num_drafts=0)
+
+    def by_drafts(self, draft_share: float) -> tuple[tuple[float, "StepShape"], ...]:
+        """(share, step) pairs whose weighted prices are the mean price of this step where only
+        `draft_share` of the sequences have a draft (a lookup that finds none in the rest).
+
+        Sequences without one bring a single token, and step time is near linear in the tokens."""
+        if draft_share >= 1 or self.decode_q_len == 1 or not self.decode_seqs:
+            return ((1.0, self),)
+        return ((draft_share, self), (1 - draft_share, self.bare()))
+
+
+def decode_shape(seqs: int, context_tokens: float, setup: SpecSetup | None = None) -> StepShape:
+    """A pure decode (or verify) step of `seqs` sequences with `context_tokens` cached each."""
+    if setup is None or not setup.speculates or setup.k == 0:
+        return StepShape(seqs, 1, seqs * context_tokens)
+    return StepShape(seqs, setup.verify_tokens, seqs * context_tokens, num_drafts=setup.k)
 
 
 class StepCost(Protocol):

@@ -327,10 +327,3 @@ def replace_count(group: LayerGroup, count: float) -> LayerGroup:
 
 def _sample_op(rows: float, vocab: int) -> OpCost:
     return OpCost("sample", Sample(rows, vocab), act_bytes=4.0 * rows * vocab)
-
-
-def decode_shape(seqs: int, context_tokens: float, setup: SpecSetup | None = None) -> StepShape:
-    """A pure decode (or verify) step of `seqs` sequences with `context_tokens` cached each."""
-    if setup is None or not setup.speculates or setup.k == 0:
-        return StepShape(seqs, 1, seqs * context_tokens)
-    return StepShape(seqs, setup.verify_tokens, seqs * context_tokens, num_drafts=setup.k)

@@ -28,7 +28,6 @@ from specsim.errors import CapacityError, UsageError
 from specsim.latency.breakdown import StepLatency
 from specsim.planning.utilisation import (
     Utilisation,
-    decode_step_shape,
     served_utilisation,
     step_utilisation,
 )
@@ -258,16 +257,14 @@ class _Pair:
 
     def step(self, speculative: bool, batch: float) -> StepLatency:
         side = self.system if speculative else self.plain
-        return side.latency.step(decode_step_shape(side, batch, self.workload.mean_context))
+        return side.latency.step(side.decode_shape(batch, self.workload.mean_context))
 
     def step_cost_ratio(self, batch: float) -> float:
-        """r at equal batches. A lookup's steps without a draft count as in `analytic.closed`."""
-        share = self.system.setup.draft_share
-        plain_s = self.step(False, batch).total_s
-        with_s = self.step(True, batch).total_s
-        if share < 1:
-            shape = decode_step_shape(self.plain, batch, self.workload.mean_context)
-            with_s = share * with_s + (1 - share) * self.system.latency.seconds(shape)
+        """r at equal batches."""
+        with_s, plain_s = (
+            side.decode_step_s(side.decode_shape(batch, self.workload.mean_context))
+            for side in (self.system, self.plain)
+        )
         return with_s / plain_s
 
     def point(self, concurrency: int) -> CrossPoint:
@@ -337,7 +334,7 @@ def _pressure(step: StepLatency) -> float:
 
 
 def _side(system: System, workload: Workload, state: SteadyState) -> Side:
-    shape = decode_step_shape(system, state.running, workload.mean_context)
+    shape = system.decode_shape(state.running, workload.mean_context)
     return Side(
         state.ttft_s,
         state.tpot_s,

@@ -19,7 +19,6 @@ from specsim.analytic.open import open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
-from specsim.latency.shape import StepShape
 
 OBJECTIVES = ("throughput", "tpot", "goodput")
 LONGEST = 8  # draft lengths looked at by default
@@ -91,18 +90,9 @@ def draft_lengths(system: System, longest: int = LONGEST) -> list[int]:
 
 def decode_step_s(system: System, seqs: int, context: float, *, drafting: bool = True) -> float:
     """Seconds of a decode step of `seqs` sequences. drafting False: speculation is on but k is 0
-    in this step, so the drafter only keeps its cache and the engine its books."""
-    setup, total = system.setup, seqs * context
-    bare = StepShape(seqs, 1, total)
-    if not system.speculative or not drafting:
-        return system.latency.seconds(bare)
-    full_s = system.latency.seconds(
-        StepShape(seqs, setup.verify_tokens, total, num_drafts=setup.k)
-    )
-    if setup.draft_share >= 1:
-        return full_s
-    # Sequences without a draft bring a single token (see `analytic.closed`).
-    return setup.draft_share * full_s + (1 - setup.draft_share) * system.latency.seconds(bare)
+    in this step, so the drafter only keeps its cache up to date."""
+    shape = system.decode_shape(seqs, context)
+    return system.decode_step_s(shape if drafting else shape.bare())
 
 
 def mean_gates(gates: Mapping[str, float]) -> tuple[str, ...]:

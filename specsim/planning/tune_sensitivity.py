@@ -22,7 +22,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.latency.engine import find_engine
-from specsim.latency.step import decode_shape
 from specsim.model.counts import ffn_branches
 from specsim.model.spec import MoE
 from specsim.ops.work import UNIFORM
@@ -146,9 +145,8 @@ class _Base:
         state = closed_loop(system, self.workload, clients or self.clients)
         extra_s = 0.0
         if system.speculative and (factor != 1 or draft != 1):
-            running = max(1, round(state.running))
             step = system.latency.step(
-                decode_shape(running, self.workload.mean_context, system.setup)
+                system.decode_shape(state.running, self.workload.mean_context)
             )
             extra_s = (factor - 1) * state.step_s + (draft - 1) * step.draft_s
         steps = decode_steps(self.workload.output_len, system.tokens_per_step)

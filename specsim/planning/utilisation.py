@@ -16,7 +16,7 @@ that run with it, and what its prompt adds to the steps it takes part in; a requ
     bytes = steps x step bytes / running + (mixed step - decode step)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from specsim.analytic.closed import SteadyState, decode_steps
@@ -77,15 +77,6 @@ def _shares(system: System, asked: Demand, seconds: float) -> Utilisation:
     )
 
 
-def decode_step_shape(system: System, running: float, context: float) -> StepShape:
-    """A pure decode (verify) step of `running` sequences with `context` cached tokens each."""
-    seqs = max(1, round(running))
-    if not system.speculative:
-        return StepShape(seqs, 1, seqs * context)
-    setup = system.setup
-    return StepShape(seqs, setup.verify_tokens, seqs * context, num_drafts=setup.k)
-
-
 def step_utilisation(system: System, shape: StepShape) -> Utilisation:
     """Shares during one step."""
     step = system.latency.step(shape)
@@ -94,17 +85,11 @@ def step_utilisation(system: System, shape: StepShape) -> Utilisation:
 
 def served_utilisation(system: System, workload: Workload, state: SteadyState) -> Utilisation:
     """Shares over a closed loop in its steady state, prompts included."""
-    shape = decode_step_shape(system, state.running, workload.mean_context)
-    latency = system.latency
-    decode = demand(system, latency.step(shape))
+    shape = system.decode_shape(state.running, workload.mean_context)
+    decode = Demand(0.0, 0.0)
+    for share, step in shape.by_drafts(system.setup.draft_share):
+        decode = decode.plus(demand(system, system.latency.step(step)).times(share))
     steps = decode_steps(workload.output_len, system.tokens_per_step)
-    share = system.setup.draft_share if system.speculative else 1.0
-    if share < 1:
-        # Steps without a draft bring one token per sequence (see `analytic.closed`).
-        bare = StepShape(shape.decode_seqs, 1, shape.decode_context_tokens)
-        decode = decode.times(share).plus(
-            demand(system, latency.step(bare)).times(1 - share)
-        )
     asked = decode.times(steps / state.running)
     return _shares(
         system, asked.plus(_prompt_demand(system, workload, shape)), 1 / state.request_rate
@@ -128,10 +113,7 @@ def _prompt_demand(system: System, workload: Workload, decode: StepShape) -> Dem
         size = min(room, prompt - start)
         chunk = PrefillChunk(size, cached + start, last=start + size == prompt)
         if shares_steps:
-            both = StepShape(
-                decode.decode_seqs, decode.decode_q_len, decode.decode_context_tokens, (chunk,),
-                decode.num_drafts,
-            )
+            both = replace(decode, prefill=(chunk,))
         else:
             drafts = decode.num_drafts if chunk.last else 0
             both = StepShape(prefill=(chunk,), num_drafts=drafts)

@@ -169,33 +169,19 @@ def speculation_rules(
 class LookupCost:
     """Price of steps in which only a share of the sequences has a draft (n-gram, suffix).
 
-    The simulator plans every sequence at full width; those without a draft bring a single token,
-    and step time is near linear in the tokens, so a verify step costs
-    share x full step + (1 - share) x step without drafts, as in `analytic.closed`."""
+    The simulator plans every sequence at full width (see `StepShape.by_drafts`)."""
 
     latency: LatencyModel
     share: float
 
     def seconds(self, shape: StepShape) -> float:
-        full_s = self.latency.seconds(shape)
-        if shape.decode_q_len == 1 or not shape.decode_seqs:
-            return full_s
-        bare_s = self.latency.seconds(_bare(shape))
-        return self.share * full_s + (1.0 - self.share) * bare_s
+        steps = shape.by_drafts(self.share)
+        return sum(share * self.latency.seconds(step) for share, step in steps)
 
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase, for the shares of time."""
-        full = self.latency.parts(shape)
-        if shape.decode_q_len == 1 or not shape.decode_seqs:
-            return full
-        bare = self.latency.parts(_bare(shape))
-        return {
-            name: self.share * full[name] + (1.0 - self.share) * bare[name] for name in full
-        }
-
-
-def _bare(shape: StepShape) -> StepShape:
-    return replace(shape, decode_q_len=1, num_drafts=0)
+        mix = [(share, self.latency.parts(step)) for share, step in shape.by_drafts(self.share)]
+        return {name: sum(share * parts[name] for share, parts in mix) for name in mix[0][1]}
 
 
 def step_cost(system: System, context_variation: float = 0.0) -> StepCost:

@@ -33,8 +33,8 @@ from specsim.latency.engine import engine_from_dict, find_engine, list_engines
 from specsim.latency.engine_profile import Overheads
 from specsim.latency.engine_text import engine_toml, write_engine
 from specsim.latency.instance import Instance
-from specsim.latency.shape import PrefillChunk, StepShape
-from specsim.latency.step import LatencyModel, decode_shape
+from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
+from specsim.latency.step import LatencyModel
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_model
 from specsim.sim.build import Deployment

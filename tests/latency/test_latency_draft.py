@@ -9,8 +9,8 @@ from specsim.latency.breakdown import StepLatency
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance
-from specsim.latency.shape import PrefillChunk, StepShape
-from specsim.latency.step import LatencyModel, decode_shape
+from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
+from specsim.latency.step import LatencyModel
 from specsim.methods.base import METHODS, SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.counts import drafter_from_spec

@@ -16,8 +16,8 @@ from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
 from specsim.latency.price import plain_roofline
-from specsim.latency.shape import PrefillChunk, StepShape
-from specsim.latency.step import LatencyModel, decode_shape
+from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
+from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.spec import ModelSpec

@@ -21,7 +21,6 @@ from specsim.errors import CapacityError, UsageError
 from specsim.model.counts import weight_bytes
 from specsim.planning.crossover import Crossover, crossover, first_above, grid_to
 from specsim.planning.utilisation import (
-    decode_step_shape,
     demand,
     served_utilisation,
     step_utilisation,
@@ -90,7 +89,7 @@ def test_verify_leaves_the_memory_bound_region_before_plain_decoding_does(
         load = Workload(curve.context, LOAD.output_len)
         for concurrency, above in ((curve.ridge - 1, False), (curve.ridge, True)):
             if concurrency:
-                shape = decode_step_shape(found.system, concurrency, load.mean_context)
+                shape = found.system.decode_shape(concurrency, load.mean_context)
                 step = found.system.latency.step(shape)
                 assert (step.compute_s > step.memory_s) is above
 
@@ -135,7 +134,7 @@ def test_first_above_finds_the_first_of_a_rising_curve(start: int) -> None:
 
 def test_a_small_decode_step_moves_its_weights_once() -> None:
     plain = system(fidelity="datasheet").plain()
-    shape = decode_step_shape(plain, 1, 100.0)
+    shape = plain.decode_shape(1, 100.0)
     asked = demand(plain, plain.latency.step(shape))
     spec = plain.spec
     embedding = spec.vocab * spec.hidden * 2  # looked up, not streamed
@@ -154,7 +153,7 @@ def test_long_answers_use_the_device_as_their_decode_steps_do() -> None:
     load = Workload(16, 4096)
     state = closed_loop(loaded, load, 16)
     served = served_utilisation(loaded, load, state)
-    step = step_utilisation(loaded, decode_step_shape(loaded, 16, load.mean_context))
+    step = step_utilisation(loaded, loaded.decode_shape(16, load.mean_context))
     assert served.bandwidth == pytest.approx(step.bandwidth, rel=0.02)
     assert served.compute == pytest.approx(step.compute, rel=0.03)
 
