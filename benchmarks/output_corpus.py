@@ -30,7 +30,7 @@ COMMANDS = Path(__file__).with_name("output_corpus.txt")
 # Where `in/NAME` is looked for: always in this checkout, so that both sides read the same files.
 INPUTS = (
     "benchmarks/output_corpus", "tests/formats/data", "tests/report/data", "docs",
-    "validation/published", "validation/data", "validation/measured/cpu",
+    "validation/data/published", "validation/data", "validation/measured/cpu",
 )
 TIMEOUT_S = 180
 SLOW_S = 6.0  # a case that takes longer is named

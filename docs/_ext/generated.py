@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+REPORTS = ROOT / "validation" / "reports"
 SAMPLES = ROOT / "tests" / "formats" / "data"
 WIDTH = 100
 TIMEOUT_S = 300
@@ -196,20 +197,20 @@ def _type_words(hint: Any) -> str:
 
 
 def report_of(name: str) -> str:
-    """A report of validation/ below a title of the page it stands on."""
-    text = (ROOT / "validation" / name).read_text(encoding="utf-8")
+    """A report of validation/reports/ below a title of the page it stands on."""
+    text = (REPORTS / name).read_text(encoding="utf-8")
     title = text.partition("\n")[0].removeprefix("# ")
     body = re.sub(r"\A# [^\n]*\n", "", text)
     body = re.sub(r"^(#+ )", r"#\1", body, flags=re.MULTILINE)
     # What is no part of this documentation is named, not linked.
     body = re.sub(r"\[[^\]]*\]\((?:\.\./)?([\w./-]+)\)", r"`\1`", body)
-    return f"## {title}\n\nFrom `validation/{name}`.\n{body.rstrip()}"
+    return f"## {title}\n\nFrom `validation/reports/{name}`.\n{body.rstrip()}"
 
 
 def measurements() -> str:
-    """What the JSON files of validation/ say, in one table."""
+    """What the JSON files of validation/reports/ say, in one table."""
     best, serving, ledger = (
-        json.loads((ROOT / "validation" / name).read_text(encoding="utf-8"))
+        json.loads((REPORTS / name).read_text(encoding="utf-8"))
         for name in ("best_k.json", "serving.json", "ledger.json")
     )
     sweeps = best["sweeps"]
@@ -224,5 +225,5 @@ def measurements() -> str:
         ("public measurements that served a fit, and that only judge", "ledger.json",
          f"{fitted} and {judged}"),
     )
-    lines = [f"| {what} | {answer} | `validation/{name}` |" for what, name, answer in rows]
+    lines = [f"| {what} | {answer} | `validation/reports/{name}` |" for what, name, answer in rows]
     return "\n".join(["| question | answer | from |", "|---|---|---|", *lines])

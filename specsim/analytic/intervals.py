@@ -2,7 +2,7 @@
 
 `catalog/residuals.json` holds, per quantity and class of prediction, the 5th and 95th percentile
 of ln(measured / predicted) over public measurements that no fit has seen, stretched until they
-hold 90 % of the measurements of a set they were made without (`validation/make_report.py`).
+hold 90 % of the measurements of a set they were made without (`validation/scripts/make_report.py`).
 A class names what residuals were seen to depend on: plain or speculative, dense or routed
 experts, the engine, and whether the device's kernels were measured. When a class has too few
 residuals the next coarser one is taken; when none has enough there is no interval.

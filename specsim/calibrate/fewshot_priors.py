@@ -1,12 +1,11 @@
 """Where servers lie around their engine's profile: centres and widths of the few-shot priors.
 
-Written by `python validation/fewshot.py --priors` from all public measurements: the centres and
-widths under which the residuals of those measurements are most likely, one server (set, model,
-GPU, method) against another (validation/fewshot_priors.py says how). A centre is the factor on
-the profile's value that servers have in the median; a width the standard deviation of the logarithm
-around it; that of 'acceptance' is of the logit of accepted / drafted tokens around the catalogue's
-value. noise: scatter of one measured value against a right model.
-"""
+Written by `python validation/scripts/fewshot.py --priors` from all public measurements: the centres
+and widths under which the residuals of those measurements are most likely, one server (set, model,
+GPU, method) against another (fewshot_priors.py beside that script says how). A centre is the factor
+on the profile's value that servers have in the median; a width the standard deviation of the
+logarithm around it; that of 'acceptance' is of the logit of accepted / drafted tokens around the
+catalogue's value. noise: scatter of one measured value against a right model. """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -9,7 +9,7 @@ rules tell apart is why it does not:
     too_costly  it would not pay even then: drafter or host cost more than a step can win
 
 GAIN is the margin around break-even in which neither a gain nor a loss is claimed; the sign of
-predictions was right outside it for 98 of 100 public measurements (validation/report.md).
+predictions was right outside it for 98 of 100 public measurements (validation/reports/report.md).
 """
 
 from specsim.diagnose.evidence import FEW_DRAFTS

@@ -2,7 +2,8 @@
 
 Independent uniform choice is an upper bound for the experts that a step touches. Consecutive
 tokens of a sequence choose alike, and the requests of one workload favour the same experts.
-Both numbers are set by validation/fit_engines.py on the fitted rows of validation/ledger.json.
+Both numbers are set by validation/scripts/fit_engines.py on the fitted rows that
+validation/reports/ledger.json lists.
 """
 
 from specsim.ops.work import Routing

@@ -1,9 +1,9 @@
 """Measured acceptance by model, method, data set, temperature and draft length.
 
 `catalog/acceptance.csv` holds published and own measurements; each line names the rows of
-`validation/published/published_measurements.csv` it comes from (`catalog/ACCEPTANCE.md` says what
-was carried over and what was not). Nothing is transferred from one model to another: a model or
-method without a line has no acceptance here.
+`validation/data/published/published_measurements.csv` it comes from (`catalog/ACCEPTANCE.md` says
+what was carried over and what was not). Nothing is transferred from one model to another: a model
+or method without a line has no acceptance here.
 
 Which line answers when several do, in this order: the kind of data set (chat, then mixed, then
 unstated single prompts, then one task such as code or maths; random prompts only on request,

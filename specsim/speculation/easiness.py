@@ -22,7 +22,8 @@ tokens: with `weighting="request"` (every request writes equally many tokens; th
 counts with 1 / its mean tokens per step; with `weighting="step"` every request has equally many
 steps.
 
-Parameters fitted to measured traces are in `catalog/easiness.csv` (`validation/fit_easiness.py`).
+Parameters fitted to measured traces are in `catalog/easiness.csv`, which
+`validation/scripts/fit_acceptance_spread.py` writes.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def _catalogue() -> dict[str, Easiness]:
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path} is not a table of easiness parameters ({error}); regenerate it with "
-            "validation/fit_easiness.py"
+            "validation/scripts/fit_acceptance_spread.py"
         ) from error
 
 

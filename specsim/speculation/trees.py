@@ -16,9 +16,9 @@ Rank model, two numbers, for drafts of which only the chain is measured:
 
 Both are fitted on 116 trees measured with SGLang (steps 5 topk 3, 6 tokens; steps 7 topk 4, 8
 tokens; six targets, seven data sets; rows SPECB of the published measurements) by
-`validation/fit_trees.py`: mean absolute error of the tokens per step 7.4 %, with the numbers fitted
-without the target model under test 8.9 %. With an ideal draft (underconfidence 0) the same trees
-come out 17 % too good.
+`validation/scripts/fit_trees.py`: mean absolute error of the tokens per step 7.4 %, with the
+numbers fitted without the target model under test 8.9 %. With an ideal draft (underconfidence 0)
+the same trees come out 17 % too good.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 PUBLISHED = (
-    Path(__file__).resolve().parents[2] / "validation/published/published_measurements.csv"
+    Path(__file__).resolve().parents[2] / "validation/data/published/published_measurements.csv"
 )
 
 ROW = {

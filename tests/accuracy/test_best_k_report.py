@@ -1,15 +1,9 @@
-"""The predicted best draft length against measured sweeps, as validation/best_k.md reports it."""
+"""The predicted best draft length against measured sweeps, as best_k.py of validation reports."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
+import best_k
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "validation"))
-
-import best_k  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -1,29 +1,19 @@
 """Short versions of the checks against measured serving runs, with wide bars.
 
-The full ones are `python validation/simulate_mindrouter.py` and `simulate_e2e.py`; what they found
-is in validation/serving.md.
+The full ones are `python validation/scripts/simulate_mindrouter.py` and `simulate_e2e.py`; what
+they found is in validation/reports/serving.md.
 """
 
 import importlib
 import json
 import statistics
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "validation"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def scripts() -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    yield
-    sys.path[:] = before
+FOLDER = Path(__file__).resolve().parents[2] / "validation" / "reports"
 
 
 def script(name: str) -> ModuleType:

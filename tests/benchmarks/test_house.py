@@ -1,13 +1,9 @@
 """The measures of benchmarks/house.py, on a small package whose figures are known."""
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
 import house
+import pytest
 
 FILES = {
     "one/__init__.py": "",

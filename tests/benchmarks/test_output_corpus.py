@@ -1,16 +1,11 @@
 """The corpus of commands: its inputs are there, and a change of output is seen and shown."""
 
-import sys
+import itertools
 from pathlib import Path
 
+import output_corpus as corpus
 import pytest
 import typer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-import itertools
-
-import output_corpus as corpus
 
 from specsim.commands import app
 

@@ -2,18 +2,15 @@
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
+import fewshot
 import pytest
+from fewshot_curves import curves
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "validation"))
+from specsim.calibrate.fewshot_priors import PRIORS
 
-import fewshot  # noqa: E402
-from fewshot_curves import curves  # noqa: E402
-
-from specsim.calibrate.fewshot_priors import PRIORS  # noqa: E402
+REPORTS = Path(__file__).resolve().parents[2] / "validation" / "reports"
 
 
 @pytest.mark.parametrize("set_id", ["NEMLIT", "GPUSTK8"])
@@ -34,10 +31,10 @@ def test_two_points_take_a_quarter_of_the_error_or_more(set_id: str) -> None:
 
 
 def test_the_report_is_that_of_its_numbers() -> None:
-    kept = json.loads((ROOT / "validation" / "fewshot.json").read_text(encoding="utf-8"))
+    kept = json.loads((REPORTS / "fewshot.json").read_text(encoding="utf-8"))
     for item in kept.values():
         item["rows"] = [fewshot.Judged(**row) for row in item["rows"]]
-    text = (ROOT / "validation" / "fewshot.md").read_text(encoding="utf-8")
+    text = (REPORTS / "fewshot.md").read_text(encoding="utf-8")
     assert text == "\n".join(fewshot.document(kept)) + "\n"
     rows = [row for item in kept.values() for row in item["rows"] if row.rule == "middle"]
     assert fewshot.summary(rows)["after"]["median"] <= fewshot.BAR

@@ -130,7 +130,7 @@ def test_gpus() -> None:
 
 
 def test_validate_published(tmp_path: Path) -> None:
-    source = ROOT / "validation/published/published_measurements.csv"
+    source = ROOT / "validation/data/published/published_measurements.csv"
     lines = source.read_text(encoding="utf-8").splitlines()
     path = tmp_path / "some.csv"
     path.write_text("\n".join([lines[0], *(x for x in lines if x.startswith(("VLLMK", "MR"))),

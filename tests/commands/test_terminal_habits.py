@@ -68,7 +68,7 @@ def test_version() -> None:
 
 def test_done_is_0_and_an_exceeded_limit_1() -> None:
     assert run("gpus").returncode == 0
-    table = "validation/published/published_measurements.csv"
+    table = "validation/data/published/published_measurements.csv"
     done = run("validate", "published", table, "--max-error", "0.0001")
     assert done.returncode == 1 and "median error above" in done.stderr
 

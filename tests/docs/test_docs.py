@@ -98,11 +98,11 @@ def test_reference_has_every_command_and_option() -> None:
 
 def test_accuracy_page_has_the_figures_of_validation() -> None:
     text = expanded("accuracy.md")
-    report = (ROOT / "validation" / "report.md").read_text(encoding="utf-8")
+    report = (ROOT / "validation" / "reports" / "report.md").read_text(encoding="utf-8")
     row = next(line for line in report.splitlines() if line.startswith("| step-cost ratio"))
     assert row in text
     assert re.search(r"\| \d+ of \d+ sweeps \|", text) and "measured 180, simulated" in text
-    assert "](" not in text.partition("validation/report.md")[2]
+    assert "](" not in text.partition("validation/reports/report.md")[2]
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ def test_figures_of_the_h200_against_their_sources() -> None:
 
 def test_the_fit_has_its_marker_to_write_below() -> None:
     text = (data_root("hw_profiles") / "h200-sxm.toml").read_text()
-    marker = "# --- fitted kernel tables below this line (validation/fit_h200_kernels.py) ---"
+    script = "validation/scripts/fit_h200_kernels.py"
+    marker = f"# --- fitted kernel tables below this line ({script}) ---"
     assert text.count(marker) == 1
     assert "[kernels" not in text.split(marker)[0]

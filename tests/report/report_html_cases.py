@@ -148,7 +148,7 @@ def published() -> dict[str, Any]:
 @cache
 def _published_file() -> str:
     """Rows of one set with both sides measured."""
-    source = ROOT / "validation" / "published" / "published_measurements.csv"
+    source = ROOT / "validation" / "data" / "published" / "published_measurements.csv"
     lines = source.read_text("utf-8").splitlines()
     path = Path(tempfile.mkdtemp()) / "rows.csv"
     rows = [line for line in lines if line.startswith("HY3-")][:12]

@@ -1,6 +1,9 @@
 """Kernel functions called with numbers instead of shapes, which keeps the tests' arithmetic on
 one line."""
 
+from kernels.recurrent import delta_net_state
+from kernels.tables import called
+
 from specsim import roofline
 from specsim.ops.shapes import (
     AllGather,
@@ -17,8 +20,6 @@ from specsim.ops.shapes import (
     StateDecode,
     StatePrefill,
 )
-from validation.kernels.recurrent import delta_net_state
-from validation.kernels.tables import called
 
 
 def _gdn_state(*sizes: float, **named: float) -> StateDecode:

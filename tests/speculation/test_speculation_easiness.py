@@ -1,7 +1,6 @@
 """The latent easiness: marginals kept, spread and memory as measured, survivors are easy."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +94,10 @@ def test_survivors_are_easy() -> None:
 
 @pytest.fixture(scope="module")
 def fitting() -> Any:
-    """validation/fit_easiness.py, which is a script and no part of the package."""
-    sys.path.insert(0, str(VALIDATION))
-    try:
-        import fit_easiness
-    finally:
-        sys.path.remove(str(VALIDATION))
-    return fit_easiness
+    """validation/scripts/fit_acceptance_spread.py, which is a script and no part of the package."""
+    import fit_acceptance_spread
+
+    return fit_acceptance_spread
 
 
 def measured_cases() -> dict[str, dict[str, Any]]:

@@ -1,0 +1,57 @@
+"""What the scripts of validation/ share: where things lie, reading, writing, Markdown.
+
+Importing it makes the checkout's own package the one that is used, installed or not: a script
+imports it before anything of specsim.
+"""
+
+import csv
+import gzip
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+VALIDATION = ROOT / "validation"
+DATA, REPORTS, MEASURED = VALIDATION / "data", VALIDATION / "reports", VALIDATION / "measured"
+PROFILES, CATALOG, ENGINES = ROOT / "hw_profiles", ROOT / "catalog", ROOT / "engines"
+PUBLISHED = DATA / "published" / "published_measurements.csv"
+SILICON = DATA / "e2e_silicon_h200.csv"
+STATISTICS = DATA / "acceptance_statistics.json"
+LEDGER = REPORTS / "ledger.json"
+
+if str(ROOT) not in sys.path:
+    sys.path.insert(1, str(ROOT))
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Its rows, of a plain or a gzipped file."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, data: object) -> None:
+    write_text(path, json.dumps(data, indent=1) + "\n")
+
+
+def replace_between(path: Path, begin: str, text: str, end: str) -> None:
+    """Put `text` between the two marks of a file; the marks stay."""
+    pattern = re.compile(rf"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
+    write_text(path, pattern.sub(lambda m: m[1] + text + m[2], path.read_text(encoding="utf-8")))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: bool = False) -> list[str]:
+    """Lines of a Markdown table; all columns but the first stand to the right, unless `left`."""
+    rule = "|" + "---|" * len(header) if left else f"| --- |{' ---: |' * (len(header) - 1)}"
+    return [f"| {' | '.join(header)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]

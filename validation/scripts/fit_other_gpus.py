@@ -1,0 +1,186 @@
+"""Fits what differs most between devices, on the few kernels measured on each.
+
+The shape of a kernel's time (tiles, waves, splitting) is inherited from the H200's tables. What a
+device changes are its launch floors and the fractions of its peaks that kernels reach: those are
+fitted here per device and family on validation/data/other_gpus, whole shapes held out, and written
+as partial overrides below the marker line of the device's profile. A fit that does not improve the
+held-out median by a tenth is dropped: then the inherited values stand. Run after
+validation/scripts/fit_h200_kernels.py, from the top of the repository:
+
+    python -m validation.fit_other_gpus
+"""
+
+from collections import defaultdict
+
+import numpy as np
+from common import PROFILES, write_text
+from kernels.fitting import Fit, Score, predict, rounded, run, score, with_table
+from kernels.other_gpus import SOURCE, Measured, measured
+from kernels.tables import held_out
+from scipy.optimize import least_squares
+
+from specsim.hardware import HardwareProfile, KernelTable, load_profile
+from specsim.roofline.device import gemm_table
+from specsim.roofline.moe import moe_table
+
+MARKER = "# --- kernel parameters fitted on this device (validation/scripts/fit_other_gpus.py) ---"
+
+# Free parameters: (lowest, highest). Fractions stay below 1: above, a cache would be at work that
+# an engine does not have.
+FREE: dict[str, dict[str, tuple[float, float]]] = {
+    "gemm": {
+        "floor_s": (0.3e-6, 30e-6), "mem_frac": (0.3, 0.97), "peak_frac": (0.2, 0.97),
+        "k_step_s": (0.05e-9, 8e-9), "act_traffic": (0.3, 4.0),
+    },
+    "attn_decode": {
+        "floor_s": (2e-6, 40e-6), "cold_s": (0.0, 20e-6), "mem_frac": (0.2, 0.97),
+        "wide_power": (0.0, 2.0), "tile_s": (0.1e-6, 60e-6), "tile_power": (0.0, 3.0),
+        "sm_frac": (0.05, 1.5), "l2_frac": (0.1, 1.5), "p": (1.0, 6.0),
+    },
+    "moe": {
+        "floor_s": (5e-6, 200e-6), "mem_frac": (0.2, 0.97), "peak_frac": (0.05, 0.97),
+        "tile_s": (0.0, 30e-6),
+    },
+}
+# Tables taken from another device than the rest: {profile: {table: donor}}. PCIe cards whose
+# sibling has NVLink; weight-only kernels, which are alike on all devices before and beside the
+# data-centre lines of Hopper and Blackwell (one instruction set, mma.sync).
+DONORS = {
+    "h100-pcie": {"all_reduce": "rtx-pro-6000"},
+    "a100-pcie-80gb": {"all_reduce": "l40s"},
+    "a30": {"all_reduce": "l40s"},
+    "l40s": {"gemm.weight_only": "a100-80gb"},
+    "rtx-pro-6000": {"gemm.weight_only": "a100-80gb"},
+}
+MIN_SHAPES = 6
+WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share of the inherited
+
+
+def table_name(profile: HardwareProfile, family: str) -> str:
+    """The table that prices a family on this device (formats may share one)."""
+    kind, _, fmt = family.partition(".")
+    if family == "gemm.weight_only":
+        return family
+    if kind == "gemm":
+        return gemm_table(profile, fmt)
+    return moe_table(profile, fmt) if kind == "moe" else family
+
+
+def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> str:
+    """The override as TOML, empty when the inherited table is as good."""
+    name = table_name(profile, family)
+    kind = family.partition(".")[0]
+    rows = [point.row for point in points]
+    inherited = profile.kernel(name).params
+    price = points[0].price
+    if kind == "all_reduce":
+        found = fit_links(profile, points)
+    else:
+        free = {
+            param: (min(max(inherited[param], low), high), low, high)
+            for param, (low, high) in FREE[kind].items()
+            if param in inherited
+        }
+        fixed = {p: v for p, v in inherited.items() if p not in free}
+        fit = Fit(name, "", "", price, rows, free, fixed, max_rows=800)
+        found = {param: run(fit, profile).params[param] for param in free}
+    test = [row for row in rows if held_out(row.group)]
+    before = score(profile, price, test)
+    after = score(with_table(profile, name, {**inherited, **found}), price, test)
+    kept = after.median < WORTHWHILE * before.median and after.p90 < before.p90
+    print(
+        f"{profile.name:13} {family:17} {after.n:4} held out: inherited {percent(before)}, "
+        f"fitted {percent(after)}{'' if kept else ', dropped'}"
+    )
+    if not kept:
+        return ""
+    software = ", ".join(sorted({point.software for point in points}))
+    file = {
+        "all_reduce": "comm_all_reduce.csv.gz",
+        "gemm.weight_only": "gemm_weight_only.csv.gz",
+    }.get(family, f"{kind}.csv.gz")
+    lines = [f'[kernels."{name}"]', *(f"{p} = {v!r}" for p, v in sorted(found.items()))]
+    lines.append(f'source = "fitted on {SOURCE}{file}"')
+    lines.append(f'measured_on = "{profile.title}, {software}"')
+    return "\n".join(lines)
+
+
+def percent(result: Score) -> str:
+    return f"{100 * result.median:4.1f} / {100 * result.p90:5.1f} %"
+
+
+def fit_links(profile: HardwareProfile, points: list[Measured]) -> dict[str, float]:
+    """All-reduce parameters. On a PCIe tree the usable share of the link falls with the number of
+    GPUs, so the shares at 2 and 8 GPUs are fitted, both above 0, and turned into the table's
+    value and slope."""
+    rows = [p.row for p in points if not held_out(p.row.group)]
+    inherited = profile.kernel("all_reduce").params
+    measured_log = np.log([row.seconds for row in rows])
+
+    def table(z: np.ndarray) -> dict[str, float]:
+        floor, hop, two, eight, one_shot, sync = np.exp(z)
+        return {
+            "floor_s": rounded(floor), "hop_s": rounded(hop), "link_frac": rounded(two),
+            "link_gain": rounded((eight - two) / 2.0), "one_shot_frac": rounded(one_shot),
+            "sync_s": rounded(sync),
+        }
+
+    def residuals(z: np.ndarray) -> np.ndarray:
+        trial = with_table(profile, "all_reduce", {**inherited, **table(z)})
+        return np.log(predict(trial, points[0].price, rows)) - measured_log
+
+    starts = [
+        np.log([5e-6, hop, two, eight, one_shot, 5e-6])
+        for hop in (1e-7, 2e-6)
+        for two, eight, one_shot in ((0.6, 0.8, 0.6), (0.5, 0.1, 0.3), (0.5, 0.1, 0.05))
+    ]
+    low, high = np.log([1e-7, 1e-9, 0.02, 0.02, 0.005, 1e-8]), np.log([6e-5, 1e-5, 1, 1, 1, 1e-4])
+    best = min(
+        (
+            least_squares(
+                residuals, z, bounds=(low, high), loss="soft_l1", f_scale=0.05, diff_step=1e-3
+            )
+            for z in starts
+        ),
+        key=lambda result: result.cost,
+    )
+    return table(best.x)
+
+
+def donated(table: KernelTable, donor: HardwareProfile) -> str:
+    """A table of another device as TOML."""
+    lines = [f"# Fitted on {donor.title}.", f'[kernels."{table.name}"]']
+    lines += [f"{p} = {v!r}" for p, v in sorted(table.params.items())]
+    lines += [f'source = "as on {donor.name}: {table.source}"', "assumed = true"]
+    lines += [f'measured_on = "{table.measured_on}"', f'inherited_from = "{donor.name}"']
+    return "\n".join(lines)
+
+
+def write(device: str, sections: list[str]) -> None:
+    """Replaces what is below the marker line of a device's file."""
+    path = PROFILES / f"{device}.toml"
+    head = path.read_text().partition(MARKER)[0].rstrip()
+    write_text(path, "\n\n".join([head, *([MARKER] if sections else []), *sections]) + "\n")
+
+
+def main() -> None:
+    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for point in measured():
+        groups[point.profile, point.family].append(point)
+    devices = sorted({profile for profile, _ in groups} | set(DONORS))
+    fitted: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        write(device, [])  # inherited tables alone are the starting point
+    for (device, family), points in sorted(groups.items()):
+        if len({point.row.group for point in points}) >= MIN_SHAPES:
+            section = fit_one(load_profile(device), family, points)
+            fitted[device] += [section] if section else []
+    for device in devices:
+        write(device, fitted[device])
+    for device, donors in DONORS.items():
+        given = [donated(load_profile(d).kernel(t), load_profile(d)) for t, d in donors.items()]
+        write(device, fitted[device] + given)
+
+
+if __name__ == "__main__":
+    main()

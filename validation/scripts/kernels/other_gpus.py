@@ -1,0 +1,125 @@
+"""Measured kernel calls on devices other than the H200, from validation/data/other_gpus.
+
+Yields (profile name, table name, row): the shape as arguments of the roofline function, the
+measured seconds, and the shape's group, which is fitted or held out as a whole.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from common import DATA, read_csv
+from kernels.attention import attn_decode
+from kernels.comm import all_reduce
+from kernels.gemm import ROTATED_COPIES, gemm
+from kernels.moe import UNGATED, moe
+from kernels.tables import Row
+
+from specsim.hardware import load_profile
+from specsim.roofline import KernelTime
+
+SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), validation/data/other_gpus/"
+FORMATS = {
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "nvfp4": "nvfp4",
+    "fp8_block": "fp8_block",
+    "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4",
+}
+# 8-bit weights on a device without FP8 units are unpacked, whether they are integers or FP8.
+WEIGHT_ONLY = {"int8_wo": "fp8", "int4_wo": "int4"}
+# Tensor parallelism sends at most a few thousand tokens of a wide model in one call.
+MAX_MESSAGE_BYTES = 32 * 2**20
+
+
+class Measured(NamedTuple):
+    """family: 'gemm.fp8', ...; software: what ran."""
+
+    profile: str
+    family: str
+    software: str
+    price: Callable[..., KernelTime]
+    row: Row
+
+
+def read(file: str) -> list[dict[str, str]]:
+    return read_csv(DATA / "other_gpus" / file)
+
+
+def cells(line: dict[str, str]) -> Iterator[tuple[int, float]]:
+    """(value of the wide column, seconds) of the filled cells."""
+    for column, text in line.items():
+        if column.isdigit() and text:
+            yield int(column), float(text) * 1e-6
+
+
+def measured() -> Iterator[Measured]:
+    """Every measured kernel call of every device."""
+    yield from _gemm("gemm.csv.gz", FORMATS)
+    yield from _gemm("gemm_weight_only.csv.gz", WEIGHT_ONLY)
+    yield from _attention()
+    yield from _experts()
+    yield from _all_reduce()
+
+
+def _gemm(file: str, formats: dict[str, str]) -> Iterator[Measured]:
+    for line in read(file):
+        fmt, n, k = formats[line["gemm_dtype"]], int(line["n"]), int(line["k"])
+        for m, seconds in cells(line):
+            shape = {"m": m, "n": n, "k": k, "fmt": fmt, "rotated_copies": ROTATED_COPIES}
+            row = Row(f"{n}x{k}", shape, seconds)
+            family = f"gemm.{fmt}" if formats is FORMATS else "gemm.weight_only"
+            yield Measured(line["profile"], family, line["software"], gemm, row)
+
+
+def _attention() -> Iterator[Measured]:
+    for line in read("attn_decode.csv.gz"):
+        fmt = FORMATS[line["kv_cache_dtype"]]
+        heads, kv_heads, head_dim, seqs = (
+            int(line[c])
+            for c in ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
+        )
+        for kv, seconds in cells(line):
+            shape = {
+                "seqs": seqs, "q_len": 1, "heads": heads, "kv_heads": kv_heads,
+                "head_dim": head_dim, "ctx": kv - 1, "fmt": fmt,
+                "rotated_copies": 1,
+            }
+            row = Row(f"{heads}/{kv_heads}/{head_dim}", shape, seconds)
+            yield Measured(
+                line["profile"], f"attn_decode.{fmt}", line["software"], attn_decode, row
+            )
+
+
+def _experts() -> Iterator[Measured]:
+    for line in read("moe.csv.gz"):
+        fmt = FORMATS[line["moe_dtype"]]
+        # Weight-only kernels on a device with FP4 units: the model takes the native ones there.
+        if fmt == "mxfp4" and "fp4" in load_profile(line["profile"]).flops:
+            continue
+        hidden, inter, top_k, experts, tp = (
+            int(line[c])
+            for c in ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
+        )
+        for tokens, seconds in cells(line):
+            shape = {
+                "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
+                "experts": experts, "gated": (hidden, inter) not in UNGATED, "fmt": fmt,
+                "distribution": line["distribution"], "rotated_copies": 1,
+            }
+            row = Row(f"{hidden}/{inter}/{top_k}/{experts}", shape, seconds)
+            yield Measured(line["profile"], f"moe.{fmt}", line["software"], moe, row)
+
+
+def _all_reduce() -> Iterator[Measured]:
+    for line in read("comm_all_reduce.csv.gz"):
+        size, gpus = int(line["message_bytes"]), int(line["gpus"])
+        # What an engine uses: its own kernel in a CUDA graph; on Intel the vendor's library.
+        used = "graph" in line["kernel"] or line["kernel"] == "oneCCL"
+        if used and size <= MAX_MESSAGE_BYTES:
+            row = Row(
+                f"{gpus}/{size}",
+                {"buffer_bytes": size, "gpus": gpus},
+                float(line["latency_us"]) * 1e-6,
+            )
+            yield Measured(line["profile"], "all_reduce", line["software"], all_reduce, row)
