@@ -5,7 +5,8 @@ and widths under which the residuals of those measurements are most likely, one 
 GPU, method) against another (fewshot_priors.py beside that script says how). A centre is the factor
 on the profile's value that servers have in the median; a width the standard deviation of the
 logarithm around it; that of 'acceptance' is of the logit of accepted / drafted tokens around the
-catalogue's value. noise: scatter of one measured value against a right model. """
+catalogue's value. noise: scatter of one measured value against a right model.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
