@@ -15,7 +15,6 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.data import data_root
-from specsim.model.spec import MoE
 
 MIN_RESIDUALS = 12
 
@@ -23,12 +22,7 @@ MIN_RESIDUALS = 12
 def prediction_class(system: System) -> str:
     """'speculative|moe|vllm|measured' and so on: side, model kind, engine, kernels."""
     side = "speculative" if system.speculative else "plain"
-    kinds = [
-        part
-        for group in system.spec.layers
-        for part in (group.ffn if isinstance(group.ffn, tuple) else (group.ffn,))
-    ]
-    kind = "moe" if any(isinstance(part, MoE) for part in kinds) else "dense"
+    kind = "moe" if system.spec.has_experts else "dense"
     table = system.profile.kernels.get("gemm.bf16")
     kernels = "assumed" if table is None or table.assumed else "measured"
     return f"{side}|{kind}|{system.engine.name}|{kernels}"

@@ -22,7 +22,7 @@ from specsim.methods.base import SpecSetup, find_method, method_of
 from specsim.methods.registry import method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
-from specsim.model.counts import ffn_branches, kv_dtype_bytes
+from specsim.model.counts import kv_dtype_bytes
 from specsim.model.spec import Drafter, ModelSpec, MoE
 from specsim.ops.work import Parallel
 from specsim.roofline.device import FIDELITIES
@@ -132,7 +132,7 @@ def _parallel(
     experts = [
         part.n_experts
         for group in spec.layers
-        for part in ffn_branches(group.ffn)
+        for part in group.branches
         if isinstance(part, MoE)
     ]
     if parallel.ep > 1:

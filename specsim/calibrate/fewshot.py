@@ -33,8 +33,6 @@ from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import CalibrationError
 from specsim.latency.engine_profile import EngineProfile, Overheads
-from specsim.model.counts import ffn_branches
-from specsim.model.spec import MoE
 from specsim.speculation.acceptance import Acceptance
 
 METRICS = ("tpot_s", "output_tok_s", "ttft_s", "speedup")
@@ -271,8 +269,7 @@ def on_engine(system: System, engine: EngineProfile) -> System:
 
 
 def _routed(system: System) -> bool:
-    return any(isinstance(part, MoE) for group in system.spec.layers
-               for part in ffn_branches(group.ffn))
+    return system.spec.has_experts
 
 
 def moved_rate(rate: float, shift: float) -> float:

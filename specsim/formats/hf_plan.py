@@ -28,8 +28,12 @@ from specsim.model.weights import merge_groups
 FormatOf = Callable[[str], WeightFormat]
 
 GATED_MLP = ("gate_proj", "up_proj", "down_proj")
-_QKVO = ("q_proj", "k_proj", "v_proj", "o_proj")
-_MLA = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+# Quantisable linears by kind of mixer, where they are not in_proj and out_proj.
+_LINEARS: dict[type[Mixer], tuple[str, ...]] = {
+    Attention: ("q_proj", "k_proj", "v_proj", "o_proj"),
+    LatentAttention: ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
+    DeltaNet: ("in_proj_qkv", "in_proj_z", "out_proj"),
+}
 
 
 @dataclass(slots=True)
@@ -92,14 +96,9 @@ def decoder_layer(
     """A layer with the module names most families use."""
     modules = Modules()
     if not mixer_leaves:
-        if isinstance(mixer, Attention):
-            mixer_leaves = _QKVO
-        elif isinstance(mixer, LatentAttention):
-            mixer_leaves = _MLA if mixer.q_lora_rank else ("q_proj", *_MLA[2:])
-        elif isinstance(mixer, DeltaNet):
-            mixer_leaves = ("in_proj_qkv", "in_proj_z", "out_proj")
-        else:
-            mixer_leaves = ("in_proj", "out_proj")
+        mixer_leaves = _LINEARS.get(type(mixer), ("in_proj", "out_proj"))
+        if isinstance(mixer, LatentAttention) and not mixer.q_lora_rank:
+            mixer_leaves = ("q_proj", *mixer_leaves[2:])
     if isinstance(mixer, LatentAttention):
         modules.mixer_out = (f"{mixer_name}.o_proj",)
     modules.mixer = tuple(f"{mixer_name}.{leaf}" for leaf in mixer_leaves)
@@ -130,7 +129,7 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
     names = layer.modules
     mixer = layer.mixer
     if mixer is not None:
-        mixer = replace(mixer, weight=_pick(names.mixer, prefix, format_of, mixed))
+        mixer = mixer.in_format(_pick(names.mixer, prefix, format_of, mixed))
         if isinstance(mixer, LatentAttention):
             out = _pick(names.mixer_out, prefix, format_of, mixed)
             mixer = replace(mixer, o_weight=None if out == mixer.weight else out)
@@ -145,7 +144,7 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
                 shared = _pick(names.shared, prefix, format_of, mixed)
             branches.append(replace(branch, weight=experts, shared_weight=shared))
         else:
-            branches.append(replace(branch, weight=_pick(names.dense, prefix, format_of, mixed)))
+            branches.append(branch.in_format(_pick(names.dense, prefix, format_of, mixed)))
     ffn = tuple(branches) if isinstance(layer.ffn, tuple) else branches[0]
     return LayerGroup(1, mixer, ffn, layer.norm_weights)
 

@@ -22,9 +22,7 @@ from specsim.model.counts import (
     KVBytes,
     drafter_kv_bytes,
     drafter_weight_bytes,
-    ffn_branches,
     kv_bytes_per_token,
-    moe_count,
     state_bytes,
     weight_bytes,
 )
@@ -112,7 +110,7 @@ def _cache(
     windows: dict[int, float] = {}
     for group in layers:
         kv, mixer = kv_of(group), group.mixer
-        split = min(tp, mixer.n_kv_heads) if isinstance(mixer, Attention) else 1
+        split = mixer.cache_shards(tp) if mixer is not None else 1
         full += (kv.full + kv.index) / split
         for window, size in kv.sliding:
             windows[window] = windows.get(window, 0.0) + size / split
@@ -137,9 +135,9 @@ def _weights(spec: ModelSpec) -> tuple[float, float]:
 def _routed(layers: Iterable[LayerGroup], hidden: int) -> float:
     """Bytes of the routed experts of some layers."""
     return sum(
-        group.count * moe_count(part, hidden).routed * part.weight.bytes_per_weight
+        group.count * part.count(hidden).routed * part.weight.bytes_per_weight
         for group in layers
-        for part in ffn_branches(group.ffn)
+        for part in group.branches
         if isinstance(part, MoE)
     )
 

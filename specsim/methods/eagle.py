@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, ServerNames
-from specsim.model.counts import ffn_branches
 from specsim.model.spec import Attention, DenseMLP, Drafter, LayerGroup, ModelSpec
 
 EAGLE3_VOCAB = 32_000
@@ -113,7 +112,7 @@ def _attention(spec: ModelSpec) -> Attention:
 
 def _mlp(spec: ModelSpec) -> DenseMLP:
     """The target's width where it is dense throughout, else that of heads for mixtures."""
-    branches = [branch for group in spec.layers for branch in ffn_branches(group.ffn)]
+    branches = [branch for group in spec.layers for branch in group.branches]
     dense = [branch for branch in branches if isinstance(branch, DenseMLP)]
     if dense and len(dense) == len(branches):
         return DenseMLP(dense[0].intermediate)

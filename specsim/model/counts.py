@@ -1,9 +1,9 @@
 """Exact parameter counts of a ModelSpec, and the bytes its weights, cache and state take.
 
 Every count is of the whole model, before tensor parallelism, and follows from shapes
-alone; `layer_counts` has the formulas of single layers, `drafter_counts` those of drafters,
-and both are importable from here. The totals were compared with the sizes the publishers
-state and with the reference implementations (tests/model/test_model_counts.py).
+alone; the parts of a layer count themselves (`mixers`, `feedforward`), `drafter_counts` has the
+sums of drafters, which are importable from here. The totals were compared with the sizes the
+publishers state and with the reference implementations (tests/model/test_model_counts.py).
 """
 
 from dataclasses import dataclass
@@ -16,55 +16,26 @@ from specsim.model.drafter_counts import (
     drafter_pass_bytes,
     drafter_weight_bytes,
 )
-from specsim.model.layer_counts import (
-    INDEX_KEY_BYTES_PER_128,
-    MLA_FP8_SPARSE_BYTES,
-    PLAIN_BYTES,
-    KVBytes,
-    MoECount,
-    PartCount,
-    delta_net_widths,
-    ffn_branches,
-    ffn_parameters,
-    kv_of_layers,
-    layer_bytes,
-    layer_parameters,
-    mamba_widths,
-    mixer_count,
-    mlp_count,
-    moe_count,
-)
-from specsim.model.spec import DeltaNet, Drafter, Mamba2, ModelSpec
+from specsim.model.layer_counts import KVBytes, kv_of_layers, layer_bytes, layer_parameters
+from specsim.model.spec import PLAIN_BYTES, Drafter, ModelSpec
 from specsim.units import DTYPE_BYTES
 
 __all__ = [
-    "INDEX_KEY_BYTES_PER_128",
-    "MLA_FP8_SPARSE_BYTES",
-    "PLAIN_BYTES",
     "ActiveParameters",
     "KVBytes",
-    "MoECount",
     "Parameters",
-    "PartCount",
     "StateBytes",
     "WeightBytes",
     "active_parameters",
     "active_weight_bytes",
-    "delta_net_widths",
     "drafter_from_spec",
     "drafter_kv_bytes",
     "drafter_parameters",
     "drafter_pass_bytes",
     "drafter_weight_bytes",
-    "ffn_branches",
-    "ffn_parameters",
     "head_bytes",
     "kv_bytes_per_token",
     "kv_dtype_bytes",
-    "mamba_widths",
-    "mixer_count",
-    "mlp_count",
-    "moe_count",
     "parameters",
     "resident_bytes",
     "state_bytes",
@@ -219,17 +190,10 @@ def state_bytes(spec: ModelSpec, conv_dtype: str = "bf16") -> StateBytes:
     recurrent = conv = 0.0
     conv_element = DTYPE_BYTES[conv_dtype]
     for group in spec.layers:
-        mixer = group.mixer
-        if isinstance(mixer, DeltaNet):
-            key, value = delta_net_widths(mixer)
-            elements, conv_width = value * mixer.head_k_dim, 2 * key + value
-        elif isinstance(mixer, Mamba2):
-            inner, conv_width = mamba_widths(mixer)
-            elements = inner * mixer.state_size
-        else:
-            continue
-        recurrent += group.count * elements * DTYPE_BYTES[mixer.state_dtype]
-        conv += group.count * conv_width * (mixer.conv_kernel - 1) * conv_element
+        state = group.mixer.state() if group.mixer is not None else None
+        if state is not None:
+            recurrent += group.count * state.elements * DTYPE_BYTES[state.dtype]
+            conv += group.count * state.conv_width * (state.conv_kernel - 1) * conv_element
     return StateBytes(recurrent, conv)
 
 

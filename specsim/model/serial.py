@@ -4,60 +4,29 @@ Fields at their default are left out. A weight format is its name in `weights.FO
 object where the checkpoint's scales make it another one. Parts carry their class in `type`.
 """
 
-from dataclasses import MISSING, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from specsim.errors import ModelConfigError
-from specsim.model.spec import (
-    Attention,
-    DeltaNet,
-    DenseMLP,
-    Drafter,
-    LatentAttention,
-    LayerGroup,
-    Mamba2,
-    ModelSpec,
-    MoE,
-    WeightFormat,
-)
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec, Part, WeightFormat
 from specsim.model.weights import FORMATS
 
-_PARTS: dict[str, type] = {
-    "attention": Attention,
-    "latent_attention": LatentAttention,
-    "delta_net": DeltaNet,
-    "mamba2": Mamba2,
-    "mlp": DenseMLP,
-    "moe": MoE,
-}
-_TAGS = {part: tag for tag, part in _PARTS.items()}
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    T = TypeVar("T", bound=DataclassInstance)
+
 _FORMAT_KEYS = frozenset(
     {"weight", "shared_weight", "o_weight", "embed_weight", "head_weight", "fc_weight"}
 )
 
 
-def to_dict(value: ModelSpec | Drafter) -> dict[str, Any]:
-    """A JSON-ready object."""
-    return _object(value)
-
-
-def spec_from_dict(data: dict[str, Any]) -> ModelSpec:
-    """Inverse of `to_dict`. Raises ModelConfigError on a key or value that does not belong."""
-    spec: ModelSpec = _build(ModelSpec, data)
-    return spec
-
-
-def drafter_from_dict(data: dict[str, Any]) -> Drafter:
-    """Inverse of `to_dict` for a drafter."""
-    drafter: Drafter = _build(Drafter, data)
-    return drafter
-
-
-def _object(value: Any) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    tag = _TAGS.get(type(value))
-    if tag:
-        result["type"] = tag
+def to_dict(value: "DataclassInstance") -> dict[str, object]:
+    """A ModelSpec or a Drafter (or a part of one) as a JSON-ready object."""
+    result: dict[str, object] = {}
+    if isinstance(value, Part):
+        result["type"] = value.tag
     for item in fields(value):
         content = getattr(value, item.name)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
@@ -66,28 +35,34 @@ def _object(value: Any) -> dict[str, Any]:
     return result
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, WeightFormat):
         name = next((key for key, fmt in FORMATS.items() if fmt == value), None)
-        return name or {
-            "name": value.name,
-            "bytes_per_weight": value.bytes_per_weight,
-            "compute": value.compute,
-        }
+        return name or to_dict(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return _object(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
     return value
 
 
-def _build(kind: type, data: Any) -> Any:
-    if not isinstance(data, dict):
+def spec_from_dict(data: object) -> ModelSpec:
+    """Inverse of `to_dict`. Raises ModelConfigError on a key or value that does not belong."""
+    return _build(ModelSpec, data)
+
+
+def drafter_from_dict(data: object) -> Drafter:
+    """Inverse of `to_dict` for a drafter."""
+    return _build(Drafter, data)
+
+
+def _build(kind: "type[T]", data: object) -> "T":
+    if not isinstance(data, Mapping):
         raise ModelConfigError(f"a {kind.__name__} must be an object, not {data!r:.60}")
-    values: dict[str, Any] = {}
-    known = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    values: dict[str, object] = {}
+    known = kind.__dataclass_fields__
     for key, content in data.items():
-        if key == "type" and kind in _TAGS:
+        if key == "type" and issubclass(kind, Part):
             continue
         if key not in known:
             raise ModelConfigError(f"{kind.__name__} has no field {key!r:.60}")
@@ -98,35 +73,34 @@ def _build(kind: type, data: Any) -> Any:
         raise ModelConfigError(f"{kind.__name__}: {error}") from None
 
 
-def _value(key: str, content: Any) -> Any:
+def _value(key: str, content: object) -> object:
     if content is None:
         return None
     if key in _FORMAT_KEYS:
         return _weight_format(content)
-    if key == "layers":
-        return tuple(_build(LayerGroup, item) for item in content)
-    if key in ("mixer", "ffn"):
-        if isinstance(content, list):
-            return tuple(_part(item) for item in content)
-        return _part(content)
     if key == "mtp":
         return _build(Drafter, content)
     if isinstance(content, list):
+        if key == "layers":
+            return tuple(_build(LayerGroup, item) for item in content)
+        if key == "ffn":
+            return tuple(_part(item) for item in content)
         return tuple(tuple(item) if isinstance(item, list) else item for item in content)
-    return content
+    return _part(content) if key in ("mixer", "ffn") else content
 
 
-def _part(content: Any) -> Any:
-    tag = content.get("type") if isinstance(content, dict) else None
-    if tag not in _PARTS:
-        raise ModelConfigError(f"part type {tag!r:.60} must be one of {', '.join(_PARTS)}")
-    return _build(_PARTS[tag], content)
+def _part(content: object) -> Part:
+    tag = content.get("type") if isinstance(content, Mapping) else None
+    kind = Part.by_tag.get(tag) if isinstance(tag, str) else None
+    if kind is None:
+        raise ModelConfigError(f"part type {tag!r:.60} must be one of {', '.join(Part.by_tag)}")
+    return _build(kind, content)
 
 
-def _weight_format(content: Any) -> WeightFormat:
-    if isinstance(content, dict):
-        fmt: WeightFormat = _build(WeightFormat, content)
-        return fmt
-    if content not in FORMATS:
+def _weight_format(content: object) -> WeightFormat:
+    if isinstance(content, Mapping):
+        return _build(WeightFormat, content)
+    found = FORMATS.get(content) if isinstance(content, str) else None
+    if found is None:
         raise ModelConfigError(f"weight format {content!r:.60} must be one of {', '.join(FORMATS)}")
-    return FORMATS[content]
+    return found

@@ -15,14 +15,10 @@ from dataclasses import replace
 from specsim.errors import UsageError
 from specsim.model.spec import (
     BF16,
-    DenseMLP,
     Drafter,
     FeedForward,
-    LatentAttention,
     LayerGroup,
-    Mixer,
     ModelSpec,
-    MoE,
     WeightFormat,
 )
 
@@ -105,7 +101,11 @@ def quantized(spec: ModelSpec, name: str) -> ModelSpec:
 def reformat_layers(layers: tuple[LayerGroup, ...], fmt: WeightFormat) -> tuple[LayerGroup, ...]:
     """The layers with every quantisable matrix in `fmt`."""
     return merge_groups(
-        replace(group, mixer=_reformat_mixer(group.mixer, fmt), ffn=_reformat_ffn(group.ffn, fmt))
+        replace(
+            group,
+            mixer=None if group.mixer is None else group.mixer.in_format(fmt),
+            ffn=_reformat_ffn(group.ffn, fmt),
+        )
         for group in layers
     )
 
@@ -124,26 +124,9 @@ def reformat_drafter(drafter: Drafter, fmt: WeightFormat, head: WeightFormat) ->
     return replace(drafter, layers=reformat_layers(drafter.layers, fmt), head_weight=head)
 
 
-def _reformat_mixer(mixer: Mixer | None, fmt: WeightFormat) -> Mixer | None:
-    if mixer is None:
-        return None
-    if isinstance(mixer, LatentAttention):
-        return replace(mixer, weight=fmt, o_weight=None)
-    return replace(mixer, weight=fmt)
-
-
 def _reformat_ffn(
     ffn: FeedForward | tuple[FeedForward, ...] | None, fmt: WeightFormat
 ) -> FeedForward | tuple[FeedForward, ...] | None:
-    if ffn is None:
-        return None
     if isinstance(ffn, tuple):
-        return tuple(_reformat_branch(branch, fmt) for branch in ffn)
-    return _reformat_branch(ffn, fmt)
-
-
-def _reformat_branch(ffn: FeedForward, fmt: WeightFormat) -> FeedForward:
-    if isinstance(ffn, MoE):
-        return replace(ffn, weight=fmt, shared_weight=fmt)
-    assert isinstance(ffn, DenseMLP)
-    return replace(ffn, weight=fmt)
+        return tuple(branch.in_format(fmt) for branch in ffn)
+    return None if ffn is None else ffn.in_format(fmt)

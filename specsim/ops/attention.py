@@ -12,8 +12,8 @@ and after the core), `*_context` what depends on sequences, query length and cac
 
 from dataclasses import replace
 
-from specsim.model.counts import INDEX_KEY_BYTES_PER_128, PLAIN_BYTES, mixer_count
-from specsim.model.spec import BF16, Attention, LatentAttention, WeightFormat
+from specsim.model.mixers import INDEX_KEY_BYTES_PER_128
+from specsim.model.spec import BF16, PLAIN_BYTES, Attention, LatentAttention, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import (
@@ -44,7 +44,7 @@ def attention_rows(
     kv_out = 2 * kv_heads * d if a.owns_kv else 0.0
     q_out = heads * d * (2 if a.gated else 1)
     k_in = hidden * a.input_mult
-    small = mixer_count(a, hidden).plain * PLAIN_BYTES / tp
+    small = a.count(hidden).plain * PLAIN_BYTES / tp
     rope_bytes = ACT_BYTES * rows * 2 * (q_out + kv_out)
     before = (
         gemm(f"{prefix}.qkv", rows, q_out + kv_out, k_in, a.weight, count),
@@ -54,7 +54,8 @@ def attention_rows(
 
 
 def attention_context(
-    a: Attention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str
+    a: Attention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
 ) -> list[OpCost]:
     """The attention itself: decoding sequences, and one op per prompt chunk. Engines run them in
     one call of variable lengths, so all but the first share its launch."""
@@ -109,7 +110,7 @@ def latent_rows(
     heads = shard(a.n_heads, tp)
     qk, latent = a.qk_nope_head_dim + a.qk_rope_head_dim, a.kv_lora_rank + a.qk_rope_head_dim
     before: list[OpCost] = []
-    small = mixer_count(a, hidden).plain - hidden * a.index_heads
+    small = a.count(hidden).plain - hidden * a.index_heads
     if a.q_lora_rank:
         width = a.q_lora_rank + latent
         before.append(gemm(f"{prefix}.qkv_a", rows, width, hidden, a.weight, count))
@@ -135,7 +136,8 @@ def latent_rows(
 
 
 def latent_context(
-    a: LatentAttention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str
+    a: LatentAttention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
 ) -> list[OpCost]:
     """MLA over the cache: absorbed form for decode, expanded form for prefill.
 

@@ -9,8 +9,7 @@ expert and dense layers on its own rows; only routed experts see the rows of all
 
 import math
 
-from specsim.model.counts import PLAIN_BYTES, mlp_count, moe_count
-from specsim.model.spec import BF16, DenseMLP, FeedForward, MoE
+from specsim.model.spec import BF16, PLAIN_BYTES, DenseMLP, FeedForward, MoE
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import Experts
@@ -50,7 +49,7 @@ def dense_mlp_ops(
     """The two products of an MLP, with the activation between, on one of `tp` GPUs."""
     inter = shard(f.intermediate, tp)
     up = 2 if f.gated else 1
-    small = mlp_count(f, hidden).plain * PLAIN_BYTES / tp
+    small = f.count(hidden).plain * PLAIN_BYTES / tp
     return [
         gemm(f"{prefix}.gate_up" if f.gated else f"{prefix}.up", rows, up * inter, hidden,
              f.weight, count),
@@ -75,7 +74,7 @@ def moe_ops(
     them: overlap acts within one.
     """
     own = max(1.0, rows / par.attention_dp)
-    counted = moe_count(f, hidden)
+    counted = f.count(hidden)
     width = f.latent or hidden
     bias = f.n_experts * PLAIN_BYTES if f.router_bias else 0.0
     ops = [gemm(f"{prefix}.router", own, f.n_experts, hidden, BF16, count)]
@@ -133,5 +132,6 @@ def ffn_ops(
     """Ops of one feed-forward branch; `rows` and `seqs` of all attention groups together."""
     if isinstance(part, MoE):
         return moe_ops(part, hidden, rows, par, count, f"{prefix}moe", routing, seqs)
+    assert isinstance(part, DenseMLP)
     own = max(1.0, rows / par.attention_dp)
     return dense_mlp_ops(part, hidden, own, par.tp, count, f"{prefix}mlp")

@@ -9,17 +9,20 @@ its sequences: `group_rows` (linears, norms, experts, all-reduces; priced once p
 rows) and `group_context` (attention over the cache, recurrent state).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from specsim.methods.base import method_of
-from specsim.model.counts import PLAIN_BYTES
 from specsim.model.spec import (
+    PLAIN_BYTES,
     Attention,
     DeltaNet,
     Drafter,
     LatentAttention,
     LayerGroup,
     Mamba2,
+    Mixer,
     ModelSpec,
     MoE,
     WeightFormat,
@@ -43,6 +46,27 @@ from specsim.ops.shapes import AllGather, AllReduce
 from specsim.ops.work import Parallel, Routing, Rows, Work
 
 
+class MixerOps(NamedTuple):
+    """The operations of one kind of mixer.
+
+    rows(mixer, hidden, rows, tp, count, name): (before, after) its work on cache or state.
+    context(mixer, work, tp, kv_dtype, count, name, state_copies): that work, for one attention
+    group; state_copies: writes of a recurrent state beyond the first.
+    """
+
+    rows: Callable[[Any, int, float, int, float, str], Rows]
+    context: Callable[[Any, Work, int, str, float, str, float], list[OpCost]]
+
+
+# A mixer of another kind (a subclass of `model.mixers.Mixer`) is entered here.
+MIXERS: dict[type[Mixer], MixerOps] = {
+    Attention: MixerOps(attention_rows, attention_context),
+    LatentAttention: MixerOps(latent_rows, latent_context),
+    DeltaNet: MixerOps(delta_net_rows, delta_net_context),
+    Mamba2: MixerOps(mamba2_rows, mamba2_context),
+}
+
+
 def all_reduce(name: str, num_bytes: float, gpus: int, count: float) -> OpCost:
     """Sum of one activation tensor over `gpus` GPUs; bytes are the tensor's size."""
     return OpCost(name, AllReduce(num_bytes, gpus), act_bytes=num_bytes, count=count)
@@ -64,9 +88,7 @@ def group_rows(
     group; seqs: independent sequences among `rows`. Each op's count is the number of layers.
     """
     count = float(group.count)
-    mixer, name = group.mixer, f"{prefix}{_mixer_name(group)}"
-    parts = group.ffn if isinstance(group.ffn, tuple) else (group.ffn,)
-    parts = tuple(part for part in parts if part is not None)
+    mixer, parts = group.mixer, group.branches
     norms = (mixer is not None) + len(parts)
     own_bytes = ACT_BYTES * own * hidden
     # A norm reads the residual and the update and writes both back in place.
@@ -76,15 +98,9 @@ def group_rows(
     before: list[OpCost] = []
     after: list[OpCost] = []
     if mixer is not None:
+        name = f"{prefix}{mixer.label}"
         before.append(norm)
-        if isinstance(mixer, Attention):
-            first, last = attention_rows(mixer, hidden, own, par.tp, count, name)
-        elif isinstance(mixer, LatentAttention):
-            first, last = latent_rows(mixer, hidden, own, par.tp, count, name)
-        elif isinstance(mixer, DeltaNet):
-            first, last = delta_net_rows(mixer, hidden, own, par.tp, count, name)
-        else:
-            first, last = mamba2_rows(mixer, hidden, own, par.tp, count, name)
+        first, last = MIXERS[type(mixer)].rows(mixer, hidden, own, par.tp, count, name)
         before += first
         after += last
         if par.tp > 1:
@@ -112,25 +128,12 @@ def group_context(
     prefix: str = "",
 ) -> list[OpCost]:
     """Work of one attention group (`share`) on the cache or the state of a layer group."""
-    count, mixer, name = float(group.count), group.mixer, f"{prefix}{_mixer_name(group)}"
-    if isinstance(mixer, Attention):
-        return attention_context(mixer, share, par.tp, kv_dtype, count, name)
-    if isinstance(mixer, LatentAttention):
-        return latent_context(mixer, share, par.tp, kv_dtype, count, name)
-    if isinstance(mixer, DeltaNet):
-        return delta_net_context(mixer, share, par.tp, count, name, state_copies)
-    if isinstance(mixer, Mamba2):
-        return mamba2_context(mixer, share, par.tp, count, name, state_copies)
-    return []
-
-
-def _mixer_name(group: LayerGroup) -> str:
     mixer = group.mixer
-    if isinstance(mixer, Attention):
-        return "swa" if mixer.window else "attn"
-    if isinstance(mixer, LatentAttention):
-        return "mla"
-    return "gdn" if isinstance(mixer, DeltaNet) else "mamba"
+    if mixer is None:
+        return []
+    return MIXERS[type(mixer)].context(
+        mixer, share, par.tp, kv_dtype, float(group.count), f"{prefix}{mixer.label}", state_copies
+    )
 
 
 def sequences(work: Work) -> float:

@@ -11,8 +11,7 @@ memory pool; measured: KDA verify rows on an H200 fit (1 + q) / 2 of a decode.
 
 from dataclasses import dataclass
 
-from specsim.model.counts import PLAIN_BYTES, mixer_count
-from specsim.model.spec import BF16, DeltaNet, Mamba2
+from specsim.model.spec import BF16, PLAIN_BYTES, DeltaNet, Mamba2
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import StateDecode, StatePrefill
@@ -83,7 +82,7 @@ def delta_net_rows(
     """Projections and the gated norm of `count` Gated DeltaNet layers on one of `tp` GPUs."""
     nk, nv = shard(a.n_k_heads, tp), shard(a.n_v_heads, tp)
     kd, vd = nk * a.head_k_dim, nv * a.head_v_dim
-    small = (mixer_count(a, hidden).plain - hidden * 2 * a.n_v_heads) * PLAIN_BYTES / tp
+    small = (a.count(hidden).plain - hidden * 2 * a.n_v_heads) * PLAIN_BYTES / tp
     before = (
         gemm(f"{prefix}.in_qkvz", rows, 2 * kd + 2 * vd, hidden, a.weight, count),
         # beta and decay inputs stay in bf16 in every checkpoint format
@@ -101,7 +100,8 @@ def delta_net_rows(
 
 
 def delta_net_context(
-    a: DeltaNet, work: Work, tp: int, count: float, prefix: str, state_copies: float = 0.0
+    a: DeltaNet, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
 ) -> list[OpCost]:
     """Convolution and recurrence. State: v heads x d_k x d_v, about 8 FLOP per element."""
     nk, nv = shard(a.n_k_heads, tp), shard(a.n_v_heads, tp)
@@ -121,7 +121,7 @@ def mamba2_rows(
     heads, groups = shard(a.n_heads, tp), shard(a.n_groups, tp)
     inner = heads * a.head_dim
     width = inner + (inner + 2 * groups * a.state_size) + heads
-    small = mixer_count(a, hidden).plain * PLAIN_BYTES / tp
+    small = a.count(hidden).plain * PLAIN_BYTES / tp
     before = (gemm(f"{prefix}.in", rows, width, hidden, a.weight, count),)
     after = (
         elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * inner, count, small),
@@ -131,7 +131,8 @@ def mamba2_rows(
 
 
 def mamba2_context(
-    a: Mamba2, work: Work, tp: int, count: float, prefix: str, state_copies: float = 0.0
+    a: Mamba2, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
 ) -> list[OpCost]:
     """Convolution and scan. State: heads x head_dim x state_size, about 6 FLOP per element."""
     heads, groups = shard(a.n_heads, tp), shard(a.n_groups, tp)

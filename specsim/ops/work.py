@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
-from specsim.model.spec import Attention, DeltaNet, LatentAttention, LayerGroup, Mamba2
+from specsim.model.spec import LayerGroup
 from specsim.ops.op import OpCost
 
 # What a layer part does with its rows, before and after its work on cache or state.
@@ -104,27 +104,6 @@ def shard(width: int, parts: int) -> float:
 
 
 def split_fault(layers: Iterable[LayerGroup], tp: int) -> str:
-    """Why `tp` GPUs cannot share these layers, '' when they can.
-
-    Engines deal out whole heads: query heads must divide evenly; KV heads must too, or be fewer
-    than the GPUs and be copied evenly (vLLM, SGLang, TensorRT-LLM).
-    """
-    for group in layers:
-        mixer = group.mixer
-        heads: tuple[tuple[str, int], ...] = ()
-        if isinstance(mixer, Attention):
-            heads = (("attention heads", mixer.n_heads),)
-            kv = mixer.n_kv_heads
-            if kv % tp and tp % kv:
-                return f"{kv} KV heads neither divide by {tp} nor divide it"
-        elif isinstance(mixer, LatentAttention):
-            heads = (("attention heads", mixer.n_heads),)
-        elif isinstance(mixer, DeltaNet):
-            heads = (("linear-attention key heads", mixer.n_k_heads),
-                     ("linear-attention value heads", mixer.n_v_heads))
-        elif isinstance(mixer, Mamba2):
-            heads = (("state-space heads", mixer.n_heads),)
-        for what, count in heads:
-            if count % tp:
-                return f"{count} {what} do not divide by {tp}"
-    return ""
+    """Why `tp` GPUs cannot share these layers, '' when they can."""
+    faults = (group.mixer.split_fault(tp) for group in layers if group.mixer is not None)
+    return next(filter(None, faults), "")

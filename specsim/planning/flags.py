@@ -20,8 +20,6 @@ from specsim.analytic.system import System
 from specsim.errors import UsageError
 from specsim.latency.engine import find_engine
 from specsim.methods.base import check_k, find_method
-from specsim.model.counts import ffn_branches
-from specsim.model.spec import MoE
 
 BatchTable = Sequence[tuple[int, int, int]]
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
@@ -289,10 +287,7 @@ def _vllm_config(
 
 def _older_runner(system: System) -> bool:
     """vLLM 0.25.1 keeps models with recurrent state and most mixtures on its first runner."""
-    mixture = any(
-        isinstance(part, MoE) for group in system.spec.layers for part in ffn_branches(group.ffn)
-    )
-    return mixture or system.memory.state_bytes_per_seq > 0
+    return system.spec.has_experts or system.memory.state_bytes_per_seq > 0
 
 
 def _max_num_seqs(system: System, version: str, tokens: int, warnings: list[str]) -> int:

@@ -22,8 +22,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.latency.engine import find_engine
-from specsim.model.counts import ffn_branches
-from specsim.model.spec import MoE
 from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags
 from specsim.speculation.acceptance import Acceptance
@@ -294,12 +292,7 @@ def _routing(base: _Base) -> _End | None:
     """Whether the traffic uses all experts alike: the one thing about a mixture that moves the
     price of verifying more tokens most, and differs from model to model."""
     routing = base.choices[0].latency.routing
-    mixture = any(
-        isinstance(part, MoE)
-        for group in base.choices[0].spec.layers
-        for part in ffn_branches(group.ffn)
-    )
-    if not mixture or routing == UNIFORM:
+    if not base.choices[0].spec.has_experts or routing == UNIFORM:
         return None
     even: dict[str, System] = {}
 

@@ -16,7 +16,7 @@ import pytest
 from specsim.formats.catalogue_build import read_entries
 from specsim.formats.hf_config import READERS, model_from_config
 from specsim.model.catalogue import catalogue_root
-from specsim.model.counts import active_parameters, ffn_branches, parameters
+from specsim.model.counts import active_parameters, parameters
 from specsim.model.spec import MoE
 
 CASES = [
@@ -36,7 +36,7 @@ def test_small_models_equal_the_reference(case: dict[str, Any]) -> None:
     biases = sum(
         group.count * branch.n_experts
         for group in spec.layers
-        for branch in ffn_branches(group.ffn)
+        for branch in group.branches
         if isinstance(branch, MoE) and branch.router_bias
     )
     if case["config"]["model_type"] in COUNTED_THERE:

@@ -133,7 +133,7 @@ def step(seqs: float, q_len: int) -> Work:
 def test_verify_reads_one_state_and_writes_one_per_token() -> None:
     state, channels = 48 * 128 * 128 * 4, 2 * 16 * 128 + 48 * 128
     for q in (1, 2, 4):
-        op = only(delta_net_context(GDN_27B, step(3, q), 1, 48, "g"), "g.decode")
+        op = only(delta_net_context(GDN_27B, step(3, q), 1, "bf16", 48, "g"), "g.decode")
         window = 2 * (3 + q - 1) * channels * 2  # read and written, q - 1 columns wider
         assert op.state_bytes == 3 * (state * (1 + q) + window)
         assert op.flops == 8 * 48 * 128 * 128 * 3 * q
@@ -142,12 +142,12 @@ def test_verify_reads_one_state_and_writes_one_per_token() -> None:
 
 def test_committing_a_snapshot_costs_further_passes() -> None:
     state = 48 * 128 * 128 * 4
-    plain = only(delta_net_context(GDN_27B, step(1, 1), 1, 1, "g", 2.0), "g.decode")
-    verify = only(delta_net_context(GDN_27B, step(1, 4), 1, 1, "g", 2.0), "g.decode")
-    free = only(delta_net_context(GDN_27B, step(1, 4), 1, 1, "g", 0.0), "g.decode")
+    plain = only(delta_net_context(GDN_27B, step(1, 1), 1, "bf16", 1, "g", 2.0), "g.decode")
+    verify = only(delta_net_context(GDN_27B, step(1, 4), 1, "bf16", 1, "g", 2.0), "g.decode")
+    free = only(delta_net_context(GDN_27B, step(1, 4), 1, "bf16", 1, "g", 0.0), "g.decode")
     assert verify.state_bytes - free.state_bytes == 2 * state
     assert plain.state_bytes == only(
-        delta_net_context(GDN_27B, step(1, 1), 1, 1, "g"), "g.decode"
+        delta_net_context(GDN_27B, step(1, 1), 1, "bf16", 1, "g"), "g.decode"
     ).state_bytes
 
 
@@ -172,23 +172,23 @@ def test_state_traffic_of_whole_models(name: str, k: int, verify_mb: int, plain_
 def test_mamba_state_by_hand() -> None:
     # Nemotron-3 Super, one layer: 128 heads x 64 x 128 in fp32, B and C of 8 groups
     mixer = Mamba2(n_heads=128, head_dim=64, n_groups=8, state_size=128)
-    op = only(mamba2_context(mixer, step(1, 1), 1, 1, "s"), "s.decode")
+    op = only(mamba2_context(mixer, step(1, 1), 1, "bf16", 1, "s"), "s.decode")
     assert op.state_bytes == 128 * 64 * 128 * 4 * 2 + 2 * 3 * (8192 + 2 * 8 * 128) * 2
     assert op.flops == 6 * 128 * 64 * 128
-    half = only(mamba2_context(mixer, step(1, 1), 2, 1, "s"), "s.decode")
+    half = only(mamba2_context(mixer, step(1, 1), 2, "bf16", 1, "s"), "s.decode")
     assert half.shape.state_elems == 64 * 64 * 128
 
 
 def test_a_16_bit_state_says_so_to_the_kernel_model() -> None:
     narrow = replace(GDN_27B, state_dtype="bf16")
-    op = only(delta_net_context(narrow, step(1, 1), 1, 1, "g"), "g.decode")
+    op = only(delta_net_context(narrow, step(1, 1), 1, "bf16", 1, "g"), "g.decode")
     assert op.shape.state_bytes_per_elem == 2
     assert op.shape.conv_kernel == 4
 
 
 def test_prefill_reads_and_writes_one_state_per_prompt() -> None:
     work = Work(0.0, 1, 0.0, ((100, 0), (50, 0)), 150.0, 2.0)
-    op = only(delta_net_context(GDN_27B, work, 1, 1, "g"), "g.prefill")
+    op = only(delta_net_context(GDN_27B, work, 1, "bf16", 1, "g"), "g.prefill")
     state, conv = 48 * 128 * 128 * 4, 2 * 3 * 10240 * 2
     assert op.state_bytes == 2 * (2 * state + conv)
     assert op.shape.tokens * op.shape.seqs == 150

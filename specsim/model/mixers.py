@@ -1,0 +1,286 @@
+"""Token mixers of a layer: their shapes, parameters, cache and state.
+
+A mixer is a frozen dataclass below `Mixer` that says what it owns: `count` its parameters,
+`cache_row` what one more token adds to the cache, `state` what a sequence holds whatever its
+length, `heads` what tensor parallelism deals out. Its operations are registered in
+`specsim.ops.network.MIXERS`. Formulas: the published layer definitions of each architecture.
+
+Widths are in elements, dtypes are the names of `specsim.units.DTYPE_BYTES`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+from specsim.model.part import BF16, Part, PartCount, WeightFormat, bytes_of
+
+MLA_FP8_SPARSE_BYTES = 656  # vLLM fp8_ds_mla row: 512 e4m3 + 4 fp32 scales + 64 bf16 rope
+INDEX_KEY_BYTES_PER_128 = 132  # DSA index key: 128 e4m3 + one fp32 scale, any cache dtype
+
+
+class CacheRow(NamedTuple):
+    """Cache bytes of one token in one layer. window: tokens that stay (0: all). index_size: of
+    a sparse-attention indexer's key."""
+
+    size: float = 0.0
+    window: int = 0
+    index_size: float = 0.0
+
+
+class RecurrentState(NamedTuple):
+    """State of one sequence in one layer: elements of `dtype`, and the convolution's inputs."""
+
+    elements: int
+    dtype: str
+    conv_width: int
+    conv_kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mixer(Part):
+    """What every token mixer answers; the defaults are those of one without cache and state."""
+
+    @property
+    def label(self) -> str:
+        """What its operations are called."""
+        return self.tag
+
+    def count(self, hidden: int) -> PartCount:
+        """Parameters of one layer's mixer."""
+        raise NotImplementedError
+
+    def cache_row(self, element: float) -> CacheRow:
+        """Cache of one token; `element` is the size of the cache's dtype."""
+        return CacheRow()
+
+    def cache_shards(self, tp: int) -> int:
+        """Over how many of `tp` GPUs the cache is divided; the others hold copies."""
+        return 1
+
+    def state(self) -> RecurrentState | None:
+        return None
+
+    def heads(self) -> tuple[tuple[str, int], ...]:
+        """(what they are called, how many), of each kind that engines deal out whole."""
+        return ()
+
+    def split_fault(self, tp: int) -> str:
+        """Why `tp` GPUs cannot share it, '' when they can.
+
+        Query heads must divide evenly; KV heads must too, or be fewer than the GPUs and be copied
+        evenly (vLLM, SGLang, TensorRT-LLM)."""
+        for what, count in self.heads():
+            if count % tp:
+                return f"{count} {what} do not divide by {tp}"
+        return ""
+
+    def parameters(self, hidden: int, active: bool = False) -> int:
+        return self.count(hidden).total
+
+    def weight_bytes(self, hidden: int, active: bool = False) -> float:
+        return bytes_of(self.count(hidden), self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Mixer):
+    """Grouped-query attention, full (window 0) or sliding window, per layer."""
+
+    tag: ClassVar[str] = "attention"
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    window: int = 0  # tokens a query sees; 0 = all
+    gated: bool = False  # q_proj is doubled: query and output gate (Qwen3-Next family)
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: str = "none"  # 'none' | 'head' (2*head_dim weights) | 'full' (all heads)
+    k_eq_v: bool = False  # no v_proj; K and V are both cached (Gemma-4 full layers)
+    sinks: bool = False  # one learned logit per head (gpt-oss)
+    owns_kv: bool = True  # False: no K/V weights, reads the target's cache (Gemma assistant)
+    input_mult: int = 1  # q,k,v take input_mult * hidden (EAGLE-3: 2)
+    weight: WeightFormat = BF16
+
+    @property
+    def label(self) -> str:
+        return "swa" if self.window else "attn"
+
+    def count(self, hidden: int) -> PartCount:
+        query = self.n_heads * self.head_dim
+        kv = self.n_kv_heads * self.head_dim if self.owns_kv else 0
+        kv_projections = 1 if self.k_eq_v else 2
+        source = hidden * self.input_mult
+        query_out = query * (2 if self.gated else 1)
+        matrices = source * query_out + kv_projections * source * kv + query * hidden
+        plain = 0
+        if self.qkv_bias:
+            plain += query_out + kv_projections * kv
+        if self.o_bias:
+            plain += hidden
+        if self.qk_norm == "head":
+            plain += self.head_dim * (2 if self.owns_kv else 1)
+        elif self.qk_norm == "full":
+            plain += query + kv
+        if self.sinks:
+            plain += self.n_heads
+        return PartCount(matrices, plain)
+
+    def cache_row(self, element: float) -> CacheRow:
+        if not self.owns_kv:
+            return CacheRow()
+        return CacheRow(2 * self.n_kv_heads * self.head_dim * element, self.window)
+
+    def cache_shards(self, tp: int) -> int:
+        return min(tp, self.n_kv_heads)
+
+    def heads(self) -> tuple[tuple[str, int], ...]:
+        return (("attention heads", self.n_heads),)
+
+    def split_fault(self, tp: int) -> str:
+        kv = self.n_kv_heads
+        if kv % tp and tp % kv:
+            return f"{kv} KV heads neither divide by {tp} nor divide it"
+        return super(Attention, self).split_fault(tp)
+
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention(Mixer):
+    """Multi-head latent attention (DeepSeek-V2 and later), with the optional sparse indexer."""
+
+    tag: ClassVar[str] = "latent_attention"
+
+    n_heads: int
+    q_lora_rank: int  # 0: q_proj is one dense matrix
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    index_heads: int = 0  # DSA indexer; 0 = none, or with a topk: reuses another layer's choice
+    index_head_dim: int = 0
+    index_topk: int = 0  # cached tokens a query attends to; 0 = all
+    weight: WeightFormat = BF16
+    o_weight: WeightFormat | None = None  # o_proj, where its format differs from the rest
+
+    @property
+    def label(self) -> str:
+        return "mla"
+
+    def in_format(self, fmt: WeightFormat) -> "LatentAttention":
+        return replace(self, weight=fmt, o_weight=None)
+
+    def count(self, hidden: int) -> PartCount:
+        heads, rank = self.n_heads, self.q_lora_rank
+        query = heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
+        matrices = hidden * rank + rank * query if rank else hidden * query
+        matrices += hidden * (self.kv_lora_rank + self.qk_rope_head_dim)
+        matrices += self.kv_lora_rank * heads * (self.qk_nope_head_dim + self.v_head_dim)
+        matrices += heads * self.v_head_dim * hidden
+        plain = rank + self.kv_lora_rank  # the two latent norms
+        if self.index_heads:
+            matrices += rank * self.index_heads * self.index_head_dim
+            matrices += hidden * self.index_head_dim
+            # head weights, LayerNorm
+            plain += hidden * self.index_heads + 2 * self.index_head_dim
+        return PartCount(matrices, plain)
+
+    def weight_bytes(self, hidden: int, active: bool = False) -> float:
+        size = super(LatentAttention, self).weight_bytes(hidden)
+        if self.o_weight is not None:
+            out = self.n_heads * self.v_head_dim * hidden
+            size += out * (self.o_weight.bytes_per_weight - self.weight.bytes_per_weight)
+        return size
+
+    def cache_row(self, element: float) -> CacheRow:
+        row = (self.kv_lora_rank + self.qk_rope_head_dim) * element
+        if self.index_topk and element == 1.0:
+            row = float(MLA_FP8_SPARSE_BYTES)
+        return CacheRow(row, index_size=self.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128)
+
+    def heads(self) -> tuple[tuple[str, int], ...]:
+        return (("attention heads", self.n_heads),)
+
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet(Mixer):
+    """Gated DeltaNet linear attention (Qwen3-Next, Qwen3.5/3.6)."""
+
+    tag: ClassVar[str] = "delta_net"
+
+    n_k_heads: int
+    n_v_heads: int
+    head_k_dim: int
+    head_v_dim: int
+    conv_kernel: int = 4
+    state_dtype: str = "fp32"
+    weight: WeightFormat = BF16  # in_proj_qkv, in_proj_z, out_proj; a, b and conv stay bf16
+
+    @property
+    def label(self) -> str:
+        return "gdn"
+
+    def widths(self) -> tuple[int, int]:
+        """(key width, value width) of all heads together."""
+        return self.n_k_heads * self.head_k_dim, self.n_v_heads * self.head_v_dim
+
+    def count(self, hidden: int) -> PartCount:
+        key, value = self.widths()
+        matrices = hidden * (2 * key + 2 * value) + value * hidden
+        small = hidden * 2 * self.n_v_heads + 2 * self.n_v_heads  # a and b, A_log and dt_bias
+        conv = (2 * key + value) * self.conv_kernel
+        return PartCount(matrices, small + conv + self.head_v_dim)
+
+    def state(self) -> RecurrentState:
+        key, value = self.widths()
+        return RecurrentState(
+            value * self.head_k_dim, self.state_dtype, 2 * key + value, self.conv_kernel
+        )
+
+    def heads(self) -> tuple[tuple[str, int], ...]:
+        return (("linear-attention key heads", self.n_k_heads),
+                ("linear-attention value heads", self.n_v_heads))
+
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2(Mixer):
+    """Mamba-2 state space mixer (Nemotron-H family)."""
+
+    tag: ClassVar[str] = "mamba2"
+
+    n_heads: int
+    head_dim: int
+    n_groups: int
+    state_size: int
+    conv_kernel: int = 4
+    state_dtype: str = "fp32"
+    conv_bias: bool = True
+    proj_bias: bool = False
+    weight: WeightFormat = BF16
+
+    @property
+    def label(self) -> str:
+        return "mamba"
+
+    def widths(self) -> tuple[int, int]:
+        """(inner width, width of the convolution = inner + 2 * groups * state size)."""
+        inner = self.n_heads * self.head_dim
+        return inner, inner + 2 * self.n_groups * self.state_size
+
+    def count(self, hidden: int) -> PartCount:
+        inner, conv_width = self.widths()
+        matrices = hidden * (inner + conv_width + self.n_heads) + inner * hidden
+        plain = conv_width * (self.conv_kernel + self.conv_bias)
+        plain += 3 * self.n_heads + inner  # A, D and dt_bias; the gated norm
+        if self.proj_bias:
+            plain += inner + conv_width + self.n_heads + hidden
+        return PartCount(matrices, plain)
+
+    def state(self) -> RecurrentState:
+        inner, conv_width = self.widths()
+        return RecurrentState(
+            inner * self.state_size, self.state_dtype, conv_width, self.conv_kernel
+        )
+
+    def heads(self) -> tuple[tuple[str, int], ...]:
+        return (("state-space heads", self.n_heads),)
