@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import UsageError
-from specsim.sim import fields as f
+from specsim.sim.core import StepLog
 from specsim.sim.request import RequestRecord
 from specsim.sim.run import SimResult
 
@@ -39,6 +39,6 @@ class ChunkTimes:
         return [float(gap) for gap in np.diff(inside, prepend=first)]
 
 
-def _emits(trace: list[tuple[Floats, NDArray[np.int64]]]) -> Floats:
-    parts = [log_s[1][log[f.L_EMIT] > 0] for log_s, log in trace]
+def _emits(trace: list[StepLog]) -> Floats:
+    parts = [log.end_s[log.emits > 0] for log in trace]
     return np.concatenate(parts) if parts else np.empty(0)

@@ -17,7 +17,6 @@ import numpy as np
 from specsim import __version__
 from specsim.report.export_chunks import ChunkTimes
 from specsim.report.export_vllm_bench import position_rates
-from specsim.sim import fields as f
 from specsim.sim.request import FINISHED, UNFINISHED
 from specsim.sim.result import Simulation
 
@@ -83,8 +82,8 @@ def prometheus_text(simulation: Simulation) -> str:
         ("request_generation_tokens", "Generated tokens of a request.", LENGTHS,
          [float(r.output_tokens) for r in done]),
         ("iteration_tokens_total", "Prompt and generated tokens of an engine step.", ITERATION,
-         [float(row[f.L_NEW] + row[f.L_OUT]) for replica in result.cluster.replicas
-          for _, log in replica.stats.trace for row in log.T]),
+         [float(tokens) for replica in result.cluster.replicas
+          for log in replica.stats.trace for tokens in (log.new + log.out).tolist()]),
     ]
     for name, text, buckets, values in times:
         page.histogram(name, text, buckets, [value for value in values if value is not None])

@@ -7,8 +7,7 @@ request and step decides within a tier, every few steps: up while it exceeds the
 as listed in its documentation; the thresholds are recalled from its source.)
 """
 
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import Core
 
 ADAPT_WARM_UP = 10
 ADAPT_EVERY = 5
@@ -19,27 +18,27 @@ DOWN_MARGIN = 0.75
 
 def observe_step(c: Core) -> None:
     """Take in what the step just ended has accepted, and reconsider if it is time."""
-    ints = c.ints
-    if ints[f.I_K_NOW] == 0 or ints[f.I_SCHEDULED] == 0:
+    if c.drafts == 0 or c.scheduled == 0:
         return
-    accepted = ints[f.I_STEP_ACCEPTED] / ints[f.I_SCHEDULED]
-    if ints[f.I_ADAPT_STEPS] == 0:
-        c.flts[f.X_EMA] = accepted
+    accepted = c.step_accepted / c.scheduled
+    if c.adapt_steps == 0:
+        c.accepted_mean = accepted
     else:
-        c.flts[f.X_EMA] += EMA_WEIGHT * (accepted - c.flts[f.X_EMA])
-    ints[f.I_ADAPT_STEPS] += 1
-    if ints[f.I_ADAPT_STEPS] < ADAPT_WARM_UP or ints[f.I_ADAPT_STEPS] % ADAPT_EVERY != 0:
+        c.accepted_mean += EMA_WEIGHT * (accepted - c.accepted_mean)
+    c.adapt_steps += 1
+    if c.adapt_steps < ADAPT_WARM_UP or c.adapt_steps % ADAPT_EVERY != 0:
         return
-    tier = tier_of_batch(c, ints[f.I_SCHEDULED])
+    tier = tier_of_batch(c, c.scheduled)
+    lengths = c.adapt[tier]
     at = place_in_tier(c, tier)
-    last = len(c.adapt[tier]) - 1
-    while at > 1 and c.flts[f.X_EMA] <= c.adapt[tier][at - 1] - DOWN_MARGIN:
+    last = len(lengths) - 1
+    while at > 1 and c.accepted_mean <= lengths[at - 1] - DOWN_MARGIN:
         at -= 1
-    while at < last and c.adapt[tier][at + 1] >= 0:
-        if c.flts[f.X_EMA] <= c.adapt[tier][at] - UP_MARGIN:
+    while at < last and lengths[at + 1] >= 0:
+        if c.accepted_mean <= lengths[at] - UP_MARGIN:
             break
         at += 1
-    ints[f.I_ADAPT_K] = c.adapt[tier][at]
+    c.adapt_k = lengths[at]
 
 
 def adaptive_drafts(c: Core, asked: int) -> int:
@@ -59,7 +58,8 @@ def tier_of_batch(c: Core, asked: int) -> int:
 def place_in_tier(c: Core, tier: int) -> int:
     """Column of the longest draft of the tier that is not above the choice in force."""
     at = 1
-    for i in range(1, len(c.adapt[tier])):
-        if 0 <= c.adapt[tier][i] <= c.ints[f.I_ADAPT_K]:
+    lengths = c.adapt[tier]
+    for i in range(1, len(lengths)):
+        if 0 <= lengths[i] <= c.adapt_k:
             at = i
     return at

@@ -5,24 +5,22 @@ them, and to use the loops of `rows_loop` in place of numpy's vector operations.
 imported from numba before it is asked for. Machine code is cached in the user's cache directory,
 in a folder named by the source it was made from.
 
-State is handed over as addresses and the arrays are rebuilt on the other side: such arrays are
-not reference counted, and counting costs more than the steps themselves.
+State is handed over as the address of a structure (`structs`), which both sides read and write.
 """
 
 import hashlib
 import importlib.util
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from specsim.errors import UsageError
 from specsim.sim import (
     adapt,
-    fields,
+    core,
     kv,
     preempt,
     price,
@@ -33,29 +31,13 @@ from specsim.sim import (
     streams,
     stretch,
 )
-from specsim.sim.fields import Core
+from specsim.sim.core import Core
+from specsim.sim.structs import address_of
 
-_MODULES = (fields, kv, rows_loop, streams, adapt, price, preempt, schedule, step)
-_HELPERS: tuple[Callable[..., Any], ...] = (
-    kv.bucket_of, kv.find_node, kv.new_node, kv.drop_node, kv.queue_append, kv.queue_remove,
-    kv.queue_prepend,
-    kv.take_blocks, kv.match_prefix, kv.pin_prefix, kv.publish_prefix, kv.release_blocks,
-    kv.release_pieces,
-    streams.start_run, streams.close_run, streams.sit_out, streams.note_gap, streams.resume_rows,
-    streams.prompt_token,
-    adapt.observe_step, adapt.adaptive_drafts, adapt.tier_of_batch, adapt.place_in_tier,
-    price.price_step, price.step_width, price.mean_context, price.decode_seconds,
-    price.mixed_seconds,
-    schedule.schedule, schedule.next_drafts, schedule.schedule_rows,
-    preempt.grow_or_preempt, preempt.choose_victim, preempt.preempt, preempt.discard,
-    preempt.drop_chunk, preempt.save_blocks, preempt.save_row, preempt.remove_row,
-    schedule.add_chunk, schedule.continue_prefill, schedule.admit, schedule.may_still_write,
-    schedule.settle_reserve, schedule.draws_left, schedule.steps_of_draws,
-    step.run, step.receive, step.begin_step, step.settle_step, step.retire_rows, step.finish,
-    step.settle_chunks, step.join_rows,
-    rows_loop.node_below_loop, rows_loop.grow_rows_loop, rows_loop.emit_rows_loop,
-    rows_loop.keep_rows_loop, rows_loop.between_corners_loop,
-)
+# Modules whose functions run compiled, but for those that have a stand-in.
+_MODULES = (core, kv, rows_loop, streams, adapt, price, preempt, schedule, step)
+# What decides the layout of the state, and with it the machine code, besides.
+_LAYOUT = ("compiled", "compiled_entry", "structs")
 _INSTEAD = (
     (rows.grow_rows, rows_loop.grow_rows_loop),
     (rows.emit_rows, rows_loop.emit_rows_loop),
@@ -75,10 +57,11 @@ def available() -> bool:
 
 def cache_dir() -> Path:
     """Folder of the machine code of exactly this source."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for module in _MODULES:
-        assert module.__file__ is not None
-        digest.update(Path(module.__file__).read_bytes())
+    here = Path(__file__).parent
+    names = [*_LAYOUT, *(module.__name__.rpartition(".")[2] for module in _MODULES)]
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update((here / f"{name}.py").read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "specsim" / f"steps-{digest.hexdigest()[:16]}"
 
@@ -91,25 +74,24 @@ def is_cached() -> bool:
 def bind(core: Core) -> Runner:
     """`step.run` of this state, compiled: horizon in, reason out.
 
-    The arrays of `core` must stay in place while the result is in use, which keeps them alive.
+    core: made by `structs.as_struct`, whose lists and arrays must stay in place while the result
+    is in use; after they are replaced it must be bound again.
     """
     entry = _entry()
-    addresses = np.array([array.ctypes.data for array in core], dtype=np.int64)
-    shapes = np.zeros((len(core), 5), dtype=np.int64)
-    for i, array in enumerate(core):
-        assert array.flags.c_contiguous
-        shapes[i, : array.ndim] = array.shape
-    kept = core  # the addresses below point into it
+    address = address_of(core, Core)
+    return lambda horizon_s: entry(address, horizon_s)
 
-    def run_compiled(horizon_s: float) -> int:
-        assert kept is not None
-        return entry(addresses, shapes, horizon_s)
 
-    return run_compiled
+def _compilable() -> Iterator[Callable[..., object]]:
+    """All functions of the modules that compiled code may call."""
+    for module in _MODULES:
+        for _, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__ == module.__name__:
+                yield function
 
 
 @cache
-def _entry() -> Callable[..., int]:
+def _entry() -> Callable[[int, float], int]:
     """The compiled entry. The first call of a new version takes half a minute."""
     if not available():
         raise UsageError(
@@ -121,15 +103,15 @@ def _entry() -> Callable[..., int]:
     numba: Any = importlib.import_module("numba")
     from numba.extending import overload, register_jitable
 
-    for helper in _HELPERS:
-        register_jitable(helper)
+    for function in _compilable():
+        register_jitable(function)
     for plain, loop in _INSTEAD:
         overload(plain, strict=False)(_always(loop))
     place = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(cache_dir())
     from specsim.sim.compiled_entry import run_at
 
-    entry: Callable[..., int]
+    entry: Callable[[int, float], int]
     try:
         entry = numba.njit(cache=True)(run_at)
     except RuntimeError:  # no directory to cache in can be written

@@ -1,82 +1,123 @@
-"""Entry of the compiled step loop: from addresses to arrays. Imported only where numba is."""
+"""What numba must know to compile the step loop: the structures of `structs` as types, and the
+entry. Imported only where numba is.
 
+A structure is known by its address. Reading a field loads a number, goes on to the structure it
+names, or makes an array around the memory it points to. Such arrays are not reference counted,
+which would cost more than the steps themselves.
+"""
+
+# mypy: disable-error-code="no-untyped-call,untyped-decorator,override,attr-defined,misc"
 from typing import Any
 
 import numpy as np
-from numba import carray, types  # type: ignore[attr-defined,unused-ignore]
-from numba.extending import intrinsic, register_jitable
+from numba import from_dtype, types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    lower_setattr_generic,
+    models,
+    register_model,
+)
+from numba.np.arrayobj import make_array, populate_array
 
-from specsim.sim.fields import Core
+from specsim.sim.core import Core
 from specsim.sim.step import run
+from specsim.sim.structs import Kind, kinds, struct_of
 
 
-def _integer_to_pointer(typing_context: Any, address: Any) -> Any:
-    """An integer as a pointer: signature and code generator, as numba's `intrinsic` wants."""
+class StructType(types.Type):
+    """The address of a structure made from a class of `core`."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-    return types.voidptr(types.int64), generate
-
-
-_pointer: Any = intrinsic(_integer_to_pointer)
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        super().__init__(name=f"specsim.{cls.__name__}")
 
 
-@register_jitable
-def _whole(addresses: Any, shapes: Any, i: Any) -> Any:
-    return carray(_pointer(addresses[i]), (shapes[i, 0],), np.int64)
+register_model(StructType)(models.OpaqueModel)
 
 
-@register_jitable
-def _whole_2d(addresses: Any, shapes: Any, i: Any) -> Any:
-    return carray(_pointer(addresses[i]), (shapes[i, 0], shapes[i, 1]), np.int64)
+def _type_of(kind: Kind) -> types.Type:
+    if kind.is_number:
+        return types.int64 if kind.element is int else types.float64
+    if not kind.dims:
+        return StructType(kind.element)
+    if kind.is_struct:
+        columns = [(name, inner.element) for name, inner in kinds(kind.element).items()]
+        return types.Array(from_dtype(np.dtype(columns, align=True)), kind.dims, "C")
+    return types.Array(from_dtype(np.dtype(kind.element)), kind.dims, "C")
 
 
-@register_jitable
-def _real(addresses: Any, shapes: Any, i: Any) -> Any:
-    return carray(_pointer(addresses[i]), (shapes[i, 0],), np.float64)
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = StructType
+
+    def generic_resolve(self, struct: StructType, name: str) -> types.Type | None:
+        kind = kinds(struct.cls).get(name)
+        return None if kind is None else _type_of(kind)
 
 
-@register_jitable
-def _real_2d(addresses: Any, shapes: Any, i: Any) -> Any:
-    return carray(_pointer(addresses[i]), (shapes[i, 0], shapes[i, 1]), np.float64)
+# What follows speaks to LLVM through numba: contexts, builders and values have no types of use.
+def _place(builder: Any, struct: StructType, address: Any, member: str, like: Any) -> Any:
+    """Pointer to a member of the structure at `address`, for values of the LLVM type `like`."""
+    offset = getattr(struct_of(struct.cls), member).offset
+    return cgutils.pointer_add(builder, address, offset, return_type=like.as_pointer())
 
 
-def run_at(addresses: Any, shapes: Any, horizon_s: Any) -> Any:
-    """`step.run` on the state at these addresses, in the order of the fields of `Core`."""
-    a, s = addresses, shapes
-    core = Core(
-        _whole(a, s, 0),  # ints
-        _real(a, s, 1),  # flts
-        _whole_2d(a, s, 2),  # slot
-        _real_2d(a, s, 3),  # slot_time
-        _whole_2d(a, s, 4),  # rows
-        _whole(a, s, 5),  # prefill
-        _whole(a, s, 6),  # wait
-        _whole(a, s, 7),  # standby
-        _whole(a, s, 8),  # coming
-        _whole(a, s, 9),  # finished
-        _whole(a, s, 10),  # freed
-        carray(_pointer(a[11]), (s[11, 0],), np.uint8),  # accept
-        _whole(a, s, 12),  # span_key
-        _whole(a, s, 13),  # span_end
-        _whole_2d(a, s, 14),  # node
-        _whole(a, s, 15),  # bucket
-        _whole_2d(a, s, 16),  # chunk
-        _whole(a, s, 17),  # k_table
-        _whole_2d(a, s, 18),  # adapt
-        _whole_2d(a, s, 19),  # tier
-        _real(a, s, 20),  # grid_ctx
-        _real(a, s, 21),  # grid_seqs
-        _real(a, s, 22),  # grid_tokens
-        _real(a, s, 23),  # grid_span
-        carray(_pointer(a[24]), (s[24, 0], s[24, 1], s[24, 2]), np.float64),  # decode_s
-        carray(
-            _pointer(a[25]), (s[25, 0], s[25, 1], s[25, 2], s[25, 3]), np.float64
-        ),  # mixed_s
-        _real_2d(a, s, 26),  # log_s
-        _whole_2d(a, s, 27),  # log
-        _whole(a, s, 28),  # cover
-        _real(a, s, 29),  # gaps
+@lower_getattr_generic(StructType)
+def _read(context: Any, builder: Any, struct: StructType, address: Any, name: str) -> Any:
+    kind = kinds(struct.cls)[name]
+    wanted = _type_of(kind)
+    if kind.is_number:
+        return builder.load(_place(builder, struct, address, name, context.get_value_type(wanted)))
+    word = cgutils.intp_t
+    at = builder.load(_place(builder, struct, address, f"{name}_at", word))
+    if not kind.dims:
+        return builder.inttoptr(at, context.get_value_type(wanted))
+    lengths = _place(builder, struct, address, f"{name}_shape", word)
+    shape = [builder.load(cgutils.gep(builder, lengths, i)) for i in range(kind.dims)]
+    element = context.get_data_type(wanted.dtype)
+    stride = word(context.get_abi_sizeof(element))
+    strides = []
+    for length in reversed(shape):
+        strides.append(stride)
+        stride = builder.mul(stride, length)
+    array = make_array(wanted)(context, builder)
+    populate_array(
+        array,
+        data=builder.inttoptr(at, element.as_pointer()),
+        shape=shape,
+        strides=strides[::-1],
+        itemsize=strides[0],
+        meminfo=None,
     )
-    return run(core, horizon_s)
+    return array._getvalue()
+
+
+@lower_setattr_generic(StructType)
+def _write(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
+    struct, kind_of_value = signature.args
+    address, value = values
+    builder.store(
+        value,
+        _place(builder, struct, address, name, context.get_value_type(kind_of_value)),
+    )
+
+
+def _address_of_core(typing_context: Any, address: Any) -> Any:
+    """An integer as the address of a `Core`: signature and code, as `intrinsic` wants them."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
+
+    return StructType(Core)(types.int64), generate
+
+
+_core_at: Any = intrinsic(_address_of_core)
+
+
+def run_at(address: int, horizon_s: float) -> int:
+    """`step.run` on the `Core` at this address."""
+    return run(_core_at(address), horizon_s)

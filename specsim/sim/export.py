@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specsim.errors import UsageError
-from specsim.sim import fields as f
+from specsim.sim.core import StepLog
 from specsim.sim.records import INT_FIELDS, TIME_FIELDS, Records
 from specsim.sim.request import RequestRecord
 
@@ -69,28 +69,34 @@ def _events(cluster: "Cluster") -> Iterator[dict[str, Any]]:
         pid = replica.index
         yield _named("process_name", pid, 0, f"replica {pid}")
         yield _named("thread_name", pid, 0, "steps")
-        for log_s, log in replica.stats.trace:
-            for (start, end), row in zip(log_s.T.tolist(), log.T.tolist(), strict=True):
-                name = "prefill" if not row[f.L_ROWS] else "mixed" if row[f.L_NEW] else "decode"
-                yield {
-                    "name": name, "ph": "X", "pid": pid, "tid": 0,
-                    "ts": start * 1e6, "dur": (end - start) * 1e6,
-                    "args": {
-                        "decoding": row[f.L_ROWS], "verify_width": row[f.L_WIDTH],
-                        "prompt_tokens": row[f.L_NEW], "prompt_chunks": row[f.L_CHUNKS],
-                        "drafts_next": row[f.L_NEXT_DRAFTS], "tokens_out": row[f.L_OUT],
-                    },
-                }
-                yield {
-                    "name": "requests", "ph": "C", "pid": pid, "ts": start * 1e6,
-                    "args": {"running": row[f.L_ROWS] + row[f.L_CHUNKS],
-                             "waiting": row[f.L_WAITING]},
-                }
-                yield {
-                    "name": "kv_blocks", "ph": "C", "pid": pid, "ts": start * 1e6,
-                    "args": {"held": row[f.L_HELD]},
-                }
+        for log in replica.stats.trace:
+            yield from _step_events(log, pid)
     yield from _request_events(cluster.records)
+
+
+def _step_events(log: StepLog, pid: int) -> Iterator[dict[str, Any]]:
+    columns = (
+        log.start_s, log.end_s, log.rows, log.width, log.new, log.chunks, log.next_drafts, log.out,
+        log.waiting, log.held,
+    )
+    for start, end, rows, width, new, chunks, next_drafts, out, waiting, held in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        yield {
+            "name": "prefill" if not rows else "mixed" if new else "decode",
+            "ph": "X", "pid": pid, "tid": 0, "ts": start * 1e6, "dur": (end - start) * 1e6,
+            "args": {
+                "decoding": rows, "verify_width": width, "prompt_tokens": new,
+                "prompt_chunks": chunks, "drafts_next": next_drafts, "tokens_out": out,
+            },
+        }
+        yield {
+            "name": "requests", "ph": "C", "pid": pid, "ts": start * 1e6,
+            "args": {"running": rows + chunks, "waiting": waiting},
+        }
+        yield {
+            "name": "kv_blocks", "ph": "C", "pid": pid, "ts": start * 1e6, "args": {"held": held}
+        }
 
 
 def _request_events(records: Records) -> Iterator[dict[str, Any]]:

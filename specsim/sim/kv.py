@@ -6,7 +6,7 @@ a prefix is always given up before its beginning. What they hold stays findable 
 taken: that queue *is* the LRU order of the prefix cache.
 
 The queue is run-length coded. A *node* is a piece of prompt content (key, after its parent) of
-which the first `N_BLOCKS` blocks are present; nodes without users stand in the queue, as do
+which the first `blocks` blocks are present; nodes without users stand in the queue, as do
 anonymous nodes (key NO_NODE) for blocks whose content nobody will ask for. All operations cost a
 few steps per piece, whatever the number of blocks, so that a block may be a single token.
 
@@ -14,158 +14,155 @@ Blocks are compared by content, which includes everything before them: a block b
 piece that it ends in. Functions here run as Python or compiled.
 """
 
-# State is arrays or lists of numbers; what is read from it has no static type.
-# mypy: disable-error-code="no-any-return"
-
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import NO_NODE, ROOT, Core, PrefixCache
 
 
-def bucket_of(c: Core, parent: int, key: int) -> int:
+def bucket_of(cache: PrefixCache, parent: int, key: int) -> int:
     """Hash of a piece after its parent. Factors are small enough for 64-bit integers."""
-    return ((key % 2147483647) * 48271 + (parent % 2147483647) * 69621) % len(c.bucket)
+    return ((key % 2147483647) * 48271 + (parent % 2147483647) * 69621) % len(cache.buckets)
 
 
-def find_node(c: Core, parent: int, key: int) -> int:
+def find_node(cache: PrefixCache, parent: int, key: int) -> int:
     """Node of the piece `key` after the piece with serial `parent`, or NO_NODE."""
-    node = c.bucket[bucket_of(c, parent, key)]
-    while node != f.NO_NODE:
-        if c.node[f.N_KEY][node] == key and c.node[f.N_PARENT][node] == parent:
+    node = cache.buckets[bucket_of(cache, parent, key)]
+    while node != NO_NODE:
+        if cache.nodes[node].key == key and cache.nodes[node].parent == parent:
             break
-        node = c.node[f.N_CHAIN][node]
+        node = cache.nodes[node].chain
     return node
 
 
-def new_node(c: Core, parent: int, key: int) -> int:
+def new_node(cache: PrefixCache, parent: int, key: int) -> int:
     """An unused node, findable if it has a key. The caller made sure that one is left."""
-    node = c.ints[f.I_NODE_FREE]
-    c.ints[f.I_NODE_FREE] = c.node[f.N_AFTER][node]
-    c.ints[f.I_NODES_FREE] -= 1
-    c.ints[f.I_SERIAL] += 1
-    c.node[f.N_SERIAL][node] = c.ints[f.I_SERIAL]
-    c.node[f.N_KEY][node] = key
-    c.node[f.N_PARENT][node] = parent
-    c.node[f.N_UP][node] = f.NO_NODE
-    c.node[f.N_BLOCKS][node] = 0
-    c.node[f.N_USERS][node] = 0
-    c.node[f.N_BEFORE][node] = f.NO_NODE
-    c.node[f.N_AFTER][node] = f.NO_NODE
-    if key != f.NO_NODE:
-        place = bucket_of(c, parent, key)
-        c.node[f.N_CHAIN][node] = c.bucket[place]
-        c.bucket[place] = node
+    node = cache.unused_first
+    piece = cache.nodes[node]
+    cache.unused_first = piece.after
+    cache.unused -= 1
+    cache.serial += 1
+    piece.serial = cache.serial
+    piece.key = key
+    piece.parent = parent
+    piece.blocks = piece.users = 0
+    piece.above = piece.before = piece.after = NO_NODE
+    if key != NO_NODE:
+        place = bucket_of(cache, parent, key)
+        piece.chain = cache.buckets[place]
+        cache.buckets[place] = node
     return node
 
 
-def drop_node(c: Core, node: int) -> None:
+def drop_node(cache: PrefixCache, node: int) -> None:
     """Forget a node that holds no blocks and stands in no queue."""
-    key = c.node[f.N_KEY][node]
-    if key != f.NO_NODE:
-        place = bucket_of(c, c.node[f.N_PARENT][node], key)
-        at = c.bucket[place]
+    key = cache.nodes[node].key
+    if key != NO_NODE:
+        place = bucket_of(cache, cache.nodes[node].parent, key)
+        at = cache.buckets[place]
         if at == node:
-            c.bucket[place] = c.node[f.N_CHAIN][node]
+            cache.buckets[place] = cache.nodes[node].chain
         else:
-            while c.node[f.N_CHAIN][at] != node:
-                at = c.node[f.N_CHAIN][at]
-            c.node[f.N_CHAIN][at] = c.node[f.N_CHAIN][node]
-    c.node[f.N_AFTER][node] = c.ints[f.I_NODE_FREE]
-    c.ints[f.I_NODE_FREE] = node
-    c.ints[f.I_NODES_FREE] += 1
+            while cache.nodes[at].chain != node:
+                at = cache.nodes[at].chain
+            cache.nodes[at].chain = cache.nodes[node].chain
+    cache.nodes[node].after = cache.unused_first
+    cache.unused_first = node
+    cache.unused += 1
 
 
-def queue_append(c: Core, node: int) -> None:
-    tail = c.ints[f.I_LRU_TAIL]
-    c.node[f.N_BEFORE][node] = tail
-    c.node[f.N_AFTER][node] = f.NO_NODE
-    if tail == f.NO_NODE:
-        c.ints[f.I_LRU_HEAD] = node
+def queue_append(cache: PrefixCache, node: int) -> None:
+    tail = cache.queue_last
+    cache.nodes[node].before = tail
+    cache.nodes[node].after = NO_NODE
+    if tail == NO_NODE:
+        cache.queue_first = node
     else:
-        c.node[f.N_AFTER][tail] = node
-    c.ints[f.I_LRU_TAIL] = node
+        cache.nodes[tail].after = node
+    cache.queue_last = node
 
 
-def queue_remove(c: Core, node: int) -> None:
-    before = c.node[f.N_BEFORE][node]
-    after = c.node[f.N_AFTER][node]
-    if before == f.NO_NODE:
-        c.ints[f.I_LRU_HEAD] = after
+def queue_remove(cache: PrefixCache, node: int) -> None:
+    before = cache.nodes[node].before
+    after = cache.nodes[node].after
+    if before == NO_NODE:
+        cache.queue_first = after
     else:
-        c.node[f.N_AFTER][before] = after
-    if after == f.NO_NODE:
-        c.ints[f.I_LRU_TAIL] = before
+        cache.nodes[before].after = after
+    if after == NO_NODE:
+        cache.queue_last = before
     else:
-        c.node[f.N_BEFORE][after] = before
+        cache.nodes[after].before = before
 
 
-def queue_prepend(c: Core, count: int) -> None:
+def queue_prepend(cache: PrefixCache, count: int) -> None:
     """Blocks without content of use become the first to be taken."""
-    head = c.ints[f.I_LRU_HEAD]
-    if head == f.NO_NODE or c.node[f.N_KEY][head] != f.NO_NODE:
-        node = new_node(c, f.ROOT, f.NO_NODE)
-        c.node[f.N_AFTER][node] = head
-        if head == f.NO_NODE:
-            c.ints[f.I_LRU_TAIL] = node
+    head = cache.queue_first
+    if head == NO_NODE or cache.nodes[head].key != NO_NODE:
+        node = new_node(cache, ROOT, NO_NODE)
+        cache.nodes[node].after = head
+        if head == NO_NODE:
+            cache.queue_last = node
         else:
-            c.node[f.N_BEFORE][head] = node
-        c.ints[f.I_LRU_HEAD] = node
+            cache.nodes[head].before = node
+        cache.queue_first = node
         head = node
-    c.node[f.N_BLOCKS][head] += count
+    cache.nodes[head].blocks += count
 
 
 def take_blocks(c: Core, count: int) -> None:
-    """Take blocks from the front of the queue; what they cached is gone. count <= I_FREE."""
-    c.ints[f.I_FREE] -= count
-    if not c.ints[f.I_CACHING]:
+    """Take blocks from the front of the queue; what they cached is gone. count <= free_blocks."""
+    c.free_blocks -= count
+    if not c.rules.prefix_caching:
         return
+    cache = c.cache
     while count > 0:
-        node = c.ints[f.I_LRU_HEAD]
-        have = c.node[f.N_BLOCKS][node]
+        node = cache.queue_first
+        have = cache.nodes[node].blocks
         if have > count:
-            c.node[f.N_BLOCKS][node] = have - count
+            cache.nodes[node].blocks = have - count
             return
         count -= have
-        c.node[f.N_BLOCKS][node] = 0
-        queue_remove(c, node)
-        drop_node(c, node)
+        cache.nodes[node].blocks = 0
+        queue_remove(cache, node)
+        drop_node(cache, node)
 
 
 def match_prefix(c: Core, slot: int) -> int:
     """Leading blocks of the request's tokens that are present. Changes nothing.
 
-    Leaves in I_MATCH_FREE how many of them stand in the queue. At least one token is left to
-    compute: its logits are needed.
+    `cache.matched_unused` then says how many of them stand in the queue. At least one token is
+    left to compute: its logits are needed.
     """
-    ints = c.ints
-    ints[f.I_MATCH_FREE] = 0
-    if not ints[f.I_CACHING]:
+    cache = c.cache
+    request = c.slots[slot]
+    cache.matched_unused = 0
+    if not c.rules.prefix_caching:
         return 0
-    block = ints[f.I_BLOCK]
-    limit = (c.slot[slot][f.S_TARGET] - 1) // block
-    first = c.slot[slot][f.S_SPAN]
-    parent = f.ROOT
+    block = c.rules.block_size
+    limit = (request.target - 1) // block
+    first = request.first_piece
+    parent = ROOT
     start = 0
     hits = 0
     last_unused = False
-    for j in range(first, first + c.slot[slot][f.S_N_SPANS]):
-        node = find_node(c, parent, c.span_key[j])
-        if node == f.NO_NODE:
+    for j in range(first, first + request.pieces):
+        node = find_node(cache, parent, cache.piece_key[j])
+        if node == NO_NODE:
             break
-        end = c.span_end[j] // block
-        found = min(c.node[f.N_BLOCKS][node], max(min(end, limit) - start, 0))
+        piece = cache.nodes[node]
+        end = cache.piece_end[j] // block
+        found = min(piece.blocks, max(min(end, limit) - start, 0))
         hits += found
         if found > 0:
-            last_unused = c.node[f.N_USERS][node] == 0
+            last_unused = piece.users == 0
             if last_unused:
-                ints[f.I_MATCH_FREE] += found
+                cache.matched_unused += found
         if found < end - start:
             break
         start = end
-        parent = c.node[f.N_SERIAL][node]
-    if ints[f.I_DROP_LAST] and hits > 0:
+        parent = piece.serial
+    if c.rules.drop_last_cached_block and hits > 0:
         hits -= 1
         if last_unused:
-            ints[f.I_MATCH_FREE] -= 1
+            cache.matched_unused -= 1
     return hits
 
 
@@ -175,36 +172,38 @@ def pin_prefix(c: Core, slot: int, hits: int) -> None:
     It holds the `hits` blocks that `match_prefix` found. What else an unused piece holds is given
     up: the request computes it anew, or goes another way.
     """
-    ints = c.ints
-    if not ints[f.I_CACHING]:
+    cache = c.cache
+    request = c.slots[slot]
+    if not c.rules.prefix_caching:
         return
-    block = ints[f.I_BLOCK]
-    first = c.slot[slot][f.S_SPAN]
-    parent = f.ROOT
-    above = f.NO_NODE
+    block = c.rules.block_size
+    first = request.first_piece
+    parent = ROOT
+    above = NO_NODE
     start = 0
-    for j in range(first, first + c.slot[slot][f.S_N_SPANS]):
-        key = c.span_key[j]
-        end = c.span_end[j] // block
-        node = find_node(c, parent, key)
-        if node == f.NO_NODE:
-            node = new_node(c, parent, key)
-        elif c.node[f.N_USERS][node] == 0:
-            queue_remove(c, node)
-            present = c.node[f.N_BLOCKS][node]
+    for j in range(first, first + request.pieces):
+        key = cache.piece_key[j]
+        end = cache.piece_end[j] // block
+        node = find_node(cache, parent, key)
+        if node == NO_NODE:
+            node = new_node(cache, parent, key)
+        elif cache.nodes[node].users == 0:
+            queue_remove(cache, node)
+            present = cache.nodes[node].blocks
             used = min(present, end - start, hits)
-            ints[f.I_FREE] -= used
-            c.node[f.N_BLOCKS][node] = used
+            c.free_blocks -= used
+            cache.nodes[node].blocks = used
             if present > used:
-                queue_prepend(c, present - used)
-        c.node[f.N_UP][node] = above
-        c.node[f.N_USERS][node] += 1
-        hits -= min(c.node[f.N_BLOCKS][node], end - start, hits)
+                queue_prepend(cache, present - used)
+        piece = cache.nodes[node]
+        piece.above = above
+        piece.users += 1
+        hits -= min(piece.blocks, end - start, hits)
         start = end
         above = node
-        parent = c.node[f.N_SERIAL][node]
+        parent = piece.serial
     # One node is kept back for the request's own blocks when they come free (`release_blocks`).
-    ints[f.I_NODES_FREE] -= 1
+    cache.unused -= 1
 
 
 def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
@@ -212,68 +211,74 @@ def publish_prefix(c: Core, slot: int, computed: int, to_the_end: bool) -> None:
 
     to_the_end: a growing last piece covers all `computed` tokens (prompt and answer).
     """
-    if not c.ints[f.I_CACHING]:
+    cache = c.cache
+    request = c.slots[slot]
+    if not c.rules.prefix_caching:
         return
-    block = c.ints[f.I_BLOCK]
-    first = c.slot[slot][f.S_SPAN]
-    last = first + c.slot[slot][f.S_N_SPANS] - 1
-    parent = f.ROOT
+    block = c.rules.block_size
+    first = request.first_piece
+    last = first + request.pieces - 1
+    parent = ROOT
     start = 0
     for j in range(first, last + 1):
-        node = find_node(c, parent, c.span_key[j])
-        end = min(c.span_end[j], computed) // block
-        if to_the_end and j == last and c.slot[slot][f.S_GROWS]:
+        piece = cache.nodes[find_node(cache, parent, cache.piece_key[j])]
+        end = min(cache.piece_end[j], computed) // block
+        if to_the_end and j == last and request.grows:
             end = computed // block
-        grown = end - start - c.node[f.N_BLOCKS][node]
+        grown = end - start - piece.blocks
         if grown > 0:
             # Another request may have brought the same blocks meanwhile; then ours stay our own.
-            grown = min(grown, c.slot[slot][f.S_PRIVATE])
-            c.node[f.N_BLOCKS][node] += grown
-            c.slot[slot][f.S_PRIVATE] -= grown
-            c.ints[f.I_BLOCKED] = 0
-        if computed < c.span_end[j]:
+            grown = min(grown, request.private)
+            piece.blocks += grown
+            request.private -= grown
+            c.admission_blocked = False
+        if computed < cache.piece_end[j]:
             return
-        start = c.span_end[j] // block
-        parent = c.node[f.N_SERIAL][node]
+        start = cache.piece_end[j] // block
+        parent = piece.serial
 
 
 def release_blocks(c: Core, slot: int, computed: int) -> None:
     """Give back all blocks of a request that has `computed` tokens in them."""
-    c.ints[f.I_BLOCKED] = 0
-    if not c.ints[f.I_CACHING]:
-        c.ints[f.I_FREE] += c.slot[slot][f.S_HELD]
-        c.slot[slot][f.S_HELD] = 0
+    cache = c.cache
+    request = c.slots[slot]
+    c.admission_blocked = False
+    if not c.rules.prefix_caching:
+        c.free_blocks += request.held
+        request.held = 0
         return
     publish_prefix(c, slot, computed, True)
-    own = c.slot[slot][f.S_PRIVATE]
-    c.ints[f.I_NODES_FREE] += 1
+    own = request.private
+    cache.unused += 1
     if own > 0:
-        c.ints[f.I_FREE] += own
-        tail = c.ints[f.I_LRU_TAIL]
-        if tail == f.NO_NODE or c.node[f.N_KEY][tail] != f.NO_NODE:
-            tail = new_node(c, f.ROOT, f.NO_NODE)
-            queue_append(c, tail)
-        c.node[f.N_BLOCKS][tail] += own
+        c.free_blocks += own
+        tail = cache.queue_last
+        if tail == NO_NODE or cache.nodes[tail].key != NO_NODE:
+            tail = new_node(cache, ROOT, NO_NODE)
+            queue_append(cache, tail)
+        cache.nodes[tail].blocks += own
     release_pieces(c, slot)
-    c.slot[slot][f.S_PRIVATE] = 0
-    c.slot[slot][f.S_HELD] = 0
+    request.private = 0
+    request.held = 0
 
 
 def release_pieces(c: Core, slot: int) -> None:
     """Stop using the pieces, last one first; those without users enter the queue."""
-    first = c.slot[slot][f.S_SPAN]
-    parent = f.ROOT
-    node = f.NO_NODE
-    for j in range(first, first + c.slot[slot][f.S_N_SPANS]):
-        node = find_node(c, parent, c.span_key[j])
-        parent = c.node[f.N_SERIAL][node]
-    while node != f.NO_NODE:
-        above = c.node[f.N_UP][node]
-        c.node[f.N_USERS][node] -= 1
-        if c.node[f.N_USERS][node] == 0:
-            if c.node[f.N_BLOCKS][node] > 0:
-                c.ints[f.I_FREE] += c.node[f.N_BLOCKS][node]
-                queue_append(c, node)
+    cache = c.cache
+    request = c.slots[slot]
+    first = request.first_piece
+    parent = ROOT
+    node = NO_NODE
+    for j in range(first, first + request.pieces):
+        node = find_node(cache, parent, cache.piece_key[j])
+        parent = cache.nodes[node].serial
+    while node != NO_NODE:
+        piece = cache.nodes[node]
+        piece.users -= 1
+        if piece.users == 0:
+            if piece.blocks > 0:
+                c.free_blocks += piece.blocks
+                queue_append(cache, node)
             else:
-                drop_node(c, node)
-        node = above
+                drop_node(cache, node)
+        node = piece.above

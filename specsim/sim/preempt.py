@@ -6,28 +6,23 @@ When blocks run out, the request that was admitted last (vLLM), or the one with 
 Functions here run as Python or compiled.
 """
 
-# State is arrays or lists of numbers; what is read from it has no static type.
-# mypy: disable-error-code="no-any-return"
-
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import LIVE, NOWHERE, WAITING, Core, append, push_front
 from specsim.sim.kv import release_blocks, take_blocks
 from specsim.sim.streams import sit_out
 
 
 def grow_or_preempt(c: Core, count: int, width: int) -> int:
     """Like `grow_rows` where blocks are short: preempt until the rest fits. Returns rows left."""
-    ints = c.ints
-    block = ints[f.I_BLOCK]
-    reach = width + ints[f.I_LOOKAHEAD] + block - 1
+    block = c.rules.block_size
+    reach = width + c.rules.lookahead + block - 1
     r = 0
     while r < count:
-        need = int((c.rows[f.R_COMPUTED, r] + reach) // block - c.rows[f.R_HELD, r])
+        need = int((c.rows.computed[r] + reach) // block - c.rows.held[r])
         if need <= 0:
             r += 1
             continue
         lost = False
-        while need > ints[f.I_FREE]:
+        while need > c.free_blocks:
             victim = choose_victim(c)
             preempt(c, victim)
             if victim >= 0:
@@ -36,11 +31,11 @@ def grow_or_preempt(c: Core, count: int, width: int) -> int:
                     break
                 if victim < r:
                     r -= 1
-        count = min(count, ints[f.I_N_ROWS])
+        count = min(count, c.n_rows)
         if lost:
             # SGLang's victim may stand before others that still need their blocks.
             continue
-        c.rows[f.R_HELD, r] += need
+        c.rows.held[r] += need
         take_blocks(c, need)
         r += 1
     return count
@@ -48,115 +43,105 @@ def grow_or_preempt(c: Core, count: int, width: int) -> int:
 
 def choose_victim(c: Core) -> int:
     """Row to preempt, or -1 for the last request in prefill."""
-    ints = c.ints
-    if ints[f.I_N_PREFILL] > 0:
+    if c.prefill.count > 0:
         return -1
-    last = ints[f.I_N_ROWS] - 1
-    if not ints[f.I_VICTIM_FEWEST]:
+    last = c.n_rows - 1
+    if not c.rules.preempt_fewest_tokens:
         return last
     best = last
     for r in range(last + 1):
-        slot = c.rows[f.R_SLOT, r]
-        chosen = c.rows[f.R_SLOT, best]
-        done = c.slot[slot][f.S_OUTPUT] - c.rows[f.R_REMAINING, r]
-        fewest = c.slot[chosen][f.S_OUTPUT] - c.rows[f.R_REMAINING, best]
-        if done < fewest or (
-            done == fewest and c.slot[slot][f.S_PROMPT] > c.slot[chosen][f.S_PROMPT]
-        ):
+        request = c.slots[c.rows.slot[r]]
+        chosen = c.slots[c.rows.slot[best]]
+        done = request.requested_tokens - c.rows.remaining[r]
+        fewest = chosen.requested_tokens - c.rows.remaining[best]
+        if done < fewest or (done == fewest and request.prompt_tokens > chosen.prompt_tokens):
             best = r
     return best
 
 
 def preempt(c: Core, row: int) -> None:
     """Take everything from row `row` (or the last request in prefill) and queue it in front."""
-    ints = c.ints
-    ints[f.I_PREEMPTED] += 1
+    c.preempted += 1
     if row < 0:
-        ints[f.I_N_PREFILL] -= 1
-        slot = c.prefill[ints[f.I_N_PREFILL]]
+        c.prefill.count -= 1
+        slot = c.prefill.slots[c.prefill.count]
         # Its chunk of this step, if it has one, is the last that was planned.
-        if ints[f.I_N_CHUNKS] > 0 and c.chunk[f.C_SLOT][ints[f.I_N_CHUNKS] - 1] == slot:
+        if c.n_chunks > 0 and c.chunks[c.n_chunks - 1].slot == slot:
             drop_chunk(c)
     else:
-        slot = int(c.rows[f.R_SLOT, row])
-        zombie = c.rows[f.R_ZOMBIE, row] != f.ROW_LIVE
-        if not zombie and c.rows[f.R_STALLED, row] == 0:
+        slot = int(c.rows.slot[row])
+        lingers = c.rows.state[row] != LIVE
+        if not lingers and c.rows.stalled[row] == 0:
             sit_out(c, row)
         remove_row(c, row)
-        if zombie:
-            ints[f.I_N_ZOMBIES] -= 1
+        if lingers:
+            c.lingering -= 1
             discard(c, slot)
             return
-    if c.slot[slot][f.S_DROPPED]:
+    request = c.slots[slot]
+    if request.dropped:
         discard(c, slot)
         return
-    release_blocks(c, slot, c.slot[slot][f.S_COMPUTED])
-    ints[f.I_N_PREEMPTIONS] += 1
-    c.slot[slot][f.S_PREEMPTIONS] += 1
-    done = c.slot[slot][f.S_OUTPUT] - c.slot[slot][f.S_REMAINING]
-    c.slot[slot][f.S_TARGET] = c.slot[slot][f.S_PROMPT] + done
-    c.slot[slot][f.S_COMPUTED] = 0
-    c.slot[slot][f.S_WHERE] = f.WHERE_WAITING
-    head = ints[f.I_W_HEAD] - 1
-    if head < 0:
-        head = len(c.wait) - 1
-    c.wait[head] = slot
-    ints[f.I_W_HEAD] = head
-    ints[f.I_W_LEN] += 1
+    release_blocks(c, slot, request.computed)
+    c.preemptions += 1
+    request.preemptions += 1
+    request.target = request.prompt_tokens + request.requested_tokens - request.remaining
+    request.computed = 0
+    request.where = WAITING
+    push_front(c.waiting, slot)
 
 
 def discard(c: Core, slot: int) -> None:
     """Give up a request's place for good."""
-    release_blocks(c, slot, c.slot[slot][f.S_COMPUTED])
-    c.slot[slot][f.S_WHERE] = f.WHERE_NOWHERE
-    c.freed[c.ints[f.I_N_FREED]] = slot
-    c.ints[f.I_N_FREED] += 1
+    release_blocks(c, slot, c.slots[slot].computed)
+    c.slots[slot].where = NOWHERE
+    append(c.freed, slot)
 
 
 def drop_chunk(c: Core) -> None:
-    ints = c.ints
-    j = ints[f.I_N_CHUNKS] - 1
-    new = c.chunk[f.C_NEW][j]
-    ints[f.I_N_CHUNKS] = j
-    ints[f.I_NEW_TOKENS] -= new
-    ints[f.I_SPAN_WORK] -= new * (2 * c.chunk[f.C_CACHED][j] + new + 1) // 2
+    j = c.n_chunks - 1
+    new = c.chunks[j].new
+    c.n_chunks = j
+    c.new_tokens -= new
+    c.span_work -= new * (2 * c.chunks[j].cached + new + 1) // 2
 
 
 def save_blocks(c: Core, row: int) -> None:
     """Copy the blocks that a row holds back to its request."""
-    slot = c.rows[f.R_SLOT, row]
-    held = int(c.rows[f.R_HELD, row])
-    c.slot[slot][f.S_PRIVATE] += held - c.slot[slot][f.S_HELD]
-    c.slot[slot][f.S_HELD] = held
-    c.slot[slot][f.S_COMPUTED] = int(c.rows[f.R_COMPUTED, row])
+    request = c.slots[c.rows.slot[row]]
+    held = int(c.rows.held[row])
+    request.private += held - request.held
+    request.held = held
+    request.computed = int(c.rows.computed[row])
 
 
 def save_row(c: Core, row: int) -> None:
     """Copy all that a row counts back to its request."""
     rows = c.rows
-    slot = rows[f.R_SLOT, row]
+    slot = int(rows.slot[row])
     save_blocks(c, row)
-    c.slot[slot][f.S_REMAINING] = int(rows[f.R_REMAINING, row])
-    c.slot[slot][f.S_DRAW] = int(rows[f.R_DRAW, row] - slot * c.ints[f.I_DRAWS])
-    c.slot[slot][f.S_ACCEPTED] = int(rows[f.R_ACCEPTED, row])
-    c.slot[slot][f.S_VERIFY_STEPS] = int(rows[f.R_VERIFY_STEPS, row])
-    c.slot[slot][f.S_DRAFTED] = int(rows[f.R_DRAFTED, row])
-    c.slot[slot][f.S_STALLED] = int(rows[f.R_STALLED, row])
+    request = c.slots[slot]
+    request.remaining = int(rows.remaining[row])
+    request.draw = int(rows.draw[row]) - slot * c.rules.draws
+    request.accepted_tokens = int(rows.accepted[row])
+    request.verify_steps = int(rows.verify_steps[row])
+    request.drafted_tokens = int(rows.drafted[row])
+    request.stalled = int(rows.stalled[row])
 
 
 def remove_row(c: Core, row: int) -> None:
     """Save a row and take it out, keeping the order of the others."""
-    ints = c.ints
-    if c.rows[f.R_ZOMBIE, row] == f.ROW_LIVE:
+    if c.rows.state[row] == LIVE:
         save_row(c, row)
     else:
         save_blocks(c, row)
-    ints[f.I_CONTEXT] -= int(c.rows[f.R_COMPUTED, row])
-    if c.rows[f.R_STALLED, row] != 0:
-        ints[f.I_N_STALLED] -= 1
-    last = ints[f.I_N_ROWS] - 1
+    c.context -= int(c.rows.computed[row])
+    if c.rows.stalled[row] != 0:
+        c.sitting_out -= 1
+    last = c.n_rows - 1
     if row < last:
-        for field in range(f.R_LENGTH):
+        table = c.rows.table
+        for field in range(len(table)):
             for r in range(row, last):
-                c.rows[field, r] = c.rows[field, r + 1]
-    ints[f.I_N_ROWS] = last
+                table[field, r] = table[field, r + 1]
+    c.n_rows = last

@@ -13,78 +13,75 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 Functions here run as Python or compiled, in the same order of operations.
 """
 
-# State is arrays or lists of numbers; what is read from it has no static type.
-# mypy: disable-error-code="no-any-return"
-
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import EXACT, EXACT_GIVEN, INTERPOLATED, Core, Prices
 from specsim.sim.rows import between_corners, node_below
 
 
 def price_step(c: Core) -> bool:
-    """Set X_STEP_S. False if a table entry is missing (or all are, when pricing exactly)."""
-    ints = c.ints
-    if ints[f.I_EXACT] != f.EXACT_OFF:
-        given = ints[f.I_EXACT] == f.EXACT_GIVEN
-        ints[f.I_EXACT] = f.EXACT_ASK
+    """Set `step_s`. False if a table entry is missing (or all are, when pricing exactly)."""
+    if c.pricing != INTERPOLATED:
+        given = c.pricing == EXACT_GIVEN
+        c.pricing = EXACT
         return given
-    tier = c.tier[ints[f.I_K_NOW]][ints[f.I_K_NEXT]]
+    prices, seqs = c.prices, c.scheduled
+    tier = prices.tier[c.drafts][c.next_drafts]
     if tier < 0:
         return False
-    seqs = ints[f.I_SCHEDULED]
     context = mean_context(c)
-    if ints[f.I_NEW_TOKENS] > 0:
-        new = ints[f.I_NEW_TOKENS]
-        seconds = mixed_seconds(c, tier, seqs, context, new, ints[f.I_SPAN_WORK] / new)
+    if c.new_tokens > 0:
+        tokens = seqs * step_width(c, c.drafts) + c.new_tokens
+        seconds = mixed_seconds(prices, tier, seqs, context, tokens, c.span_work / c.new_tokens)
     else:
-        seconds = decode_seconds(c, tier, seqs, context)
+        seconds = decode_seconds(prices, tier, seqs, context)
     if seconds != seconds:  # noqa: PLR0124 - NaN, in a form that compiles to one comparison
         return False
-    c.flts[f.X_STEP_S] = seconds
+    c.step_s = seconds
     return True
 
 
 def step_width(c: Core, drafts: int) -> int:
     """Tokens that a decoding request takes part with when it verifies `drafts`."""
-    if drafts > 0 and c.ints[f.I_WIDTH] > 0:
-        return c.ints[f.I_WIDTH]
+    if drafts > 0 and c.rules.verify_tokens > 0:
+        return c.rules.verify_tokens
     return drafts + 1
 
 
 def mean_context(c: Core) -> float:
     """Cached tokens per scheduled decoding request."""
-    ints = c.ints
-    seqs = ints[f.I_SCHEDULED]
+    seqs = c.scheduled
     if seqs == 0:
         return 0.0
-    total = ints[f.I_CONTEXT]
-    for r in range(seqs, ints[f.I_N_ROWS]):
-        total -= int(c.rows[f.R_COMPUTED, r])
+    total = c.context
+    for r in range(seqs, c.n_rows):
+        total -= int(c.rows.computed[r])
     return total / seqs
 
 
-def decode_seconds(c: Core, tier: int, seqs: int, context: float) -> float:
-    j = node_below(c.grid_ctx, context)
-    share = (context - c.grid_ctx[j]) / (c.grid_ctx[j + 1] - c.grid_ctx[j])
-    below = c.decode_s[tier, seqs, j]
-    above = c.decode_s[tier, seqs, j + 1]
-    return below + (above - below) * share
+def decode_seconds(prices: Prices, tier: int, seqs: int, context: float) -> float:
+    j = node_below(prices.context, context)
+    below = float(prices.decode_s[tier, seqs, j])
+    above = float(prices.decode_s[tier, seqs, j + 1])
+    return below + (above - below) * share_above(prices.context, j, context)
 
 
 def mixed_seconds(
-    c: Core, tier: int, seqs: int, context: float, new: int, span: float
+    prices: Prices, tier: int, seqs: int, context: float, tokens: int, span: float
 ) -> float:
-    tokens = seqs * step_width(c, c.ints[f.I_K_NOW]) + new
-    a = node_below(c.grid_seqs, seqs)
-    b = node_below(c.grid_tokens, tokens)
-    d = node_below(c.grid_span, span)
+    a = node_below(prices.seqs, seqs)
+    b = node_below(prices.tokens, tokens)
+    d = node_below(prices.span, span)
     seconds = between_corners(
-        c.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2],
-        (seqs - c.grid_seqs[a]) / (c.grid_seqs[a + 1] - c.grid_seqs[a]),
-        (tokens - c.grid_tokens[b]) / (c.grid_tokens[b + 1] - c.grid_tokens[b]),
-        (span - c.grid_span[d]) / (c.grid_span[d + 1] - c.grid_span[d]),
+        prices.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2],
+        share_above(prices.seqs, a, seqs),
+        share_above(prices.tokens, b, tokens),
+        share_above(prices.span, d, span),
     )
     if seqs > 0:
-        known_s = c.decode_s[tier, seqs, c.ints[f.I_AT_NODE]]
-        seconds += decode_seconds(c, tier, seqs, context) - known_s
+        known_s = float(prices.decode_s[tier, seqs, prices.mixed_at])
+        seconds += decode_seconds(prices, tier, seqs, context) - known_s
     return seconds
+
+
+def share_above(grid: list[float], node: int, x: float) -> float:
+    """How far x is from one node to the next, 0 to 1 in between."""
+    return (x - grid[node]) / (grid[node + 1] - grid[node])

@@ -9,28 +9,53 @@ events decides how far a stretch may go.
 import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import simpy
 from simpy.events import Event
 
 from specsim.errors import CapacityError
-from specsim.sim import fields as f
 from specsim.sim.acceptance import DrawSource
 from specsim.sim.clock import Clock
 from specsim.sim.config import SimConfig
-from specsim.sim.fields import Core
+from specsim.sim.core import (
+    EXACT_GIVEN,
+    IN_PREFILL,
+    LINGERING,
+    NEED_DRAWS,
+    NEED_FEED,
+    NEED_LOG,
+    NEED_NODES,
+    NEED_PRICE,
+    NOWHERE,
+    RAN_IDLE,
+    RAN_STUCK,
+    RAN_TO_ARRIVAL,
+    RAN_TO_FINISH,
+    RAN_TO_FLIGHT,
+    WAITING,
+    Core,
+    Ring,
+    Slot,
+)
 from specsim.sim.request import UNFINISHED
 from specsim.sim.slots import Ended, EndedBlock, Slots
 from specsim.sim.spans import SpanPool
-from specsim.sim.state import check_integrity, grow_nodes, make_core, slots_for
+from specsim.sim.state import check_integrity, grow_nodes, make_core
 from specsim.sim.step import run
 from specsim.sim.steplog import StepStats
+from specsim.sim.structs import as_struct
 from specsim.sim.surface import Surface, checked_seconds
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Ticket, Times
 
 HANG_PREEMPTIONS = 1000  # in one log without a token
 CHECK_EVERY = 37  # stretches between comparisons of the cost surface with the cost function
+
+
+def _members(ring: Ring) -> list[int]:
+    """The slots in a ring, first to last."""
+    return [int(ring.slots[(ring.head + i) % len(ring.slots)]) for i in range(ring.count)]
 
 
 class Replica(Slots):
@@ -73,13 +98,14 @@ class Replica(Slots):
         self._pulse = pulse
         self._clients = clients
         self._supply: Iterator[Ticket] | None = None
-        self._slots = slots_for(config.rules_of(index), clients)
         self._past = dict.fromkeys(("tokens", "preemptions"), 0)
         self._held_max = self._wait_max = 0
         self._stretches = 0
         self._seen = (0, 0)
         self._bell: Event | None = None
         self._back: Event | None = None
+        fresh = as_struct(Slot())
+        self._fresh_slot = (lambda: fresh) if compiled else Slot
         self._start_fresh()
         self.process = clock.process(self._serve())
 
@@ -93,7 +119,7 @@ class Replica(Slots):
             self._enter(ticket, self.clock.now)
         else:
             self.backlog.append(ticket)
-            self.core.ints[f.I_BACKLOG] = len(self.backlog)
+            self.core.backlog = len(self.backlog)
         if self._bell is not None:
             bell, self._bell = self._bell, None
             self.clock.ring(bell)
@@ -102,26 +128,26 @@ class Replica(Slots):
         """The client of a live request gives up."""
         if ticket.slot < 0:
             self.backlog.remove(ticket)
-            self.core.ints[f.I_BACKLOG] = len(self.backlog)
+            self.core.backlog = len(self.backlog)
             self.outstanding -= 1
             self._ended(ticket, status, NO_COUNTS, NO_TIMES)
             return
         c, slot = self.core, ticket.slot
-        where = c.slot[slot][f.S_WHERE]
+        where = c.slots[slot].where
         self._settle_row(slot)
         self._end(slot, status)
-        if where == f.WHERE_WAITING:
+        if where == WAITING:
             self._leave_queue(slot)
-        elif where == f.WHERE_PREFILL:
-            c.slot[slot][f.S_DROPPED] = 1
+        elif where == IN_PREFILL:
+            c.slots[slot].dropped = 1
         else:
             row = self._row_of(slot)
-            if c.rows[f.R_STALLED, row]:
-                c.rows[f.R_STALLED, row] = 0
-                c.ints[f.I_N_STALLED] -= 1
-            c.rows[f.R_REMAINING, row] = 0
-            c.rows[f.R_ZOMBIE, row] = f.ROW_ZOMBIE
-            c.ints[f.I_N_ZOMBIES] += 1
+            if c.rows.stalled[row]:
+                c.rows.stalled[row] = 0
+                c.sitting_out -= 1
+            c.rows.remaining[row] = 0
+            c.rows.state[row] = LINGERING
+            c.lingering += 1
 
     def fail(self) -> list[tuple[Ticket, Counts, Times]]:
         """Lose everything. Returns the requests that were here, with what they had received."""
@@ -152,11 +178,10 @@ class Replica(Slots):
 
     def close(self) -> None:
         """The run ends: account for what is still here."""
-        standby = self._ring_slots("standby", f.I_S_HEAD, f.I_S_LEN)
-        coming = self._ring_slots("coming", f.I_C_HEAD, f.I_C_LEN)
+        standby, coming = set(_members(self.core.standby)), set(_members(self.core.coming))
         for slot, ticket in enumerate(self.tickets):
             if ticket is not None and slot not in standby:
-                if slot in coming and self.core.slot_time[slot][f.T_READY] > self.clock.now:
+                if slot in coming and self.core.slots[slot].ready_s > self.clock.now:
                     ticket.replica = -1  # still in the front end
                 self._settle_row(slot)
                 self._end(slot, UNFINISHED)
@@ -166,44 +191,38 @@ class Replica(Slots):
         self.backlog.clear()
         self.stats.flush(self.core)
 
-    def _ring_slots(self, ring: str, head: int, length: int) -> set[int]:
-        """Slots in one of the rings of a closed loop inside the engine."""
-        first, count = int(self.core.ints[head]), int(self.core.ints[length])
-        places = getattr(self.core, ring)
-        return {int(places[(first + i) % self._slots]) for i in range(count)}
-
     @property
     def unsent(self) -> int:
         """Requests that a closed loop inside the engine holds ready but has not sent."""
-        return int(self.core.ints[f.I_S_LEN])
+        return self.core.standby.count
 
     @property
     def clock_s(self) -> float:
         """How far the engine has run."""
-        return float(self.core.flts[f.X_CLOCK_S])
+        return self.core.clock_s
 
     @property
     def tokens(self) -> int:
         """Tokens given out up to the step in flight."""
-        return self._past["tokens"] + int(self.core.ints[f.I_TOKENS])
+        return self._past["tokens"] + self.core.tokens
 
     @property
     def preemptions(self) -> int:
-        return self._past["preemptions"] + int(self.core.ints[f.I_N_PREEMPTIONS])
+        return self._past["preemptions"] + self.core.preemptions
 
     @property
     def kv_usage_max(self) -> float:
-        held = max(self._held_max, int(self.core.ints[f.I_HELD_MAX]))
-        return held / int(self.core.ints[f.I_BLOCKS])
+        held = max(self._held_max, self.core.held_max)
+        return held / self.core.rules.num_kv_blocks
 
     @property
     def waiting_max(self) -> int:
-        return max(self._wait_max, int(self.core.ints[f.I_WAIT_MAX]))
+        return max(self._wait_max, self.core.waiting_max)
 
     def check(self) -> None:
         """AssertionError if blocks or counters do not add up (used after every run)."""
-        used = [s for s in range(self._slots) if self.core.slot[s][f.S_WHERE] != f.WHERE_NOWHERE]
-        check_integrity(self.core, used)
+        slots = self.core.slots
+        check_integrity(self.core, [s for s in range(len(slots)) if slots[s].where != NOWHERE])
 
     # --- the process --------------------------------------------------------------------------
 
@@ -215,57 +234,53 @@ class Replica(Slots):
                 if not self.up:
                     self._back = self.clock.event()
                     yield self._back
-                self.core.flts[f.X_CLOCK_S] = self.clock.now
-                self.core.flts[f.X_LAST_EMIT_S] = self.clock.now
+                self.core.clock_s = self.clock.now
+                self.core.last_emit_s = self.clock.now
 
     def _stretches_until_failure(self) -> Generator[Event, Any, None]:
         clock = self.clock
         while True:
             horizon_s = clock.peek() if self.coupled else clock.next_outside_s()
             reason = self._advance(horizon_s)
-            flts = self.core.flts
-            if reason == f.RAN_TO_FLIGHT:
-                self._collect()
+            core = self.core
+            if reason == RAN_STUCK:
+                raise self._no_progress("none can be admitted or stepped")
+            if reason == RAN_TO_FINISH and core.clock_s > clock.now:
+                yield clock.engine_wakes_at(core.clock_s)
+            self._collect()
+            if reason == RAN_TO_FLIGHT:
                 self._stretches += 1
                 if self._stretches % CHECK_EVERY == 0 and not self.config.exact_cost:
-                    self.surface.check(self.core)
-                yield clock.engine_wakes_at(float(flts[f.X_END_S]))
-            elif reason == f.RAN_TO_FINISH:
-                if flts[f.X_CLOCK_S] > clock.now:
-                    yield clock.engine_wakes_at(float(flts[f.X_CLOCK_S]))
-                self._collect()
-            elif reason == f.RAN_TO_ARRIVAL:
-                self._collect()
-                slot = self.core.coming[self.core.ints[f.I_C_HEAD]]
-                yield clock.engine_wakes_at(float(self.core.slot_time[slot][f.T_READY]))
-                flts[f.X_CLOCK_S] = clock.now
-            elif reason == f.RAN_IDLE:
-                self._collect()
+                    self.surface.check(core)
+                yield clock.engine_wakes_at(core.end_s)
+            elif reason == RAN_TO_ARRIVAL:
+                coming = core.coming
+                yield clock.engine_wakes_at(core.slots[coming.slots[coming.head]].ready_s)
+                core.clock_s = clock.now
+            elif reason == RAN_IDLE:
                 self._bell = clock.event()
                 yield self._bell
-                flts[f.X_CLOCK_S] = clock.now
-            else:
-                raise self._no_progress("none can be admitted or stepped")
+                core.clock_s = clock.now
 
     def _advance(self, horizon_s: float) -> int:
         """Run the step loop, serving its needs, until it says why it stopped."""
         while True:
             reason = self._run(horizon_s)
-            if reason == f.NEED_PRICE:
+            if reason == NEED_PRICE:
                 self._price()
-            elif reason == f.NEED_DRAWS:
+            elif reason == NEED_DRAWS:
                 self._more_draws()
-            elif reason == f.NEED_LOG:
+            elif reason == NEED_LOG:
                 self._collect()
                 self.stats.flush(self.core)
                 self._check_progress()
                 if self._pulse is not None:
                     self._pulse()
-            elif reason == f.NEED_NODES:
-                wanted = self.core.ints[f.I_MAX_SEQS] * (self.core.ints[f.I_SPAN_MAX] + 2)
-                self.core = grow_nodes(self.core, int(wanted))
+            elif reason == NEED_NODES:
+                cache = self.core.cache
+                grow_nodes(cache, self.core.rules.max_num_seqs * (cache.most_pieces + 2))
                 self._bind()
-            elif reason == f.NEED_FEED:
+            elif reason == NEED_FEED:
                 self._collect()
                 self._feed()
             else:
@@ -281,20 +296,21 @@ class Replica(Slots):
         self._seen = (tokens, preemptions)
 
     def _no_progress(self, how: str) -> CapacityError:
-        ints, now_s = self.core.ints, self.core.flts[f.X_CLOCK_S]
+        core = self.core
         return CapacityError(
-            f"replica {self.index} makes no progress at {now_s:.3f} s: {ints[f.I_W_LEN]} requests "
-            f"wait and {how}; give it more num_kv_blocks or max_num_batched_tokens"
+            f"replica {self.index} makes no progress at {core.clock_s:.3f} s: "
+            f"{core.waiting.count} requests wait and {how}; "
+            "give it more num_kv_blocks or max_num_batched_tokens"
         )
 
     def _price(self) -> None:
         if not self.config.exact_cost:
             self.surface.fill(self.core)
             return
-        ints, flts = self.core.ints, self.core.flts
-        flts[f.X_STEP_S] = checked_seconds(self.surface.cost, self.surface.shape_of(self.core))
+        core = self.core
+        core.step_s = checked_seconds(self.surface.cost, self.surface.shape_of(core))
         # The step loop would ask for a price again: let it find this one, for this step only.
-        ints[f.I_EXACT] = f.EXACT_GIVEN
+        core.pricing = EXACT_GIVEN
 
     # --- requests in and out ------------------------------------------------------------------
 
@@ -304,15 +320,16 @@ class Replica(Slots):
             self.index,
             self.surface,
             self.source,
-            arrays=self.compiled,
+            compiled=self.compiled,
             stop_on_finish=self.coupled,
             clock_s=self.clock.now,
             clients=self._clients,
         )
         self.stats.last_emit_s = self.clock.now
         self.spans = SpanPool(self.config.rules_of(self.index).block_size)
-        self.tickets: list[Ticket | None] = [None] * self._slots
-        self._free = list(range(self._slots - 1, -1, -1))
+        slots = len(self.core.slots)
+        self.tickets: list[Ticket | None] = [None] * slots
+        self._free = list(range(slots - 1, -1, -1))
         self._bind()
 
     def _bind(self) -> None:
@@ -321,15 +338,14 @@ class Replica(Slots):
 
             self._run = bind(self.core)
         else:
-            core = self.core
-            self._run = lambda horizon_s: run(core, horizon_s)
+            self._run = partial(run, self.core)
 
     def _keep_totals(self) -> None:
-        ints = self.core.ints
-        self._past["tokens"] += int(ints[f.I_TOKENS])
-        self._past["preemptions"] += int(ints[f.I_N_PREEMPTIONS])
-        self._held_max = max(self._held_max, int(ints[f.I_HELD_MAX]))
-        self._wait_max = max(self._wait_max, int(ints[f.I_WAIT_MAX]))
+        core = self.core
+        self._past["tokens"] += core.tokens
+        self._past["preemptions"] += core.preemptions
+        self._held_max = max(self._held_max, core.held_max)
+        self._wait_max = max(self._wait_max, core.waiting_max)
 
     def supply(self, tickets: Iterator[Ticket]) -> None:
         """A closed loop of `clients` inside the engine: `tickets` are its requests in order."""
@@ -340,8 +356,8 @@ class Replica(Slots):
                 break
             ticket.measured = self.clock.now >= self.config.warmup_s
             ready_s = self.clock.now + self.config.request_overhead_s
-            self._append("coming", f.I_C_HEAD, f.I_C_LEN, ticket, ready_s)
-        self.core.ints[f.I_S_MORE] = 1
+            self._append(self.core.coming, ticket, ready_s)
+        self.core.supply_left = True
         self._feed()
         if self._bell is not None:
             bell, self._bell = self._bell, None
@@ -350,11 +366,10 @@ class Replica(Slots):
     def _feed(self) -> None:
         while self.backlog and self._free:
             self._enter(self.backlog.popleft())
-        c = self.core
-        c.ints[f.I_BACKLOG] = len(self.backlog)
+        self.core.backlog = len(self.backlog)
         if self._supply is not None:
             tickets = list(itertools.islice(self._supply, len(self._free) - 1))
             if len(tickets) < len(self._free) - 1:
-                c.ints[f.I_S_MORE] = 0
+                self.core.supply_left = False
                 self._supply = None
             self._append_standby(tickets)

@@ -2,7 +2,7 @@
 
 `rows_loop` holds the same functions as plain loops: numba compiles those, and the tests run both
 and compare every byte. Everything here is integer arithmetic, so the order of operations cannot
-matter. A row is one decoding request; rows are columns of `Core.rows`.
+matter. A row is one decoding request; the fields of `Core.rows` hold one number of every row.
 """
 
 from bisect import bisect_right
@@ -10,11 +10,10 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import NO_DRAFT, Core
 from specsim.sim.kv import take_blocks
 
-# What R_DRAW, R_VERIFY_STEPS and R_DRAFTED gain in a step that verifies so many drafts.
+# What draw, verify_steps and drafted gain in a step that verifies so many drafts.
 _ADVANCE = [np.array([[1], [1], [drafts]], dtype=np.int64) for drafts in range(65)]
 
 
@@ -45,59 +44,59 @@ def grow_rows(c: Core, count: int, width: int) -> bool:
     False, with nothing changed, if there are not enough.
     """
     rows = c.rows
-    block = c.ints[f.I_BLOCK]
-    reach = width + c.ints[f.I_LOOKAHEAD] + block - 1
-    need = (rows[f.R_COMPUTED, :count] + reach) // block - rows[f.R_HELD, :count]
+    block = c.rules.block_size
+    reach = width + c.rules.lookahead + block - 1
+    need = (rows.computed[:count] + reach) // block - rows.held[:count]
     np.maximum(need, 0, out=need)
     total = int(np.add.reduce(need))
     if total == 0:
         return True
-    if total > c.ints[f.I_FREE]:
+    if total > c.free_blocks:
         return False
-    rows[f.R_HELD, :count] += need
+    rows.held[:count] += need
     take_blocks(c, total)
     return True
 
 
 def emit_rows(c: Core, count: int) -> int:
     """Draw what the step yields for the first `count` rows. Returns the tokens given out."""
-    ints, rows = c.ints, c.rows
-    drafts = ints[f.I_K_NOW]
-    left = rows[f.R_REMAINING, :count]
+    rows = c.rows
+    drafts = c.drafts
+    left = rows.remaining[:count]
     if drafts:
-        draw = rows[f.R_DRAW, :count]
+        draw = rows.draw[:count]
         # [accepted, draws, verify steps, drafted] of every row in this step
         gain = np.empty((4, count), dtype=np.int64)
         gain[1:] = _ADVANCE[drafts]
         accepted = gain[0]
         c.accept.take(draw, out=accepted, mode="clip")
-        if ints[f.I_SKIPS]:
-            drafted = accepted != f.NO_DRAFT
+        if c.rules.draws_skip:
+            drafted = accepted != NO_DRAFT
             accepted *= drafted
             gain[2:] *= drafted
-        if drafts < ints[f.I_K_MAX]:
+        if drafts < c.rules.num_speculative_tokens:
             np.minimum(accepted, drafts, out=accepted)
-        if ints[f.I_ADAPTIVE]:
-            ints[f.I_STEP_ACCEPTED] = int(np.add.reduce(accepted))
-        if ints[f.I_BY_POSITION]:
+        if c.rules.adaptive:
+            c.step_accepted = int(np.add.reduce(accepted))
+        if c.rules.draws_by_position:
             gain[1] += accepted
-        rows[f.R_ACCEPTED : f.R_DRAFTED + 1, :count] += gain
+        rows.gains[:, :count] += gain
         accepted += 1
         got = np.minimum(accepted, left, out=accepted)
     else:
         got = np.minimum(left, 1)
     left -= got
-    rows[f.R_COMPUTED, :count] += got
-    ints[f.I_LEAST_LEFT] = int(np.minimum.reduce(left))
+    rows.computed[:count] += got
+    c.least_left = int(np.minimum.reduce(left))
     tokens = int(np.add.reduce(got))
-    ints[f.I_CONTEXT] += tokens
-    ints[f.I_TOKENS] += tokens
+    c.context += tokens
+    c.tokens += tokens
     return tokens
 
 
 def keep_rows(c: Core, keep: np.ndarray) -> None:
     """Close the gaps of rows that left, keeping the order. keep: bool per row."""
-    count = c.ints[f.I_N_ROWS]
-    kept = c.rows[:, :count][:, keep]
-    c.rows[:, : kept.shape[1]] = kept
-    c.ints[f.I_N_ROWS] = kept.shape[1]
+    count = c.n_rows
+    kept = c.rows.table[:, :count][:, keep]
+    c.rows.table[:, : kept.shape[1]] = kept
+    c.n_rows = kept.shape[1]

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import NO_DRAFT, Core
 from specsim.sim.kv import take_blocks
 
 
@@ -35,10 +34,10 @@ def between_corners_loop(corners: Any, share_a: float, share_b: float, share_d: 
 
 
 def grow_rows_loop(c: Core, count: int, width: int) -> bool:
-    block = c.ints[f.I_BLOCK]
-    reach = width + c.ints[f.I_LOOKAHEAD] + block - 1
-    computed = c.rows[f.R_COMPUTED]
-    held = c.rows[f.R_HELD]
+    block = c.rules.block_size
+    reach = width + c.rules.lookahead + block - 1
+    computed = c.rows.computed
+    held = c.rows.held
     total = 0
     for r in range(count):
         # Divide only where a block is missing: a division costs more than all the rest.
@@ -46,7 +45,7 @@ def grow_rows_loop(c: Core, count: int, width: int) -> bool:
             total += (computed[r] + reach) // block - held[r]
     if total == 0:
         return True
-    if total > c.ints[f.I_FREE]:
+    if total > c.free_blocks:
         return False
     for r in range(count):
         if computed[r] + reach >= (held[r] + 1) * block:
@@ -56,16 +55,15 @@ def grow_rows_loop(c: Core, count: int, width: int) -> bool:
 
 
 def emit_rows_loop(c: Core, count: int) -> int:
-    ints = c.ints
-    drafts = ints[f.I_K_NOW]
-    skips = ints[f.I_SKIPS]
-    by_position = ints[f.I_BY_POSITION]
-    left = c.rows[f.R_REMAINING]
-    computed = c.rows[f.R_COMPUTED]
-    draw = c.rows[f.R_DRAW]
-    accepted_sum = c.rows[f.R_ACCEPTED]
-    verify_steps = c.rows[f.R_VERIFY_STEPS]
-    drafted = c.rows[f.R_DRAFTED]
+    drafts = c.drafts
+    skips = c.rules.draws_skip
+    by_position = c.rules.draws_by_position
+    left = c.rows.remaining
+    computed = c.rows.computed
+    draw = c.rows.draw
+    accepted_sum = c.rows.accepted
+    verify_steps = c.rows.verify_steps
+    drafted = c.rows.drafted
     tokens = 0
     all_accepted = 0
     least = left[0]
@@ -74,7 +72,7 @@ def emit_rows_loop(c: Core, count: int) -> int:
         if drafts > 0:
             drawn = int(c.accept[draw[r]])
             accepted = min(drawn, drafts)
-            if skips > 0 and drawn == f.NO_DRAFT:
+            if skips > 0 and drawn == NO_DRAFT:
                 accepted = 0
             else:
                 verify_steps[r] += 1
@@ -88,24 +86,24 @@ def emit_rows_loop(c: Core, count: int) -> int:
         computed[r] += got
         tokens += got
         least = min(least, left[r])
-    if ints[f.I_ADAPTIVE] > 0:
-        ints[f.I_STEP_ACCEPTED] = all_accepted
-    ints[f.I_LEAST_LEFT] = least
-    ints[f.I_CONTEXT] += tokens
-    ints[f.I_TOKENS] += tokens
+    if c.rules.adaptive > 0:
+        c.step_accepted = all_accepted
+    c.least_left = least
+    c.context += tokens
+    c.tokens += tokens
     return tokens
 
 
 def keep_rows_loop(c: Core, keep: np.ndarray) -> None:
-    rows = c.rows
+    table = c.rows.table
     to = 0
-    for r in range(c.ints[f.I_N_ROWS]):
+    for r in range(c.n_rows):
         if keep[r]:
             if to != r:
-                for field in range(f.R_LENGTH):
-                    rows[field, to] = rows[field, r]
+                for field in range(len(table)):
+                    table[field, to] = table[field, r]
             to += 1
-    c.ints[f.I_N_ROWS] = to
+    c.n_rows = to
 
 
 def no_stretch(c: Core, horizon_s: float) -> None:

@@ -1,15 +1,13 @@
 """Where the content pieces of prompts stand while their requests are inside a replica.
 
-Each request's pieces lie side by side in two arrays of `Core` (key, and tokens up to the piece's
-end). Space is handed out in order and closed up when it runs out. A piece in which no block ends
-holds no block, so it is folded into the next one.
+Each request's pieces lie side by side in `PrefixCache.piece_key` and `piece_end`. Space is handed
+out in order and closed up when it runs out. A piece in which no block ends holds no block, so it
+is folded into the next one.
 """
 
-import numpy as np
-
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import Core
 from specsim.sim.request import Request
+from specsim.sim.structs import longer
 
 KEY_RANGE = (1 << 61) - 1
 
@@ -38,7 +36,7 @@ def pieces_of(request: Request, block_size: int) -> list[tuple[int, int]]:
 
 
 class SpanPool:
-    """Hands out space in `Core.span_key` and `Core.span_end`. count: requests with pieces."""
+    """Hands out space for pieces in a `PrefixCache`. count: requests that have some."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
@@ -49,41 +47,45 @@ class SpanPool:
     def count(self) -> int:
         return len(self._of_slot)
 
-    def place(self, core: Core, slot: int, request: Request) -> Core:
-        """Store the pieces of a request. Returns the core, a new one if its arrays grew."""
+    def place(self, core: Core, slot: int, request: Request) -> bool:
+        """Store the pieces of a request. True if the arrays of the core were replaced."""
         pieces = pieces_of(request, self._block_size)
         if not pieces:
-            return core
-        if self._next + len(pieces) > len(core.span_key):
-            core = self._close_up(core, len(pieces))
+            return False
+        cache = core.cache
+        grew = self._next + len(pieces) > len(cache.piece_key)
+        if grew:
+            self._close_up(core, len(pieces))
         for i, (key, end) in enumerate(pieces):
-            core.span_key[self._next + i] = key
-            core.span_end[self._next + i] = end
-        core.slot[slot][f.S_SPAN] = self._next
-        core.slot[slot][f.S_N_SPANS] = len(pieces)
-        core.slot[slot][f.S_GROWS] = int(request.grows)
-        core.ints[f.I_SPAN_MAX] = max(core.ints[f.I_SPAN_MAX], len(pieces))
+            cache.piece_key[self._next + i] = key
+            cache.piece_end[self._next + i] = end
+        inside = core.slots[slot]
+        inside.first_piece = self._next
+        inside.pieces = len(pieces)
+        inside.grows = int(request.grows)
+        cache.most_pieces = max(cache.most_pieces, len(pieces))
         self._of_slot[slot] = len(pieces)
         self._next += len(pieces)
-        return core
+        return grew
 
-    def forget(self, core: Core, slot: int) -> None:
+    def forget(self, slot: int) -> None:
         """The request in `slot` left."""
         self._of_slot.pop(slot, None)
 
-    def _close_up(self, core: Core, wanted: int) -> Core:
-        live = sum(self._of_slot.values())
-        size = len(core.span_key)
-        while 2 * (live + wanted) > size:
+    def _close_up(self, core: Core, wanted: int) -> None:
+        """Move the pieces of the live requests together, into arrays that hold `wanted` more."""
+        old_keys, old_ends = core.cache.piece_key, core.cache.piece_end
+        size = len(old_keys)
+        while 2 * (sum(self._of_slot.values()) + wanted) > size:
             size *= 2
-        arrays = isinstance(core.span_key, np.ndarray)
-        keys = np.zeros(size, dtype=np.int64) if arrays else [0] * size
-        ends = np.zeros(size, dtype=np.int64) if arrays else [0] * size
+        keys = longer(old_keys[:0], size, 0)
+        ends = longer(old_ends[:0], size, 0)
         self._next = 0
         for slot, count in self._of_slot.items():
-            first = int(core.slot[slot][f.S_SPAN])
-            keys[self._next : self._next + count] = core.span_key[first : first + count]
-            ends[self._next : self._next + count] = core.span_end[first : first + count]
-            core.slot[slot][f.S_SPAN] = self._next
+            request = core.slots[slot]
+            first = request.first_piece
+            keys[self._next : self._next + count] = old_keys[first : first + count]
+            ends[self._next : self._next + count] = old_ends[first : first + count]
+            request.first_piece = self._next
             self._next += count
-        return core._replace(span_key=keys, span_end=ends)
+        core.cache.piece_key, core.cache.piece_end = keys, ends

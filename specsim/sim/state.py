@@ -1,46 +1,40 @@
-"""Making, growing and checking the state of a replica (`fields.Core`).
-
-Plain runs keep scalars and per-request fields in Python lists, which Python reads faster than
-numpy arrays; compiled runs need arrays throughout. Nothing else differs.
-"""
-
-from typing import Any
+"""Making, growing and checking the state of a replica (`core.Core`)."""
 
 import numpy as np
 
-from specsim.sim import fields as f
 from specsim.sim.acceptance import DRAWS, DrawSource
-from specsim.sim.config import EngineRules, SimConfig
-from specsim.sim.fields import Core
+from specsim.sim.config import SimConfig
+from specsim.sim.core import (
+    DECODING,
+    EXACT,
+    INTERPOLATED,
+    NO_NODE,
+    ROOT,
+    Chunk,
+    Core,
+    Node,
+    PrefixCache,
+    Ring,
+    Rows,
+    Slot,
+    SlotList,
+    StepLog,
+    StepRules,
+)
+from specsim.sim.kv import bucket_of, new_node, queue_append
+from specsim.sim.structs import as_struct, longer
 from specsim.sim.surface import Surface
 
 LOG_STEPS = 1 << 14
 FIRST_NODES = 1024
-FIRST_SPANS = 1024
+FIRST_PIECES = 1024
 
 
-def whole_numbers(arrays: bool, *shape: int, value: int = 0) -> Any:
-    """A list (of lists) or an int64 array."""
-    if arrays:
-        return np.full(shape, value, dtype=np.int64)
-    if len(shape) == 1:
-        return [value] * shape[0]
-    return [[value] * shape[1] for _ in range(shape[0])]
-
-
-def numbers(arrays: bool, *shape: int, value: float = 0.0) -> Any:
-    """A list (of lists) or a float64 array."""
-    if arrays:
-        return np.full(shape, value, dtype=np.float64)
-    if len(shape) == 1:
-        return [value] * shape[0]
-    return [[value] * shape[1] for _ in range(shape[0])]
-
-
-def slots_for(rules: EngineRules, clients: int = 0) -> int:
-    """Requests inside a replica: all seats, and enough waiting ones to fill every seat at once.
-    clients: of a closed loop that is run inside the engine; each may have one more in standby."""
-    return 2 * rules.max_num_seqs + 2 * clients + 128
+def slots_for(config: SimConfig, replica: int, clients: int = 0) -> int:
+    """Requests inside a replica: all that run, and as many waiting ones as could replace them at
+    once. clients: of a closed loop that is run inside the engine; each may have one more in
+    standby."""
+    return 2 * config.rules_of(replica).max_num_seqs + 2 * clients + 128
 
 
 def make_core(
@@ -49,176 +43,183 @@ def make_core(
     surface: Surface,
     source: DrawSource | None,
     *,
-    arrays: bool,
+    compiled: bool,
     stop_on_finish: bool,
     clock_s: float = 0.0,
     clients: int = 0,
 ) -> Core:
-    """State of an empty replica."""
-    rules = config.rules_of(replica)
+    """State of an empty replica; compiled: as a structure that compiled code can use."""
+    slots = slots_for(config, replica, clients)
+    most = config.rules_of(replica).max_num_seqs
+    rules = _rules(config, replica, source, compiled)
+    rules.stop_on_finish = stop_on_finish
+    rules.supplied = clients > 0
     spec = config.speculation
-    slots = slots_for(rules, clients)
     k = spec.num_speculative_tokens
-    widest = max((len(lengths) for _, lengths in spec.adaptive), default=0)
-    adapt = whole_numbers(arrays, max(1, len(spec.adaptive)), widest + 1, value=-1)
-    for i, (batch, lengths) in enumerate(spec.adaptive):
-        adapt[i][0] = batch
-        for j, drafts in enumerate(lengths):
-            adapt[i][j + 1] = min(drafts, k)
-    table = spec.drafts_by_batch(rules.max_num_seqs)
     nodes = FIRST_NODES if rules.prefix_caching else 1
-    gaps = 4096 + 4 * rules.max_num_seqs
     core = Core(
-        ints=whole_numbers(arrays, f.I_LENGTH),
-        flts=numbers(arrays, f.X_LENGTH),
-        slot=whole_numbers(arrays, slots, f.S_LENGTH),
-        slot_time=numbers(arrays, slots, f.T_LENGTH, value=-1.0),
-        rows=np.zeros((f.R_LENGTH, rules.max_num_seqs), dtype=np.int64),
-        prefill=whole_numbers(arrays, rules.max_num_seqs),
-        wait=whole_numbers(arrays, slots),
-        standby=whole_numbers(arrays, slots),
-        coming=whole_numbers(arrays, slots),
-        finished=whole_numbers(arrays, slots),
-        freed=whole_numbers(arrays, slots),
-        accept=np.zeros(slots * DRAWS if source else 1, dtype=np.uint8 if arrays else np.int64),
-        span_key=whole_numbers(arrays, FIRST_SPANS),
-        span_end=whole_numbers(arrays, FIRST_SPANS),
-        node=whole_numbers(arrays, f.N_LENGTH, nodes),
-        bucket=whole_numbers(arrays, 2 * nodes + 1, value=f.NO_NODE),
-        chunk=whole_numbers(arrays, f.C_LENGTH, rules.max_num_seqs + 1),
-        k_table=np.array(table, dtype=np.int64) if arrays else table,
-        adapt=adapt,
-        tier=surface.tier if arrays else surface.tier.tolist(),
-        grid_ctx=surface.grid_ctx if arrays else surface.grid_ctx.tolist(),
-        grid_seqs=surface.grid_seqs if arrays else surface.grid_seqs.tolist(),
-        grid_tokens=surface.grid_tokens if arrays else surface.grid_tokens.tolist(),
-        grid_span=surface.grid_span if arrays else surface.grid_span.tolist(),
-        decode_s=surface.decode_s,
-        mixed_s=surface.mixed_s,
-        log_s=np.zeros((2, LOG_STEPS + 1)),
-        log=np.zeros((f.L_LENGTH, LOG_STEPS + 1), dtype=np.int64),
+        rules=rules,
+        slots=[Slot() for _ in range(slots)],
+        rows=Rows.empty(most),
+        log=StepLog.empty(LOG_STEPS + 1),
+        cache=PrefixCache(
+            nodes=[Node() for _ in range(nodes)],
+            buckets=[NO_NODE] * (2 * nodes + 1),
+            piece_key=[0] * FIRST_PIECES,
+            piece_end=[0] * FIRST_PIECES,
+        ),
+        prices=surface.prices,
+        waiting=Ring([0] * slots),
+        standby=Ring([0] * slots),
+        coming=Ring([0] * slots),
+        prefill=SlotList([0] * most),
+        finished=SlotList([0] * slots),
+        freed=SlotList([0] * slots),
+        chunks=[Chunk() for _ in range(most + 1)],
+        drafts_by_batch=spec.drafts_by_batch(most),
+        adapt=_tiers(spec.adaptive, k),
+        # numpy's `take` into whole numbers wants them in the plain loop.
+        accept=np.zeros(slots * DRAWS if source else 1, dtype=np.int64),
         cover=np.zeros(LOG_STEPS + 3, dtype=np.int64),
-        gaps=np.zeros(gaps),
+        gaps=np.zeros(rules.gap_capacity + 2 * most),
+        pricing=EXACT if config.exact_cost else INTERPOLATED,
+        free_blocks=rules.num_kv_blocks,
+        adapt_k=k,
+        clock_s=clock_s,
+        last_emit_s=clock_s,
+        reserve=config.rules_of(replica).output_reserve,
     )
-    ints, flts = core.ints, core.flts
-    blocks = config.blocks_of(replica)
-    ints[f.I_MAX_SEQS] = rules.max_num_seqs
-    ints[f.I_BUDGET] = rules.max_num_batched_tokens
-    ints[f.I_BLOCK] = rules.block_size
-    ints[f.I_BLOCKS] = ints[f.I_FREE] = blocks
-    ints[f.I_LOOKAHEAD] = spec.lookahead
-    ints[f.I_WATERMARK] = int(rules.watermark * blocks)
-    ints[f.I_K_MAX] = k
-    ints[f.I_WIDTH] = spec.verify_tokens
-    ints[f.I_LAG] = rules.readback_lag_steps
-    ints[f.I_AHEAD] = int(rules.plan_ahead)
-    ints[f.I_CACHING] = int(rules.prefix_caching)
-    ints[f.I_DROP_LAST] = int(k > 0 and spec.drop_last_cached_block)
-    ints[f.I_PREFILL_FIRST] = int(rules.prefill_first)
-    ints[f.I_CHUNKED] = int(rules.chunked_prefill)
-    ints[f.I_RESERVE_FULL] = int(rules.reserve_full_isl)
-    ints[f.I_CHUNK_MAX] = rules.long_prefill_token_threshold
-    ints[f.I_VICTIM_FEWEST] = int(rules.victim == "fewest_tokens")
-    ints[f.I_DRAWS] = DRAWS
-    ints[f.I_BY_POSITION] = int(source is not None and source.by_position)
-    ints[f.I_SKIPS] = int(source is not None and source.skips)
-    ints[f.I_ADAPTIVE] = int(k > 0 and bool(spec.adaptive))
-    ints[f.I_ADAPT_K] = k
-    ints[f.I_EXACT] = f.EXACT_ASK if config.exact_cost else f.EXACT_OFF
-    plain = not (arrays or config.exact_cost or ints[f.I_BY_POSITION] or ints[f.I_SKIPS])
-    ints[f.I_STRETCHES] = int(plain and config.stretches and not spec.adaptive)
-    ints[f.I_AT_NODE] = surface.at_node
-    ints[f.I_LOG_CAP] = LOG_STEPS
-    ints[f.I_EMIT_BASE] = -1
-    ints[f.I_GAP_CAP] = gaps - 2 * rules.max_num_seqs
-    ints[f.I_STOP_ON_FINISH] = int(stop_on_finish)
-    ints[f.I_LRU_HEAD] = ints[f.I_LRU_TAIL] = f.NO_NODE
-    flts[f.X_CLOCK_S] = flts[f.X_LAST_EMIT_S] = clock_s
-    flts[f.X_PLANNED_S] = np.inf
-    flts[f.X_STALL_S] = config.stall_s
-    flts[f.X_WARM_UP_S] = config.warmup_s
-    flts[f.X_FRONT_END_S] = config.request_overhead_s
-    ints[f.I_SUPPLIED] = int(clients > 0)
-    flts[f.X_RESERVE] = rules.output_reserve
-    flts[f.X_RESERVE_MIN] = rules.output_reserve_min
-    flts[f.X_RESERVE_DECAY] = (
-        rules.output_reserve - rules.output_reserve_min
-    ) / rules.output_reserve_steps
+    if compiled:
+        core = as_struct(core)
     if rules.prefix_caching:
-        _link_unused(core, 0, nodes)
-        from specsim.sim.kv import new_node, queue_append
-
-        everything = new_node(core, f.ROOT, f.NO_NODE)
-        core.node[f.N_BLOCKS][everything] = blocks
-        queue_append(core, everything)
+        _fill_cache(core.cache, rules.num_kv_blocks)
     return core
 
 
-def _link_unused(core: Core, first: int, last: int) -> None:
+def _rules(
+    config: SimConfig, replica: int, source: DrawSource | None, compiled: bool
+) -> StepRules:
+    rules, spec = config.rules_of(replica), config.speculation
+    k = spec.num_speculative_tokens
+    by_position = source is not None and source.by_position
+    skips = source is not None and source.skips
+    stretches = config.stretches and not (
+        compiled or config.exact_cost or by_position or skips or spec.adaptive
+    )
+    reserve = rules.output_reserve - rules.output_reserve_min
+    return StepRules(
+        max_num_seqs=rules.max_num_seqs,
+        max_num_batched_tokens=rules.max_num_batched_tokens,
+        block_size=rules.block_size,
+        num_kv_blocks=config.blocks_of(replica),
+        lookahead=spec.lookahead,
+        watermark_blocks=int(rules.watermark * config.blocks_of(replica)),
+        num_speculative_tokens=k,
+        verify_tokens=spec.verify_tokens,
+        readback_lag_steps=rules.readback_lag_steps,
+        plan_ahead=rules.plan_ahead,
+        prefix_caching=rules.prefix_caching,
+        drop_last_cached_block=k > 0 and spec.drop_last_cached_block,
+        prefill_first=rules.prefill_first,
+        chunked_prefill=rules.chunked_prefill,
+        reserve_full_isl=rules.reserve_full_isl,
+        long_prefill_token_threshold=rules.long_prefill_token_threshold,
+        preempt_fewest_tokens=rules.victim == "fewest_tokens",
+        draws=DRAWS,
+        draws_by_position=by_position,
+        draws_skip=skips,
+        adaptive=k > 0 and bool(spec.adaptive),
+        stretches=stretches,
+        log_capacity=LOG_STEPS,
+        gap_capacity=4096 + 2 * rules.max_num_seqs,
+        front_end_s=config.request_overhead_s,
+        warmup_s=config.warmup_s,
+        stall_s=config.stall_s,
+        reserve_min=rules.output_reserve_min,
+        reserve_decay=reserve / rules.output_reserve_steps,
+    )
+
+
+def _tiers(adaptive: tuple[tuple[int, tuple[int, ...]], ...], k: int) -> list[list[int]]:
+    """`Core.adapt` of the tiers, lines of equal length."""
+    widest = max((len(lengths) for _, lengths in adaptive), default=0)
+    return [
+        [batch, *(min(drafts, k) for drafts in lengths), *[-1] * (widest - len(lengths))]
+        for batch, lengths in adaptive
+    ] or [[-1]]
+
+
+def _fill_cache(cache: PrefixCache, blocks: int) -> None:
+    """At the start all blocks are unused, and their content is of no use to anybody."""
+    _link_unused(cache, 0)
+    everything = new_node(cache, ROOT, NO_NODE)
+    cache.nodes[everything].blocks = blocks
+    queue_append(cache, everything)
+
+
+def _link_unused(cache: PrefixCache, first: int) -> None:
+    """The nodes from `first` on become unused ones."""
+    last = len(cache.nodes) - 1
     for node in range(first, last):
-        core.node[f.N_AFTER][node] = node + 1 if node + 1 < last else core.ints[f.I_NODE_FREE]
-    if first == 0:
-        core.node[f.N_AFTER][last - 1] = f.NO_NODE
-    core.ints[f.I_NODE_FREE] = first
-    core.ints[f.I_NODES_FREE] += last - first
+        cache.nodes[node].after = node + 1
+    cache.nodes[last].after = cache.unused_first
+    cache.unused_first = first
+    cache.unused += last + 1 - first
 
 
-def grow_nodes(core: Core, needed: int) -> Core:
-    """Room for `needed` more cache nodes: nodes keep their numbers, the hash table is rebuilt."""
-    from specsim.sim.kv import bucket_of
-
-    have = len(core.node[0])
+def grow_nodes(cache: PrefixCache, needed: int) -> None:
+    """Room for `needed` more nodes: nodes keep their numbers, the hash table is made anew."""
+    have = len(cache.nodes)
     size = have
-    while size - have + core.ints[f.I_NODES_FREE] < needed:
+    while size - have + cache.unused < needed:
         size *= 2
-    arrays = isinstance(core.node, np.ndarray)
-    node = whole_numbers(arrays, f.N_LENGTH, size)
-    for row in range(f.N_LENGTH):
-        node[row][:have] = core.node[row][:have]
-    grown = core._replace(node=node, bucket=whole_numbers(arrays, 2 * size + 1, value=f.NO_NODE))
     unused = set()
-    at = core.ints[f.I_NODE_FREE]
-    while at != f.NO_NODE:
-        unused.add(int(at))
-        at = core.node[f.N_AFTER][at]
+    at = cache.unused_first
+    while at != NO_NODE:
+        unused.add(at)
+        at = cache.nodes[at].after
+    cache.nodes = longer(cache.nodes, size, Node())
+    cache.buckets = longer(cache.buckets[:0], 2 * size + 1, NO_NODE)
     for i in range(have):
-        if i not in unused and node[f.N_KEY][i] != f.NO_NODE:
-            place = bucket_of(grown, node[f.N_PARENT][i], node[f.N_KEY][i])
-            node[f.N_CHAIN][i] = grown.bucket[place]
-            grown.bucket[place] = i
-    _link_unused(grown, have, size)
-    return grown
+        node = cache.nodes[i]
+        if i not in unused and node.key != NO_NODE:
+            place = bucket_of(cache, node.parent, node.key)
+            node.chain = int(cache.buckets[place])
+            cache.buckets[place] = i
+    _link_unused(cache, have)
 
 
 def check_integrity(core: Core, live_slots: list[int]) -> None:
     """Blocks free, held and cached add up, and so do the counters; AssertionError if not."""
-    ints = core.ints
+    caching, rows = core.rules.prefix_caching, core.rows
     held = 0
     for slot in live_slots:
-        own = core.slot[slot][f.S_PRIVATE if ints[f.I_CACHING] else f.S_HELD]
-        if core.slot[slot][f.S_WHERE] != f.WHERE_DECODE:
-            held += own
-    for r in range(ints[f.I_N_ROWS]):
-        slot = int(core.rows[f.R_SLOT, r])
-        own = core.slot[slot][f.S_PRIVATE if ints[f.I_CACHING] else f.S_HELD]
-        held += own + int(core.rows[f.R_HELD, r]) - core.slot[slot][f.S_HELD]
-    free = ints[f.I_FREE]
-    if ints[f.I_CACHING]:
-        queued, at, before = 0, ints[f.I_LRU_HEAD], f.NO_NODE
-        while at != f.NO_NODE:
-            assert core.node[f.N_USERS][at] == 0 and core.node[f.N_BEFORE][at] == before
-            queued += core.node[f.N_BLOCKS][at]
-            before, at = at, core.node[f.N_AFTER][at]
-        assert before == ints[f.I_LRU_TAIL]
+        request = core.slots[slot]
+        if request.where != DECODING:
+            held += request.private if caching else request.held
+    for r in range(core.n_rows):
+        request = core.slots[int(rows.slot[r])]
+        own = request.private if caching else request.held
+        held += own + int(rows.held[r]) - request.held
+    free = core.free_blocks
+    if caching:
+        cache = core.cache
+        queued, at, before = 0, cache.queue_first, NO_NODE
+        while at != NO_NODE:
+            node = cache.nodes[at]
+            assert node.users == 0 and node.before == before
+            queued += node.blocks
+            before, at = at, node.after
+        assert before == cache.queue_last
         assert queued == free, f"queue holds {queued} blocks but {free} are counted as free"
-        for place in core.bucket:
-            node = place
-            while node != f.NO_NODE:
-                if core.node[f.N_USERS][node] > 0:
-                    held += core.node[f.N_BLOCKS][node]
-                node = core.node[f.N_CHAIN][node]
-    assert held + free == ints[f.I_BLOCKS], (
-        f"{held} blocks held and {free} free, but there are {ints[f.I_BLOCKS]}"
-    )
-    context = int(core.rows[f.R_COMPUTED, : ints[f.I_N_ROWS]].sum())
-    assert context == ints[f.I_CONTEXT], f"context {ints[f.I_CONTEXT]} but rows hold {context}"
+        for place in cache.buckets:
+            at = place
+            while at != NO_NODE:
+                node = cache.nodes[at]
+                if node.users > 0:
+                    held += node.blocks
+                at = node.chain
+    total = core.rules.num_kv_blocks
+    assert held + free == total, f"{held} blocks held and {free} free, but there are {total}"
+    context = int(rows.computed[: core.n_rows].sum())
+    assert context == core.context, f"context {core.context} but rows hold {context}"

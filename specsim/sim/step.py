@@ -9,9 +9,28 @@ Functions here run as Python or compiled.
 
 import numpy as np
 
-from specsim.sim import fields as f
 from specsim.sim.adapt import observe_step
-from specsim.sim.fields import Core
+from specsim.sim.core import (
+    BOUNDARY,
+    DECODING,
+    GONE,
+    IN_FLIGHT,
+    LINGERING,
+    LIVE,
+    NEED_DRAWS,
+    NEED_LOG,
+    NEED_PRICE,
+    RAN_IDLE,
+    RAN_TO_ARRIVAL,
+    RAN_TO_FINISH,
+    RAN_TO_FLIGHT,
+    UNPRICED,
+    WAITING,
+    Core,
+    append,
+    pop,
+    push,
+)
 from specsim.sim.kv import publish_prefix
 from specsim.sim.preempt import discard, save_blocks, save_row
 from specsim.sim.price import price_step, step_width
@@ -30,226 +49,211 @@ from specsim.sim.stretch import stretch
 def run(c: Core, horizon_s: float) -> int:
     """Go on from the replica's clock until a step ends at or after the horizon, or until the
     driver is needed. Returns a RAN_* or NEED_* reason."""
-    ints = c.ints
     while True:
-        if ints[f.I_STAGE] == f.STAGE_BOUNDARY:
-            if ints[f.I_LOG_N] >= ints[f.I_LOG_CAP] or ints[f.I_N_GAPS] >= ints[f.I_GAP_CAP]:
-                return f.NEED_LOG
-            if ints[f.I_C_LEN] > 0:
+        if c.stage == BOUNDARY:
+            if c.logged >= c.rules.log_capacity or c.n_gaps >= c.rules.gap_capacity:
+                return NEED_LOG
+            if c.coming.count > 0:
                 next_s = receive(c)
                 stretch(c, min(horizon_s, next_s))
                 receive(c)
             else:
                 stretch(c, horizon_s)
-            code = schedule(c, c.flts[f.X_CLOCK_S])
-            if code == f.RAN_IDLE and ints[f.I_C_LEN] > 0:
-                next_s = c.slot_time[c.coming[ints[f.I_C_HEAD]]][f.T_READY]
+            code = schedule(c, c.clock_s)
+            if code == RAN_IDLE and c.coming.count > 0:
+                next_s = c.slots[c.coming.slots[c.coming.head]].ready_s
                 if next_s >= horizon_s:
-                    return f.RAN_TO_ARRIVAL
-                c.flts[f.X_CLOCK_S] = next_s
+                    return RAN_TO_ARRIVAL
+                c.clock_s = next_s
                 continue
             if code != SCHEDULED:
                 return code
-            ints[f.I_STAGE] = f.STAGE_UNPRICED
-        if ints[f.I_STAGE] == f.STAGE_UNPRICED:
+            c.stage = UNPRICED
+        if c.stage == UNPRICED:
             if not price_step(c):
-                return f.NEED_PRICE
+                return NEED_PRICE
             begin_step(c)
-            if c.flts[f.X_END_S] >= horizon_s:
-                return f.RAN_TO_FLIGHT
+            if c.end_s >= horizon_s:
+                return RAN_TO_FLIGHT
         if not settle_step(c):
-            return f.NEED_DRAWS
-        if ints[f.I_STOP_ON_FINISH] and ints[f.I_N_FINISHED] > 0:
-            return f.RAN_TO_FINISH
+            return NEED_DRAWS
+        if c.rules.stop_on_finish and c.finished.count > 0:
+            return RAN_TO_FINISH
 
 
 def receive(c: Core) -> float:
     """Requests that have left the front end by now join the queue. Returns when the next one
     will; infinite if none is on its way."""
-    ints = c.ints
-    while ints[f.I_C_LEN] > 0:
-        slot = c.coming[ints[f.I_C_HEAD]]
-        if c.slot_time[slot][f.T_READY] > c.flts[f.X_CLOCK_S]:
-            return float(c.slot_time[slot][f.T_READY])
-        head = ints[f.I_C_HEAD] + 1
-        ints[f.I_C_HEAD] = 0 if head == len(c.coming) else head
-        ints[f.I_C_LEN] -= 1
-        c.slot[slot][f.S_WHERE] = f.WHERE_WAITING
-        tail = ints[f.I_W_HEAD] + ints[f.I_W_LEN]
-        c.wait[tail if tail < len(c.wait) else tail - len(c.wait)] = slot
-        ints[f.I_W_LEN] += 1
+    while c.coming.count > 0:
+        slot = c.coming.slots[c.coming.head]
+        request = c.slots[slot]
+        if request.ready_s > c.clock_s:
+            return request.ready_s
+        request.where = WAITING
+        push(c.waiting, pop(c.coming))
     return np.inf
 
 
 def begin_step(c: Core) -> None:
     """The planned and priced step starts."""
-    ints, flts = c.ints, c.flts
-    flts[f.X_PLANNED_S] = flts[f.X_CLOCK_S]
-    flts[f.X_END_S] = flts[f.X_CLOCK_S] + flts[f.X_STEP_S]
-    ints[f.I_STAGE] = f.STAGE_IN_FLIGHT
-    held = ints[f.I_BLOCKS] - ints[f.I_FREE]
-    waiting = ints[f.I_W_LEN] + ints[f.I_BACKLOG]
-    ints[f.I_HELD_MAX] = max(ints[f.I_HELD_MAX], held)
-    ints[f.I_WAIT_MAX] = max(ints[f.I_WAIT_MAX], waiting)
-    n = ints[f.I_LOG_N]
-    seqs = ints[f.I_SCHEDULED]
-    c.log_s[0, n] = flts[f.X_CLOCK_S]
-    c.log_s[1, n] = flts[f.X_END_S]
-    c.log[f.L_ROWS, n] = seqs
-    c.log[f.L_WIDTH, n] = step_width(c, ints[f.I_K_NOW])
-    c.log[f.L_CONTEXT, n] = ints[f.I_CONTEXT]
-    c.log[f.L_NEW, n] = ints[f.I_NEW_TOKENS]
-    c.log[f.L_CHUNKS, n] = ints[f.I_N_CHUNKS]
-    c.log[f.L_SPAN_WORK, n] = ints[f.I_SPAN_WORK]
-    c.log[f.L_NEXT_DRAFTS, n] = ints[f.I_K_NEXT]
-    c.log[f.L_WAITING, n] = waiting
-    c.log[f.L_HELD, n] = held
-    c.log[f.L_EMIT, n] = 0 if ints[f.I_PREFILL_FIRST] and seqs == 0 else 1
+    c.planned_s = c.clock_s
+    c.end_s = c.clock_s + c.step_s
+    c.stage = IN_FLIGHT
+    held = c.rules.num_kv_blocks - c.free_blocks
+    waiting = c.waiting.count + c.backlog
+    c.held_max = max(c.held_max, held)
+    c.waiting_max = max(c.waiting_max, waiting)
+    log, n = c.log, c.logged
+    log.start_s[n] = c.clock_s
+    log.end_s[n] = c.end_s
+    log.rows[n] = c.scheduled
+    log.width[n] = step_width(c, c.drafts)
+    log.context[n] = c.context
+    log.new[n] = c.new_tokens
+    log.chunks[n] = c.n_chunks
+    log.span_work[n] = c.span_work
+    log.next_drafts[n] = c.next_drafts
+    log.waiting[n] = waiting
+    log.held[n] = held
+    log.emits[n] = 0 if c.rules.prefill_first and c.scheduled == 0 else 1
 
 
 def settle_step(c: Core) -> bool:
     """The step in flight ends. False, with nothing changed, if draws of acceptance are missing."""
-    ints, flts = c.ints, c.flts
-    seqs = ints[f.I_SCHEDULED]
-    if seqs > 0 and ints[f.I_K_NOW] > 0:
-        if ints[f.I_SAFE_DRAWS] <= 0:
-            ints[f.I_SAFE_DRAWS] = steps_of_draws(c, draws_left(c))
-            if ints[f.I_SAFE_DRAWS] <= 0:
+    seqs = c.scheduled
+    if seqs > 0 and c.drafts > 0:
+        if c.safe_draws <= 0:
+            c.safe_draws = steps_of_draws(c, draws_left(c))
+            if c.safe_draws <= 0:
                 return False
-        ints[f.I_SAFE_DRAWS] -= 1
-    end_s = flts[f.X_END_S]
-    n = ints[f.I_LOG_N]
-    emits = c.log[f.L_EMIT, n] > 0
-    if emits and end_s - flts[f.X_LAST_EMIT_S] > flts[f.X_STALL_S]:
-        ints[f.I_STALL_STEPS] += 1
-    before = ints[f.I_TOKENS]
+        c.safe_draws -= 1
+    end_s = c.end_s
+    n = c.logged
+    emits = c.log.emits[n] > 0
+    if emits and end_s - c.last_emit_s > c.rules.stall_s:
+        c.stall_steps += 1
+    before = c.tokens
     if seqs > 0:
         emit_rows(c, seqs)
-        if ints[f.I_N_STALLED] > 0:
+        if c.sitting_out > 0:
             resume_rows(c, seqs, end_s)
-        if ints[f.I_ADAPTIVE]:
+        if c.rules.adaptive:
             observe_step(c)
     retire_rows(c, end_s)
-    if ints[f.I_N_CHUNKS] > 0:
+    if c.n_chunks > 0:
         settle_chunks(c, end_s)
-    if flts[f.X_RESERVE] > 0.0:
+    if c.reserve > 0.0:
         settle_reserve(c)
-    c.log[f.L_OUT, n] = ints[f.I_TOKENS] - before
-    ints[f.I_LOG_N] = n + 1
-    ints[f.I_STEP] += 1
+    c.log.out[n] = c.tokens - before
+    c.logged = n + 1
+    c.steps += 1
     if emits:
-        ints[f.I_EMIT_STEP] += 1
-        flts[f.X_LAST_EMIT_S] = end_s
-    ints[f.I_K_NOW] = ints[f.I_K_NEXT]
-    flts[f.X_CLOCK_S] = end_s
-    ints[f.I_STAGE] = f.STAGE_BOUNDARY
+        c.emit_step += 1
+        c.last_emit_s = end_s
+    c.drafts = c.next_drafts
+    c.clock_s = end_s
+    c.stage = BOUNDARY
     return True
 
 
 def retire_rows(c: Core, end_s: float) -> None:
     """Finish requests that got their last token; let go of those that finished a step before."""
-    ints = c.ints
-    count = ints[f.I_N_ROWS]
-    if ints[f.I_LEAST_LEFT] > 0 and ints[f.I_N_ZOMBIES] == 0:
+    count = c.n_rows
+    if c.least_left > 0 and c.lingering == 0:
         return
+    rows = c.rows
     gone = False
-    for place in (c.rows[f.R_REMAINING, :count] == 0).nonzero()[0]:
+    for place in (rows.remaining[:count] == 0).nonzero()[0]:
         r = int(place)
-        slot = int(c.rows[f.R_SLOT, r])
-        if c.rows[f.R_ZOMBIE, r] == f.ROW_LIVE:
+        slot = int(rows.slot[r])
+        if rows.state[r] == LIVE:
             save_row(c, r)
-            if c.rows[f.R_STALLED, r] == 0:
-                close_run(c, slot, ints[f.I_EMIT_STEP])
-            c.slot_time[slot][f.T_LAST] = end_s
+            if rows.stalled[r] == 0:
+                close_run(c, slot, c.emit_step)
+            c.slots[slot].last_token_s = end_s
             finish(c, slot, end_s)
-            if ints[f.I_LAG] > 0:
-                c.rows[f.R_ZOMBIE, r] = f.ROW_ZOMBIE
-                ints[f.I_N_ZOMBIES] += 1
+            if c.rules.readback_lag_steps > 0:
+                rows.state[r] = LINGERING
+                c.lingering += 1
                 continue
         else:
             save_blocks(c, r)
-            ints[f.I_N_ZOMBIES] -= 1
-        ints[f.I_CONTEXT] -= int(c.rows[f.R_COMPUTED, r])
+            c.lingering -= 1
+        c.context -= int(rows.computed[r])
         discard(c, slot)
-        c.rows[f.R_ZOMBIE, r] = f.ROW_GONE
+        rows.state[r] = GONE
         gone = True
     if gone:
-        keep_rows(c, c.rows[f.R_ZOMBIE, :count] != f.ROW_GONE)
-    count = ints[f.I_N_ROWS]
-    if count > 0 and ints[f.I_N_ZOMBIES] == 0:
-        ints[f.I_LEAST_LEFT] = int(c.rows[f.R_REMAINING, :count].min())
+        keep_rows(c, rows.state[:count] != GONE)
+    count = c.n_rows
+    if count > 0 and c.lingering == 0:
+        c.least_left = int(rows.remaining[:count].min())
 
 
 def finish(c: Core, slot: int, end_s: float) -> None:
     """The request has all its tokens. A closed loop sends its next one at once."""
-    ints = c.ints
-    c.slot_time[slot][f.T_END] = end_s
-    c.finished[ints[f.I_N_FINISHED]] = slot
-    ints[f.I_N_FINISHED] += 1
-    if ints[f.I_SUPPLIED] and ints[f.I_S_LEN] > 0:
-        following = c.standby[ints[f.I_S_HEAD]]
-        head = ints[f.I_S_HEAD] + 1
-        ints[f.I_S_HEAD] = 0 if head == len(c.standby) else head
-        ints[f.I_S_LEN] -= 1
-        c.slot_time[following][f.T_ARRIVAL] = end_s
-        c.slot_time[following][f.T_READY] = end_s + c.flts[f.X_FRONT_END_S]
-        c.slot[following][f.S_MEASURED] = 1 if end_s >= c.flts[f.X_WARM_UP_S] else 0
-        tail = ints[f.I_C_HEAD] + ints[f.I_C_LEN]
-        c.coming[tail if tail < len(c.coming) else tail - len(c.coming)] = following
-        ints[f.I_C_LEN] += 1
+    c.slots[slot].end_s = end_s
+    append(c.finished, slot)
+    if c.rules.supplied and c.standby.count > 0:
+        following = pop(c.standby)
+        request = c.slots[following]
+        request.arrival_s = end_s
+        request.ready_s = end_s + c.rules.front_end_s
+        request.measured = 1 if end_s >= c.rules.warmup_s else 0
+        push(c.coming, following)
 
 
 def settle_chunks(c: Core, end_s: float) -> None:
     """Prompt chunks were computed; a prompt that is complete gives a token and starts decoding."""
-    ints = c.ints
-    for j in range(ints[f.I_N_CHUNKS]):
-        slot = c.chunk[f.C_SLOT][j]
-        computed = c.slot[slot][f.S_COMPUTED] + c.chunk[f.C_NEW][j]
-        c.slot[slot][f.S_COMPUTED] = computed
-        publish_prefix(c, slot, computed, False)
-        if c.slot[slot][f.S_DROPPED] or computed < c.slot[slot][f.S_TARGET]:
+    for j in range(c.n_chunks):
+        slot = c.chunks[j].slot
+        request = c.slots[slot]
+        request.computed += c.chunks[j].new
+        publish_prefix(c, slot, request.computed, False)
+        if request.dropped or request.computed < request.target:
             continue
-        if c.slot[slot][f.S_REMAINING] > 0:
-            c.slot[slot][f.S_REMAINING] -= 1
-            ints[f.I_TOKENS] += 1
-            if c.slot_time[slot][f.T_FIRST] < 0.0:
-                c.slot_time[slot][f.T_FIRST] = end_s
+        if request.remaining > 0:
+            request.remaining -= 1
+            c.tokens += 1
+            if request.first_token_s < 0.0:
+                request.first_token_s = end_s
             prompt_token(c, slot, end_s)
-        if c.slot[slot][f.S_REMAINING] > 0:
+        if request.remaining > 0:
             join_rows(c, slot)
         else:
             # The length was known before the step: nothing runs on.
             finish(c, slot, end_s)
             discard(c, slot)
+    prefill = c.prefill
     kept = 0
-    for j in range(ints[f.I_N_PREFILL]):
-        slot = c.prefill[j]
-        if c.slot[slot][f.S_DROPPED] or c.slot[slot][f.S_COMPUTED] < c.slot[slot][f.S_TARGET]:
-            c.prefill[kept] = slot
+    for j in range(prefill.count):
+        slot = prefill.slots[j]
+        request = c.slots[slot]
+        if request.dropped or request.computed < request.target:
+            prefill.slots[kept] = slot
             kept += 1
-    ints[f.I_N_PREFILL] = kept
+    prefill.count = kept
 
 
 def join_rows(c: Core, slot: int) -> None:
     """A request whose prompt is complete joins the decoding ones, as the last."""
-    ints, rows = c.ints, c.rows
-    r = ints[f.I_N_ROWS]
-    rows[f.R_SLOT, r] = slot
-    rows[f.R_REMAINING, r] = c.slot[slot][f.S_REMAINING]
-    rows[f.R_COMPUTED, r] = c.slot[slot][f.S_COMPUTED]
-    rows[f.R_HELD, r] = c.slot[slot][f.S_HELD]
-    rows[f.R_DRAW, r] = slot * ints[f.I_DRAWS] + c.slot[slot][f.S_DRAW]
-    rows[f.R_ACCEPTED, r] = c.slot[slot][f.S_ACCEPTED]
-    rows[f.R_VERIFY_STEPS, r] = c.slot[slot][f.S_VERIFY_STEPS]
-    rows[f.R_DRAFTED, r] = c.slot[slot][f.S_DRAFTED]
-    rows[f.R_ZOMBIE, r] = f.ROW_LIVE
-    rows[f.R_STALLED, r] = c.slot[slot][f.S_STALLED]
-    ints[f.I_N_STALLED] += c.slot[slot][f.S_STALLED]
-    ints[f.I_N_ROWS] = r + 1
-    ints[f.I_CONTEXT] += c.slot[slot][f.S_COMPUTED]
-    if ints[f.I_K_MAX] > 0:
-        steps = steps_of_draws(c, ints[f.I_DRAWS] - c.slot[slot][f.S_DRAW])
-        ints[f.I_SAFE_DRAWS] = min(ints[f.I_SAFE_DRAWS], steps) if r > 0 else steps
-    left = c.slot[slot][f.S_REMAINING]
-    ints[f.I_LEAST_LEFT] = min(ints[f.I_LEAST_LEFT], left) if r > 0 else left
-    c.slot[slot][f.S_WHERE] = f.WHERE_DECODE
+    rows, request = c.rows, c.slots[slot]
+    r = c.n_rows
+    rows.slot[r] = slot
+    rows.remaining[r] = request.remaining
+    rows.computed[r] = request.computed
+    rows.held[r] = request.held
+    rows.draw[r] = slot * c.rules.draws + request.draw
+    rows.accepted[r] = request.accepted_tokens
+    rows.verify_steps[r] = request.verify_steps
+    rows.drafted[r] = request.drafted_tokens
+    rows.state[r] = LIVE
+    rows.stalled[r] = request.stalled
+    c.sitting_out += request.stalled
+    c.n_rows = r + 1
+    c.context += request.computed
+    if c.rules.num_speculative_tokens > 0:
+        steps = steps_of_draws(c, c.rules.draws - request.draw)
+        c.safe_draws = min(c.safe_draws, steps) if r > 0 else steps
+    c.least_left = min(c.least_left, request.remaining) if r > 0 else request.remaining
+    request.where = DECODING

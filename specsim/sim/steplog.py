@@ -5,14 +5,13 @@ time count from the end of the warm-up.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.latency.shape import StepShape
-from specsim.sim import fields as f
-from specsim.sim.fields import Core
+from specsim.sim.core import Core, StepLog
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.streams import cut_runs
 from specsim.sim.surface import Surface, chunks_like
@@ -23,6 +22,11 @@ MOST_BINS = 1024
 def _halved(area: NDArray[np.float64]) -> NDArray[np.float64]:
     """The same areas in bins of twice the width."""
     return np.concatenate([area[:, ::2] + area[:, 1::2], np.zeros_like(area[:, ::2])], axis=1)
+
+
+def _first(log: StepLog, count: int) -> StepLog:
+    """A copy of the first `count` entries of a log (which may be a structure, see `structs`)."""
+    return StepLog(*(getattr(log, item.name)[:count].copy() for item in fields(StepLog)))
 
 
 class Timeline:
@@ -101,64 +105,53 @@ class StepStats:
     running_max: int = 0
     last_emit_s: float = 0.0
     shapes: dict[tuple[int, int, int, bool], NDArray[np.float64]] = field(default_factory=dict)
-    trace: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = field(default_factory=list)
+    trace: list[StepLog] = field(default_factory=list)
 
     def flush(self, core: Core) -> None:
         """Take in the log of `core` and empty it."""
-        ints = core.ints
         cut_runs(core)
-        count = int(ints[f.I_LOG_N])
-        gaps = int(ints[f.I_N_GAPS])
-        if gaps:
-            self.itl.add_many(core.gaps[:gaps].copy())
-        if count:
-            self._take(core.log_s[:, :count].copy(), core.log[:, :count].copy(), core.cover)
-        ints[f.I_LOG_N] = 0
-        ints[f.I_N_GAPS] = 0
+        if core.n_gaps:
+            self.itl.add_many(core.gaps[: core.n_gaps].copy())
+        if core.logged:
+            self._take(_first(core.log, core.logged), core.cover)
+        core.logged = 0
+        core.n_gaps = 0
         core.cover[:] = 0
-        ints[f.I_EMIT_BASE] = ints[f.I_EMIT_STEP] - 1
+        core.cover_from = core.emit_step - 1
 
-    def _take(
-        self, log_s: NDArray[np.float64], log: NDArray[np.int64], cover: NDArray[np.int64]
-    ) -> None:
-        start, end = log_s
-        emits = log[f.L_EMIT] > 0
-        emit_ends = end[emits]
+    def _take(self, log: StepLog, cover: NDArray[np.int64]) -> None:
+        start, end = log.start_s, log.end_s
+        emit_ends = end[log.emits > 0]
         weights = np.cumsum(cover)[1 : 1 + len(emit_ends)]
         if len(emit_ends):
             self.itl.add_many(np.diff(emit_ends, prepend=self.last_emit_s), weights)
             self.last_emit_s = float(emit_ends[-1])
         self.steps += len(end)
-        running = log[f.L_ROWS] + log[f.L_CHUNKS]
+        running = log.rows + log.chunks
         self.running_max = max(self.running_max, int(running.max()))
-        values = np.stack(
-            [running, log[f.L_WAITING], log[f.L_HELD], log[f.L_OUT], np.ones(len(end))]
-        ).astype(np.float64)
-        self.timeline.add(start, end, values)
+        values = np.stack([running, log.waiting, log.held, log.out, np.ones(len(end))])
+        self.timeline.add(start, end, values.astype(np.float64))
         if self.keep_trace:
-            self.trace.append((log_s, log))
+            self.trace.append(log)
         late = np.minimum(np.maximum(start, self.warmup_s), end)
         seconds = end - late
-        measured = seconds > 0.0
-        self.steps_measured += int(measured.sum())
+        self.steps_measured += int((seconds > 0.0).sum())
         self.busy_s += float(seconds.sum())
         self.running_area += float((seconds * running).sum())
-        self.waiting_area += float((seconds * log[f.L_WAITING]).sum())
-        self.kv_area += float((seconds * log[f.L_HELD]).sum())
-        self._shapes(seconds[measured], log[:, measured])
+        self.waiting_area += float((seconds * log.waiting).sum())
+        self.kv_area += float((seconds * log.held).sum())
+        self._shapes(seconds, log)
 
-    def _shapes(self, seconds: NDArray[np.float64], log: NDArray[np.int64]) -> None:
+    def _shapes(self, seconds: NDArray[np.float64], log: StepLog) -> None:
         """Add up steps of equal kind: verify width, drafts, and (coarsely) batch and prompts."""
-        batch = np.where(log[f.L_ROWS] < 32, log[f.L_ROWS], log[f.L_ROWS] // 16 * 16)
-        key = ((log[f.L_WIDTH] << 8 | log[f.L_NEXT_DRAFTS]) << 20 | batch) << 1
-        key |= log[f.L_NEW] > 0
-        kinds, place = np.unique(key, return_inverse=True)
+        measured = seconds > 0.0
+        batch = np.where(log.rows < 32, log.rows, log.rows // 16 * 16)
+        key = ((log.width << 8 | log.next_drafts) << 20 | batch) << 1
+        key |= log.new > 0
+        kinds, place = np.unique(key[measured], return_inverse=True)
         columns = np.stack(
-            [
-                np.ones(len(seconds)), seconds, log[f.L_ROWS], log[f.L_CONTEXT], log[f.L_NEW],
-                log[f.L_SPAN_WORK],
-            ]
-        )
+            [np.ones(len(seconds)), seconds, log.rows, log.context, log.new, log.span_work]
+        )[:, measured]
         for i, kind in enumerate(kinds.tolist()):
             total = columns[:, place == i].sum(axis=1)
             name = (kind >> 29, (kind >> 21) & 255, (kind >> 1) & ((1 << 20) - 1), bool(kind & 1))

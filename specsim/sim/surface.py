@@ -6,16 +6,15 @@ compares priced steps of the run, chunks and all, with the cost function itself.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specsim.errors import UsageError
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
-from specsim.sim import fields as f
 from specsim.sim.config import SpeculationRules
-from specsim.sim.fields import Core
+from specsim.sim.core import Core, Prices
 from specsim.sim.price import mean_context
 from specsim.sim.rows import node_below
 
@@ -35,7 +34,7 @@ def checked_seconds(cost: StepCost, shape: StepShape) -> float:
     return seconds
 
 
-def ladder(last: int, ratio: float, first: int, start: int = 0) -> NDArray[np.float64]:
+def ladder(last: int, ratio: float, first: int, start: int = 0) -> list[float]:
     """Nodes start, first, first * ratio, ... up to exactly `last`: whole numbers, rising."""
     nodes = [start]
     x = float(first)
@@ -47,10 +46,10 @@ def ladder(last: int, ratio: float, first: int, start: int = 0) -> NDArray[np.fl
         nodes.append(last)
     if len(nodes) == 1:
         nodes.append(nodes[0] + 1)
-    return np.array(nodes, dtype=np.float64)
+    return [float(node) for node in nodes]
 
 
-def token_ladder(last: int) -> NDArray[np.float64]:
+def token_ladder(last: int) -> list[float]:
     """Tokens of a step. Matrix products take whole tiles, so its price jumps after multiples of
     128 tokens: nodes stand on both sides of each, while a jump is more than a small part of the
     price. CUDA graphs (up to 512 tokens) pad by their own rules and move the jumps; there nodes
@@ -62,7 +61,7 @@ def token_ladder(last: int) -> NDArray[np.float64]:
     rising = sorted({node for node in nodes if node < last} | {last})
     if len(rising) == 1:
         rising.append(last + 1)
-    return np.array(rising, dtype=np.float64)
+    return [float(node) for node in rising]
 
 
 def chunks_like(new: int, span: float) -> tuple[PrefillChunk, ...]:
@@ -88,39 +87,27 @@ class Surface:
     speculation: SpeculationRules = field(default_factory=SpeculationRules)
     asked: int = 0
     checked: list[tuple[float, float]] = field(default_factory=list)  # (priced, asked) seconds
-    tier: NDArray[np.int64] = field(init=False)
-    grid_ctx: NDArray[np.float64] = field(init=False)
-    grid_seqs: NDArray[np.float64] = field(init=False)
-    grid_tokens: NDArray[np.float64] = field(init=False)
-    grid_span: NDArray[np.float64] = field(init=False)
-    decode_s: NDArray[np.float64] = field(init=False)
-    mixed_s: NDArray[np.float64] = field(init=False)
-    pairs: list[tuple[int, int]] = field(init=False)
-    at_node: int = field(init=False)
+    prices: Prices = field(init=False)
 
     def __post_init__(self) -> None:
         lengths = self.speculation.draft_lengths(self.max_seqs)
-        self.pairs = [(now, following) for now in lengths for following in lengths]
-        self.tier = np.full((max(lengths) + 1, max(lengths) + 1), -1, dtype=np.int64)
-        for index, pair in enumerate(self.pairs):
-            self.tier[pair] = index
-        context = max(self.max_context, 2)
-        self.grid_ctx = ladder(context, 1.5, 256)
-        self.grid_seqs = ladder(self.max_seqs, 2.0, 1)
-        at = int(np.searchsorted(self.grid_ctx, TABLE_CONTEXT))
-        self.at_node = min(at, len(self.grid_ctx) - 1)
-        self.grid_tokens = token_ladder(self.max_tokens)
-        self.grid_span = ladder(context, 2.0, 128, start=1)
-        tiers = len(self.pairs)
-        self.decode_s = np.full((tiers, self.max_seqs + 1, len(self.grid_ctx)), np.nan)
-        self.mixed_s = np.full(
-            (
-                tiers,
-                len(self.grid_seqs),
-                len(self.grid_tokens),
-                len(self.grid_span),
-            ),
-            np.nan,
+        longest = max(lengths)
+        tier = [[-1] * (longest + 1) for _ in range(longest + 1)]
+        pairs = [(now, following) for now in lengths for following in lengths]
+        for index, (now, following) in enumerate(pairs):
+            tier[now][following] = index
+        last = max(self.max_context, 2)
+        context, seqs = ladder(last, 1.5, 256), ladder(self.max_seqs, 2.0, 1)
+        tokens, span = token_ladder(self.max_tokens), ladder(last, 2.0, 128, start=1)
+        self.prices = Prices(
+            tier,
+            context,
+            seqs,
+            tokens,
+            span,
+            np.full((len(pairs), self.max_seqs + 1, len(context)), np.nan),
+            np.full((len(pairs), len(seqs), len(tokens), len(span)), np.nan),
+            mixed_at=min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
         )
 
     def width(self, drafts: int) -> int:
@@ -129,31 +116,27 @@ class Surface:
 
     def fill(self, c: Core) -> None:
         """Ask for the nodes around the step that `c` has planned."""
-        ints = c.ints
-        now, following = int(ints[f.I_K_NOW]), int(ints[f.I_K_NEXT])
-        tier = int(self.tier[now, following])
-        seqs, context = int(ints[f.I_SCHEDULED]), float(mean_context(c))
-        at = node_below(self.grid_ctx.tolist(), context)
-        new = int(ints[f.I_NEW_TOKENS])
+        prices, now, following = self.prices, c.drafts, c.next_drafts
+        tier, seqs, new = prices.tier[now][following], c.scheduled, c.new_tokens
+        at = node_below(prices.context, mean_context(c))
         if seqs > 0:
-            for j in {at, at + 1} if new == 0 else {at, at + 1, self.at_node}:
-                if math.isnan(self.decode_s[tier, seqs, j]):
-                    total = seqs * float(self.grid_ctx[j])
+            for j in {at, at + 1} if new == 0 else {at, at + 1, prices.mixed_at}:
+                if math.isnan(prices.decode_s[tier, seqs, j]):
+                    total = seqs * prices.context[j]
                     shape = StepShape(seqs, self.width(now), total, (), following)
-                    self.decode_s[tier, seqs, j] = self._ask(shape)
+                    prices.decode_s[tier, seqs, j] = self._ask(shape)
         if new == 0:
             return
-        span = ints[f.I_SPAN_WORK] / new
-        width = self.width(now)
-        for a in self._around(self.grid_seqs, seqs):
-            for b in self._around(self.grid_tokens, seqs * width + new):
-                for d in self._around(self.grid_span, span):
-                    if math.isnan(self.mixed_s[tier, a, b, d]):
-                        self.mixed_s[tier, a, b, d] = self._mixed_node(
-                            int(self.grid_seqs[a]),
+        span, width = c.span_work / new, self.width(now)
+        for a in self._around(prices.seqs, seqs):
+            for b in self._around(prices.tokens, seqs * width + new):
+                for d in self._around(prices.span, span):
+                    if math.isnan(prices.mixed_s[tier, a, b, d]):
+                        prices.mixed_s[tier, a, b, d] = self._mixed_node(
+                            int(prices.seqs[a]),
                             width,
-                            int(self.grid_tokens[b]),
-                            float(self.grid_span[d]),
+                            int(prices.tokens[b]),
+                            prices.span[d],
                             following,
                         )
 
@@ -163,7 +146,7 @@ class Surface:
         """Price at a node of the mixed table. The sequences leave the rest of the tokens to
         prompts; where they leave none the price is continued from where they leave some."""
 
-        context = seqs * float(self.grid_ctx[self.at_node])
+        context = seqs * self.prices.context[self.prices.mixed_at]
 
         def price(prompt: int) -> float:
             chunks = chunks_like(prompt, span)
@@ -176,8 +159,8 @@ class Surface:
         return least_s + (price(1 + CONTINUED_OVER) - least_s) / CONTINUED_OVER * (prompt - 1)
 
     @staticmethod
-    def _around(grid: NDArray[np.float64], x: float) -> tuple[int, ...]:
-        i = node_below(grid.tolist(), x)
+    def _around(grid: list[float], x: float) -> tuple[int, ...]:
+        i = node_below(grid, x)
         if x == grid[i]:
             return (i,)
         return (i + 1,) if x == grid[i + 1] else (i, i + 1)
@@ -188,27 +171,24 @@ class Surface:
 
     def shape_of(self, c: Core) -> StepShape:
         """The planned step itself, chunk by chunk."""
-        ints = c.ints
         chunks = []
-        for j in range(ints[f.I_N_CHUNKS]):
-            slot = c.chunk[f.C_SLOT][j]
-            new, cached = int(c.chunk[f.C_NEW][j]), int(c.chunk[f.C_CACHED][j])
-            last = cached + new >= c.slot[slot][f.S_TARGET]
-            chunks.append(PrefillChunk(new, cached, bool(last)))
-        seqs = int(ints[f.I_SCHEDULED])
+        for j in range(c.n_chunks):
+            chunk = c.chunks[j]
+            last = chunk.cached + chunk.new >= c.slots[chunk.slot].target
+            chunks.append(PrefillChunk(chunk.new, chunk.cached, last))
         return StepShape(
-            seqs,
-            self.width(int(ints[f.I_K_NOW])),
-            seqs * float(mean_context(c)),
+            c.scheduled,
+            self.width(c.drafts),
+            c.scheduled * mean_context(c),
             tuple(chunks),
-            int(ints[f.I_K_NEXT]),
+            c.next_drafts,
         )
 
     def check(self, c: Core) -> None:
         """Compare the price of the step in flight with the cost function."""
         if len(self.checked) < CHECKED_STEPS:
             exact = checked_seconds(self.cost, self.shape_of(c))
-            self.checked.append((float(c.flts[f.X_STEP_S]), exact))
+            self.checked.append((c.step_s, exact))
 
     def error(self) -> dict[str, float | int]:
         """Interpolation error on checked steps: relative, signed mean and largest."""

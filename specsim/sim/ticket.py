@@ -2,16 +2,35 @@
 
 import math
 from collections.abc import Callable
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from specsim.sim.request import Request
 
-# cached, output, chunks, verify steps, drafted, accepted tokens, preemptions, stalls
-Counts = tuple[int, int, int, int, int, int, int, int]
-NO_COUNTS: Counts = (0, 0, 0, 0, 0, 0, 0, 0)
-# arrival, scheduled, first token, last token, end; negative or NaN where it never came
-Times = tuple[float, float, float, float, float]
-NO_TIMES: Times = (math.nan, math.nan, math.nan, math.nan, math.nan)
+
+class Counts(NamedTuple):
+    """What the engine counted of a request: the whole-number fields of its record."""
+
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    chunks: int = 0
+    verify_steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    preemptions: int = 0
+    stalls: int = 0
+
+
+class Times(NamedTuple):
+    """When things happened to a request, seconds; negative or NaN where they never did."""
+
+    arrival_s: float = math.nan
+    scheduled_s: float = math.nan
+    first_token_s: float = math.nan
+    last_token_s: float = math.nan
+    end_s: float = math.nan
+
+
+NO_COUNTS, NO_TIMES = Counts(), Times()
 Done = Callable[["Ticket", str, float], None]
 
 

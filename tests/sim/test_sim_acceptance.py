@@ -6,7 +6,7 @@ import pytest
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim.acceptance import DRAWS, EasinessDraws, Recorded, draw_source, splitmix64
-from specsim.sim.fields import NO_DRAFT
+from specsim.sim.core import NO_DRAFT
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance

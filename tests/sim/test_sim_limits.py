@@ -79,13 +79,12 @@ def test_preemption_storm_ends():
 
 def test_no_progress_is_detected():
     """An engine that admits what it cannot hold, broken on purpose: told, not hung."""
-    from specsim.sim import fields as f
     from specsim.sim.run import Cluster
 
     class Broken(OpenLoop):
         def start(self, cluster: Cluster, seed: int) -> None:
             # Someone takes all blocks away behind the scheduler's back.
-            cluster.replicas[0].core.ints[f.I_FREE] = 0
+            cluster.replicas[0].core.free_blocks = 0
             super().start(cluster, seed)
 
     with pytest.raises(CapacityError, match=r"makes no progress at 1\.000 s: 1 requests wait"):

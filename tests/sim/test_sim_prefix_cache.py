@@ -129,6 +129,4 @@ def test_blocks_add_up_under_random_sharing(seed):
     assert {record.status for record in result.records} == {"finished"}
     assert len(result.records) == 200
     replica = result.cluster.replicas[0]
-    from specsim.sim import fields as f
-
-    assert replica.core.ints[f.I_FREE] == 260
+    assert replica.core.free_blocks == 260

@@ -14,7 +14,7 @@ import pytest
 
 from sim_costs import Linear
 from specsim.latency.engine import find_engine
-from specsim.sim import compiled, preempt, price, rows_loop, schedule, step
+from specsim.sim import compiled, price, rows_loop, schedule, step
 from specsim.sim.acceptance import Recorded
 from specsim.sim.config import (
     RETRIES,
@@ -177,27 +177,32 @@ def test_same_seed_same_bytes_other_seed_other_bytes():
     assert chatty
 
 
-def test_every_helper_is_known_to_the_compiler():
-    """A function that a compiled one calls must be on the list, or compiling fails half a minute
-    in: every function of the compiled modules is there or runs in Python only."""
-    import inspect
+def test_structures_hold_every_field_and_share_the_memory():
+    """What is written through a structure is read at its address, for numbers, structures in
+    arrays and arrays; `kind_of` knows every field."""
+    import ctypes
 
-    listed = set(compiled._HELPERS) | {plain for plain, _ in compiled._INSTEAD}
-    for module in compiled._MODULES:
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            ours = function.__module__ == module.__name__
-            if ours and name not in ("no_stretch", "cut_runs"):  # the driver calls cut_runs
-                assert function in listed, f"{module.__name__}.{name}"
-    assert preempt.preempt in listed
+    import numpy as np
 
+    from specsim.sim import core, structs
 
-def test_entry_names_every_field_in_order():
-    """The compiled entry rebuilds the state field by field; comments there name them."""
-    import re
-    from pathlib import Path
+    plain = core.Ring([1, 2, 3], head=1, count=2)
+    ring = structs.as_struct(plain)
+    address = structs.address_of(ring, core.Ring)
+    core.push(ring, 9)
+    seen = structs.struct_of(core.Ring).from_address(address)
+    assert (seen.head, seen.count, list(seen.slots_shape)) == (1, 3, [3])
+    assert ctypes.c_int64.from_address(seen.slots_at).value == 9
+    core.push(plain, 9)
+    assert (plain.slots, plain.head, plain.count) == (ring.slots.tolist(), ring.head, ring.count)
 
-    from specsim.sim.fields import Core
-
-    source = (Path(compiled.__file__).parent / "compiled_entry.py").read_text()
-    body = source[source.index("core = Core(") :]
-    assert re.findall(r"# (\w+)$", body, re.M) == list(Core._fields)
+    slots = structs._structs(core.Slot, [core.Slot(), core.Slot()])
+    slots[1].remaining, slots[1].end_s = 7, 2.5
+    table = structs.table_of(slots, core.Slot)
+    assert table["remaining"].tolist() == [0, 7] and table["end_s"].tolist() == [-1.0, 2.5]
+    grown = structs.longer(slots, 3, core.Slot())
+    assert [slot.remaining for slot in grown] == [0, 7, 0]
+    for cls in (core.Core, core.Rows, core.Prices, core.PrefixCache):
+        assert list(structs.kinds(cls)) == list(cls.__dataclass_fields__)
+    assert structs.kinds(core.Prices)["tier"] == structs.Kind(int, 2)
+    assert structs.kinds(core.Prices)["mixed_s"] == structs.Kind(np.float64, 4)

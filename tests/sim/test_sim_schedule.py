@@ -48,10 +48,8 @@ def test_long_prompt_runs_in_chunks_of_what_verifying_leaves():
     requests = plain_requests((0.0, 2, 40), (0.001, 12, 1))
     result = simulate(cfg, OpenLoop(requests), Linear(0.010, token=0.001), keep_trace=True)
     assert times(result)[1] == (12, 54, 54)
-    (_, log), = result.cluster.replicas[0].stats.trace
-    from specsim.sim import fields as f
-
-    assert log[f.L_NEW, :5].tolist() == [2, 5, 5, 2, 0]
+    (log,) = result.cluster.replicas[0].stats.trace
+    assert log.new[:5].tolist() == [2, 5, 5, 2, 0]
 
 
 def test_speculation_yields_accepted_plus_one_per_step():
@@ -186,11 +184,9 @@ def test_output_reserve_holds_back_admission():
 
 
 def widths(result):
-    from specsim.sim import fields as f
-
-    (_, log), = result.cluster.replicas[0].stats.trace
-    rows = log[f.L_ROWS] > 0
-    return log[f.L_WIDTH][rows].tolist()
+    (log,) = result.cluster.replicas[0].stats.trace
+    rows = log.rows > 0
+    return log.width[rows].tolist()
 
 
 def test_dynamic_table_counts_prompts_and_takes_effect_one_step_later():

@@ -90,5 +90,5 @@ def test_equivalent_chunks_keep_tokens_and_attention(new, span):
 def test_ladder_ends_exactly_where_asked():
     nodes = ladder(8192, 1.5, 256)
     assert nodes[0] == 0 and nodes[-1] == 8192
-    assert (nodes[1:] > nodes[:-1]).all()
+    assert nodes == sorted(set(nodes))
     assert len(ladder(1, 2.0, 1, start=1)) == 2

@@ -1,0 +1,134 @@
+"""The classes of `core` as C structures, so that compiled code can read and write their fields.
+
+A number stands in the structure itself. For an object it holds the address of another structure,
+for a list or array the address of its first element and its shape; the object or array itself is an
+attribute of the structure in Python. So the driver reads `core.waiting.count` as in a plain run,
+and the compiled loop gets along with one address.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Annotated, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+State = TypeVar("State")
+Item = TypeVar("Item")
+_C_NUMBERS: dict[type, type] = {int: ctypes.c_int64, float: ctypes.c_double}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a field is. element: int or float, a numpy number or a class of `core`. dims: 0 for a
+    single one, else the dimensions of the array."""
+
+    element: type
+    dims: int
+
+    @property
+    def is_struct(self) -> bool:
+        return is_dataclass(self.element)
+
+    @property
+    def is_number(self) -> bool:
+        return self.dims == 0 and not self.is_struct
+
+
+def kind_of(hint: object) -> Kind:
+    """Of int, bool, float, a class of `core`, list[...] of these, or an array of `core`."""
+    if get_origin(hint) is Annotated:
+        array, dims = get_args(hint)
+        return Kind(get_args(get_args(array)[1])[0], dims)
+    if get_origin(hint) is list:
+        inner = kind_of(get_args(hint)[0])
+        return Kind(inner.element, inner.dims + 1)
+    assert isinstance(hint, type)
+    return Kind(int if hint is bool else hint, 0)
+
+
+@cache
+def kinds(cls: type) -> dict[str, Kind]:
+    """The fields of a class of `core`, in order."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {item.name: kind_of(hints[item.name]) for item in fields(cls)}
+
+
+@cache
+def struct_of(cls: type) -> type[ctypes.Structure]:
+    """The structure of a class: numbers by their names, of the rest `<name>_at`, `<name>_shape`."""
+    members: list[tuple[str, type]] = []
+    for name, kind in kinds(cls).items():
+        if kind.is_number:
+            members.append((name, _C_NUMBERS[kind.element]))
+        else:
+            members.append((f"{name}_at", ctypes.c_int64))
+        if kind.dims:
+            members.append((f"{name}_shape", ctypes.c_int64 * kind.dims))
+    return type(cls.__name__, (ctypes.Structure,), {"_fields_": members})
+
+
+def as_struct(state: State) -> State:
+    """A structure with the content of an object of `core`, to be used in its place."""
+    cls: type = type(state)
+    struct = struct_of(cls)()
+    for name, kind in kinds(cls).items():
+        value = getattr(state, name)
+        if kind.is_struct:
+            value = _structs(kind.element, value) if kind.dims else as_struct(value)
+        elif kind.dims:
+            value = np.ascontiguousarray(value, dtype=kind.element)
+        setattr(struct, name, value)
+    return cast(State, struct)
+
+
+def _structs(cls: type, values: Sequence[object]) -> "ctypes.Array[ctypes.Structure]":
+    """Structures side by side from values that are all equal, as they are at the start."""
+    assert values[0] == values[-1]
+    memory = (struct_of(cls) * len(values))()
+    first = cast(ctypes.Structure, as_struct(values[0]))
+    for i in range(len(values)):
+        memory[i] = first
+    return memory
+
+
+def address_of(core: object, cls: type) -> int:
+    """Write down where everything is that belongs to a structure; its own address."""
+    assert isinstance(core, ctypes.Structure)
+    for name, kind in kinds(cls).items():
+        value = getattr(core, name)
+        if kind.is_number:
+            continue
+        shape: tuple[int, ...] = ()
+        if not kind.dims:
+            at = address_of(value, kind.element)
+        elif kind.is_struct:
+            at, shape = ctypes.addressof(value), (len(value),)
+        else:
+            assert value.flags.c_contiguous and value.dtype == kind.element
+            at, shape = value.ctypes.data, value.shape
+        setattr(core, f"{name}_at", at)
+        if kind.dims:
+            setattr(core, f"{name}_shape", shape)
+    return ctypes.addressof(core)
+
+
+def longer(values: list[Item], size: int, more: Item) -> list[Item]:
+    """The same values and `more`, `size` in all: a list, array or structures as they were."""
+    if isinstance(values, np.ndarray):
+        rest = np.full(size - len(values), more, dtype=values.dtype)
+        return cast("list[Item]", np.concatenate([values, rest]))
+    if isinstance(values, ctypes.Array):
+        struct = cast("type[ctypes.Structure]", type(values[0]))
+        grown = (struct * size)()
+        ctypes.memmove(grown, values, ctypes.sizeof(values))
+        return cast("list[Item]", grown)
+    return [*values, *(copy(more) for _ in range(size - len(values)))]
+
+
+def table_of(values: object, cls: type) -> NDArray[np.void]:
+    """Structures side by side as a numpy table with named columns, on the same memory."""
+    return np.frombuffer(cast(bytes, values), dtype=np.dtype(struct_of(cls)))
