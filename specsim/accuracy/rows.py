@@ -17,7 +17,8 @@ from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
-from specsim.methods.base import SpecSetup
+from specsim.methods.base import SpecSetup, find_method
+from specsim.methods.registry import is_plain, server_method
 from specsim.methods.resolve import resolve_setup
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel
@@ -174,20 +175,15 @@ def raise_if_unfit(spec: ModelSpec, capacity_bytes: float) -> None:
 
 _TREE = re.compile(r"steps (\d+) topk (\d+) draft_tokens (\d+)")
 _TRIPLE = re.compile(r"^(\d+)-(\d+)-(\d+)")
-_METHODS = {
-    "none": "none", "mtp": "mtp", "draft_model": "draft-model", "eagle": "eagle",
-    "eagle3": "eagle3", "ngram": "ngram", "suffix": "suffix", "dflash": "dflash",
-    "dspark": "dspark", "medusa": "medusa",
-}
 
 
 def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> SpecSetup:
     text = (row.get("method") or "none").strip()
-    method = _METHODS.get(text.lower() if text.lower() in _METHODS else "")
+    if is_plain(text):
+        return SpecSetup()
+    method = server_method("vllm", text.lower())  # rows name methods as vLLM does
     if method is None:
         raise SkipRow(f"method not modelled: {text}")
-    if method == "none":
-        return SpecSetup()
     k_text = row.get("k") or ""
     if "?" in k_text or "best" in k_text or "adaptive" in k_text or "not" in k_text:
         raise SkipRow("draft length not stated exactly")
@@ -227,7 +223,8 @@ def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> Sp
 
 def _draft_name(row: Mapping[str, str], method: str) -> str | None:
     text = re.sub(r"\(.*?\)", "", row.get("draft_model") or "").strip()
-    if not text or method in ("mtp", "ngram", "suffix") or "built-in" in text:
+    known = find_method(method)
+    if not text or known.lookup or known.in_checkpoint or "built-in" in text:
         return None
     return text
 

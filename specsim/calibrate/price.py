@@ -32,6 +32,7 @@ from specsim.latency.instance import Instance
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
+from specsim.methods.registry import method_name
 from specsim.model.catalogue import variant
 from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
@@ -42,7 +43,6 @@ from specsim.units import DTYPE_BYTES
 
 HEAD_VOCAB = 8192  # rows of the random head that `specsim measure` times steps with
 ACT_BYTES = 2.0  # activations between kernels
-_METHODS = {"draft_model": "draft-model", "early_exit": "early-exit"}
 
 # Kernel tables that a kind of point depends on (experts: see `tables_of`).
 _TABLES: Mapping[str, tuple[str, ...]] = {
@@ -136,7 +136,7 @@ class Pricer:
         s, k, seqs = record.shape, int(record.shape["k"]), int(record.shape["seqs"])
         ctx = record.values.get("mean_ctx", float(s["ctx"]))
         method = str(s["method"])
-        name = _METHODS.get(method, method) if k else "none"
+        name = method_name(method) if k else "none"
         model = self.latency(record, name, k)
         return model, StepShape(seqs, k + 1, seqs * ctx, (), k)
 

@@ -9,6 +9,7 @@ Shapes follow the public definitions in SpecForge 0.2 (MIT), speculators 0.9, tr
 (both Apache-2.0) and the Medusa paper; h is the drafter's width, t the target's.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,29 +19,25 @@ from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_fields import MAX_HEADS, Fields, show
 from specsim.formats.hf_gemma4 import gemma4_layers
+from specsim.methods.base import METHODS
+from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import DenseMLP, Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
 
-KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "dflash", "dspark", "gemma-assistant", "model")
+Reader = Callable[[Fields, str, ModelSpec | None], Drafter]
+READERS: dict[str, Reader] = {}  # kind of network -> what reads its config
 
-_ARCHITECTURES = {
-    "llamaforcausallmeagle3": "eagle3",
-    "eagle3llamaforcausallm": "eagle3",
-    "eagle3speculator": "eagle3",
-    "llamaforcausallmeagle": "eagle",
-    "eaglellamaforcausallm": "eagle",
-    "eagleqwen2forcausallm": "eagle",
-    "peagledraftmodel": "p-eagle",
-    "peaglespeculator": "p-eagle",
-    "dflashdraftmodel": "dflash",
-    "dflashspeculator": "dflash",
-    "dsparkdraftmodel": "dspark",
-    "dsparkspeculator": "dspark",
-    "gemma4assistantforcausallm": "gemma-assistant",
-    "medusamodel": "medusa",
-    "medusaforcausallm": "medusa",
-}
+
+def reads(kind: str) -> Callable[[Reader], Reader]:
+    """Registers the reader of a kind of drafter. Which config is of that kind says the method that
+    runs it (`DraftMethod.config_names`, `config_fields`)."""
+
+    def added(reader: Reader) -> Reader:
+        READERS[kind] = reader
+        return reader
+
+    return added
 
 
 def read_drafter(
@@ -61,52 +58,41 @@ def drafter_from_config(
         raise FormatError(f"{name}: a drafter config is an object, not a {type(config).__name__}")
     f = Fields(config, name)
     kind = kind or detect_kind(f)
-    if kind == "model":
+    if kind == WHOLE_MODEL:
         return drafter_from_spec(model_from_config(config, name))
-    readers = {
-        "eagle": _eagle,
-        "eagle3": _eagle3,
-        "p-eagle": _p_eagle,
-        "medusa": _medusa,
-        "dflash": _dflash,
-        "dspark": _dspark,
-        "gemma-assistant": _gemma_assistant,
-    }
-    if kind not in readers:
+    if kind not in READERS:
         raise ModelConfigError(
-            f"{name}: drafter kind {show(kind)} is not known; known are {', '.join(KINDS)}"
+            f"{name}: drafter kind {show(kind)} is not known; known are "
+            f"{', '.join((*READERS, WHOLE_MODEL))}"
         )
-    drafter = readers[kind](f, name, target)
-    if target is not None and kind != "medusa":
+    drafter = READERS[kind](f, name, target)
+    if target is not None:
         _check_target(drafter, target)
     return replace(drafter, target=target.name) if target is not None else drafter
 
 
 def detect_kind(f: Fields) -> str:
     """The kind of drafter a config describes; 'model' when it is an ordinary model."""
-    method = f.text("speculators_model_type").lower()
-    if method:
-        known = {"eagle3": "eagle3", "peagle": "p-eagle", "dflash": "dflash", "dspark": "dspark"}
-        if method not in known:
-            raise f.fail("speculators_model_type", f"must be one of {', '.join(known)}")
-        return known[method]
-    for arch in f.strings("architectures"):
-        if arch.lower() in _ARCHITECTURES:
-            return _ARCHITECTURES[arch.lower()]
-    if f.has("medusa_num_heads") or f.text("model_type") == "medusa":
-        return "medusa"
-    if f.has("draft_vocab_size"):
-        return "eagle3"
-    if f.text("model_type") == "eagle":
-        return "eagle"
-    if f.has("dflash_config"):
-        return "dflash"
-    return "model"
+    names: dict[str, str] = {}
+    speculators: dict[str, str] = {}
+    fields: dict[str, str] = {}
+    for method in METHODS.values():
+        names |= method.config_names
+        speculators |= method.speculators
+        fields |= method.config_fields
+    speculator = f.text("speculators_model_type").lower()
+    if speculator:
+        if speculator not in speculators:
+            raise f.fail("speculators_model_type", f"must be one of {', '.join(speculators)}")
+        return speculators[speculator]
+    kinds = [names[arch.lower()] for arch in f.strings("architectures") if arch.lower() in names]
+    kinds += [kind for field, kind in fields.items() if f.has(field)]
+    return kinds[0] if kinds else names.get(f.text("model_type").lower(), WHOLE_MODEL)
 
 
 def _check_target(drafter: Drafter, target: ModelSpec) -> None:
     """A drafter that reads the target's hidden states or tables must have its widths."""
-    if drafter.own_head or drafter.kind == "gemma-assistant":
+    if drafter.own_head:
         return
     if drafter.hidden != target.hidden or drafter.vocab != target.vocab:
         raise ModelConfigError(
@@ -139,6 +125,7 @@ def _features(f: Fields) -> int:
     return 3
 
 
+@reads("eagle3")
 def _eagle3(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """fc (features * t -> h), a layer whose q, k, v read [embedding, hidden] (2h), own head over
     the draft vocabulary. Further layers, if any, are ordinary ones."""
@@ -172,12 +159,14 @@ def _eagle3(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
+@reads("p-eagle")
 def _p_eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """EAGLE-3 with more layers that drafts all positions in one pass from a learned hidden."""
     drafter = _eagle3(f, name, target)
     return replace(drafter, kind="p-eagle", extra_weights=drafter.extra_weights + drafter.fc_in)
 
 
+@reads("eagle")
 def _eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """EAGLE-1/2: fc (2h -> h), decoder layers of which the first has no input norm; embedding,
     final norm and head are the target's."""
@@ -205,6 +194,7 @@ def _eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
+@reads("medusa")
 def _medusa(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """Heads of one residual h x h layer and one V x h output each, all in one pass.
 
@@ -233,6 +223,7 @@ def _medusa(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
+@reads("dflash")
 def _dflash(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """Qwen3-style layers that draft a block in one non-causal pass; fc joins the target's
     hidden states; embedding and head are the target's unless a draft vocabulary is named."""
@@ -276,6 +267,7 @@ def _dflash(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
+@reads("dspark")
 def _dspark(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """DFlash with a Markov head: a rank-r table of the previous token and r -> V logits, walked
     position by position, and a confidence head of one output."""
@@ -307,6 +299,7 @@ def _dspark(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
+@reads("gemma-assistant")
 def _gemma_assistant(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
     """Query-only layers that read the cache of the target's last window layer and last full
     layer; pre-projection 2t -> h, post-projection h -> t, own tied head."""

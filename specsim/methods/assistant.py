@@ -5,6 +5,9 @@ either MTP or draft models. Their first pass too runs over the whole batch of th
 included (vLLM 0.25.1, spec_decode/autoregressive/speculator.py); then k - 1 passes of one row.
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from specsim.methods.base import DraftMethod
 from specsim.model.spec import Drafter
 
@@ -14,6 +17,8 @@ _SERVER_NAMES = {"vllm": ("mtp",), "sglang": ("FROZEN_KV_MTP",)}
 
 class RunsAssistants(DraftMethod):
     """A method that also runs Gemma's assistants."""
+
+    config_names: ClassVar[Mapping[str, str]] = {"gemma4assistantforcausallm": ASSISTANT}
 
     def takes_batch(self, drafter: Drafter | None) -> bool:
         return drafter is not None and drafter.kind == ASSISTANT

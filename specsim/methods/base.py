@@ -45,10 +45,16 @@ class DraftMethod:
     """One way to draft. A subclass sets what differs from this: a network that drafts k tokens in
     k passes and keeps a cache of its own.
 
-    name: how specsim writes it. spellings: other names that people and engines use for it.
+    name: how specsim writes it. spellings: other names that people and engines use for it, in
+        small letters with dashes (underscores are the same).
     server_names: engine name -> what its command line calls the method; the first is written,
         all are read.
     checkpoint_words: parts of a draft checkpoint's name from which vLLM infers the method.
+    config_names: how the config of a drafter says what it is: a word of `architectures` or
+        `model_type`, in small letters -> kind of network. speculators: the same for the word of
+        `speculators_model_type`.
+    config_fields: a field that only such configs have -> kind of network.
+    in_checkpoint: the drafter ships inside the target's own checkpoint.
     drafter_kinds: kinds of network (`Drafter.kind`) that the method runs; empty: no network.
     catalogue_kinds: those that are taken from the catalogue when no drafter is named.
     own_layers: the first layers of the target draft (early exit).
@@ -75,6 +81,10 @@ class DraftMethod:
     spellings: tuple[str, ...] = ()
     server_names: ClassVar[ServerNames] = {}
     checkpoint_words: tuple[str, ...] = ()
+    config_names: ClassVar[Mapping[str, str]] = {}
+    speculators: ClassVar[Mapping[str, str]] = {}
+    config_fields: ClassVar[Mapping[str, str]] = {}
+    in_checkpoint: bool = False
     drafter_kinds: tuple[str, ...] = ()
     catalogue_kinds: tuple[str, ...] = ()
     own_layers: bool = False
@@ -93,8 +103,9 @@ class DraftMethod:
     default_rank: int = 0
 
     def spelt(self, text: str) -> bool:
-        """Whether `text` is one more way to write the name, beyond the spellings."""
-        return text == self.name or text in self.spellings
+        """Whether `text`, in small letters, is a way to write the name."""
+        word = text.replace("_", "-")
+        return word == self.name or word in self.spellings
 
     # --- what a step runs -----------------------------------------------------------------------
 
@@ -164,6 +175,18 @@ class DraftMethod:
             f"no {self.name} drafter for {spec.name} is in the catalogue; name one with --draft "
             "(a catalogue name or a folder with its config.json)"
         )
+
+    # --- acceptance -----------------------------------------------------------------------------
+
+    def measured_as(self, method: str, draft: str) -> bool:
+        """Whether an acceptance catalogued under that method and draft holds for this one."""
+        return method == self.name
+
+    def acceptance_spread(self, draft_probability: float) -> str:
+        """The fitted set (`catalog/easiness.csv`) of how acceptance varies between requests and
+        steps; model drafters take the one of chat. draft_probability: share of steps with a
+        draft, 1 where the acceptance is given over all steps."""
+        return "eagle-sharegpt"
 
     # --- servers --------------------------------------------------------------------------------
 

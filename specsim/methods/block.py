@@ -5,6 +5,7 @@ rows attend to them. DFlash runs k + 1 rows per sequence; DSpark, whose anchor i
 token, k rows, and walks a small head over the block token by token.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, EngineLimits, ServerNames, SpecSetup
@@ -17,6 +18,11 @@ class DFlash(DraftMethod):
     name = "dflash"
     server_names: ClassVar[ServerNames] = {"vllm": ("dflash",), "sglang": ("DFLASH",)}
     checkpoint_words = ("dflash",)
+    config_names: ClassVar[Mapping[str, str]] = {
+        "dflashdraftmodel": "dflash", "dflashspeculator": "dflash",
+    }
+    speculators: ClassVar[Mapping[str, str]] = {"dflash": "dflash"}
+    config_fields: ClassVar[Mapping[str, str]] = {"dflash_config": "dflash"}
     drafter_kinds = ("dflash",)
     catalogue_kinds = ("dflash",)
     block = True
@@ -58,6 +64,11 @@ class DSpark(DFlash):
     name = "dspark"
     server_names: ClassVar[ServerNames] = {"vllm": ("dspark",), "sglang": ("DSPARK",)}
     checkpoint_words = ("dspark",)
+    config_names: ClassVar[Mapping[str, str]] = {
+        "dsparkdraftmodel": "dspark", "dsparkspeculator": "dspark",
+    }
+    speculators: ClassVar[Mapping[str, str]] = {"dspark": "dspark"}
+    config_fields: ClassVar[Mapping[str, str]] = {}
     drafter_kinds = ("dspark",)
     catalogue_kinds = ("dspark",)
     sequential_head = True

@@ -16,7 +16,7 @@ class DraftModel(RunsAssistants):
     """Any model that shares the target's tokenizer."""
 
     name = "draft-model"
-    spellings = ("draft", "draft_model", "standalone")
+    spellings = ("draft", "standalone")
     server_names: ClassVar[ServerNames] = {"vllm": ("draft_model",), "sglang": ("STANDALONE",)}
     drafter_kinds = (WHOLE_MODEL, ASSISTANT)
     catalogue_kinds = (ASSISTANT,)

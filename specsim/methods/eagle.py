@@ -11,6 +11,7 @@ SpecForge training configs (MIT), one decoder layer with the attention shape of 
 width for dense targets and six times the width for mixtures (gpt-oss), draft vocabulary 32000.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -29,6 +30,10 @@ class Eagle(DraftMethod):
     spellings = ("eagle-1", "eagle1", "eagle-2", "eagle2")
     server_names: ClassVar[ServerNames] = {"vllm": ("eagle",), "sglang": ("EAGLE",)}
     checkpoint_words = ("eagle-",)
+    config_names: ClassVar[Mapping[str, str]] = {
+        "llamaforcausallmeagle": "eagle", "eaglellamaforcausallm": "eagle",
+        "eagleqwen2forcausallm": "eagle", "eagle": "eagle",
+    }
     drafter_kinds = ("eagle",)
     catalogue_kinds = ("eagle",)
     trees = True
@@ -62,9 +67,15 @@ class Eagle3(DraftMethod):
     """EAGLE-3, and P-EAGLE."""
 
     name = "eagle3"
-    spellings = ("eagle-3", "eagle_3")
+    spellings = ("eagle-3",)
     server_names: ClassVar[ServerNames] = {"vllm": ("eagle3",), "sglang": ("EAGLE3",)}
     checkpoint_words = ("eagle3", "eagle-3")
+    config_names: ClassVar[Mapping[str, str]] = {
+        "llamaforcausallmeagle3": "eagle3", "eagle3llamaforcausallm": "eagle3",
+        "eagle3speculator": "eagle3", "peagledraftmodel": "p-eagle", "peaglespeculator": "p-eagle",
+    }
+    speculators: ClassVar[Mapping[str, str]] = {"eagle3": "eagle3", "peagle": "p-eagle"}
+    config_fields: ClassVar[Mapping[str, str]] = {"draft_vocab_size": "eagle3"}
     drafter_kinds = ("eagle3", "p-eagle")
     catalogue_kinds = ("eagle3",)
     trees = True

@@ -8,5 +8,5 @@ class EarlyExit(DraftMethod):
     """The target's own first layers."""
 
     name = "early-exit"
-    spellings = ("early_exit", "layer-skip")
+    spellings = ("layer-skip",)
     own_layers = True

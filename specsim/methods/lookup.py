@@ -27,9 +27,12 @@ class Ngram(Lookup):
     """The last tokens are looked up in the prompt and the output (prompt lookup)."""
 
     name = "ngram"
-    spellings = ("prompt-lookup", "lookup", "n-gram", "n_gram")
+    spellings = ("prompt-lookup", "lookup", "n-gram", "ngram-gpu")
     server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
     checkpoint_words = ("[ngram]",)
+
+    def acceptance_spread(self, draft_probability: float) -> str:
+        return "ngram-spec_bench" if draft_probability < 1.0 else "ngram-sharegpt"
 
 
 class Suffix(Lookup):
@@ -38,3 +41,6 @@ class Suffix(Lookup):
     name = "suffix"
     spellings = ("suffix-decoding",)
     server_names: ClassVar[ServerNames] = {"vllm": ("suffix",)}
+
+    def acceptance_spread(self, draft_probability: float) -> str:
+        return "suffix-spec_bench"

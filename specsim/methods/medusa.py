@@ -3,6 +3,7 @@
 One pass of one row per sequence through all heads; no cache, so no slots ahead.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, EngineLimits, ServerNames
@@ -17,6 +18,10 @@ class Medusa(DraftMethod):
     name = "medusa"
     server_names: ClassVar[ServerNames] = {"vllm": ("medusa",)}
     checkpoint_words = ("medusa",)
+    config_names: ClassVar[Mapping[str, str]] = {
+        "medusamodel": "medusa", "medusaforcausallm": "medusa", "medusa": "medusa",
+    }
+    config_fields: ClassVar[Mapping[str, str]] = {"medusa_num_heads": "medusa"}
     drafter_kinds = ("medusa",)
     catalogue_kinds = ("medusa",)
     free_length = False

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from specsim.methods.assistant import ASSISTANT, RunsAssistants
 from specsim.methods.base import EngineLimits, ServerNames
+from specsim.methods.draft_model import DraftModel
 from specsim.model.spec import Drafter, ModelSpec
 
 
@@ -20,6 +21,7 @@ class Mtp(RunsAssistants):
     checkpoint_words = ("mtp",)
     drafter_kinds = ("mtp", ASSISTANT)
     catalogue_kinds = (ASSISTANT,)
+    in_checkpoint = True
     trees = True
     reads_last_block = True
     adapts = True
@@ -43,6 +45,11 @@ class Mtp(RunsAssistants):
             f"k is {k}, but {engine.name} wants a multiple of the {n} MTP layers of "
             f"{drafter.name}; use {k // n * n} or {(k // n + 1) * n}"
         )
+
+    def measured_as(self, method: str, draft: str) -> bool:
+        # Gemma's assistants are catalogued as the small models that they are.
+        assistant = method == DraftModel.name and draft.endswith("-assistant")
+        return assistant or super().measured_as(method, draft)
 
     def missing_drafter(self, spec: ModelSpec) -> str:
         return (

@@ -32,15 +32,20 @@ for _method in _SHIPPED:
     register(_method())
 
 
-def method_name(text: str) -> str:
-    """The canonical name of a method as people and engines spell it; UsageError when unknown."""
+def known_method(text: str) -> str | None:
+    """The canonical name of a method as people and engines spell it; None when unknown."""
     key = text.strip().lower()
-    for method in METHODS.values():
-        if method.spelt(key):
-            return method.name
-    near = get_close_matches(key, METHODS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(f"method {text!r} is not known; {hint}methods: {', '.join(METHODS)}")
+    return next((method.name for method in METHODS.values() if method.spelt(key)), None)
+
+
+def method_name(text: str) -> str:
+    """`known_method`, or UsageError with the names there are."""
+    found = known_method(text)
+    if found is None:
+        near = get_close_matches(text.strip().lower(), METHODS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"method {text!r} is not known; {hint}methods: {', '.join(METHODS)}")
+    return found
 
 
 def is_plain(word: str | None) -> bool:

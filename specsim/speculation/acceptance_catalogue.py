@@ -25,6 +25,8 @@ from pathlib import Path
 
 from specsim.data import data_root
 from specsim.errors import FormatError
+from specsim.methods.base import find_method
+from specsim.methods.registry import known_method
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.checks import check_draft_length
 
@@ -45,15 +47,6 @@ _DROPPED = re.compile(
     r"|[248]bit|q\d(_[0k01](_[sml])?)?|a\d+(\.\d+)?b|dynamic|quantized)$"
 )
 _SIZE = re.compile(r"-\d+(\.\d+)?[bt]$")
-_METHODS = {
-    "draft": "draft_model",
-    "standalone": "draft_model",
-    "nextn": "mtp",
-    "eagle_3": "eagle3",
-    "eagle_1": "eagle",
-    "prompt_lookup": "ngram",
-    "ngram_gpu": "ngram",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +115,8 @@ def normalise_model(name: str) -> str:
 
 
 def normalise_method(name: str) -> str:
-    """A method's name as vLLM writes it, without the model's name in front of `mtp`."""
-    text = name.strip().lower().replace("-", "_")
-    return "mtp" if text.endswith("mtp") else _METHODS.get(text, text)
+    """A method's name as the catalogue writes it: with underscores; unknown ones stay."""
+    return (known_method(name) or name.strip().lower()).replace("-", "_")
 
 
 def normalise_dataset(name: str) -> str:
@@ -229,8 +221,7 @@ def lookup(
     found = _find_model(model)
     if found is None:
         return None
-    wanted = normalise_method(method)
-    curves = [c for c in _curves()[found] if _offers(c[0], wanted)]
+    curves = [c for c in _curves()[found] if _offered(c[0], method)]
     if draft is not None:
         curves = [c for c in curves if normalise_model(c[0].draft) == normalise_model(draft)]
     everything = curves
@@ -273,10 +264,12 @@ def lookup(
     )
 
 
-def _offers(m: Measurement, method: str) -> bool:
-    # Gemma's "assistant" drafts are small models that vLLM serves under the method mtp.
-    assistant = m.method == "draft_model" and m.draft.endswith("-assistant")
-    return m.method == method or (assistant and method == "mtp")
+def _offered(m: Measurement, method: str) -> bool:
+    """Whether the measurement holds for the method."""
+    asked, row = known_method(method), known_method(m.method) or m.method
+    if asked is None:
+        return m.method == normalise_method(method)
+    return find_method(asked).measured_as(row, m.draft)
 
 
 def _preference(curve: _Curve, temperature: float | None, k: int | None) -> tuple[object, ...]:

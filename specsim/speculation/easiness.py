@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from specsim.data import data_root
 from specsim.errors import FormatError, UsageError
+from specsim.methods.base import find_method
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.checks import check_draft_length
 
@@ -288,8 +289,4 @@ def default_easiness(method: str, draft_probability: float = 1.0) -> Easiness:
     with their own step-skipping, or, for an n-gram acceptance given over all steps (draft
     probability 1), the set measured that way.
     """
-    if method == "suffix":
-        return fitted_easiness("suffix-spec_bench")
-    if method == "ngram":
-        return fitted_easiness("ngram-spec_bench" if draft_probability < 1.0 else "ngram-sharegpt")
-    return fitted_easiness("eagle-sharegpt")
+    return fitted_easiness(find_method(method).acceptance_spread(draft_probability))

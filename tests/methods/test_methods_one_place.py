@@ -1,0 +1,81 @@
+"""What is particular to a drafting method stands in specsim/methods, compared nowhere else."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specsim.methods.base import METHODS
+
+PACKAGE = Path(__file__).resolve().parents[2] / "specsim"
+KINDS = {kind for method in METHODS.values() for kind in method.drafter_kinds}
+# 'none' and 'model' mean other things elsewhere: they count only beside something called a method.
+NAMES = {*METHODS, *KINDS, "draft_model", "early_exit"} - {"none", "model"}
+# These run or measure methods themselves (the bundled decoder and what drives it), so there a name
+# picks the code that drafts.
+DECODER = {
+    "decoder", "serve", "measure", "commands/decoder_setup.py", "commands/generate.py",
+    "commands/train_head.py", "commands/serve.py",
+}
+# Records of the decoder carry its names; runs of it are planned and driven by them.
+RECORDS = {
+    "calibrate/host.py", "calibrate/price.py", "accuracy/run_plan.py", "commands/validate_run.py",
+    "commands/validate_run_serve.py",
+}
+# The key of a checkpoint's head in the catalogue; pages of results, which are plain JSON there.
+OTHERS = {"model/serial.py", "report/html/common.py", "report/html/prediction.py",
+          "report/html/simulation.py"}
+
+
+def literals(node: ast.expr) -> list[str]:
+    """The texts of a constant or of a tuple, list, set or the keys of a dict."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return [text for item in node.elts for text in literals(item)]
+    if isinstance(node, ast.Dict):
+        return [text for key in node.keys if key is not None for text in literals(key)]
+    return []
+
+
+def comparisons(text: str) -> Iterator[str]:
+    """Source of what compares a method's name or lists several of them."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            named = {t for side in sides for t in literals(side)}
+            source = ast.unparse(node)
+            if named & NAMES or ("none" in named and "method" in source):
+                yield source
+        case = isinstance(node, ast.MatchValue) and set(literals(node.value)) & NAMES
+        if case or (isinstance(node, ast.expr) and len(set(literals(node)) & NAMES) > 1):
+            yield ast.unparse(node)
+
+
+def files() -> list[Path]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        apart = {*DECODER, "methods"}
+        if name.split("/")[0] not in apart and name not in DECODER | RECORDS | OTHERS:
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_method_is_named_in_a_comparison(path: Path) -> None:
+    assert not list(comparisons(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['x = setup.method == "ngram"', 'y = kind in ("dflash", "z")', 'm = {"mtp": 1, "eagle": 2}',
+     'p = setup.method != "none"', 'match m:\n    case "mtp":\n        pass'],
+)
+def test_the_check_finds_what_it_looks_for(source: str) -> None:
+    assert list(comparisons(source))
+
+
+def test_and_leaves_other_words_alone() -> None:
+    assert not list(comparisons('a = link_kind == "none"; b = {"mtp": None}; c = part == "model"'))
