@@ -39,7 +39,7 @@ EDGES = {
                  "latency", "speculation", "analytic", "formats", "sim", "client", "calibrate"},
     "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
-    "decoder": {"units", "errors", "data", "model.spec", "formats.hf_config"},
+    "decoder": {*GROUND, "model.spec", "formats.hf_config"},
     "measure": {"units", "errors", "decoder", "calibrate.records"},
     "serve": {*GROUND, "decoder", "formats"},
 }

@@ -8,20 +8,43 @@
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from specsim.errors import ModelConfigError
 
-# Hugging Face model_type -> (qkv bias, per-head q/k norm, experts)
-FAMILIES: dict[str, tuple[bool, bool, bool]] = {
-    "llama": (False, False, False),
-    "mistral": (False, False, False),
-    "qwen2": (True, False, False),
-    "qwen3": (False, True, False),
-    "qwen3_moe": (False, True, True),
+
+class Family(NamedTuple):
+    """What sets the families apart. arch: the class of transformers, without 'ForCausalLM'."""
+
+    arch: str
+    qkv_bias: bool = False
+    qk_norm: bool = False  # per head
+    experts: bool = False
+
+
+# By Hugging Face's model_type.
+FAMILIES = {
+    "llama": Family("Llama"),
+    "mistral": Family("Llama"),
+    "qwen2": Family("Qwen2", qkv_bias=True),
+    "qwen3": Family("Qwen3", qk_norm=True),
+    "qwen3_moe": Family("Qwen3Moe", qk_norm=True, experts=True),
 }
+# Name in config.json -> field.
+_FIELDS = {
+    "hidden_size": "hidden_size", "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads", "num_key_value_heads": "num_kv_heads",
+    "head_dim": "head_dim", "intermediate_size": "intermediate_size", "vocab_size": "vocab_size",
+    "rms_norm_eps": "rms_norm_eps", "rope_theta": "rope_theta", "rope_scaling": "rope_scaling",
+    "tie_word_embeddings": "tie_word_embeddings", "max_position_embeddings": "max_position",
+}
+_EXPERT_FIELDS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
+_NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +56,16 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position: int = 8192
+
+    def to_hf(self) -> dict[str, object]:
+        out: dict[str, object] = {"rope_type": self.kind, "factor": self.factor}
+        if self.kind == "llama3":
+            out |= {
+                "low_freq_factor": self.low_freq_factor,
+                "high_freq_factor": self.high_freq_factor,
+                "original_max_position_embeddings": self.original_max_position,
+            }
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +84,6 @@ class ModelConfig:
     rope_theta: float = 10000.0
     rope_scaling: RopeScaling | None = None
     tie_word_embeddings: bool = False
-    qkv_bias: bool = False
-    qk_norm: bool = False
     num_experts: int = 0  # 0: dense
     num_experts_per_tok: int = 0
     moe_intermediate_size: int = 0
@@ -79,6 +110,15 @@ class ModelConfig:
             )
 
     @property
+    def qkv_bias(self) -> bool:
+        return FAMILIES[self.family].qkv_bias
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether queries and keys are normalised per head."""
+        return FAMILIES[self.family].qk_norm
+
+    @property
     def group(self) -> int:
         """Query heads that share one key/value head."""
         return self.num_heads // self.num_kv_heads
@@ -101,7 +141,7 @@ class ModelConfig:
         return layers + h + self.vocab_size * h * (1 if self.tie_word_embeddings else 2)
 
     @classmethod
-    def from_hf(cls, raw: Mapping[str, Any]) -> "ModelConfig":
+    def from_hf(cls, raw: Mapping[str, object]) -> "ModelConfig":
         """Translate a Hugging Face config.json. Raises ModelConfigError naming what is refused."""
         family = str(raw.get("model_type", ""))
         if family not in FAMILIES:
@@ -111,69 +151,47 @@ class ModelConfig:
                 f"model_type {family!r} is not one the bundled decoder runs "
                 f"({', '.join(FAMILIES)}){hint}"
             )
-        bias, qk_norm, moe = FAMILIES[family]
         _refuse_unsupported(raw, family)
+        for name in _NEEDED:
+            if raw.get(name) is None:
+                raise ModelConfigError(
+                    f"the model config has no {name!r}; it is not a complete config.json"
+                )
+        given = {field: raw[name] for name, field in _FIELDS.items() if raw.get(name) is not None}
+        found: dict[str, object] = {
+            "num_kv_heads": given["num_heads"], "intermediate_size": 0, "rms_norm_eps": 1e-6,
+            **given, "family": "llama" if family == "mistral" else family,
+            "rope_theta": _rope_theta(raw), "rope_scaling": _rope_scaling(raw),
+            "bos_token_id": raw.get("bos_token_id"),
+            "eos_token_ids": _token_ids(raw.get("eos_token_id")),
+        }
+        hidden, heads = given["hidden_size"], given["num_heads"]
+        if isinstance(hidden, int) and isinstance(heads, int) and heads:
+            found.setdefault("head_dim", hidden // heads)
+        if FAMILIES[family].experts:
+            found |= {"num_experts_per_tok": 8, "norm_topk_prob": False}
+            found |= {name: raw[name] for name in _EXPERT_FIELDS if raw.get(name) is not None}
+            found.setdefault("num_experts", raw.get("num_local_experts") or 0)
         try:
-            hidden = int(raw["hidden_size"])
-            heads = int(raw["num_attention_heads"])
-            config = cls(
-                family="llama" if family == "mistral" else family,
-                hidden_size=hidden,
-                num_layers=int(raw["num_hidden_layers"]),
-                num_heads=heads,
-                num_kv_heads=int(raw.get("num_key_value_heads") or heads),
-                head_dim=int(raw.get("head_dim") or hidden // heads),
-                intermediate_size=int(raw.get("intermediate_size") or 0),
-                vocab_size=int(raw["vocab_size"]),
-                rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-                rope_theta=_rope_theta(raw),
-                rope_scaling=_rope_scaling(raw),
-                tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-                qkv_bias=bias,
-                qk_norm=qk_norm,
-                max_position=int(raw.get("max_position_embeddings", 8192)),
-                bos_token_id=raw.get("bos_token_id"),
-                eos_token_ids=_token_ids(raw.get("eos_token_id")),
-            )
-        except KeyError as missing:
+            return TypeAdapter(cls).validate_python(found)
+        except ValidationError as wrong:
+            first = wrong.errors(include_url=False)[0]
+            name = ".".join(map(str, first["loc"]))
             raise ModelConfigError(
-                f"the model config has no {missing.args[0]!r}; it is not a complete config.json"
+                f"a field of the model config is not a number: {name} is {first['input']!r}"
             ) from None
-        except (TypeError, ValueError) as error:
-            raise ModelConfigError(
-                f"a field of the model config is not a number: {error}"
-            ) from None
-        if not moe:
-            return config
-        return replace(
-            config,
-            num_experts=int(raw.get("num_experts") or raw.get("num_local_experts") or 0),
-            num_experts_per_tok=int(raw.get("num_experts_per_tok", 8)),
-            moe_intermediate_size=int(raw.get("moe_intermediate_size", 0)),
-            norm_topk_prob=bool(raw.get("norm_topk_prob", False)),
-        )
 
-    def to_hf(self, dtype: str = "bfloat16") -> dict[str, Any]:
+    def to_hf(self, dtype: str = "bfloat16") -> dict[str, object]:
         """A config.json that transformers and this decoder both read."""
-        arch = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}
-        out: dict[str, Any] = {
-            "architectures": [f"{arch[self.family]}ForCausalLM"],
+        out: dict[str, object] = {
+            "architectures": [f"{FAMILIES[self.family].arch}ForCausalLM"],
             "model_type": self.family,
-            "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_layers,
-            "num_attention_heads": self.num_heads,
-            "num_key_value_heads": self.num_kv_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.intermediate_size,
-            "vocab_size": self.vocab_size,
-            "rms_norm_eps": self.rms_norm_eps,
-            "rope_theta": self.rope_theta,
-            "rope_scaling": None,
-            "tie_word_embeddings": self.tie_word_embeddings,
-            "max_position_embeddings": self.max_position,
+            **{name: getattr(self, field) for name, field in _FIELDS.items()},
             "hidden_act": "silu",
             "torch_dtype": dtype,
         }
+        if self.rope_scaling is not None:
+            out["rope_scaling"] = self.rope_scaling.to_hf()
         if self.family == "llama":
             out |= {"attention_bias": False, "mlp_bias": False}
         if self.bos_token_id is not None:
@@ -181,24 +199,9 @@ class ModelConfig:
         if self.eos_token_ids:
             ids = self.eos_token_ids
             out["eos_token_id"] = ids[0] if len(ids) == 1 else list(ids)
-        if self.rope_scaling is not None:
-            scaling = self.rope_scaling
-            out["rope_scaling"] = {"rope_type": scaling.kind, "factor": scaling.factor}
-            if scaling.kind == "llama3":
-                out["rope_scaling"] |= {
-                    "low_freq_factor": scaling.low_freq_factor,
-                    "high_freq_factor": scaling.high_freq_factor,
-                    "original_max_position_embeddings": scaling.original_max_position,
-                }
         if self.num_experts:
-            out |= {
-                "num_experts": self.num_experts,
-                "num_experts_per_tok": self.num_experts_per_tok,
-                "moe_intermediate_size": self.moe_intermediate_size,
-                "norm_topk_prob": self.norm_topk_prob,
-                "decoder_sparse_step": 1,
-                "mlp_only_layers": [],
-            }
+            out |= {name: getattr(self, name) for name in _EXPERT_FIELDS}
+            out |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
         return out
 
 
@@ -213,28 +216,35 @@ def read_config(folder: Path) -> ModelConfig:
         raise ModelConfigError(f"{path} is not valid JSON: {error}") from None
     generation = folder / "generation_config.json"
     if generation.is_file():
-        extra = _token_ids(json.loads(generation.read_text("utf-8")).get("eos_token_id"))
+        raw = json.loads(generation.read_text("utf-8")).get("eos_token_id")
+        extra = (token for token in _token_ids(raw) if isinstance(token, int))
         config = replace(
             config, eos_token_ids=tuple(dict.fromkeys((*config.eos_token_ids, *extra)))
         )
     return config
 
 
-def _token_ids(value: Any) -> tuple[int, ...]:
+def _token_ids(value: object) -> tuple[object, ...]:
     if value is None:
         return ()
-    return tuple(int(v) for v in value) if isinstance(value, list | tuple) else (int(value),)
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _rope_theta(raw: Mapping[str, Any]) -> float:
-    for place in (raw, raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {}):
+def _table(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A table of the config, empty where there is none."""
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _rope_theta(raw: Mapping[str, object]) -> object:
+    for place in (raw, _table(raw, "rope_parameters"), _table(raw, "rope_scaling")):
         if place.get("rope_theta") is not None:
-            return float(place["rope_theta"])
+            return place["rope_theta"]
     return 10000.0
 
 
-def _rope_scaling(raw: Mapping[str, Any]) -> RopeScaling | None:
-    place = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+def _rope_scaling(raw: Mapping[str, object]) -> dict[str, object] | None:
+    place = _table(raw, "rope_scaling") or _table(raw, "rope_parameters")
     kind = place.get("rope_type") or place.get("type") or "default"
     if kind == "default":
         return None
@@ -243,16 +253,15 @@ def _rope_scaling(raw: Mapping[str, Any]) -> RopeScaling | None:
             f"rope_scaling type {kind!r} is not supported by the bundled decoder (default, linear, "
             "llama3 are); use a checkpoint without it"
         )
-    return RopeScaling(
-        kind=kind,
-        factor=float(place["factor"]),
-        low_freq_factor=float(place.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(place.get("high_freq_factor", 4.0)),
-        original_max_position=int(place.get("original_max_position_embeddings", 8192)),
-    )
+    return {
+        "kind": kind, "factor": place.get("factor"),
+        "low_freq_factor": place.get("low_freq_factor", 1.0),
+        "high_freq_factor": place.get("high_freq_factor", 4.0),
+        "original_max_position": place.get("original_max_position_embeddings", 8192),
+    }
 
 
-def _refuse_unsupported(raw: Mapping[str, Any], family: str) -> None:
+def _refuse_unsupported(raw: Mapping[str, object], family: str) -> None:
     """Features that would change the numbers silently if they were ignored."""
     windowed = raw.get("use_sliding_window", family == "mistral")
     window = raw.get("sliding_window") if windowed else None
@@ -262,8 +271,8 @@ def _refuse_unsupported(raw: Mapping[str, Any], family: str) -> None:
         (family != "qwen2" and bool(raw.get("attention_bias")), "attention_bias true"),
         (raw.get("hidden_act", "silu") != "silu", f"hidden_act {raw.get('hidden_act')!r}"),
         (bool(raw.get("mlp_only_layers")), "mlp_only_layers"),
-        (int(raw.get("decoder_sparse_step", 1)) != 1, "decoder_sparse_step other than 1"),
-        (float(raw.get("partial_rotary_factor", 1.0)) != 1.0, "partial_rotary_factor"),
+        (raw.get("decoder_sparse_step", 1) != 1, "decoder_sparse_step other than 1"),
+        (raw.get("partial_rotary_factor", 1.0) != 1.0, "partial_rotary_factor"),
     ]
     for found, what in refused:
         if found:

@@ -14,13 +14,13 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from specsim.decoder.config import ModelConfig, RopeScaling
+from specsim.decoder.config import ModelConfig
 from specsim.decoder.gguf_tokenizer import tokenizer_files
 from specsim.errors import FormatError, ModelConfigError
 
@@ -56,6 +56,20 @@ _TOP_NAMES = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
+
+# Metadata of an architecture -> its name in config.json.
+_CONFIG_KEYS = {
+    "embedding_length": "hidden_size", "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+    "feed_forward_length": "intermediate_size", "vocab_size": "vocab_size",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps", "rope.freq_base": "rope_theta",
+    "context_length": "max_position_embeddings", "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+}
+_NEEDED = ("embedding_length", "block_count", "attention.head_count", "feed_forward_length",
+           "attention.layer_norm_rms_epsilon")
 
 
 def unpair_rows(rows: Tensor, head_dim: int) -> Tensor:
@@ -160,7 +174,7 @@ def _to_hf(
     )
 
 
-def config_from_gguf(meta: dict[str, Any], tied: bool) -> ModelConfig:
+def config_from_gguf(meta: Mapping[str, object], tied: bool) -> ModelConfig:
     """ModelConfig from GGUF metadata (key -> value)."""
     arch = str(meta.get("general.architecture", ""))
     if arch not in ARCHITECTURES:
@@ -169,44 +183,27 @@ def config_from_gguf(meta: dict[str, Any], tied: bool) -> ModelConfig:
             f"({', '.join(ARCHITECTURES)})"
         )
     family = ARCHITECTURES[arch][0]
-
-    def get(key: str, default: Any = None) -> Any:
-        value = meta.get(f"{arch}.{key}", default)
-        if value is None:
-            raise ModelConfigError(f"the GGUF file has no {arch}.{key}; it is not complete")
-        return value
-
-    hidden, heads = int(get("embedding_length")), int(get("attention.head_count"))
-    scaling = None
-    if meta.get(f"{arch}.rope.scaling.type") == "linear":
-        scaling = RopeScaling("linear", float(get("rope.scaling.factor")))
-    elif meta.get(f"{arch}.rope.scaling.type") not in (None, "none"):
-        raise ModelConfigError(
-            f"rope scaling {meta[f'{arch}.rope.scaling.type']!r} of a GGUF file is not supported; "
-            "use the safetensors checkpoint"
-        )
     stops = [meta.get("tokenizer.ggml.eos_token_id"), meta.get("tokenizer.ggml.eot_token_id")]
-    return ModelConfig(
-        family=family,
-        hidden_size=hidden,
-        num_layers=int(get("block_count")),
-        num_heads=heads,
-        num_kv_heads=int(get("attention.head_count_kv", heads)),
-        head_dim=int(get("attention.key_length", hidden // heads)),
-        intermediate_size=int(get("feed_forward_length")),
-        vocab_size=int(get("vocab_size", len(meta.get("tokenizer.ggml.tokens", ())))),
-        rms_norm_eps=round(float(get("attention.layer_norm_rms_epsilon")), 12),
-        rope_theta=float(get("rope.freq_base", 10000.0)),
-        rope_scaling=scaling,
-        tie_word_embeddings=tied,
-        qkv_bias=family == "qwen2",
-        qk_norm=family in ("qwen3", "qwen3_moe"),
-        num_experts=int(get("expert_count", 0)) if family == "qwen3_moe" else 0,
-        num_experts_per_tok=int(get("expert_used_count", 0)) if family == "qwen3_moe" else 0,
-        moe_intermediate_size=(
-            int(get("expert_feed_forward_length", 0)) if family == "qwen3_moe" else 0
-        ),
-        max_position=int(get("context_length", 8192)),
-        bos_token_id=meta.get("tokenizer.ggml.bos_token_id"),
-        eos_token_ids=tuple(dict.fromkeys(int(s) for s in stops if s is not None)),
-    )
+    raw: dict[str, object] = {
+        "model_type": family, "tie_word_embeddings": tied, "norm_topk_prob": True,
+        "bos_token_id": meta.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": list(dict.fromkeys(s for s in stops if s is not None)),
+    }
+    for key, name in _CONFIG_KEYS.items():
+        value = meta.get(f"{arch}.{key}")
+        if value is None and key in _NEEDED:
+            raise ModelConfigError(f"the GGUF file has no {arch}.{key}; it is not complete")
+        raw[name] = round(value, 12) if isinstance(value, float) else value
+    if raw["vocab_size"] is None:
+        tokens = meta.get("tokenizer.ggml.tokens")
+        raw["vocab_size"] = len(tokens) if isinstance(tokens, list) else 0
+    scaling = meta.get(f"{arch}.rope.scaling.type")
+    if scaling == "linear":
+        factor = meta.get(f"{arch}.rope.scaling.factor")
+        raw["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+    elif scaling not in (None, "none"):
+        raise ModelConfigError(
+            f"rope scaling {scaling!r} of a GGUF file is not supported; use the safetensors "
+            "checkpoint"
+        )
+    return ModelConfig.from_hf(raw)

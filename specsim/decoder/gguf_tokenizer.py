@@ -4,8 +4,11 @@ Only `gpt2`-model tokenizers (byte-level BPE with merges), whose pre-tokeniser i
 knows: the split pattern decides token boundaries, so an unknown one is refused.
 """
 
-from typing import Any
+from collections.abc import Mapping
 
+from pydantic import ConfigDict, Field
+
+from specsim.checked import Loose, check
 from specsim.errors import FormatError
 
 # Split patterns by GGUF pre-tokeniser name. They are part of each model's published tokenizer
@@ -19,17 +22,17 @@ _LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 _CONTROL_TYPES = (3, 4)  # GGUF token types: control, user defined
 
 
-def _byte_level(use_regex: bool) -> dict[str, Any]:
+def _byte_level(use_regex: bool) -> dict[str, object]:
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
             "use_regex": use_regex}
 
 
-def _split(pattern: str) -> dict[str, Any]:
+def _split(pattern: str) -> dict[str, object]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
             "invert": False}
 
 
-_PRE_TOKENIZERS: dict[str, list[dict[str, Any]]] = {
+_PRE_TOKENIZERS: dict[str, list[dict[str, object]]] = {
     "smollm": [{"type": "Digits", "individual_digits": True}, _byte_level(True)],
     "qwen2": [_split(_QWEN2), _byte_level(False)],
     "llama-bpe": [_split(_LLAMA3), _byte_level(False)],
@@ -37,52 +40,63 @@ _PRE_TOKENIZERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def tokenizer_files(meta: dict[str, Any]) -> dict[str, Any]:
+class TokenizerMetadata(Loose):
+    """What a GGUF file says of its tokenizer."""
+
+    model_config = ConfigDict(alias_generator=lambda name: f"tokenizer.ggml.{name}")
+
+    model: str | None = None
+    pre: str = "gpt-2"
+    tokens: list[str] = Field(default_factory=list)
+    token_type: list[int] | None = None
+    merges: list[str] = Field(default_factory=list)
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    add_bos_token: bool = False
+    chat_template: str | None = Field(default=None, alias="tokenizer.chat_template")
+
+    def token(self, index: int | None) -> str | None:
+        return None if index is None else self.tokens[index]
+
+
+def tokenizer_files(metadata: Mapping[str, object]) -> dict[str, object]:
     """tokenizer.json and tokenizer_config.json contents from GGUF metadata."""
-    model = meta.get("tokenizer.ggml.model")
-    pre = str(meta.get("tokenizer.ggml.pre", "gpt-2"))
-    if model != "gpt2" or pre not in _PRE_TOKENIZERS:
+    meta = check(TokenizerMetadata, metadata, "the GGUF file's metadata")
+    if meta.model != "gpt2" or meta.pre not in _PRE_TOKENIZERS:
         raise FormatError(
-            f"the GGUF file's tokenizer (model {model!r}, pre {pre!r}) is not supported; supported "
-            f"are byte-level BPE with pre of {', '.join(_PRE_TOKENIZERS)}: use the Hugging Face "
-            "folder of this model"
+            f"the GGUF file's tokenizer (model {meta.model!r}, pre {meta.pre!r}) is not supported; "
+            f"supported are byte-level BPE with pre of {', '.join(_PRE_TOKENIZERS)}: use the "
+            "Hugging Face folder of this model"
         )
-    tokens: list[str] = list(meta["tokenizer.ggml.tokens"])
-    types: list[int] = list(meta.get("tokenizer.ggml.token_type") or [1] * len(tokens))
+    types = meta.token_type or [1] * len(meta.tokens)
     added = [
         {"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False, "special": types[i] == 3}
-        for i, token in enumerate(tokens) if types[i] in _CONTROL_TYPES
+        for i, token in enumerate(meta.tokens) if types[i] in _CONTROL_TYPES
     ]
-    normalizer = {"type": "NFC"} if pre == "qwen2" else None
     tokenizer = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": normalizer,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": _PRE_TOKENIZERS[pre]},
+        "normalizer": {"type": "NFC"} if meta.pre == "qwen2" else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": _PRE_TOKENIZERS[meta.pre]},
         "post_processor": None,
         "decoder": _byte_level(True),
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-            "ignore_merges": pre == "llama-bpe",
-            "vocab": {token: i for i, token in enumerate(tokens)},
-            "merges": [merge.split(" ", 1) for merge in meta["tokenizer.ggml.merges"]],
+            "ignore_merges": meta.pre == "llama-bpe",
+            "vocab": {token: i for i, token in enumerate(meta.tokens)},
+            "merges": [merge.split(" ", 1) for merge in meta.merges],
         },
     }
-
-    def name_of(key: str) -> str | None:
-        index = meta.get(f"tokenizer.ggml.{key}_token_id")
-        return None if index is None else tokens[int(index)]
-
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": name_of("bos"),
-        "eos_token": name_of("eos"),
-        "chat_template": meta.get("tokenizer.chat_template"),
+        "bos_token": meta.token(meta.bos_token_id),
+        "eos_token": meta.token(meta.eos_token_id),
+        "chat_template": meta.chat_template,
         "clean_up_tokenization_spaces": False,
-        "add_bos_token": bool(meta.get("tokenizer.ggml.add_bos_token", False)),
+        "add_bos_token": meta.add_bos_token,
     }
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": config}

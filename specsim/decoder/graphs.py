@@ -16,7 +16,7 @@ that padding, buffers, staging and bounds of the graph runner are tested where n
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.step import HEADER, PROPOSED, Step
 from specsim.decoder.timing import PhaseClock
 
+T = TypeVar("T")
 _WARMUPS = 3
 _STAGING = 4  # more than the steps that can be in flight
 
@@ -93,12 +94,20 @@ def widened(record: Tensor, k: int, full: int) -> Tensor:
     return torch.cat((emitted, gap, drafts, gap), dim=1)
 
 
+class Event(Protocol):
+    """A point in the device's work."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
 class Capture(Protocol):
     """Turns a phase, a function of fixed buffers, into something that can be replayed."""
 
     def capture(self, phase: Callable[[], None]) -> Callable[[], None]: ...
 
-    def warm(self, run: Callable[[], Any]) -> Any:
+    def warm(self, run: Callable[[], T]) -> T:
         """Run a few times before a capture; what it returned last."""
         ...
 
@@ -106,9 +115,7 @@ class Capture(Protocol):
         """int64 [count] on the host that the device can copy from."""
         ...
 
-    def event(self) -> Any:
-        """With record() and synchronize()."""
-        ...
+    def event(self) -> Event: ...
 
 
 class CudaCapture:
@@ -123,10 +130,9 @@ class CudaCapture:
         replay: Callable[[], None] = graph.replay
         return replay
 
-    def warm(self, run: Callable[[], Any]) -> Any:
+    def warm(self, run: Callable[[], T]) -> T:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        out = None
         with torch.cuda.stream(side):
             for _ in range(_WARMUPS):
                 out = run()
@@ -136,7 +142,7 @@ class CudaCapture:
     def pinned(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.int64).pin_memory()
 
-    def event(self) -> Any:
+    def event(self) -> Event:
         return torch.cuda.Event()  # type: ignore[no-untyped-call]
 
 
@@ -147,22 +153,22 @@ class NoCapture:
         self.warm(phase)
         return phase
 
-    def warm(self, run: Callable[[], Any]) -> Any:
+    def warm(self, run: Callable[[], T]) -> T:
         return run()
 
     def pinned(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.int64)
 
-    def event(self) -> Any:
+    def event(self) -> Event:
         return _NoEvent()
 
 
 class _NoEvent:
     def record(self) -> None:
-        return
+        """Nothing to wait for."""
 
     def synchronize(self) -> None:
-        return
+        """Nothing to wait for."""
 
 
 class GraphRunner:

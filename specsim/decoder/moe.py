@@ -5,14 +5,14 @@ Two forms of one function, chosen by device and checked against each other by th
 which experts have work, which on the CPU costs nothing and reads only those experts' weights.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 # Public since torch 2.10; the same op under its private name before.
-_grouped_mm: Any = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
+_grouped_mm: Callable[..., Tensor] = getattr(F, "grouped_mm", None) or torch._grouped_mm
 
 
 class ExpertLayer:
@@ -48,8 +48,7 @@ class ExpertLayer:
         ).to(torch.int32)
         gate_up = _grouped_mm(x, self.gate_up.transpose(1, 2), offs=ends)
         gate, up = gate_up.chunk(2, dim=-1)
-        out: Tensor = _grouped_mm(F.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
-        return out
+        return _grouped_mm(F.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
 
     def _looped(self, x: Tensor, experts: Tensor) -> Tensor:
         out = torch.empty_like(x)

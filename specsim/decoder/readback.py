@@ -5,8 +5,6 @@ copy is done; a buffer is reused only after its record was received. On the CPU 
 host reads late, else the tensor itself.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,7 @@ class Readback:
     def __init__(self, device: torch.device, lag: int) -> None:
         self._cuda = device.type == "cuda"
         self._next = 0
-        self._held: dict[int, tuple[Tensor, Any]] = {}
+        self._held: dict[int, tuple[Tensor, torch.cuda.Event | None]] = {}
         self._spare: dict[tuple[int, ...], list[Tensor]] = {}
         self._lag = lag
 

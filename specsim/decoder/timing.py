@@ -7,7 +7,6 @@ event, and nothing is read until the step's record has been (so timing adds no s
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -36,7 +35,7 @@ class PhaseClock:
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter):
         self._cuda = device.type == "cuda"
         self._clock = clock
-        self._marks: list[tuple[str, Any]] = []
+        self._marks: list[tuple[str, float | torch.cuda.Event]] = []
 
     def start(self) -> None:
         self._marks = [("", self._now())]
@@ -44,7 +43,7 @@ class PhaseClock:
     def mark(self, phase: str) -> None:
         self._marks.append((phase, self._now()))
 
-    def _now(self) -> Any:
+    def _now(self) -> float | torch.cuda.Event:
         if not self._cuda:
             return self._clock()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -56,10 +55,14 @@ class PhaseClock:
         has been read."""
         out: dict[str, float] = {}
         for (_, before), (phase, after) in zip(self._marks, self._marks[1:], strict=False):
-            if self._cuda:
-                after.synchronize()
-                seconds = before.elapsed_time(after) / 1e3
-            else:
-                seconds = after - before
-            out[phase] = out.get(phase, 0.0) + seconds
+            out[phase] = out.get(phase, 0.0) + _seconds(before, after)
         return out
+
+
+def _seconds(before: float | torch.cuda.Event, after: float | torch.cuda.Event) -> float:
+    if isinstance(before, float) and isinstance(after, float):
+        return after - before
+    assert isinstance(before, torch.cuda.Event) and isinstance(after, torch.cuda.Event)
+    after.synchronize()
+    milliseconds: float = before.elapsed_time(after)
+    return milliseconds / 1e3

@@ -8,7 +8,6 @@ messages (jinja2 comes with torch).
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError, UsageError
 
@@ -29,7 +28,7 @@ class Tokenizer:
         except Exception as error:
             raise FormatError(f"{path} is not a readable tokenizer: {error}") from None
         config_path = folder / "tokenizer_config.json"
-        config: dict[str, Any] = {}
+        config: dict[str, object] = {}
         if config_path.is_file():
             config = json.loads(config_path.read_text("utf-8"))
         self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
@@ -112,11 +111,13 @@ class TextStream:
         return new[len(old) :]
 
 
-def _token_text(value: Any) -> str | None:
-    return value.get("content") if isinstance(value, dict) else value
+def _token_text(value: object) -> str | None:
+    """A special token, written as a text or as a table with its content."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
 
 
-def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
+def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text("utf-8")
@@ -124,7 +125,7 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     if isinstance(template, list):  # named templates
         named = {t.get("name"): t.get("template") for t in template}
         template = named.get("default")
-    return template
+    return template if isinstance(template, str) else None
 
 
 def _raise_in_template(message: str) -> None:

@@ -11,10 +11,10 @@ pairs (2i, 2i + 1); see `layers.rotate`.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -59,6 +59,14 @@ def pair_rows(rows: Tensor, head_dim: int) -> Tensor:
     return split.transpose(1, 2).reshape(rows.shape)
 
 
+class _TensorFile(Protocol):
+    """An open safetensors file."""
+
+    def keys(self) -> Sequence[str]: ...
+
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
 class CheckpointReader:
     """Tensors of a Hugging Face safetensors folder by name, read on demand."""
 
@@ -81,10 +89,10 @@ class CheckpointReader:
                     f"{folder}: {len(missing)} of {len(files)} shards are missing "
                     f"({missing[0]}); download the checkpoint again"
                 )
-        self._handles: dict[str, Any] = {}
+        self._handles: dict[str, _TensorFile] = {}
         for file in files:
             try:
-                handle: Any = safe_open(file, framework="pt", device="cpu")
+                handle: _TensorFile = safe_open(file, framework="pt", device="cpu")
             except (SafetensorError, OSError) as error:
                 raise FormatError(f"{file} is not a readable safetensors file: {error}") from None
             for name in handle.keys():  # noqa: SIM118 - not a dict
@@ -99,7 +107,7 @@ class CheckpointReader:
                 f"{self.folder} has no tensor {name!r}; the checkpoint is incomplete or of "
                 "another architecture"
             )
-        tensor: Tensor = self._handles[name].get_tensor(name)
+        tensor = self._handles[name].get_tensor(name)
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise FormatError(
                 f"{name} of {self.folder} is stored as {tensor.dtype}; the bundled decoder loads "

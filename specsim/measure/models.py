@@ -23,7 +23,7 @@ _SMOLLM2 = ModelConfig(
 )
 _QWEN3 = ModelConfig(
     family="qwen3", hidden_size=4096, num_layers=36, num_heads=32, num_kv_heads=8, head_dim=128,
-    intermediate_size=12288, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6, qk_norm=True,
+    intermediate_size=12288, vocab_size=151936, rms_norm_eps=1e-6, rope_theta=1e6,
     max_position=81920,  # beyond what it was trained for: long contexts are timed, not understood
 )
 _SHAPES: dict[str, ModelConfig] = {

@@ -20,10 +20,10 @@ LLAMA = ModelConfig(
 )
 CONFIGS = {
     "llama": LLAMA,
-    "qwen2": replace(LLAMA, family="qwen2", qkv_bias=True, rms_norm_eps=1e-6,
+    "qwen2": replace(LLAMA, family="qwen2", rms_norm_eps=1e-6,
                      tie_word_embeddings=True),
-    "qwen3": replace(LLAMA, family="qwen3", qk_norm=True, head_dim=16, rms_norm_eps=1e-6),
-    "qwen3_moe": replace(LLAMA, family="qwen3_moe", qk_norm=True, num_experts=8,
+    "qwen3": replace(LLAMA, family="qwen3", head_dim=16, rms_norm_eps=1e-6),
+    "qwen3_moe": replace(LLAMA, family="qwen3_moe", num_experts=8,
                          num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True),
 }
 DRAFT = replace(LLAMA, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=16,

@@ -13,7 +13,7 @@ TINY = ModelConfig(
 )
 EXPERTS = ModelConfig(
     family="qwen3_moe", hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8,
-    intermediate_size=64, vocab_size=97, qk_norm=True, num_experts=8, num_experts_per_tok=2,
+    intermediate_size=64, vocab_size=97, num_experts=8, num_experts_per_tok=2,
     moe_intermediate_size=16, max_position=512,
 )
 QUICK = RepeatLimits(warmups=1, least=2, most=3, cap_s=0.0)
