@@ -8,66 +8,20 @@ An architecture that is not known is refused by name. Units: widths in elements.
 """
 
 import difflib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specsim.errors import FormatError, ModelConfigError
-from specsim.formats import hf_dense, hf_hybrid, hf_mla, hf_moe
+from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
 from specsim.formats.hf_fields import Fields, read_json, show
-from specsim.formats.hf_gemma4 import gemma4
-from specsim.formats.hf_plan import Plan, assemble
+from specsim.formats.hf_plan import READERS, Plan, assemble
 from specsim.formats.hf_quant import quantisation
 from specsim.formats.hf_vision import vision_parameters
 from specsim.model.spec import ModelSpec
 
-_Reader = Callable[[Fields], Plan]
-
-# model_type -> reader. A wrapper with a vision tower is read through its text_config.
-READERS: dict[str, _Reader] = {
-    "llama": hf_dense.llama,
-    "granite": hf_dense.llama,
-    "mistral": hf_dense.mistral,
-    "ministral": hf_dense.mistral,
-    "ministral3": hf_dense.mistral,
-    "qwen2": hf_dense.qwen2,
-    "qwen3": hf_dense.qwen3,
-    "phi3": hf_dense.phi3,
-    "glm": hf_dense.glm4,
-    "glm4": hf_dense.glm4,
-    "ernie4_5": hf_dense.ernie,
-    "olmo2": hf_dense.olmo,
-    "olmo3": hf_dense.olmo,
-    "seed_oss": hf_dense.seed_oss,
-    "smollm3": hf_dense.smollm3,
-    "hunyuan_v1_dense": hf_dense.hunyuan_dense,
-    "gemma": hf_dense.gemma,
-    "gemma2": hf_dense.gemma2,
-    "gemma3_text": hf_dense.gemma3,
-    "gemma4_text": gemma4,
-    "mixtral": hf_moe.mixtral,
-    "qwen2_moe": hf_moe.qwen2_moe,
-    "qwen3_moe": hf_moe.qwen3_moe,
-    "gpt_oss": hf_moe.gpt_oss,
-    "glm4_moe": hf_moe.glm4_moe,
-    "minimax_m2": hf_moe.minimax_m2,
-    "llama4_text": hf_moe.llama4,
-    "hy_v3": hf_moe.hunyuan_v3,
-    "bailing_moe": hf_moe.bailing_moe,
-    "ernie4_5_moe": hf_moe.ernie_moe,
-    "deepseek_v2": hf_mla.deepseek,
-    "deepseek_v3": hf_mla.deepseek,
-    "kimi_k2": hf_mla.deepseek,
-    "glm4_moe_lite": hf_mla.deepseek,
-    "deepseek_v32": hf_mla.deepseek_sparse,
-    "glm_moe_dsa": hf_mla.deepseek_sparse,
-    "qwen3_next": hf_hybrid.qwen3_next,
-    "qwen3_5_text": hf_hybrid.qwen3_5,
-    "qwen3_5_moe_text": hf_hybrid.qwen3_5,
-    "nemotron_h": hf_hybrid.nemotron_h,
-}
-# Wrapper model_type -> model_type of the text part, where text_config does not say it.
+# A wrapper with a vision tower is read through its text_config. Wrapper model_type -> model_type
+# of the text part, where text_config does not say it.
 WRAPPERS: dict[str, str] = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",

@@ -7,7 +7,7 @@ for parameter counts).
 
 from specsim.formats.hf_common import attention, layer_kinds, mlp, n_layers, plan, windows
 from specsim.formats.hf_fields import Fields
-from specsim.formats.hf_plan import LayerPlan, Plan, decoder_layer
+from specsim.formats.hf_plan import LayerPlan, Plan, decoder_layer, family
 from specsim.model.spec import Attention, DenseMLP
 
 
@@ -22,6 +22,7 @@ def _uniform(
     return plan(f, family, layers, tied=tied)
 
 
+@family("llama", "granite")
 def llama(f: Fields) -> Plan:
     """Llama 1 to 3.3, SmolLM2, Vicuna, CodeLlama, Yi, Granite: optional biases, no q/k norm."""
     bias = f.boolean("attention_bias", False)
@@ -33,6 +34,7 @@ def llama(f: Fields) -> Plan:
     return _uniform(f, "llama", layers)
 
 
+@family("mistral", "ministral", "ministral3")
 def mistral(f: Fields) -> Plan:
     """Mistral, Ministral: no biases; one window for all layers, or layer_types. A file that
     does not mention sliding_window has the architecture's default of 4096; null is none."""
@@ -46,6 +48,7 @@ def mistral(f: Fields) -> Plan:
     return _uniform(f, "mistral", layers)
 
 
+@family("qwen2")
 def qwen2(f: Fields) -> Plan:
     """Qwen2 and Qwen2.5: biases on q, k and v. The window is off unless use_sliding_window."""
     hidden = f.integer("hidden_size")
@@ -57,6 +60,7 @@ def qwen2(f: Fields) -> Plan:
     return _uniform(f, "qwen2", layers)
 
 
+@family("qwen3")
 def qwen3(f: Fields) -> Plan:
     """Qwen3: per-head q/k norms; attention_bias covers all four projections."""
     hidden = f.integer("hidden_size")
@@ -80,6 +84,7 @@ def qwen3(f: Fields) -> Plan:
     return _uniform(f, "qwen3", layers)
 
 
+@family("phi3")
 def phi3(f: Fields) -> Plan:
     """Phi-3, Phi-4 (and mini): fused qkv and gate_up, no biases."""
     hidden = f.integer("hidden_size")
@@ -96,6 +101,7 @@ def phi3(f: Fields) -> Plan:
     return _uniform(f, "phi3", layers)
 
 
+@family("glm", "glm4")
 def glm4(f: Fields) -> Plan:
     """GLM-4-0414 (glm4, four norms) and the converted GLM-4-9B (glm, two norms)."""
     hidden = f.integer("hidden_size")
@@ -113,6 +119,7 @@ def glm4(f: Fields) -> Plan:
     return _uniform(f, "glm4", layers)
 
 
+@family("gemma")
 def gemma(f: Fields) -> Plan:
     """Gemma-1: two norms a layer, full attention, tied 256k vocabulary."""
     hidden = f.integer("hidden_size")
@@ -122,6 +129,7 @@ def gemma(f: Fields) -> Plan:
     return plan(f, "gemma", layers, tied=True)
 
 
+@family("olmo2", "olmo3")
 def olmo(f: Fields) -> Plan:
     """OLMo-2 and OLMo-3: norms after the blocks, q/k norms over all heads; 3 has windows."""
     hidden = f.integer("hidden_size")
@@ -144,6 +152,7 @@ def olmo(f: Fields) -> Plan:
     return _uniform(f, "olmo", layers)
 
 
+@family("seed_oss")
 def seed_oss(f: Fields) -> Plan:
     """Seed-OSS: q, k, v biases apart from the output's."""
     hidden = f.integer("hidden_size")
@@ -157,6 +166,7 @@ def seed_oss(f: Fields) -> Plan:
     return _uniform(f, "seed_oss", layers)
 
 
+@family("ernie4_5")
 def ernie(f: Fields) -> Plan:
     """ERNIE-4.5 dense: `use_bias` covers attention, MLP and norms are plain."""
     hidden = f.integer("hidden_size")
@@ -172,6 +182,7 @@ def ernie(f: Fields) -> Plan:
     return _uniform(f, "ernie4_5", layers, tied=True)
 
 
+@family("smollm3")
 def smollm3(f: Fields) -> Plan:
     """SmolLM3: Llama with tied embeddings (some layers skip RoPE, which costs nothing)."""
     result = llama(f)
@@ -180,6 +191,7 @@ def smollm3(f: Fields) -> Plan:
     return result
 
 
+@family("hunyuan_v1_dense")
 def hunyuan_dense(f: Fields) -> Plan:
     """Hunyuan dense: Llama with q/k norms per head."""
     hidden = f.integer("hidden_size")
@@ -189,6 +201,7 @@ def hunyuan_dense(f: Fields) -> Plan:
     return _uniform(f, "hunyuan", layers, tied=True)
 
 
+@family("gemma2")
 def gemma2(f: Fields) -> Plan:
     """Gemma-2: four norms a layer, every other layer with a window, tied 256k vocabulary."""
     return _gemma(f, "gemma2", qk_norm="none", pattern=2)
@@ -204,6 +217,7 @@ _GEMMA3 = {
 }
 
 
+@family("gemma3_text")
 def gemma3(f: Fields) -> Plan:
     """Gemma-3: per-head q/k norms, five windows to one full layer."""
     for name, value in _GEMMA3.items():

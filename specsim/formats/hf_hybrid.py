@@ -10,7 +10,7 @@ from specsim.formats.hf_common import (
     sparse_layers,
 )
 from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
-from specsim.formats.hf_plan import LayerPlan, Modules, MtpPlan, Plan, decoder_layer
+from specsim.formats.hf_plan import LayerPlan, Modules, MtpPlan, Plan, decoder_layer, family
 from specsim.model.spec import Attention, DeltaNet, DenseMLP, FeedForward, Mamba2, MoE
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -38,6 +38,7 @@ def delta_net(f: Fields) -> DeltaNet:
     )
 
 
+@family("qwen3_next")
 def qwen3_next(f: Fields) -> Plan:
     """Qwen3-Next: the published file names no MTP layer although the checkpoint has one,
     so its absence means 1 (engines assume the same)."""
@@ -45,6 +46,7 @@ def qwen3_next(f: Fields) -> Plan:
     return _qwen_hybrid(f, "qwen3_next", copies, ("in_proj_qkvz", "out_proj"))
 
 
+@family("qwen3_5_text", "qwen3_5_moe_text")
 def qwen3_5(f: Fields) -> Plan:
     """Qwen3.5 and 3.6, dense and mixture: one MTP layer where the file says so."""
     copies = f.integer("mtp_num_hidden_layers", default=0, low=0, high=MAX_LAYERS)
@@ -108,6 +110,7 @@ def _gated_shared_moe(f: Fields) -> MoE:
 _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 
+@family("nemotron_h")
 def nemotron_h(f: Fields) -> Plan:
     """Nemotron-H and Nemotron-3: one block per layer, of the kinds mamba, attention, moe, mlp."""
     hidden = f.integer("hidden_size")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from specsim.formats.hf_common import heads, mlp, n_layers, plan, sparse_after_dense
 from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
-from specsim.formats.hf_plan import Plan, decoder_layer
+from specsim.formats.hf_plan import Plan, decoder_layer, family
 from specsim.model.spec import LatentAttention
 
 
@@ -31,11 +31,13 @@ def latent_attention(f: Fields, *, indexer: bool) -> LatentAttention:
     )
 
 
+@family("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
 def deepseek(f: Fields) -> Plan:
     """DeepSeek-V2/V3/R1 and what reuses the architecture (Kimi-K2, GLM-4.7-Flash)."""
     return _deepseek(f, "deepseek_v3", indexer=False)
 
 
+@family("deepseek_v32", "glm_moe_dsa")
 def deepseek_sparse(f: Fields) -> Plan:
     """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer, in GLM-5.2 not in every layer."""
     return _deepseek(f, "deepseek_v32", indexer=True)

@@ -16,10 +16,11 @@ from specsim.formats.hf_common import (
     windows,
 )
 from specsim.formats.hf_fields import MAX_LAYERS, Fields
-from specsim.formats.hf_plan import LayerPlan, MtpPlan, Plan, decoder_layer
+from specsim.formats.hf_plan import LayerPlan, MtpPlan, Plan, decoder_layer, family
 from specsim.model.spec import DenseMLP, FeedForward, MoE
 
 
+@family("mixtral")
 def mixtral(f: Fields) -> Plan:
     hidden = f.integer("hidden_size")
     count, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
@@ -37,6 +38,7 @@ def mixtral(f: Fields) -> Plan:
     return plan(f, "mixtral", layers)
 
 
+@family("qwen3_moe")
 def qwen3_moe(f: Fields) -> Plan:
     """Qwen3-MoE: per-head q/k norms, no shared expert."""
     hidden = f.integer("hidden_size")
@@ -51,6 +53,7 @@ def qwen3_moe(f: Fields) -> Plan:
     return plan(f, "qwen3_moe", layers)
 
 
+@family("qwen2_moe")
 def qwen2_moe(f: Fields) -> Plan:
     """Qwen1.5/Qwen2-MoE: q, k, v biases, a gated shared expert."""
     hidden = f.integer("hidden_size")
@@ -70,6 +73,7 @@ def qwen2_moe(f: Fields) -> Plan:
     return plan(f, "qwen2_moe", layers)
 
 
+@family("gpt_oss")
 def gpt_oss(f: Fields) -> Plan:
     """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
     hidden = f.integer("hidden_size")
@@ -99,6 +103,7 @@ def gpt_oss(f: Fields) -> Plan:
     return plan(f, "gpt_oss", layers)
 
 
+@family("glm4_moe")
 def glm4_moe(f: Fields) -> Plan:
     """GLM-4.5, 4.6, 4.7 and Air: q, k, v biases, dense first layers, sigmoid router with bias.
 
@@ -153,6 +158,7 @@ def appended_mtp(f: Fields, layer: LayerPlan, hidden: int, layers: int) -> MtpPl
     )
 
 
+@family("minimax_m2")
 def minimax_m2(f: Fields) -> Plan:
     """MiniMax-M2: q/k norms over all heads. Its config declares MTP modules that the
     published checkpoints do not hold, so the model has none here."""
@@ -183,6 +189,7 @@ def minimax_m2(f: Fields) -> Plan:
     return result
 
 
+@family("hy_v3")
 def hunyuan_v3(f: Fields) -> Plan:
     """Hy3: q/k norms per head, a dense first layer, then sigmoid mixtures with a shared expert.
     Its MTP head is a mixture layer joined as DeepSeek-V3's."""
@@ -203,6 +210,7 @@ def hunyuan_v3(f: Fields) -> Plan:
     return result
 
 
+@family("bailing_moe")
 def bailing_moe(f: Fields) -> Plan:
     """Ling and Ring 2.0 (bailing_moe): fused q/k/v, optional q/k norms, sigmoid mixtures."""
     hidden = f.integer("hidden_size")
@@ -240,6 +248,7 @@ def bailing_moe(f: Fields) -> Plan:
     return result
 
 
+@family("ernie4_5_moe")
 def ernie_moe(f: Fields) -> Plan:
     """ERNIE-4.5 mixtures. The MTP block, where the file has one, is a dense layer with two
     input norms and no norm of its own at the end."""
@@ -276,6 +285,7 @@ def ernie_moe(f: Fields) -> Plan:
     return result
 
 
+@family("llama4_text")
 def llama4(f: Fields) -> Plan:
     """Llama-4: a mixture every `interleave_moe_layer_step` layers, top-1 plus a shared expert.
 

@@ -8,7 +8,9 @@ quantisation rules for the format of each part and groups equal layers.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from specsim.formats.hf_fields import Fields
 from specsim.model.spec import (
     BF16,
     Attention,
@@ -26,6 +28,21 @@ from specsim.model.spec import (
 from specsim.model.weights import merge_groups
 
 FormatOf = Callable[[str], WeightFormat]
+R = TypeVar("R", bound=Callable[..., "Plan"])
+
+# model_type -> reader; filled by `family`.
+READERS: dict[str, Callable[[Fields], "Plan"]] = {}
+
+
+def family(*model_types: str) -> Callable[[R], R]:
+    """Register a reader: a function from the fields of a text config to a Plan."""
+
+    def register(reader: R) -> R:
+        READERS.update(dict.fromkeys(model_types, reader))
+        return reader
+
+    return register
+
 
 GATED_MLP = ("gate_proj", "up_proj", "down_proj")
 # Quantisable linears by kind of mixer, where they are not in_proj and out_proj.

@@ -5,7 +5,9 @@ import pytest
 from ops_helpers import drafter_ops, target_ops
 from specsim.errors import UsageError
 from specsim.model.catalogue import find_drafter, find_model
+from specsim.model.spec import Attention, DeltaNet, LatentAttention, Mamba2, Mixer, Part
 from specsim.ops.network import (
+    MIXERS,
     context_kv_ops,
     head_ops,
     markov_ops,
@@ -172,3 +174,8 @@ def test_repeating_an_op_changes_its_count_alone() -> None:
     assert again.count == 18
     assert again.bytes == op.bytes == 2 + 3 + 4 + 5
     assert (again.flops, again.fmt, again.shape, again.name) == (1.0, "fp8", shape, "x")
+
+
+def test_every_kind_of_mixer_has_its_operations() -> None:
+    kinds = {kind for kind in Part.by_tag.values() if issubclass(kind, Mixer)}
+    assert {Attention, LatentAttention, DeltaNet, Mamba2} <= kinds == set(MIXERS)
