@@ -27,22 +27,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specsim.accuracy.live_replay import Figures, Point, Prediction, Swap
+from specsim.accuracy.live_replay import Figures, LoadPoint, Replay, Swap
 
 SPREAD = 1.3
 SMALL_GAP = 0.03
 SAME_TOKENS = 0.03
 MOST_SCALE = 20.0
-Predict = Callable[[Point, Swap, bool], Prediction]
+Predict = Callable[[LoadPoint, Swap, bool], Replay]
 
 
 @dataclass(frozen=True)
 class Seen:
     """A point with what was measured and predicted."""
 
-    point: Point
+    point: LoadPoint
     measured: Figures
-    predicted: Prediction
+    predicted: Replay
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _join(one: Cause, two: Cause) -> Cause:
     return Cause("", "", swap, one.acceptance or two.acceptance, one.queue or two.queue)
 
 
-def _whole(figures: Mapping[str, float], point: Point) -> float | None:
+def _whole(figures: Mapping[str, float], point: LoadPoint) -> float | None:
     """Mean seconds of a whole request."""
     if figures.get("e2el_mean_s"):
         return figures["e2el_mean_s"]

@@ -16,8 +16,8 @@ from specsim.accuracy.compare import Comparison, Row
 from specsim.accuracy.explain_gap import Seen, explain
 from specsim.accuracy.live_replay import (
     Figures,
-    Point,
-    Prediction,
+    LoadPoint,
+    Replay,
     Swap,
     figures_of_run,
     predict,
@@ -37,7 +37,7 @@ JUDGED = ("output_tok_s", "tpot_mean_s", "ttft_mean_s", "e2el_mean_s")
 LEAST_WAIT = 0.05  # requests waiting, and seconds, below which a relative error says nothing
 SEEDS = 3  # simulations, where acceptance is drawn
 # system(point, measured): the deployment; measured: with the acceptance that was counted.
-SystemOf = Callable[[Point, bool], System]
+SystemOf = Callable[[LoadPoint, bool], System]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Settings:
 def judge(
     what: str,
     title: str,
-    points: Sequence[Point],
+    points: Sequence[LoadPoint],
     system_of: SystemOf,
     settings: Settings,
     provenance: Mapping[str, Any],
@@ -73,7 +73,7 @@ def judge(
         rows += _rows(item, split, spreads)
     reasons: tuple[dict[str, Any], ...] = ()
     if settings.causes:
-        def again(point: Point, swap: Swap, measured: bool) -> Prediction:
+        def again(point: LoadPoint, swap: Swap, measured: bool) -> Replay:
             use = measured or not settings.assumed
             return _predict(point, system_of(point, use), settings, swap, replay=use)
 
@@ -88,9 +88,9 @@ def judge(
 
 
 def _predict(
-    point: Point, system: System, settings: Settings, swap: Swap | None = None, *,
+    point: LoadPoint, system: System, settings: Settings, swap: Swap | None = None, *,
     replay: bool | None = None,
-) -> Prediction:
+) -> Replay:
     use = (not settings.assumed) if replay is None else replay
     return predict(
         point, system, swap=swap, replay=use, prefix_caching=settings.prefix_caching, seeds=SEEDS
@@ -118,7 +118,7 @@ def _rows(
     return out
 
 
-def _interval(found: Prediction, metric: str, value: float) -> tuple[float | None, float | None]:
+def _interval(found: Replay, metric: str, value: float) -> tuple[float | None, float | None]:
     """90 %: from the residuals of public measurements for times per token, throughput and TTFT."""
     kind = prediction_class(found.system)
     pair: tuple[float, float] | None = None

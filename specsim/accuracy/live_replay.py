@@ -1,6 +1,6 @@
 """The simulation of what was sent to a server: the same requests, the same times or clients.
 
-A `Point` is one load as it was measured, a benchmark run in the normal form. Its requests are
+A `LoadPoint` is one load as it was measured, a benchmark run in the normal form. Its requests are
 simulated with their real lengths: an open loop at the times they were really sent, a closed loop
 with its clients. A result file without single requests is simulated with its mean lengths and the
 times its tool draws.
@@ -36,7 +36,7 @@ Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Point:
+class LoadPoint:
     """One measured load. contents: a number per finished request in the order of sending, equal
     where prompts were equal; () where unknown."""
 
@@ -85,7 +85,7 @@ class SwappedCost:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Replay:
     """Figures of one simulated point, by metric. exact_acceptance: steps were replayed."""
 
     figures: Figures
@@ -124,7 +124,7 @@ def _falling(rates: Sequence[float]) -> list[float]:
     return out
 
 
-def replayed_steps(point: Point, k: int) -> Recorded | None:
+def replayed_steps(point: LoadPoint, k: int) -> Recorded | None:
     """Accepted drafts of every step of every request; None where chunks were not counted.
 
     A chunk of more than k + 1 tokens held several steps that the server sent together."""
@@ -145,7 +145,7 @@ def replayed_steps(point: Point, k: int) -> Recorded | None:
     return Recorded(sequences, k=k)
 
 
-def requests_of(point: Point) -> list[Request]:
+def requests_of(point: LoadPoint) -> list[Request]:
     """The requests as they were sent. FormatError where a file says too little."""
     rows = point.rows
     if rows:
@@ -178,7 +178,7 @@ def planned_times(run: BenchRun, count: int) -> list[float]:
     return [float(t) for t in bench_serve_times(count, rate, burstiness=run.load.burstiness or 1.0)]
 
 
-def load_of(point: Point, requests: Sequence[Request]) -> Load:
+def load_of(point: LoadPoint, requests: Sequence[Request]) -> Load:
     """The load of a point. FormatError where the file does not say what it was."""
     load, rows = point.run.load, point.rows
     if load.kind == "closed":
@@ -199,14 +199,14 @@ def load_of(point: Point, requests: Sequence[Request]) -> Load:
 
 
 def predict(
-    point: Point,
+    point: LoadPoint,
     system: System,
     *,
     swap: Swap | None = None,
     replay: bool = True,
     prefix_caching: bool | None = None,
     seeds: int = 1,
-) -> Prediction:
+) -> Replay:
     """Simulate a point on a system. replay: use the recorded steps where there are any. seeds:
     runs, whose figures are averaged (drawn acceptance differs from run to run)."""
     requests = requests_of(point)
@@ -241,7 +241,7 @@ def predict(
         name: sum(run[name] for run in runs) / len(runs)
         for name in runs[0] if all(name in run for run in runs)
     }
-    return Prediction(means, system, recorded is not None, tuple(runs))
+    return Replay(means, system, recorded is not None, tuple(runs))
 
 
 def _prefill_mean(records: Any) -> float:

@@ -21,9 +21,9 @@ from specsim.accuracy.run_serving import (
     serving_system,
 )
 from specsim.calibrate.ledger import runs_seen, split_of
-from specsim.calibrate.price import Models, Pricer
+from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records import Measurement
-from specsim.calibrate.samples import Sample, faults, samples
+from specsim.calibrate.samples import FitSample, faults, samples
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile
@@ -40,7 +40,7 @@ def compare_records(
     UsageError when none can be predicted.
     """
     seen, also = runs_seen(profile), frozenset(keys_fitted)
-    pricer = Pricer(profile, engine, Models())
+    pricer = RecordPricer(profile, engine, Models())
     rows: list[Row] = []
     warnings = []
     unpriced: dict[str, int] = {}
@@ -69,7 +69,7 @@ def compare_records(
                       provenance or {}, (), tuple(warnings))
 
 
-def _row(sample: Sample, predicted: float, seen: set[str], also: frozenset[str]) -> Row:
+def _row(sample: FitSample, predicted: float, seen: set[str], also: frozenset[str]) -> Row:
     record = sample.record
     split = "fitted" if record.key in also else split_of(record, seen)
     return Row(name_of(record), f"{record.kind}_s", sample.seconds, predicted, split,
@@ -106,7 +106,7 @@ def load_of(record: Measurement) -> ServingLoad:
 
 
 def _serving_rows(
-    record: Measurement, profile: HardwareProfile, engine: EngineProfile, pricer: Pricer
+    record: Measurement, profile: HardwareProfile, engine: EngineProfile, pricer: RecordPricer
 ) -> list[Row]:
     needed = {"arrival_s", "ttft_s", "tpot_s", "e2el_s"}
     if not needed <= set(record.series) or "tokens_per_step" not in record.values:

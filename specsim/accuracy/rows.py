@@ -30,7 +30,7 @@ class SkipRow(Exception):
 
 
 @dataclass(frozen=True)
-class Case:
+class PublishedCase:
     """A predictable row. measured: quantity -> value in SI units, of 'baseline_tpot_s',
     'spec_tpot_s', 'baseline_output_tok_s', 'spec_output_tok_s', 'speedup',
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
@@ -234,7 +234,7 @@ def _short(error: Exception) -> str:
     return str(error).split(";")[0].split(" (")[0]
 
 
-def published_case(row: Mapping[str, str]) -> Case:
+def published_case(row: Mapping[str, str]) -> PublishedCase:
     """A row of `published_measurements.csv`; SkipRow when it cannot be predicted."""
     if row.get("grade") == "C":
         raise SkipRow("grade C")
@@ -273,7 +273,7 @@ def published_case(row: Mapping[str, str]) -> Case:
     )
     if load_tokens == "per GPU":
         raise SkipRow("throughput per GPU of a saturated offline run")
-    return Case(
+    return PublishedCase(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
         concurrency, measured, al if setup.speculates else None,
         pure_decode=split is not None,
@@ -358,7 +358,7 @@ def _measured(row: Mapping[str, str]) -> tuple[dict[str, float], str]:
     return out, "per GPU" if "per gpu" in meaning and "total" not in meaning else ""
 
 
-def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
+def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     """A row of `e2e_silicon_h200.csv`: plain serving, median TTFT and TPOT in milliseconds."""
     if row.get("suspect"):
         raise SkipRow(f"marked suspect: {row['suspect']}")
@@ -394,7 +394,7 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> Case:
         max_num_seqs=max(1, concurrency // workers),
     )
     name = f"{row.get('model_path', '').split('/')[-1]}|{row.get('backend')}"
-    return Case(
+    return PublishedCase(
         row_id, name, "A", system,
         Workload(isl, osl, name="row", fixed_lengths=True, requests_per_client=REQUESTS_PER_CLIENT),
         max(1, concurrency // workers), measured, pure_decode=disagg, assumptions=tuple(notes),

@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkFolder:
     """Paths of a work folder."""
 
     folder: Path

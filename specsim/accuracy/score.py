@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.accuracy.lookups import forget
-from specsim.accuracy.rows import Case, SkipRow, published_case, silicon_case
+from specsim.accuracy.rows import PublishedCase, SkipRow, published_case, silicon_case
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.calibrate.records import quantile
@@ -53,7 +53,7 @@ class Scored:
 
 
 @dataclass
-class Report:
+class ScoreReport:
     """All scores of a file. rows: rows read; predicted: rows with at least one score."""
 
     rows: int = 0
@@ -61,7 +61,7 @@ class Report:
     scores: list[Scored] = field(default_factory=list)
     signs: list[tuple[str, bool, str]] = field(default_factory=list)  # (set_id, right, row_id)
     skipped: Counter[str] = field(default_factory=Counter)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[PublishedCase] = field(default_factory=list)
 
     def to_dict(self, coverage: bool = True) -> dict[str, Any]:
         sets: dict[str, tuple[list[Scored], list[bool]]] = {}
@@ -141,10 +141,10 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> Report:
+def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> ScoreReport:
     """Scores every row that can be predicted, counts the others by reason. keep_cases: the report
     holds the systems as well, with all that was priced for them (some 10 kB per row)."""
-    report = Report()
+    report = ScoreReport()
     forget()
     for number, row in enumerate(rows, 1):
         report.rows += 1
@@ -172,14 +172,14 @@ def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> Repor
     return report
 
 
-def _tpot(state: SteadyState, case: Case, system_side: str) -> float:
+def _tpot(state: SteadyState, case: PublishedCase, system_side: str) -> float:
     """Predicted seconds per token as the row measured it."""
     if f"{system_side}_tpot_s" in case.measured:
         return state.tpot_s
     return state.concurrency / state.output_tok_s
 
 
-def _measured_tpot(case: Case, side: str) -> float | None:
+def _measured_tpot(case: PublishedCase, side: str) -> float | None:
     """Measured seconds per token of one side, None where the row does not tell it.
 
     A throughput tells it for one stream, and for several when the lengths are known: batches of
@@ -191,7 +191,7 @@ def _measured_tpot(case: Case, side: str) -> float | None:
     return value
 
 
-def score_case(case: Case) -> tuple[list[Scored], bool | None]:
+def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
     """(scores, sign right or None) of one case."""
     measured = case.measured
     out: list[Scored] = []
@@ -237,7 +237,7 @@ def score_case(case: Case) -> tuple[list[Scored], bool | None]:
     return out, sign
 
 
-def _state(system: Any, case: Case) -> SteadyState:
+def _state(system: Any, case: PublishedCase) -> SteadyState:
     """The steady state a row describes. Pure decode rows have no prompts in their steps."""
     state = closed_loop(system, case.workload, case.concurrency)
     if not case.pure_decode:
@@ -248,6 +248,6 @@ def _state(system: Any, case: Case) -> SteadyState:
     return replace(state, tpot_s=steps * step_s / max(1, case.workload.output_len - 1))
 
 
-def score_file(path: Path) -> Report:
+def score_file(path: Path) -> ScoreReport:
     """Scores a CSV file of measurements."""
     return score_rows(read_rows(path))

@@ -9,16 +9,16 @@ from typing import Any
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
 from specsim.api.options import Options
-from specsim.calibrate.fewshot import CALIBRATED, Fit, Point, PointError, fit
+from specsim.calibrate.fewshot import CALIBRATED, FewShotFit, FewShotPoint, PointError, fit
 from specsim.calibrate.fewshot_bench import (
     PLAIN,
     SPEC,
-    Sighting,
+    MeasuredAcceptance,
+    acceptance_of,
     drafts_of,
     point_of,
     sides,
-    sighting_of,
-    with_sighting,
+    with_acceptance,
 )
 from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
@@ -82,7 +82,7 @@ class _Seen:
                 "none of the files has times to fit, only acceptance; add a benchmark result"
             )
         drafting = [*self.spec, *only]
-        self.sightings: dict[str, Sighting] = {}
+        self.acceptances: dict[str, MeasuredAcceptance] = {}
         self.system: System | None = None
         self.base = self._plain_system()
         if drafting:
@@ -113,13 +113,13 @@ class _Seen:
         given = replace(options, acceptance_length=1.5)
         setup = build_request(given).system.setup
         for run in drafting:
-            found = sighting_of(run, setup.k, setup.method)
+            found = acceptance_of(run, setup.k, setup.method)
             if found is not None:
-                self.sightings[_key(run)] = found
+                self.acceptances[_key(run)] = found
         for run in only:
-            if _key(run) in self.sightings:
-                self.sightings.setdefault("shared", self.sightings[_key(run)])
-        if not self.sightings:
+            if _key(run) in self.acceptances:
+                self.acceptances.setdefault("shared", self.acceptances[_key(run)])
+        if not self.acceptances:
             try:
                 request = build_request(options)
             except UsageError:
@@ -145,11 +145,11 @@ class _Seen:
                 f"{run.source} says tp {run.server_args.tp}, but --tp is {self.base.parallel.tp}"
             )
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[FewShotPoint]:
         return [*(point_of(run, self.base) for run in self.plain),
                 *(self._spec_point(run) for run in self.spec)]
 
-    def holdout(self, runs: list[BenchRun]) -> list[Point]:
+    def holdout(self, runs: list[BenchRun]) -> list[FewShotPoint]:
         plain, spec, _ = sides({"": runs})
         if spec and self.system is None:
             raise CalibrationError(
@@ -158,20 +158,20 @@ class _Seen:
             )
         if self.system is not None:
             for run in spec:
-                found = sighting_of(run, self.system.setup.k, self.system.setup.method)
+                found = acceptance_of(run, self.system.setup.k, self.system.setup.method)
                 if found is not None:
-                    self.sightings.setdefault(_key(run), found)
+                    self.acceptances.setdefault(_key(run), found)
         return [*(point_of(run, self.base) for run in plain),
                 *(self._spec_point(run) for run in spec)]
 
-    def _spec_point(self, run: BenchRun) -> Point:
+    def _spec_point(self, run: BenchRun) -> FewShotPoint:
         assert self.system is not None
-        found = self.sightings.get(_key(run)) or self.sightings.get("shared")
-        if found is None and self.sightings:
-            found = next(iter(self.sightings.values()))
+        found = self.acceptances.get(_key(run)) or self.acceptances.get("shared")
+        if found is None and self.acceptances:
+            found = next(iter(self.acceptances.values()))
         if found is None:
             return replace(point_of(run, self.system), acceptance_group="unknown")
-        return point_of(run, with_sighting(self.system, found))
+        return point_of(run, with_acceptance(self.system, found))
 
 
 def _key(run: BenchRun) -> str:
@@ -188,7 +188,7 @@ def _read(files: Files, warnings: list[str]) -> list[BenchRun]:
     return runs
 
 
-def _titled(result: Fit, seen: _Seen, points: Sequence[Point]) -> EngineProfile:
+def _titled(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> EngineProfile:
     engine, base = result.engine, seen.base
     title = (engine.title or engine.name).split(", calibrated for ")[0]
     title = f"{title}, calibrated for {base.spec.name} on {base.profile.name}"
@@ -201,7 +201,7 @@ def _titled(result: Fit, seen: _Seen, points: Sequence[Point]) -> EngineProfile:
     return replace(engine, title=title, sources=sources)
 
 
-def _comment(seen: _Seen, points: Sequence[Point]) -> str:
+def _comment(seen: _Seen, points: Sequence[FewShotPoint]) -> str:
     base = seen.base
     return (
         f"Written by `specsim calibrate --from`: the engine as it serves {base.spec.name} on "
@@ -220,11 +220,11 @@ def _row(item: PointError, split: str) -> dict[str, Any]:
 
 
 def _document(
-    result: Fit,
+    result: FewShotFit,
     held: Sequence[PointError],
     seen: _Seen,
-    points: Sequence[Point],
-    judged: Sequence[Point],
+    points: Sequence[FewShotPoint],
+    judged: Sequence[FewShotPoint],
     out: Path | None,
 ) -> dict[str, Any]:
     base = seen.base
@@ -258,14 +258,14 @@ def _document(
     }
 
 
-def _flags(result: Fit, seen: _Seen, points: Sequence[Point]) -> str:
+def _flags(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> str:
     """The measured acceptance as options of predict and simulate; '' without speculation."""
     if seen.system is None:
         return ""
     setup = seen.system.setup
     spec = next((p for p in points if p.speculative), None)
     if spec is None or spec.system.acceptance is None:
-        found = seen.sightings.get("shared")
+        found = seen.acceptances.get("shared")
         if found is None:
             return ""
         acceptance, share = found.acceptance, found.share

@@ -46,7 +46,7 @@ MOVED = 0.9  # posterior / prior width above which the points said nothing about
 
 
 @dataclass(frozen=True)
-class Point:
+class FewShotPoint:
     """One measured load. system: as it was served, on the engine profile the fit starts from.
     concurrency: requests in flight, not always whole. measured: of METRICS; speedup is tokens per
     second against the same load without speculation. acceptance_group: '' where the acceptance of
@@ -66,7 +66,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ParameterEstimate:
     """A parameter: in the profile (before), at the centre of its prior, and fitted. sd_before, sd:
     of its logarithm (of its logit for an acceptance), before and after. moved: whether the points
     narrowed it."""
@@ -106,12 +106,12 @@ class PointError:
 
 
 @dataclass(frozen=True)
-class Fit:
+class FewShotFit:
     """engine: the profile with the fitted numbers. acceptance_rates: accepted / drafted tokens of
     each group of points that did not state an acceptance. unseen: parameters no point can show."""
 
     engine: EngineProfile
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[ParameterEstimate, ...]
     acceptance_rates: Mapping[str, float]
     unseen: tuple[str, ...]
     fitted: tuple[PointError, ...]
@@ -125,16 +125,16 @@ class Fit:
     def not_moved(self) -> tuple[str, ...]:
         return tuple(e.name for e in self.estimates if not e.moved)
 
-    def errors(self, points: Sequence[Point]) -> tuple[PointError, ...]:
+    def errors(self, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:
         """Points that were not fitted, predicted before and after."""
         return _errors(self, points)
 
-    def system(self, point: Point) -> System:
+    def system(self, point: FewShotPoint) -> System:
         """The point's deployment as the fit has it."""
         return _at(point, self._start, self._names, self._x, self._priors)
 
 
-def predict_point(point: Point, system: System) -> dict[str, float]:
+def predict_point(point: FewShotPoint, system: System) -> dict[str, float]:
     """The point's metrics as predicted for `system`. Between whole numbers of requests in flight
     values are interpolated."""
     low = max(1, math.floor(point.concurrency))
@@ -146,7 +146,7 @@ def predict_point(point: Point, system: System) -> dict[str, float]:
     return out
 
 
-def _whole(point: Point, system: System, concurrency: int) -> dict[str, float]:
+def _whole(point: FewShotPoint, system: System, concurrency: int) -> dict[str, float]:
     state = closed_loop(system, point.workload, concurrency)
     found = {"tpot_s": state.tpot_s, "output_tok_s": state.output_tok_s, "ttft_s": state.ttft_s}
     if "speedup" in point.measured:
@@ -155,7 +155,9 @@ def _whole(point: Point, system: System, concurrency: int) -> dict[str, float]:
     return found
 
 
-def parameters(points: Sequence[Point], engine: EngineProfile, priors: Priors) -> tuple[str, ...]:
+def parameters(
+    points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors
+) -> tuple[str, ...]:
     """What the points can show at all, of what the engine has (an overhead of 0 stays 0)."""
     spec = [p for p in points if p.speculative]
     drafted = [p for p in spec if not p.system.setup.drafting.lookup]
@@ -185,8 +187,8 @@ def parameters(points: Sequence[Point], engine: EngineProfile, priors: Priors) -
 
 
 def fit(
-    points: Sequence[Point], engine: EngineProfile, priors: Priors = PRIORS
-) -> Fit:
+    points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors = PRIORS
+) -> FewShotFit:
     """Maximum a posteriori over all points together. CalibrationError when nothing is measured."""
     import numpy as np
     from scipy.optimize import least_squares
@@ -215,13 +217,13 @@ def fit(
     for i, name in enumerate(names):
         width, scale = priors.width(name), math.sqrt(float(covariance[i, i]))
         before, prior, value = _values(name, best[i], points, engine, priors)
-        estimates.append(Estimate(name, before, prior, value, width, width * scale))
+        estimates.append(ParameterEstimate(name, before, prior, value, width, width * scale))
         if name.startswith("acceptance:"):
             rates[name.split(":", 1)[1]] = value
     known = {n.split(":")[0] for n in names}
     shown = [f.name for f in fields(Overheads) if getattr(engine.overheads, f.name) > 0]
     unseen = tuple(n for n in (*SCALES, *shown) if n not in known)
-    result = Fit(
+    result = FewShotFit(
         engine_at(engine, names, best, priors), tuple(estimates), rates, unseen, (), names,
         tuple(best), covariance, priors, engine,
     )
@@ -284,7 +286,8 @@ def _expected_rate(system: System) -> float:
 
 
 def _at(
-    point: Point, engine: EngineProfile, names: Sequence[str], x: Sequence[float], priors: Priors
+    point: FewShotPoint, engine: EngineProfile, names: Sequence[str], x: Sequence[float],
+    priors: Priors,
 ) -> System:
     """The point's system with parameters moved by `x` prior widths."""
     moved = engine_at(engine, names, x, priors)
@@ -300,7 +303,7 @@ def _at(
     return system
 
 
-def _terms(point: Point, system: System, priors: Priors) -> list[float]:
+def _terms(point: FewShotPoint, system: System, priors: Priors) -> list[float]:
     found = predict_point(point, system)
     return [
         (math.log(found[metric]) - math.log(value)) / priors.noise[metric]
@@ -309,7 +312,7 @@ def _terms(point: Point, system: System, priors: Priors) -> list[float]:
 
 
 def _values(
-    name: str, x: float, points: Sequence[Point], engine: EngineProfile, priors: Priors
+    name: str, x: float, points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors
 ) -> tuple[float, float, float]:
     """(in the profile, at the prior's centre, after) of a parameter in its own unit."""
     if name.startswith("acceptance:"):
@@ -324,7 +327,7 @@ def _values(
         engine_at(engine, (name,), (x,), priors))
 
 
-def _errors(result: Fit, points: Sequence[Point]) -> tuple[PointError, ...]:
+def _errors(result: FewShotFit, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:
     import numpy as np
 
     names, x, priors, engine = result._names, result._x, result._priors, result._start

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.calibrate.fewshot import Point
+from specsim.calibrate.fewshot import FewShotPoint
 from specsim.errors import CalibrationError
 from specsim.formats.bench import BenchRun
 from specsim.methods.base import find_method
@@ -35,7 +35,7 @@ BUSY = 0.9  # share of the clients that must be in flight for their number to be
 
 
 @dataclass(frozen=True)
-class Sighting:
+class MeasuredAcceptance:
     """What a file says about speculation: tokens per drafted step, share of steps with a draft."""
 
     acceptance: Acceptance
@@ -87,7 +87,7 @@ def timed(run: BenchRun) -> bool:
 
 def point_of(
     run: BenchRun, system: System, *, ignore_prompts: bool = False, name: str = ""
-) -> Point:
+) -> FewShotPoint:
     """The run as a point of `system` (already with its acceptance, or plain)."""
     load = _in_flight(run)
     if load is None:
@@ -108,7 +108,7 @@ def point_of(
         measured["ttft_s"] = ttft
     if not measured:
         raise CalibrationError(f"{run.source} holds no time per token and no throughput")
-    return Point(
+    return FewShotPoint(
         name or _label(run, concurrency), system, workload_of(run), max(1.0, concurrency), measured,
         note=note,
     )
@@ -129,7 +129,7 @@ def workload_of(run: BenchRun) -> Workload:
     return Workload(max(1, round(prompt)), max(2, round(output)), name="bench")
 
 
-def sighting_of(run: BenchRun, k: int, method: str) -> Sighting | None:
+def acceptance_of(run: BenchRun, k: int, method: str) -> MeasuredAcceptance | None:
     """Acceptance of a run, None where it has none. k: drafts per step of the server."""
     seen = run.acceptance
     rates = seen.per_position if seen is not None else ()
@@ -152,15 +152,15 @@ def sighting_of(run: BenchRun, k: int, method: str) -> Sighting | None:
         return None
     if share < 1:
         found = replace(found, draft_probability=share)
-    return Sighting(found, share, run.source)
+    return MeasuredAcceptance(found, share, run.source)
 
 
-def with_sighting(system: System, sighting: Sighting) -> System:
+def with_acceptance(system: System, found: MeasuredAcceptance) -> System:
     """The speculative system with the acceptance that was seen."""
     setup = system.setup
     if setup.drafting.lookup:
-        setup = replace(setup, draft_share=sighting.share)
-    return system.with_(setup=setup, acceptance=sighting.acceptance)
+        setup = replace(setup, draft_share=found.share)
+    return system.with_(setup=setup, acceptance=found.acceptance)
 
 
 def drafts_of(runs: Sequence[BenchRun]) -> int | None:

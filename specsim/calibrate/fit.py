@@ -36,7 +36,7 @@ _STEP = 1e-4  # of a logarithm, for derivatives
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class FitPoint:
     """One point. kind: points whose model error is alike. group: points of one shape, left out
     together. parameters: indices of those its prediction depends on (None: all)."""
 
@@ -48,7 +48,7 @@ class Observation:
     tables: tuple[str, ...] = ()
 
 
-class Predictor:
+class PointPredictor:
     """Predicted seconds of observations at parameter values. Subclassed by what prices them."""
 
     def predict(self, values: Mapping[Parameter, float], which: Sequence[int]) -> list[float]:
@@ -71,12 +71,12 @@ class Fit:
 
 
 @dataclass
-class Problem:
+class FitProblem:
     """Observations, parameters and what predicts them."""
 
-    observations: Sequence[Observation]
+    observations: Sequence[FitPoint]
     parameters: Sequence[Parameter]
-    predictor: Predictor
+    predictor: PointPredictor
     _touch: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from specsim.calibrate.ledger import run_id
-from specsim.calibrate.price import Pricer
+from specsim.calibrate.price import RecordPricer
 from specsim.calibrate.records import Measurement
-from specsim.calibrate.samples import Sample
+from specsim.calibrate.samples import FitSample
 from specsim.latency.engine_profile import EngineProfile, Overheads
 
 NAMES = ("step_s", "seq_s", "spec_step_s", "ngram_seq_s", "draft_pass_s")
@@ -38,7 +38,7 @@ class HostFit:
     seen: tuple[str, ...]
 
 
-def anchors_of(steps: Sequence[Sample]) -> list[Sample]:
+def anchors_of(steps: Sequence[FitSample]) -> list[FitSample]:
     """The steps that show the host's time best: those with the least device time."""
     timed = [s for s in steps if {"verify", "sample"} <= set(s.record.phases_s)
              and s.record.shape["method"] in ("none", "ngram", "eagle")]
@@ -58,7 +58,7 @@ def anchors_of(steps: Sequence[Sample]) -> list[Sample]:
     return out
 
 
-def fit_host(steps: Sequence[Sample], pricer: Pricer) -> HostFit | None:
+def fit_host(steps: Sequence[FitSample], pricer: RecordPricer) -> HostFit | None:
     """The engine of `pricer` with the overheads that the steps show; None without such steps."""
     anchors = anchors_of(steps)
     if not anchors:

@@ -111,7 +111,7 @@ def _read_spec(run: RunHeader, name: str, dtype: str) -> ModelSpec:
 
 
 @dataclass
-class Pricer:
+class RecordPricer:
     """Prices records on one profile under one engine. Make a new one when the profile changes."""
 
     profile: HardwareProfile

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specsim.calibrate.fit import Fit, Observation, Predictor, Problem
+from specsim.calibrate.fit import Fit, FitPoint, FitProblem, PointPredictor
 from specsim.calibrate.host import HostFit, fit_host
 from specsim.calibrate.ledger import FIT_PARTS, run_id
 from specsim.calibrate.parameters import (
@@ -24,9 +24,9 @@ from specsim.calibrate.parameters import (
     with_values,
 )
 from specsim.calibrate.peaks import own_figures
-from specsim.calibrate.price import Models, Pricer, tables_of
+from specsim.calibrate.price import Models, RecordPricer, tables_of
 from specsim.calibrate.records import Measurement, RunHeader, read_records
-from specsim.calibrate.samples import Sample, faults, samples
+from specsim.calibrate.samples import FitSample, faults, samples
 from specsim.errors import CalibrationError
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.latency.engine_profile import EngineProfile
@@ -80,10 +80,10 @@ class Outcome:
     engine: EngineProfile | None
     host: HostFit | None
     fit: Fit
-    fitted: tuple[Sample, ...]
+    fitted: tuple[FitSample, ...]
     left_out: Mapping[str, int]
     groups: Mapping[str, tuple[float, ...]]
-    steps: tuple[tuple[Sample, float], ...]
+    steps: tuple[tuple[FitSample, float], ...]
     data: Data
     statistic: str
 
@@ -99,7 +99,7 @@ class Outcome:
         return [predicted / sample.seconds - 1 for sample, predicted in self.steps]
 
 
-class _Roofline(Predictor):
+class _Roofline(PointPredictor):
     """Prices records with the parameters of a fit."""
 
     def __init__(
@@ -109,7 +109,7 @@ class _Roofline(Predictor):
         self._models = Models()
 
     def predict(self, values: Mapping[Parameter, float], which: Sequence[int]) -> list[float]:
-        pricer = Pricer(with_values(self._base, values), self._engine, self._models)
+        pricer = RecordPricer(with_values(self._base, values), self._engine, self._models)
         return [pricer.seconds(self._records[i]) or 0.0 for i in which]
 
 
@@ -127,9 +127,9 @@ def calibrate(
     run = data.headers[-1]
     _check_kind(base, run)
     start = starting_tables(own_figures(base, run, data.records, name))
-    bare = Pricer(start, engine, Models())
+    bare = RecordPricer(start, engine, Models())
     left_out: dict[str, int] = {}
-    usable: list[Sample] = []
+    usable: list[FitSample] = []
     for sample in samples((r for r in data.records if r.part in FIT_PARTS), statistic):
         priced = sample.record.kind in _PRICED and bare.seconds(sample.record) is not None
         if not priced:
@@ -146,7 +146,7 @@ def calibrate(
     observations = [_observation(sample) for sample in usable]
     tables = {table for o in observations for table in o.tables}
     parameters = free_parameters(start, tables)
-    problem = Problem(observations, parameters, _Roofline(start, engine, [
+    problem = FitProblem(observations, parameters, _Roofline(start, engine, [
         sample.record for sample in usable
     ]))
     if tell is not None:
@@ -161,9 +161,9 @@ def calibrate(
     for reason, count in faults(steps).items():
         left_out[f"whole steps: {reason}"] = count
     steps = [sample for sample in steps if not sample.fault]
-    host = fit_host(steps, Pricer(profile, engine, Models()))
+    host = fit_host(steps, RecordPricer(profile, engine, Models()))
     own_engine = None if host is None else host.engine
-    judged = Pricer(profile, own_engine or engine, Models())
+    judged = RecordPricer(profile, own_engine or engine, Models())
     anchors = set() if host is None else {id(record) for record in host.anchors}
     held = [sample for sample in steps if id(sample.record) not in anchors]
     return Outcome(
@@ -186,9 +186,9 @@ def _check_kind(base: HardwareProfile, run: RunHeader) -> None:
         )
 
 
-def _observation(sample: Sample) -> Observation:
+def _observation(sample: FitSample) -> FitPoint:
     record = sample.record
-    return Observation(record.key, record.kind, _group(record), sample.seconds, sample.noise,
+    return FitPoint(record.key, record.kind, _group(record), sample.seconds, sample.noise,
                        tables_of(record.kind))
 
 
@@ -210,7 +210,7 @@ def _group(record: Measurement) -> str:
 
 def _sourced(
     fitted: HardwareProfile, base: HardwareProfile, fit: Fit, parameters: Sequence[Parameter],
-    tables: set[str], observations: Sequence[Observation],
+    tables: set[str], observations: Sequence[FitPoint],
     groups: Mapping[str, Sequence[float]], data: Data,
 ) -> HardwareProfile:
     """Every kernel table with what it was fitted on, and what it was not."""

@@ -30,7 +30,7 @@ _P10_TO_P90 = 2.563  # standard deviations of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class FitSample:
     """A record as a fit takes it. seconds: of the statistic; noise: relative standard deviation;
     fault: why it is left out, '' where it is kept."""
 
@@ -40,7 +40,7 @@ class Sample:
     fault: str = ""
 
 
-def samples(records: Iterable[Measurement], statistic: str = "median") -> list[Sample]:
+def samples(records: Iterable[Measurement], statistic: str = "median") -> list[FitSample]:
     """Every record with its uncertainty and, where it is disturbed, the reason."""
     if statistic not in STATISTICS:
         raise UsageError(
@@ -86,29 +86,29 @@ def one_core(record: Measurement) -> bool:
 
 def _sample(
     record: Measurement, statistic: str, alone: float, best_rate: float | None
-) -> Sample:
+) -> FitSample:
     timing = record.timing
     seconds = float(getattr(timing, f"{statistic}_s"))
     noise = max(LEAST, timing.spread / _P10_TO_P90 * 1.25 / math.sqrt(timing.n))
     if seconds <= 0:
-        return Sample(record, seconds, noise, "no time measured")
+        return FitSample(record, seconds, noise, "no time measured")
     if not on_cpu(record):
-        return Sample(record, seconds, noise)
+        return FitSample(record, seconds, noise)
     if record.cpu_over_wall < CONTENDED * alone:
-        return Sample(record, seconds, noise, "contended: others had the cores")
+        return FitSample(record, seconds, noise, "contended: others had the cores")
     if best_rate and record.stream_bytes_per_s > 0:
         share = record.stream_bytes_per_s / best_rate
         if share < SLOW:
-            return Sample(record, seconds, noise, "slow memory: the host's rate had dropped")
+            return FitSample(record, seconds, noise, "slow memory: the host's rate had dropped")
         noise = math.hypot(noise, max(0.0, 1 - share))
-    return Sample(record, seconds, noise)
+    return FitSample(record, seconds, noise)
 
 
 def on_cpu(record: Measurement) -> bool:
     return record.run is None or record.run.device.get("kind", "cpu") != "cuda"
 
 
-def faults(found: Sequence[Sample]) -> dict[str, int]:
+def faults(found: Sequence[FitSample]) -> dict[str, int]:
     """How many samples are left out, by reason."""
     out: dict[str, int] = {}
     for sample in found:

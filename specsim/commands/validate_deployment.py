@@ -16,7 +16,7 @@ from specsim.methods.registry import is_plain
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
-    from specsim.accuracy.live_replay import Point
+    from specsim.accuracy.live_replay import LoadPoint
     from specsim.analytic.system import System
     from specsim.formats.bench.record import BenchRun
 
@@ -79,7 +79,7 @@ class Deployer:
                 "about it; give --method (ngram, draft-model, eagle3, ...) and its --draft"
             )
 
-    def system(self, point: "Point", measured: bool) -> "System":
+    def system(self, point: "LoadPoint", measured: bool) -> "System":
         """The deployment of a point. measured: with the acceptance that was counted there."""
         from specsim.accuracy.live_replay import measured_acceptance
         from specsim.errors import UsageError

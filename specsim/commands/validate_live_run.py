@@ -10,7 +10,7 @@ from typing import Any
 
 from specsim.accuracy.compare import Comparison
 from specsim.accuracy.live import Settings, judge
-from specsim.accuracy.live_replay import Point
+from specsim.accuracy.live_replay import LoadPoint
 from specsim.api.values import options_of
 from specsim.client import (
     LiveLoad,
@@ -256,7 +256,7 @@ def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer
     return ""
 
 
-def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> Point:
+def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> LoadPoint:
     """A run with what only the client knows: which prompts were equal."""
     done = [r for r in found.finished if r.record.output_tokens]
     done.sort(key=lambda r: r.record.arrival_s)
@@ -264,7 +264,7 @@ def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> Point:
     contents = tuple(
         keys.setdefault(prompts[r.record.request_id].content, len(keys)) for r in done
     )
-    return Point(found.name, found.bench(), contents)
+    return LoadPoint(found.name, found.bench(), contents)
 
 
 def _compare(

@@ -16,7 +16,7 @@ from specsim.commands.validate_deployment import MaxError, check_max_error
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
     from specsim.accuracy.run_plan import RunPlan
-    from specsim.accuracy.run_state import Work
+    from specsim.accuracy.run_state import WorkFolder
     from specsim.calibrate.records_fit import Outcome
     from specsim.measure.run import MeasurePlan
 
@@ -63,7 +63,7 @@ def run(
     """
     from specsim.accuracy.run_compare import verdicts
     from specsim.accuracy.run_plan import full_plan, short_plan
-    from specsim.accuracy.run_state import Work
+    from specsim.accuracy.run_state import WorkFolder
     from specsim.commands.measure import parse_duration
     from specsim.commands.validate_records import text as records_text
     from specsim.errors import UsageError
@@ -83,7 +83,7 @@ def run(
     budget_s = parse_duration(budget, "--budget")
     plan = short_plan(seed) if short else full_plan(
         budget_s, tuple(model or _models(grid)), seed, grid, repeats)
-    place = Work(work)
+    place = WorkFolder(work)
     place.open(plan)
     interrupted = False
     with _progress() as tell:
@@ -193,7 +193,7 @@ def _jobs(plan: "RunPlan", measuring: "MeasurePlan") -> list[Any]:
 
 
 def _measure(
-    plan: "RunPlan", measuring: "MeasurePlan", place: "Work", records: Path | None, tell: Tell
+    plan: "RunPlan", measuring: "MeasurePlan", place: "WorkFolder", records: Path | None, tell: Tell
 ) -> bool:
     """Measure what the work folder lacks; whether it was interrupted."""
     from specsim.measure.run import measure
@@ -208,7 +208,7 @@ def _measure(
     return summary.interrupted
 
 
-def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
+def _calibrate(place: "WorkFolder", records: Path | None, tell: Tell) -> "Outcome":
     """Fit the profile and write it with its engine and report."""
     from specsim.api.calibrate_records import DECODER, base_profile
     from specsim.calibrate.records_fit import calibrate, read_all
@@ -228,7 +228,7 @@ def _calibrate(place: "Work", records: Path | None, tell: Tell) -> "Outcome":
 
 
 def _serve_all(
-    plan: "RunPlan", measuring: "MeasurePlan", place: "Work", outcome: "Outcome", tell: Tell
+    plan: "RunPlan", measuring: "MeasurePlan", place: "WorkFolder", outcome: "Outcome", tell: Tell
 ) -> bool:
     """Predict and serve every load that is not done yet; whether it was interrupted."""
     import torch
@@ -294,7 +294,7 @@ def _serve_all(
 
 
 def _comparison(
-    plan: "RunPlan", place: "Work", outcome: "Outcome | None", threads: int
+    plan: "RunPlan", place: "WorkFolder", outcome: "Outcome | None", threads: int
 ) -> "Comparison | None":
     """What there is so far; None before anything could be predicted."""
     from specsim.accuracy.compare import Row

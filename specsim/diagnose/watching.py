@@ -30,7 +30,7 @@ _START_TIMES = ("process_start_time_seconds", "process_start_time")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScrapeWindow:
     """state: first (a single scrape: everything since the start), ok, idle or restarted.
     length_s: seconds that the counters cover; None for a single scrape."""
 
@@ -47,14 +47,14 @@ class Watcher:
         self._window_s = window_s
         self._kept: deque[tuple[float, Snapshot]] = deque()
 
-    def take(self, scraped: Scrape) -> Window:
+    def take(self, scraped: Scrape) -> ScrapeWindow:
         """The window that ends with this scrape. FormatError when the text is none of an engine
         known here; what was kept before stays."""
         snapshot = parse_metrics(scraped.text, self._origin)
         alone = evidence_of(run_of(snapshot), live=True)
         if not self._kept:
             self._kept.append((scraped.at_s, snapshot))
-            return Window(FIRST, alone)
+            return ScrapeWindow(FIRST, alone)
         if _started(self._kept[-1][1]) != _started(snapshot):
             return self._again(scraped.at_s, snapshot, alone)
         try:
@@ -73,13 +73,13 @@ class Watcher:
                                                and evidence.output_tok_s):
             idle = evidence.output_tokens == 0 or not evidence.running
             if idle:
-                return Window(IDLE, evidence, length)
-        return Window(OK, evidence, length)
+                return ScrapeWindow(IDLE, evidence, length)
+        return ScrapeWindow(OK, evidence, length)
 
-    def _again(self, at_s: float, snapshot: Snapshot, alone: Evidence) -> Window:
+    def _again(self, at_s: float, snapshot: Snapshot, alone: Evidence) -> ScrapeWindow:
         self._kept.clear()
         self._kept.append((at_s, snapshot))
-        return Window(RESTARTED, alone)
+        return ScrapeWindow(RESTARTED, alone)
 
     def _with_gauges(self, evidence: Evidence) -> Evidence:
         """Means of the gauges over the window's scrapes; SGLang's acceptance as said above."""

@@ -5,10 +5,10 @@ import csv
 import pytest
 
 from accuracy_samples import PUBLISHED, ROW, SILICON
-from specsim.accuracy.rows import Case, SkipRow, published_case, silicon_case
+from specsim.accuracy.rows import PublishedCase, SkipRow, published_case, silicon_case
 
 
-def row(**changes: str) -> Case:
+def row(**changes: str) -> PublishedCase:
     return published_case({**ROW, **changes})
 
 

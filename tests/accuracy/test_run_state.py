@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from specsim.accuracy.run_compare import run_comparison, serving_rows, verdicts
 from specsim.accuracy.run_plan import full_plan, load_for, short_plan
-from specsim.accuracy.run_state import Work, load_key, situation
+from specsim.accuracy.run_state import WorkFolder, load_key, situation
 from specsim.commands import app
 from specsim.errors import UsageError
 
@@ -34,7 +34,7 @@ def test_a_budget_too_short_is_refused() -> None:
 
 
 def test_a_work_folder_keeps_what_is_done(tmp_path: Path) -> None:
-    work = Work(tmp_path / "work")
+    work = WorkFolder(tmp_path / "work")
     work.open(short_plan())
     key = load_key(("eagle", 3), "Poisson at 60%", 1)
     assert key == "eagle k=3, Poisson at 60%, run 2"

@@ -9,8 +9,8 @@ import pytest
 from accuracy_samples import PUBLISHED, ROW, SILICON
 from specsim.accuracy.rows import published_case
 from specsim.accuracy.score import (
-    Report,
     Scored,
+    ScoreReport,
     read_rows,
     score_case,
     score_file,
@@ -84,7 +84,7 @@ def test_summary_by_hand() -> None:
     def scored(predicted: float, set_id: str = "A") -> Scored:
         return Scored("r", set_id, "tpot", "plain", "plain|dense|vllm", predicted, 1.0)
 
-    report = Report(scores=[scored(1.1), scored(0.8), scored(1.4)],
+    report = ScoreReport(scores=[scored(1.1), scored(0.8), scored(1.4)],
                     signs=[("A", True, "r"), ("A", False, "q"), ("A", True, "p")])
     tpot = report.to_dict(coverage=False)["overall"]["tpot"]
     assert tpot["median_abs_error"] == pytest.approx(0.2)

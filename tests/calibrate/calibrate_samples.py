@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from specsim.calibrate.parameters import starting_tables
-from specsim.calibrate.price import Models, Pricer
+from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records import Measurement, RunHeader, Timing
 from specsim.calibrate.records_fit import Data
 from specsim.hardware.profile import HardwareProfile
@@ -107,7 +107,7 @@ def measured(
     """Records of these shapes, as the profile and engine price them, with log-normal noise."""
     rng = random.Random(seed)
     engine = engine or decoder()
-    pricer = Pricer(profile, engine, Models())
+    pricer = RecordPricer(profile, engine, Models())
     records = [
         Measurement("A", "stream", {"bytes": 1 << 30, "op": "read"}, _timing(0.03, noise), 1.9,
                     30e9, values={"bytes_per_s": profile.mem_bytes_per_s}, run=run),

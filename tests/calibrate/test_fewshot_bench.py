@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from specsim.api.deployment import build_request
 from specsim.calibrate.fewshot_bench import (
+    acceptance_of,
     drafts_of,
     point_of,
     side_of,
-    sighting_of,
     timed,
     workload_of,
 )
@@ -117,7 +117,7 @@ def test_lengths_are_needed() -> None:
 def test_tokens_per_step_of_a_lookup_are_not_its_acceptance_length() -> None:
     run = one(NGRAM1)
     assert run.acceptance is not None and run.acceptance.acceptance_length is not None
-    found = sighting_of(run, 3, "ngram")
+    found = acceptance_of(run, 3, "ngram")
     assert found is not None and found.share == run.draft_share
     assert 0.3 < found.share < 0.95
     assert found.acceptance.expected_tokens(3) == pytest.approx(run.acceptance.acceptance_length)
@@ -127,12 +127,12 @@ def test_tokens_per_step_of_a_lookup_are_not_its_acceptance_length() -> None:
 def test_chunks_stand_in_for_counters() -> None:
     # Length 3 in half of the steps: 2 tokens per step on average.
     run = made(tokens_per_step=2.0, acceptance=MeasuredAcceptance(acceptance_length=3.0))
-    found = sighting_of(run, 3, "ngram")
+    found = acceptance_of(run, 3, "ngram")
     assert found is not None and found.share == pytest.approx(0.5)
     assert found.acceptance.tokens_per_step(3) == pytest.approx(2.0)
-    only = sighting_of(made(tokens_per_step=2.0), 3, "eagle3")
+    only = acceptance_of(made(tokens_per_step=2.0), 3, "eagle3")
     assert only is not None and only.acceptance.tokens_per_step(3) == pytest.approx(2.0)
-    assert sighting_of(made(), 3, "eagle3") is None
+    assert acceptance_of(made(), 3, "eagle3") is None
 
 
 def test_draft_lengths_must_agree() -> None:

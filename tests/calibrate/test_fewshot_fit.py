@@ -12,7 +12,7 @@ from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot import (
     CALIBRATED,
     SCALES,
-    Point,
+    FewShotPoint,
     engine_at,
     fit,
     on_engine,
@@ -48,9 +48,9 @@ SPEC = System(QWEN, H200, VLLM, setup=SETUP, acceptance=Acceptance.from_mean_len
 LOAD = Workload(600, 400)
 
 
-def point(system: System, concurrency: float, truth: System | None = None) -> Point:
+def point(system: System, concurrency: float, truth: System | None = None) -> FewShotPoint:
     """A point of `system` whose time per token is the one of `truth`."""
-    bare = Point(f"c={concurrency:g}", system, LOAD, concurrency)
+    bare = FewShotPoint(f"c={concurrency:g}", system, LOAD, concurrency)
     if truth is None:
         return bare
     return replace(bare, measured={"tpot_s": predict_point(bare, truth)["tpot_s"]})
@@ -212,7 +212,7 @@ def test_routed_experts_have_a_factor_of_their_own() -> None:
     assert sum(t.seconds for t in slow.ops) - sum(t.seconds for t in base.ops) == pytest.approx(
         experts
     )
-    assert "expert_scale" in parameters([Point("x", routed, LOAD, 1)], VLLM, PRIORS)
+    assert "expert_scale" in parameters([FewShotPoint("x", routed, LOAD, 1)], VLLM, PRIORS)
     assert "expert_scale" not in parameters([point(SPEC, 1)], VLLM, PRIORS)
 
 

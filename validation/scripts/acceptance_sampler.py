@@ -6,7 +6,7 @@ from (`specsim.sim.acceptance`), row by row instead of in blocks. State per row:
 Constants: tables of `build_tables` (accept (k, S), draft (S,)), L = step_levels,
 M = request_levels, R = L / (1 - persistence).
 
-new request with id i in row r (no generator is touched, so a request has the same easiness however
+new request with id i in row r (no generator is touched, so a request has the same level however
 it is scheduled):
     h = splitmix64(seed * 0x9E3779B97F4A7C15 + i);  a = h >> 32;  b = h & 0xFFFFFFFF
     state[r] = ((a * M) >> 32) * L + ((b * L) >> 32)

@@ -1,4 +1,4 @@
-"""Statistics of recorded accepted lengths: what the easiness model is fitted to.
+"""Statistics of recorded accepted lengths: what the model of acceptance spread is fitted to.
 
     python validation/scripts/acceptance_statistics.py --traces DIR --smollm2 DIR
 

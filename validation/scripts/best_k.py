@@ -28,7 +28,7 @@ from typing import Any
 
 from common import PUBLISHED, REPORTS, read_csv, write_json, write_text
 
-from specsim.accuracy.rows import Case, SkipRow, published_case
+from specsim.accuracy.rows import PublishedCase, SkipRow, published_case
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -102,7 +102,7 @@ def speed_of(row: Mapping[str, str]) -> float | None:
     return 1e3 / tpot if tpot else None
 
 
-def predict_speed(case: Case, system: System) -> float:
+def predict_speed(case: PublishedCase, system: System) -> float:
     """Predicted speed as the row measured it: of a stream, or of the whole batch."""
     state = closed_loop(system, case.workload, case.concurrency)
     per_stream = "spec_tpot_s" in case.measured or (
@@ -111,14 +111,14 @@ def predict_speed(case: Case, system: System) -> float:
     return 1 / state.tpot_s if per_stream else state.output_tok_s
 
 
-def case_of(row: Mapping[str, str]) -> Case | None:
+def case_of(row: Mapping[str, str]) -> PublishedCase | None:
     try:
         return published_case(row)
     except (SkipRow, SpecSimError):
         return None
 
 
-def shape_of(row: Mapping[str, str], case: Case) -> str:
+def shape_of(row: Mapping[str, str], case: PublishedCase) -> str:
     """'3' for a chain, '5x3/6' for a tree of 5 steps, top-k 3, 6 tokens."""
     setup = case.system.setup
     if setup.tree_topk > 1:
@@ -264,7 +264,7 @@ def dspark_sweeps(rows: list[dict[str, str]]) -> list[Sweep]:
 # --- trends and losses --------------------------------------------------------------------------
 
 
-def gain_of(case: Case, system: System) -> float:
+def gain_of(case: PublishedCase, system: System) -> float:
     base = closed_loop(system.plain(), case.workload, case.concurrency)
     state = closed_loop(system, case.workload, case.concurrency)
     if {"baseline_tpot_s", "spec_tpot_s"} <= set(case.measured):

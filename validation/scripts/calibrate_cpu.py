@@ -18,7 +18,7 @@ from common import MEASURED, read_json, write_json, write_text
 from specsim.accuracy.compare import Comparison
 from specsim.accuracy.records import compare_records
 from specsim.calibrate.ledger import FIT_PARTS
-from specsim.calibrate.price import Models, Pricer
+from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records_fit import Outcome, calibrate, read_all
 from specsim.calibrate.samples import samples
 from specsim.calibrate.write import errors_of, report, write_outcome
@@ -52,7 +52,7 @@ def kept_share(path: Path) -> float:
 def cross_errors(outcome: Outcome, other: Path) -> list[float]:
     """Errors on the whole steps of another run, none of which the fit has seen."""
     assert outcome.engine is not None
-    pricer = Pricer(outcome.profile, outcome.engine, Models())
+    pricer = RecordPricer(outcome.profile, outcome.engine, Models())
     steps = samples(r for r in read_all([other]).records if r.kind == "step")
     return [pricer.step(s.record) / s.seconds - 1 for s in steps if not s.fault]
 

@@ -29,7 +29,7 @@ from fewshot_curves import SETS, Curve, curves
 from fewshot_mindrouter import lines as mindrouter_lines
 from fewshot_priors import all_cases, observed, placed, widths, without
 
-from specsim.calibrate.fewshot import Fit, Point, fit, predict_point
+from specsim.calibrate.fewshot import FewShotFit, FewShotPoint, fit, predict_point
 from specsim.calibrate.fewshot_priors import Priors
 
 RULES = ("lowest", "middle", "ends")
@@ -64,7 +64,7 @@ def chosen(curve: Curve, rule: str) -> int:
     return paired[len(paired) // 2] if rule == "middle" else paired[0]
 
 
-def fitted_points(curve: Curve, rule: str) -> list[Point]:
+def fitted_points(curve: Curve, rule: str) -> list[FewShotPoint]:
     at = chosen(curve, rule)
     points = [side[at] for side in (curve.plain, curve.spec) if at in side]
     last = max(curve.spec)
@@ -73,13 +73,13 @@ def fitted_points(curve: Curve, rule: str) -> list[Point]:
     return points
 
 
-def judge(curve: Curve, rule: str, priors: Priors) -> tuple[list[Judged], Fit]:
+def judge(curve: Curve, rule: str, priors: Priors) -> tuple[list[Judged], FewShotFit]:
     """All points of a curve but the fitted ones."""
     points = fitted_points(curve, rule)
     result = fit(points, points[-1].system.engine, priors)
     out: list[Judged] = []
 
-    def both(point: Point) -> tuple[dict[str, float], dict[str, float]]:
+    def both(point: FewShotPoint) -> tuple[dict[str, float], dict[str, float]]:
         return (predict_point(point, point.system), predict_point(point, result.system(point)))
 
     def add(c: int, kind: str, measured: float, before: float, after: float) -> None:

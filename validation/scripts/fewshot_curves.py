@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from common import PUBLISHED
 
 from specsim.accuracy.lookups import model_of
-from specsim.accuracy.rows import Case, SkipRow, published_case
+from specsim.accuracy.rows import PublishedCase, SkipRow, published_case
 from specsim.accuracy.score import read_rows
 from specsim.analytic.system import System
-from specsim.calibrate.fewshot import Point
+from specsim.calibrate.fewshot import FewShotPoint
 from specsim.errors import SpecSimError
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_drafter
@@ -43,8 +43,8 @@ class Curve:
 
     set_id: str
     name: str
-    plain: dict[int, Point] = field(default_factory=dict)
-    spec: dict[int, Point] = field(default_factory=dict)
+    plain: dict[int, FewShotPoint] = field(default_factory=dict)
+    spec: dict[int, FewShotPoint] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
 
     @property
@@ -70,7 +70,7 @@ def block_drafter(spec: ModelSpec, method: str) -> Drafter:
     )
 
 
-def _case(row: Mapping[str, str], notes: set[str]) -> Case:
+def _case(row: Mapping[str, str], notes: set[str]) -> PublishedCase:
     """The row as a case; what it leaves out filled in as the module says."""
     row = dict(row)
     method = row["method"]
@@ -146,7 +146,7 @@ def _expected(row: Mapping[str, str], system: System, notes: set[str]) -> System
     return replace(system, setup=setup, acceptance=acceptance)
 
 
-def _side(case: Case, side: str) -> dict[str, float]:
+def _side(case: PublishedCase, side: str) -> dict[str, float]:
     measured = case.measured
     if f"{side}_tpot_s" in measured:
         return {"tpot_s": measured[f"{side}_tpot_s"]}
@@ -158,7 +158,7 @@ def _side(case: Case, side: str) -> dict[str, float]:
 def curves(set_id: str) -> tuple[list[Curve], dict[str, int]]:
     """(curves with at least one paired concurrency and another point, rows left out by reason)."""
     rows = [row for row in read_rows(PUBLISHED) if row["set_id"] == set_id]
-    plain: dict[tuple[str, ...], dict[int, Point]] = defaultdict(dict)
+    plain: dict[tuple[str, ...], dict[int, FewShotPoint]] = defaultdict(dict)
     found: dict[tuple[str, ...], Curve] = {}
     skipped: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -174,7 +174,7 @@ def curves(set_id: str) -> tuple[list[Curve], dict[str, int]]:
         at = case.concurrency
         if base and at not in plain[server]:
             system = replace(case.system.plain(), max_num_seqs=at)
-            plain[server][at] = Point(f"plain c={at}", system, case.workload, at, base)
+            plain[server][at] = FewShotPoint(f"plain c={at}", system, case.workload, at, base)
         if not case.system.speculative:
             continue
         measured = _side(case, "spec") or (
@@ -189,7 +189,7 @@ def curves(set_id: str) -> tuple[list[Curve], dict[str, int]]:
         if case.acceptance_length is None:
             system, group = _expected(row, system, notes), "unknown"
         curve.notes |= notes
-        curve.spec[at] = Point(f"spec c={at}", system, case.workload, at, measured, group)
+        curve.spec[at] = FewShotPoint(f"spec c={at}", system, case.workload, at, measured, group)
     out = []
     for key, curve in found.items():
         curve.plain = dict(plain[key[:6]])

@@ -26,7 +26,7 @@ from simulate_mindrouter import DATA, FIGURES, figures, run, system_of
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.calibrate.fewshot import Fit, Point, fit, predict_point
+from specsim.calibrate.fewshot import FewShotFit, FewShotPoint, fit, predict_point
 from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.latency.engine_profile import EngineProfile
 from specsim.sim.scenario import find_scenario
@@ -72,7 +72,9 @@ def simulated(system: System, name: str, replications: int) -> dict[str, float]:
     return {key: statistics.median(one[key] for one in runs) for key in runs[0]}
 
 
-def level(system: System, name: str, found: Mapping[str, float]) -> tuple[Point, dict[str, float]]:
+def level(
+    system: System, name: str, found: Mapping[str, float]
+) -> tuple[FewShotPoint, dict[str, float]]:
     """(the stage as an analytic point without measurements, simulated values of its metrics)."""
     users, _, _ = stages()[name]
     load = Workload(round(found["prompt"]), round(found["output"]), min(0.95, found["cached"]))
@@ -81,7 +83,7 @@ def level(system: System, name: str, found: Mapping[str, float]) -> tuple[Point,
         sim["ttft_s"] = found["ttft_p50_s"]
     else:
         sim["output_tok_s"] = found["agg_tok_s"]
-    return Point(name, system, load, float(users), {}), sim
+    return FewShotPoint(name, system, load, float(users), {}), sim
 
 
 def measured_of(name: str) -> dict[str, float]:
@@ -93,7 +95,7 @@ def measured_of(name: str) -> dict[str, float]:
 
 def calibrate(
     start: System, at: System, levels: Mapping[str, Mapping[str, float]], priors: Priors
-) -> Fit:
+) -> FewShotFit:
     """Fit of the two stages from `start`, with the simulation's level as found for `at`."""
     points = []
     for name in FITTED:

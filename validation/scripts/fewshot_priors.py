@@ -28,10 +28,10 @@ import fit_engines as general
 import numpy as np
 from scipy.optimize import minimize
 
-from specsim.accuracy.rows import Case
+from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_rows
 from specsim.analytic.system import System
-from specsim.calibrate.fewshot import Point, engine_at, on_engine, parameters, predict_point
+from specsim.calibrate.fewshot import FewShotPoint, engine_at, on_engine, parameters, predict_point
 from specsim.calibrate.fewshot_priors import NOISE, WIDTHS, Priors
 from specsim.errors import SpecSimError
 from specsim.latency.engine import list_engines
@@ -51,7 +51,7 @@ FITTED = [name for name in WIDTHS if name != "acceptance"]
 ONE = Priors(dict.fromkeys(WIDTHS, 1.0), dict.fromkeys(NOISE, 1.0))
 
 
-def points_of(case: Case) -> list[Point]:
+def points_of(case: PublishedCase) -> list[FewShotPoint]:
     """Both sides of a row whose acceptance is known (or that has none)."""
     out = []
     measured = dict(case.measured)
@@ -71,12 +71,12 @@ def points_of(case: Case) -> list[Point]:
         if side == "spec" and not found and "speedup" in measured:
             found["speedup"] = measured["speedup"]
         if found:
-            out.append(Point(f"{case.row_id} {side}", system, case.workload, case.concurrency,
-                             found))
+            name = f"{case.row_id} {side}"
+            out.append(FewShotPoint(name, system, case.workload, case.concurrency, found))
     return out
 
 
-def slopes(points: Sequence[Point]) -> tuple[Any, Any, list[str]]:
+def slopes(points: Sequence[FewShotPoint]) -> tuple[Any, Any, list[str]]:
     """(y, J over FITTED, metrics) of one server's points."""
     y, rows, kinds = [], [], []
     for point in points:
@@ -97,16 +97,18 @@ def slopes(points: Sequence[Point]) -> tuple[Any, Any, list[str]]:
     return np.array(y), np.array(rows), kinds
 
 
-def all_cases() -> dict[str, list[Case]]:
+def all_cases() -> dict[str, list[PublishedCase]]:
     """Rows of the public files by server."""
-    groups: dict[str, list[Case]] = defaultdict(list)
+    groups: dict[str, list[PublishedCase]] = defaultdict(list)
     for name in general.FILES:
         for case in score_rows(read_rows(name)).cases:
             groups[general.group_of(case)].append(case)
     return groups
 
 
-def observed(groups: Mapping[str, Sequence[Case]]) -> dict[str, tuple[Any, Any, list[str]]]:
+def observed(
+    groups: Mapping[str, Sequence[PublishedCase]]
+) -> dict[str, tuple[Any, Any, list[str]]]:
     """Residuals and slopes of up to ten rows of every server."""
     out = {}
     for name, cases in groups.items():
@@ -177,7 +179,7 @@ def acceptance_width() -> float:
 
 
 def without(
-    set_id: str, groups: Mapping[str, list[Case]]
+    set_id: str, groups: Mapping[str, list[PublishedCase]]
 ) -> tuple[dict[str, EngineProfile], Routing]:
     """Engine profiles by 'name-version' and routing, fitted as fit_engines.py does but without the
     rows of a set. What ships, when the set took no part in that fit."""
@@ -185,7 +187,7 @@ def without(
     chosen = general.deal(dict(groups))
     if not any(name.split("|")[0] == set_id for name in chosen):
         return shipped, SERVING
-    rows: list[Case] = []
+    rows: list[PublishedCase] = []
     for name in sorted(chosen):
         if name.split("|")[0] != set_id:
             step = max(1, len(groups[name]) // general.ROWS_PER_GROUP)

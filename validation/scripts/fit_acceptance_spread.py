@@ -1,4 +1,4 @@
-"""Fit the easiness parameters to measured statistics and show measured beside simulated.
+"""Fit the acceptance spread to measured statistics, and show measured beside simulated.
 
     python validation/scripts/fit_acceptance_spread.py
 

@@ -27,7 +27,7 @@ import numpy as np
 from common import ENGINES, LEDGER, PUBLISHED, ROOT, SILICON, write_json, write_text
 from scipy.optimize import least_squares
 
-from specsim.accuracy.rows import Case
+from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_case, score_rows
 from specsim.analytic.intervals import prediction_class
 from specsim.analytic.system import System
@@ -66,7 +66,7 @@ WEIGHT = {"tpot": 1.0, "step_cost_ratio": 1.0, "ttft": 0.2}
 ROUTING_PRIOR = ((0.0, 1.0), (0.0, 1.0))  # logit of the overlap; ln of the shape
 
 
-def group_of(case: Case) -> str:
+def group_of(case: PublishedCase) -> str:
     """Name of the group a case is dealt with: fitted and judged rows never share one."""
     system = case.system
     return "|".join(
@@ -79,7 +79,7 @@ def engine_key(system: System) -> str:
     return f"{system.engine.name}-{system.engine.version}"
 
 
-def deal(groups: dict[str, list[Case]]) -> set[str]:
+def deal(groups: dict[str, list[PublishedCase]]) -> set[str]:
     """The groups that are fitted."""
     pools: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for name, cases in groups.items():
@@ -96,9 +96,9 @@ def deal(groups: dict[str, list[Case]]) -> set[str]:
     return chosen
 
 
-def weighted(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
+def weighted(cases: list[PublishedCase], overheads: dict[str, Overheads]) -> np.ndarray:
     """Residuals in units of their spread; every group weighs the same, however many its rows."""
-    by_group: dict[str, list[Case]] = defaultdict(list)
+    by_group: dict[str, list[PublishedCase]] = defaultdict(list)
     for case in cases:
         by_group[group_of(case)].append(case)
     parts = []
@@ -108,7 +108,7 @@ def weighted(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def residuals(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
+def residuals(cases: list[PublishedCase], overheads: dict[str, Overheads]) -> np.ndarray:
     """ln(predicted / measured) of TPOT on both sides and of r, with these overheads."""
     out: list[float] = []
     for case in cases:
@@ -123,7 +123,7 @@ def residuals(cases: list[Case], overheads: dict[str, Overheads]) -> np.ndarray:
 
 
 def inherit_speculative(
-    profiles: dict[str, EngineProfile], overheads: dict[str, Overheads], rows: list[Case]
+    profiles: dict[str, EngineProfile], overheads: dict[str, Overheads], rows: list[PublishedCase]
 ) -> None:
     """A profile with too few speculative groups takes those overheads from its engine's other
     version, where that one has enough: the work is the same, only its overlap may differ."""
@@ -138,11 +138,11 @@ def inherit_speculative(
                 overheads[key] = replace(overheads[key], **taken)
 
 
-def with_routing(cases: list[Case], routing: Routing) -> list[Case]:
+def with_routing(cases: list[PublishedCase], routing: Routing) -> list[PublishedCase]:
     return [replace(case, system=replace(case.system, routing=routing)) for case in cases]
 
 
-def fit_overheads(profile: EngineProfile, rows: list[Case], start: Overheads) -> Overheads:
+def fit_overheads(profile: EngineProfile, rows: list[PublishedCase], start: Overheads) -> Overheads:
     """Overheads of one engine profile from its fitted rows."""
     names = [n for n in PRIORS if profile.mixed_steps or n != "mixed_step_s"]
     if f"{profile.name}-{profile.version}" not in knows_speculation(rows):
@@ -161,7 +161,7 @@ def fit_overheads(profile: EngineProfile, rows: list[Case], start: Overheads) ->
     return replace(start, **dict(zip(names, np.exp(done.x).tolist(), strict=True)))
 
 
-def knows_speculation(rows: list[Case]) -> set[str]:
+def knows_speculation(rows: list[PublishedCase]) -> set[str]:
     """Engine profiles with enough speculative groups among these rows."""
     groups: dict[str, set[str]] = defaultdict(set)
     for case in rows:
@@ -170,7 +170,9 @@ def knows_speculation(rows: list[Case]) -> set[str]:
     return {key for key, names in groups.items() if len(names) >= MIN_SPECULATIVE_GROUPS}
 
 
-def fit_routing(rows: list[Case], overheads: dict[str, Overheads], start: Routing) -> Routing:
+def fit_routing(
+    rows: list[PublishedCase], overheads: dict[str, Overheads], start: Routing
+) -> Routing:
     """Overlap and shape from the routed models among the fitted rows.
 
     Popularity shows in how plain steps grow with the batch, likeness of neighbours in what a
@@ -197,12 +199,12 @@ def fit_routing(rows: list[Case], overheads: dict[str, Overheads], start: Routin
 
 
 def main() -> None:
-    groups: dict[str, list[Case]] = defaultdict(list)
+    groups: dict[str, list[PublishedCase]] = defaultdict(list)
     for name in FILES:
         for case in score_rows(read_rows(name)).cases:
             groups[group_of(case)].append(case)
     chosen = deal(groups)
-    rows: list[Case] = []
+    rows: list[PublishedCase] = []
     for name in sorted(chosen):
         step = max(1, len(groups[name]) // ROWS_PER_GROUP)
         rows += groups[name][::step][:ROWS_PER_GROUP]

@@ -31,8 +31,8 @@ from common import table as table_lines
 from fit_engines import group_of
 
 from specsim.accuracy.score import (
-    Report,
     Scored,
+    ScoreReport,
     read_rows,
     score_rows,
 )
@@ -60,12 +60,12 @@ PEER = {
 }
 
 
-def judged_part(report: Report, fitted: set[str]) -> tuple[Report, Report]:
+def judged_part(report: ScoreReport, fitted: set[str]) -> tuple[ScoreReport, ScoreReport]:
     """(rows that no fit has seen, rows of fitted groups)."""
     side = {c.row_id: group_of(c) in fitted for c in report.cases}
     parts = []
     for wanted in (False, True):
-        part = Report(rows=report.rows, skipped=report.skipped)
+        part = ScoreReport(rows=report.rows, skipped=report.skipped)
         part.cases = [c for c in report.cases if side[c.row_id] is wanted]
         part.scores = [s for s in report.scores if side[s.row_id] is wanted]
         part.predicted = len(part.cases)
@@ -238,7 +238,7 @@ def main() -> None:
     fitted = set(ledger["fitted"])
     published = score_rows(read_rows(PUBLISHED))
     silicon = score_rows(read_rows(SILICON))
-    everything = Report(rows=published.rows + silicon.rows)
+    everything = ScoreReport(rows=published.rows + silicon.rows)
     everything.scores = published.scores + silicon.scores
     judged_p, fitted_p = judged_part(published, fitted)
     judged_s, fitted_s = judged_part(silicon, fitted)

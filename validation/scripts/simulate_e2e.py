@@ -55,14 +55,14 @@ CONTEXT = 1000  # tokens a request holds; no model here has a window
 
 @dataclass(frozen=True)
 class Replay:
-    """One LLMServingSim run. seats, tokens: max_num_seqs and max_num_batched_tokens of all its
+    """One LLMServingSim run. tokens: max_num_batched_tokens, as max_num_seqs of all its
     replicas together."""
 
     key: tuple[str, str]
     gpu: str
     model: str
     parallel: Parallel
-    seats: int
+    max_num_seqs: int
     tokens: int
     fitted: bool
 
@@ -93,7 +93,7 @@ def read(name: str) -> tuple[dict[str, str], ...]:
 
 
 def system(
-    model: str, gpu: str, parallel: Parallel, seats: int, tokens: int,
+    model: str, gpu: str, parallel: Parallel, max_num_seqs: int, tokens: int,
     constants: Mapping[str, float],
 ) -> System:
     """A deployment on the device with its fitted constants."""
@@ -117,7 +117,7 @@ def system(
         profile,
         replace(engine, overheads=over),
         parallel=parallel,
-        max_num_seqs=seats,
+        max_num_seqs=max_num_seqs,
         max_num_batched_tokens=tokens,
         # Eight experts trained to be used alike; the default stands for models of many experts.
         routing=UNIFORM if model == "mixtral-8x7b" else None,
@@ -134,7 +134,7 @@ def replay(run: Replay, constants: Mapping[str, float], limit: int | None = None
         if (row["gpu"], row["model"]) == run.key
     ]
     rows = sorted(rows, key=lambda row: float(row["arrival_s"]))[:limit]
-    deployed = system(run.model, run.gpu, run.parallel, run.seats, run.tokens, constants)
+    deployed = system(run.model, run.gpu, run.parallel, run.max_num_seqs, run.tokens, constants)
     # Latencies were recorded inside the engine: no front end.
     config = sim_config(deployed, context_tokens=CONTEXT, request_overhead_s=0.0)
     requests = [

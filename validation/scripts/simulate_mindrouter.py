@@ -249,7 +249,7 @@ def report_lines(found: Sequence[Stage], replications: int) -> list[str]:
         "## MindRouter chat capacity",
         "",
         "gemma-4-31b, fp8 weights and cache, one H200, vLLM 0.25.1, assistant drafting 4 tokens,",
-        "48 seats. Scenario `mindrouter-chat`, as `specsim simulate` runs it; "
+        "48 requests at once. Scenario `mindrouter-chat`, as `specsim simulate` runs it; "
         f"median of {replications} replications of the stage against one measured run, with mean "
         "± standard deviation beside it.",
         "",
