@@ -276,7 +276,7 @@ def _check_servable(study: Study, shape: LoadShape) -> None:
         config = study.deployment(side).config
         if isinstance(shape, Arrivals):
             total = min(MAX_TOKENS, shape.workload.input_len + shape.workload.output_len)
-            room = config.max_model_len or config.longest_request(0)
+            room = config.max_model_len or config.longest_request
             if total > room:
                 raise CapacityError(
                     f"a request of {total} tokens does not fit: the longest is {room}; shorten the "

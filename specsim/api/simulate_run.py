@@ -267,7 +267,7 @@ def _warn_of_overload(
         return
     from specsim.analytic.open import open_loop
 
-    share = load.rate / deployment.config.replica_count
+    share = load.rate / deployment.config.n_replicas
     sides = [("", request.system)]
     if request.system.speculative:
         sides.append((" without speculation", request.system.plain()))
@@ -279,7 +279,7 @@ def _warn_of_overload(
         if not state.stable:
             warnings.append(
                 f"rate {load.rate:g}/s is beyond the capacity{words} (about "
-                f"{state.capacity_rate * deployment.config.replica_count:.3g}/s): the queue grows "
+                f"{state.capacity_rate * deployment.config.n_replicas:.3g}/s): the queue grows "
                 "as long as requests come, and the figures depend on how long that is"
             )
 
@@ -288,7 +288,7 @@ def _check_servable(deployment: Deployment, workload: Workload) -> None:
     """Requests of one length that no replica can ever hold would all be refused."""
     config = deployment.config
     prompt, total = workload.input_len, workload.input_len + workload.output_len
-    limit, longest = config.max_model_len, config.longest_request(0)
+    limit, longest = config.max_model_len, config.longest_request
     if limit is not None and prompt >= limit:
         raise UsageError(
             f"prompts have {prompt} tokens, but max_model_len is {limit}: all would be refused; "

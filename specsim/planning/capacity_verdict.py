@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specsim.sim.replicate import estimate
+from specsim.sim.intervals import mean_of_runs
 from specsim.sim.slo import AT_LEAST
 
 FEWEST = 4
@@ -103,7 +103,7 @@ def verdict_of(judged: Sequence[Mapping[str, Any]]) -> Verdict:
     names = [name for name, _ in worst]
     most_often = max(dict.fromkeys(names), key=names.count)
     runs = len(judged)
-    found = estimate(margins, 1.0 - LEVEL)
+    found = mean_of_runs(margins, 1.0 - LEVEL)
     decided = "close"
     if binomial_p(passes, runs) < LEVEL:
         decided = "count"

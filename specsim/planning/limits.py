@@ -104,7 +104,7 @@ def _waited_for(runs: Sequence[Summary], config: SimConfig, evidence: list[str])
     def mean(path: str) -> float:
         return mean_of(runs, path) or 0.0
 
-    seats = config.rules.max_num_seqs * config.replica_count
+    seats = config.rules.max_num_seqs * config.n_replicas
     cache, preempted = largest("kv_usage_max"), largest("preemptions")
     evidence.append(
         f"at most {largest('running_max'):.0f} of {config.rules.max_num_seqs} seats and "

@@ -38,7 +38,7 @@ def _head(result: Simulation) -> str:
     system = result.deployment.system
     config = result.deployment.config
     setup = system.setup
-    count = config.replica_count
+    count = config.n_replicas
     lines = []
     if result.partial:
         lines += ["PARTIAL: interrupted; what follows is what was simulated until then", ""]

@@ -9,7 +9,7 @@ A draw is the number of accepted drafts of the longest draft allowed, at most k;
 proposes fewer cuts it. NO_DRAFT marks a step without a draft (n-gram misses).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -170,14 +170,6 @@ class Recorded:
                     f"0 to k = {k}; the bonus token is not counted"
                 )
             self._sequences.append(np.minimum(values, k).astype(np.uint8))
-
-    @classmethod
-    def from_mapping(cls, records: Mapping[int, Sequence[int]], *, k: int, by: str = "step"
-                     ) -> "Recorded":
-        """From records by request id, which must be 0, 1, 2, ... without gaps."""
-        if sorted(records) != list(range(len(records))):
-            raise UsageError("recorded requests must be numbered 0, 1, 2, ... without gaps")
-        return cls([records[i] for i in range(len(records))], k=k, by=by)
 
     def block(self, request_id: int, number: int) -> Bytes:
         sequence = self._sequences[request_id % len(self._sequences)]

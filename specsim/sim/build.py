@@ -260,7 +260,7 @@ def sim_config(
     longest = built.get("max_model_len")
     if longest is not None and system.memory.max_requests(longest) >= 1:
         # The tangent overstates what requests far longer than the load's hold.
-        room = SimConfig(**{**built, "max_model_len": None}).longest_request(0)
+        room = SimConfig(**{**built, "max_model_len": None}).longest_request
         built["max_model_len"] = min(longest, max(1, room))
     return SimConfig(**built)
 

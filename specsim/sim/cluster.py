@@ -1,7 +1,7 @@
 """Replicas behind a gateway: admission per backend, routing, failures, clients that give up.
 
 A request arrives at the gateway after its front-end time (HTTP, tokeniser). It goes to the replica
-the router chooses among those that are up, can hold it and have room under `max_concurrent`;
+the router chooses among those that are up and have room under `max_concurrent`;
 if there is none it waits in the gateway, first come first served.
 """
 
@@ -18,13 +18,11 @@ from specsim.latency.shape import StepCost
 from specsim.sim.acceptance import DrawSource
 from specsim.sim.clock import Clock
 from specsim.sim.config import Fault, SimConfig
-from specsim.sim.records import Records, Sink, make_record, status_code
+from specsim.sim.records import Records, status_code
 from specsim.sim.replica import Replica
 from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, Request
 from specsim.sim.router import make_router
-from specsim.sim.slo import request_limits
 from specsim.sim.surface import Surface
-from specsim.sim.tallies import Tallies
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Done, Ticket, Times
 
 IntArray = NDArray[np.int64]
@@ -37,7 +35,7 @@ MOST_REFUSALS = 10_000
 def can_supply(config: SimConfig) -> bool:
     """Whether a closed loop may run inside the engine: one replica and nothing in between."""
     return (
-        config.replica_count == 1
+        config.n_replicas == 1
         and not config.max_concurrent
         and not config.faults
         and math.isinf(config.request_timeout_s)
@@ -71,7 +69,7 @@ class Counters:
 
 
 class Cluster:
-    """All that serves. Loads call `submit`; what ends goes to `records` or the sink."""
+    """All that serves. Loads call `submit`; what ends goes to `records`."""
 
     def __init__(
         self,
@@ -83,7 +81,6 @@ class Cluster:
         seed: int,
         listening: bool,
         compiled: bool,
-        sink: Sink | None = None,
         keep_trace: bool = False,
         pulse: Callable[[], None] | None = None,
         clients: int = 0,
@@ -92,26 +89,28 @@ class Cluster:
         self.clock = clock
         self.counters = Counters()
         self.records = Records()
-        self.tallies: Tallies | None = None
-        if sink is not None:
-            self.tallies = Tallies(config.warmup_s, request_limits(config.slo))
         self.queue: deque[Ticket] = deque()
         self.queue_max = 0
         self.last_end_s = 0.0
-        self.surfaces: list[Surface] = []
-        self._sink = sink
+        self.surface = Surface(
+            cost,
+            config.rules.max_num_seqs,
+            config.rules.max_num_batched_tokens,
+            config.longest_request + config.step_width,
+            config.speculation,
+        )
         self._router = make_router(config.router, seed)
         self._live: dict[int, Ticket] = {}  # only if clients give up
         self._front_end: dict[int, Ticket] = {}
         self.closing = False
         self._refusals = 0
         coupled = listening or config.max_concurrent > 0
-        alone = not coupled and sink is None and math.isinf(config.request_timeout_s)
+        alone = not coupled and math.isinf(config.request_timeout_s)
         self.replicas = [
             Replica(
                 index,
                 config,
-                self._surface(index, cost),
+                self.surface,
                 source,
                 clock,
                 self._ended,
@@ -122,33 +121,12 @@ class Cluster:
                 ended_block=self._ended_block if alone else None,
                 clients=clients,
             )
-            for index in range(config.replica_count)
+            for index in range(config.n_replicas)
         ]
-        self._longest = max(replica.longest for replica in self.replicas)
         for fault in config.faults:
             clock.call_at(fault.fail_s, self._fail, fault)
             if math.isfinite(fault.return_s):
                 clock.call_at(fault.return_s, self._return, fault.replica)
-
-    def _surface(self, index: int, cost: StepCost) -> Surface:
-        """The surface of a replica; replicas with equal cost and limits share one."""
-        config = self.config
-        rules = config.rules_of(index)
-        own = config.replicas[index].cost if config.replicas else None
-        wanted = own or cost
-        tokens = rules.max_num_batched_tokens
-        context = config.longest_request(index) + config.step_width
-        for surface in self.surfaces:
-            if (
-                surface.cost is wanted
-                and surface.max_seqs == rules.max_num_seqs
-                and surface.max_tokens == tokens
-                and surface.max_context == context
-            ):
-                return surface
-        surface = Surface(wanted, rules.max_num_seqs, tokens, context, config.speculation)
-        self.surfaces.append(surface)
-        return surface
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -217,10 +195,10 @@ class Cluster:
         if limit is not None and prompt >= limit:
             return f"prompt of {prompt} tokens, but max_model_len is {limit}"
         total = prompt + ticket.output_tokens
-        if total > self._longest:
+        if total > self.config.longest_request:
             return (
                 f"{total} tokens (prompt {prompt}, output {ticket.output_tokens}), but the cache "
-                f"holds one request of at most {self._longest}"
+                f"holds one request of at most {self.config.longest_request}"
             )
         rules = self.config.rules
         if not rules.chunked_prefill and prompt > rules.max_num_batched_tokens:
@@ -237,22 +215,15 @@ class Cluster:
 
     def _send(self, ticket: Ticket) -> bool:
         """To a replica with room; False if there is none now."""
-        total = ticket.request.prompt_tokens + ticket.output_tokens
         limit = self.config.max_concurrent
-        if len(self.replicas) == 1 and not limit and self.replicas[0].up:
-            self.replicas[0].submit(ticket)
-            return True
         able = [
             replica
             for replica in self.replicas
-            if replica.up
-            and total <= replica.longest
-            and (not limit or replica.outstanding < limit)
+            if replica.up and (not limit or replica.outstanding < limit)
         ]
-        if not able:
-            return False
-        self._router.choose(ticket, able).submit(ticket)
-        return True
+        if able:
+            self._router.choose(ticket, able).submit(ticket)
+        return bool(able)
 
     def _drain_queue(self) -> None:
         while self.queue and self._send(self.queue[0]):
@@ -315,13 +286,7 @@ class Cluster:
             last if last >= 0.0 else math.nan,
             end_s,
         )
-        if self._sink is None:
-            self.records.add(ints, stamps, reason)
-        else:
-            record = make_record(ints, stamps, reason)
-            assert self.tallies is not None
-            self.tallies.add(record, self.clock.now)
-            self._sink(record)
+        self.records.add(ints, stamps, reason)
         if ticket.on_done is not None and not self.closing:
             ticket.on_done(ticket, status, end_s)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from specsim.sim import slo as gates
 from specsim.sim.build import Deployment
+from specsim.sim.intervals import mean_of_runs
 from specsim.sim.loads import Load
 from specsim.sim.overtime import over_time
-from specsim.sim.replicate import estimate
 from specsim.sim.run import Progress, SimResult, simulate
 
 Report = Callable[[str, int, Progress | None], None]
@@ -185,8 +185,7 @@ def interval_95(values: Sequence[float]) -> tuple[float, float] | None:
     """Student's t interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
-    found = estimate(values)
-    return found.mean - found.half_width, found.mean + found.half_width
+    return mean_of_runs(values).interval
 
 
 def _arm(runs: list[dict[str, Any]], slo: dict[str, float]) -> Arm:
@@ -271,6 +270,6 @@ def _precise_enough(sides: Iterable[list[dict[str, Any]]], precision: float) -> 
         for path in PRECISE:
             values = [_at(run, path) for run in runs]
             known = [x for x in values if x is not None]
-            if len(known) < len(values) or estimate(known).relative > precision:
+            if len(known) < len(values) or mean_of_runs(known).relative > precision:
                 return False
     return True

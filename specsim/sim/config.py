@@ -6,11 +6,10 @@ of `block_size` tokens. Every object checks itself; a rule that is broken is a `
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from specsim.errors import CapacityError, UsageError
-from specsim.latency.shape import StepCost
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import INDEPENDENT, Easiness
 
@@ -82,13 +81,6 @@ class EngineRules:
                 raise UsageError(f"{name} is {value!r}; it must be a share from 0 to 1")
         if self.victim not in ("last", "fewest_tokens"):
             raise UsageError(f"victim is {self.victim!r}; it must be 'last' or 'fewest_tokens'")
-
-    def with_speculation(self) -> "EngineRules":
-        """The same rules with the engine's own limit of running requests under speculation."""
-        if not self.spec_max_num_seqs:
-            return self
-        return replace(self, max_num_seqs=min(self.max_num_seqs, self.spec_max_num_seqs))
-
 
 VLLM = EngineRules()
 # SGLang 0.5: server_args.py and schedule_policy.py; new_token_ratio 0.7 falling to 0.7 * 0.14.
@@ -186,16 +178,6 @@ class SpeculationRules:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaSpec:
-    """What one replica has of its own: its memory, rules and step cost. None: as the cluster."""
-
-    num_kv_blocks: int | None = None
-    rules: EngineRules | None = None
-    cost: StepCost | None = None
-    weight: float = 1.0  # share of the load that load-aware routers give it, relative
-
-
-@dataclass(frozen=True, slots=True)
 class Fault:
     """Replica `replica` fails at fail_s with all it holds, and is back, empty, at return_s."""
 
@@ -223,7 +205,7 @@ class SimConfig:
         output is cut there; None: what the memory holds.
     request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
         tokeniser), part of TTFT.
-    n_replicas, or replicas for unequal ones; router; max_concurrent: requests a gateway lets into
+    n_replicas; router; max_concurrent: requests a gateway lets into
         one backend at a time (0: no limit), the others wait in the gateway.
     retry: which requests of a failed replica the gateway sends again: those without a token yet
         ('unstarted'), 'all' or 'none'.
@@ -245,7 +227,6 @@ class SimConfig:
     request_overhead_s: float = 0.0
     request_overhead_per_token_s: float = 0.0
     n_replicas: int = 1
-    replicas: tuple[ReplicaSpec, ...] = ()
     router: str = "round_robin"
     max_concurrent: int = 0
     retry: str = "unstarted"
@@ -273,15 +254,10 @@ class SimConfig:
             raise UsageError(f"router {self.router!r} is not known; use {', '.join(ROUTERS)}")
         if self.retry not in RETRIES:
             raise UsageError(f"retry is {self.retry!r}; it must be one of {', '.join(RETRIES)}")
-        if self.replicas and self.n_replicas not in (1, len(self.replicas)):
-            raise UsageError(
-                f"n_replicas is {self.n_replicas} but {len(self.replicas)} replicas are described; "
-                "leave n_replicas out"
-            )
         for fault in self.faults:
-            if fault.replica >= self.replica_count:
+            if fault.replica >= self.n_replicas:
                 raise UsageError(
-                    f"a fault names replica {fault.replica}, but there are {self.replica_count} "
+                    f"a fault names replica {fault.replica}, but there are {self.n_replicas} "
                     "(counted from 0)"
                 )
         if self.warmup_s >= self.duration_s:
@@ -295,34 +271,27 @@ class SimConfig:
                 f"num_speculative_tokens is {k} but no acceptance is given; there is no default: "
                 "give rates, a mean length or recorded steps"
             )
-        for replica in range(self.replica_count):
-            self._check_memory(replica)
+        self._check_memory()
 
-    def _check_memory(self, replica: int) -> None:
-        rules = self.rules_of(replica)
-        width = self.step_width
+    def _check_memory(self) -> None:
+        rules, width, room = self.rules, self.step_width, self.longest_request
         if rules.max_num_batched_tokens < width:
             raise UsageError(
                 f"max_num_batched_tokens is {rules.max_num_batched_tokens}, but one request "
                 f"verifies {width} tokens per step; raise it or lower num_speculative_tokens"
             )
-        room = self.longest_request(replica)
         if room < 1:
             raise CapacityError(
-                f"{self.blocks_of(replica)} blocks of {rules.block_size} tokens do not hold one "
+                f"{self.num_kv_blocks} blocks of {rules.block_size} tokens do not hold one "
                 f"token beside the {width + self.speculation.lookahead} of a verify step; give "
                 "more num_kv_blocks"
             )
         if self.max_model_len is not None and room < self.max_model_len:
             raise CapacityError(
                 f"max_model_len is {self.max_model_len} tokens, but the cache of "
-                f"{self.blocks_of(replica)} blocks x {rules.block_size} holds one request of at "
+                f"{self.num_kv_blocks} blocks x {rules.block_size} holds one request of at "
                 f"most {room}; lower max_model_len or give more memory"
             )
-
-    @property
-    def replica_count(self) -> int:
-        return len(self.replicas) or self.n_replicas
 
     @property
     def step_width(self) -> int:
@@ -330,26 +299,11 @@ class SimConfig:
         spec = self.speculation
         return max(1 + spec.num_speculative_tokens, spec.verify_tokens)
 
-    def rules_of(self, replica: int) -> EngineRules:
-        own = self.replicas[replica].rules if self.replicas else None
-        return own or self.rules
-
-    def blocks_of(self, replica: int) -> int:
-        own = self.replicas[replica].num_kv_blocks if self.replicas else None
-        return own or self.num_kv_blocks
-
-    def longest_request(self, replica: int) -> int:
-        """Most tokens (prompt + output) of a request that the replica can serve alone."""
-        rules = self.rules_of(replica)
-        slots = self.blocks_of(replica) * rules.block_size
+    @property
+    def longest_request(self) -> int:
+        """Most tokens (prompt + output) of a request that a replica can serve alone."""
+        slots = self.num_kv_blocks * self.rules.block_size
         return slots - self.step_width - self.speculation.lookahead
-
-    def without_speculation(self) -> "SimConfig":
-        """The same system with speculation off: the baseline of every comparison.
-
-        Memory is the same; a caller whose drafter takes memory gives the baseline more blocks.
-        """
-        return replace(self, speculation=SpeculationRules(), acceptance=None, recorded=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain settings, for the record beside a result."""
@@ -357,8 +311,6 @@ class SimConfig:
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name in ("acceptance", "easiness", "recorded", "rules", "speculation"):
-                continue
-            if item.name == "replicas":
                 continue
             out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
         out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]

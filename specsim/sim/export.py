@@ -23,25 +23,6 @@ def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
             file.write(json.dumps(record.to_dict()) + "\n")
 
 
-class JsonlSink:
-    """A sink that writes each record to an open text file as it comes."""
-
-    def __init__(self, path: Path | str) -> None:
-        self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed by close()
-
-    def __call__(self, record: RequestRecord) -> None:
-        self._file.write(json.dumps(record.to_dict()) + "\n")
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> "JsonlSink":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
     names = [*INT_FIELDS, *TIME_FIELDS, "reason"]
     with Path(path).open("w", newline="", encoding="utf-8") as file:

@@ -43,14 +43,6 @@ class LogHistogram:
         self.least = min(self.least, float(values.min()))
         self.most = max(self.most, float(values.max()))
 
-    def add(self, value: float) -> None:
-        place = 1 + int(math.log(value / FLOOR_S) / STEP) if value > FLOOR_S else 0
-        self.counts[min(place, BINS - 1)] += 1
-        self.count += 1
-        self.total += value
-        self.least = min(self.least, value)
-        self.most = max(self.most, value)
-
     def merge(self, other: "LogHistogram") -> None:
         self.counts += other.counts
         self.count += other.count

@@ -40,7 +40,7 @@ def over_time(result: SimResult) -> dict[str, Any]:
     spans = np.minimum(starts + width, merged.end_s) - starts
     levels = dict(zip(cells, area / np.maximum(spans, 1e-12), strict=True))
     config = result.config
-    blocks = sum(config.blocks_of(i) for i in range(config.replica_count))
+    blocks = config.num_kv_blocks * config.n_replicas
     out = {
         "width_s": width,
         "t_s": _short(starts),
@@ -48,7 +48,7 @@ def over_time(result: SimResult) -> dict[str, Any]:
         "waiting": _short(levels["waiting"]),
         "kv_usage": _short(levels["kv_blocks"] / blocks),
         "output_tok_s": _short(levels["tokens"]),
-        "busy": _short(levels["busy"] / config.replica_count),
+        "busy": _short(levels["busy"] / config.n_replicas),
     }
     arrival = result.records.times("arrival_s")
     ttft = result.records.times("first_token_s") - arrival

@@ -1,13 +1,12 @@
-"""Collecting what became of requests: in memory, column by column, or as it comes to a file.
+"""Collecting what became of requests, column by column.
 
 A record is 8-byte numbers until somebody asks for `RequestRecord` objects, so that 10,000 requests
-take a few MB. With a sink nothing is kept: each record is handed over once (and counted by the
-caller's statistics), and memory stays flat however long the run.
+take a few MB.
 """
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -23,8 +22,6 @@ INT_FIELDS = (
 TIME_FIELDS = ("arrival_s", "scheduled_s", "first_token_s", "last_token_s", "end_s")
 _STATUS = INT_FIELDS.index("status")
 _STATUS_CODE = {name: code for code, name in enumerate(STATUSES)}
-
-Sink = Callable[[RequestRecord], None]
 
 
 class Records(Sequence[RequestRecord]):

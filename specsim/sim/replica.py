@@ -88,8 +88,6 @@ class Replica(Slots):
         self.core: Core
         self._run: Callable[[float], int]
         self.outstanding = 0
-        self.weight = config.replicas[index].weight if config.replicas else 1.0
-        self.longest = config.longest_request(index)
         self.stats = StepStats(config.warmup_s, keep_trace)
         self.backlog: deque[Ticket] = deque()
         self._ended = ended
@@ -317,7 +315,6 @@ class Replica(Slots):
     def _start_fresh(self) -> None:
         self.core = make_core(
             self.config,
-            self.index,
             self.surface,
             self.source,
             compiled=self.compiled,
@@ -326,7 +323,7 @@ class Replica(Slots):
             clients=self._clients,
         )
         self.stats.last_emit_s = self.clock.now
-        self.spans = SpanPool(self.config.rules_of(self.index).block_size)
+        self.spans = SpanPool(self.config.rules.block_size)
         slots = len(self.core.slots)
         self.tickets: list[Ticket | None] = [None] * slots
         self._free = list(range(slots - 1, -1, -1))

@@ -1,6 +1,6 @@
 """Which replica a request goes to.
 
-Load is the number of requests sent to a replica and not yet ended, divided by its weight.
+Load is the number of requests sent to a replica and not yet ended.
 """
 
 from collections import OrderedDict
@@ -20,17 +20,13 @@ SPILL = 8
 
 class Router(Protocol):
     def choose(self, ticket: Ticket, replicas: Sequence[Replica]) -> Replica:
-        """One of `replicas` (those that are up, fit the request and have room; at least one)."""
+        """One of `replicas` (those that are up and have room; at least one)."""
         ...
-
-
-def load_of(replica: Replica) -> float:
-    return replica.outstanding / replica.weight
 
 
 def least_loaded(replicas: Sequence[Replica]) -> Replica:
     """The lowest load; among equals the first."""
-    return min(replicas, key=lambda replica: (load_of(replica), replica.index))
+    return min(replicas, key=lambda replica: (replica.outstanding, replica.index))
 
 
 class RoundRobin:
@@ -83,7 +79,7 @@ class PrefixAffinity:
         at = self._home.get(name)
         home = next((r for r in replicas if r.index == at), None)
         chosen = home
-        if home is None or load_of(home) > 2 * load_of(best) + SPILL:
+        if home is None or home.outstanding > 2 * best.outstanding + SPILL:
             chosen = best
         assert chosen is not None
         self._home[name] = chosen.index

@@ -21,7 +21,7 @@ from specsim.sim.clock import Clock
 from specsim.sim.cluster import Cluster, can_supply
 from specsim.sim.config import SimConfig
 from specsim.sim.loads import ClosedLoop, Load
-from specsim.sim.records import Records, Sink
+from specsim.sim.records import Records
 from specsim.sim.summary import Window, merged_timeline, summarise
 
 PROGRESS_EVERY_S = 0.2  # wall time
@@ -45,7 +45,7 @@ class Progress:
 class SimResult:
     """A run. partial: it was interrupted, or stopped before its load was through.
 
-    records: one RequestRecord per request (empty if they went to a sink).
+    records: one RequestRecord per request.
     """
 
     config: SimConfig
@@ -60,7 +60,7 @@ class SimResult:
         return self.cluster.records
 
     def summary(self) -> dict[str, Any]:
-        """All figures of the run, plain types; see `summary.DEFINITIONS`."""
+        """All figures of the run, plain types; see `summary`."""
         return summarise(self.cluster, self.window, partial=self.partial)
 
     def timeline(self) -> dict[str, list[float]]:
@@ -92,13 +92,11 @@ def simulate(
     seed: int = 0,
     *,
     progress: Callable[[Progress], None] | None = None,
-    sink: Sink | None = None,
     keep_trace: bool = False,
 ) -> SimResult:
     """Run `load` on the cluster of `config`, with engine steps priced by `cost`.
 
-    progress: called a few times per second of wall time. sink: takes every record as it comes;
-    then none is kept, and memory does not grow with the run. keep_trace: keep every step for
+    progress: called a few times per second of wall time. keep_trace: keep every step for
     `to_chrome_trace`. Ctrl-C ends the run early; the result then says that it is partial.
 
     UsageError or CapacityError for what cannot be run.
@@ -113,7 +111,7 @@ def simulate(
     )
     compiled = _compile(config, load)
     watch = _Watch(config, load, progress)
-    inside = load if isinstance(load, ClosedLoop) and can_supply(config) and sink is None else None
+    inside = load if isinstance(load, ClosedLoop) and can_supply(config) else None
     cluster = Cluster(
         config,
         cost,
@@ -122,7 +120,6 @@ def simulate(
         seed=seed,
         listening=load.listens and inside is None,
         compiled=compiled,
-        sink=sink,
         keep_trace=keep_trace,
         pulse=watch.look,
         clients=inside.concurrency if inside else 0,

@@ -30,16 +30,15 @@ FIRST_NODES = 1024
 FIRST_PIECES = 1024
 
 
-def slots_for(config: SimConfig, replica: int, clients: int = 0) -> int:
+def slots_for(config: SimConfig, clients: int = 0) -> int:
     """Requests inside a replica: all that run, and as many waiting ones as could replace them at
     once. clients: of a closed loop that is run inside the engine; each may have one more in
     standby."""
-    return 2 * config.rules_of(replica).max_num_seqs + 2 * clients + 128
+    return 2 * config.rules.max_num_seqs + 2 * clients + 128
 
 
 def make_core(
     config: SimConfig,
-    replica: int,
     surface: Surface,
     source: DrawSource | None,
     *,
@@ -49,9 +48,9 @@ def make_core(
     clients: int = 0,
 ) -> Core:
     """State of an empty replica; compiled: as a structure that compiled code can use."""
-    slots = slots_for(config, replica, clients)
-    most = config.rules_of(replica).max_num_seqs
-    rules = _rules(config, replica, source, compiled)
+    slots = slots_for(config, clients)
+    most = config.rules.max_num_seqs
+    rules = _rules(config, source, compiled)
     rules.stop_on_finish = stop_on_finish
     rules.supplied = clients > 0
     spec = config.speculation
@@ -87,7 +86,7 @@ def make_core(
         adapt_k=k,
         clock_s=clock_s,
         last_emit_s=clock_s,
-        reserve=config.rules_of(replica).output_reserve,
+        reserve=config.rules.output_reserve,
     )
     if compiled:
         core = as_struct(core)
@@ -97,9 +96,9 @@ def make_core(
 
 
 def _rules(
-    config: SimConfig, replica: int, source: DrawSource | None, compiled: bool
+    config: SimConfig, source: DrawSource | None, compiled: bool
 ) -> StepRules:
-    rules, spec = config.rules_of(replica), config.speculation
+    rules, spec = config.rules, config.speculation
     k = spec.num_speculative_tokens
     by_position = source is not None and source.by_position
     skips = source is not None and source.skips
@@ -111,9 +110,9 @@ def _rules(
         max_num_seqs=rules.max_num_seqs,
         max_num_batched_tokens=rules.max_num_batched_tokens,
         block_size=rules.block_size,
-        num_kv_blocks=config.blocks_of(replica),
+        num_kv_blocks=config.num_kv_blocks,
         lookahead=spec.lookahead,
-        watermark_blocks=int(rules.watermark * config.blocks_of(replica)),
+        watermark_blocks=int(rules.watermark * config.num_kv_blocks),
         num_speculative_tokens=k,
         verify_tokens=spec.verify_tokens,
         readback_lag_steps=rules.readback_lag_steps,

@@ -1,6 +1,6 @@
-"""The figures of a run, from its records (or running tallies) and its step log.
+"""The figures of a run, from its records and its step log.
 
-Definitions, which come out with the figures:
+Definitions:
 
 * TTFT: arrival at the client's side to first token. Requests still without one when the run ends
   are censored observations (`survival`), not dropped.
@@ -25,23 +25,15 @@ from specsim.sim.histogram import LogHistogram
 from specsim.sim.records import Records
 from specsim.sim.request import FAILED, FINISHED, REJECTED, STATUSES, TIMEOUT, UNFINISHED
 from specsim.sim.steplog import Timeline
-from specsim.sim.tallies import COUNTS, Tallies
 
 LATENCY_PERCENTS = (50.0, 90.0, 95.0, 99.0)
 STREAM_PERCENTS = (10.0, 50.0, 90.0)
+# Summed over the requests that were scheduled.
+COUNTS = (
+    "prompt_tokens", "cached_tokens", "output_tokens", "chunks", "verify_steps", "drafted_tokens",
+    "accepted_tokens",
+)
 Floats = NDArray[np.float64]
-
-DEFINITIONS = {
-    "ttft_s": "arrival to first token; requests without one at the end are censored, not dropped",
-    "tpot_s": "per request: (last - first token) / (output tokens - 1)",
-    "itl_s": "per chunk as clients receive it: one gap per step that yields tokens",
-    "itl_per_token_s": "as itl_s, with the 0 s gaps between the tokens of one chunk",
-    "e2el_s": "arrival to last token",
-    "stream_tok_s": "per request: 1 / TPOT",
-    "output_tok_s": "tokens given out per second of the measured window",
-    "acceptance_length": "tokens per verify step, bonus token counted, before cuts at the end",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -59,11 +51,7 @@ class Window:
 def summarise(cluster: Cluster, window: Window, *, partial: bool) -> dict[str, Any]:
     """All figures of a run as plain types; the keys of `specsim simulate --json`."""
     config = cluster.config
-    parts = (
-        _from_tallies(cluster.tallies)
-        if cluster.tallies is not None
-        else _from_records(cluster.records, window, slo.request_limits(config.slo))
-    )
+    parts = _from_records(cluster.records, window, slo.request_limits(config.slo))
     totals: dict[str, int] = parts.pop("sums")
     gaps = LogHistogram()
     for replica in cluster.replicas:
@@ -86,7 +74,7 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> dict[str, A
     out["waiting_max"] = max(replica.waiting_max for replica in cluster.replicas)
     out["gateway_queue_max"] = cluster.queue_max
     out["kv_usage_max"] = max(replica.kv_usage_max for replica in cluster.replicas)
-    blocks = sum(config.blocks_of(i) for i in range(config.replica_count))
+    blocks = config.num_kv_blocks * config.n_replicas
     kv_area = sum(s.kv_area for s in stats)
     out["kv_usage_mean"] = kv_area / seconds / blocks if seconds > 0 else 0.0
     out["preemptions"] = sum(replica.preemptions for replica in cluster.replicas)
@@ -107,7 +95,7 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> dict[str, A
     out["stall_rate"] = _ratio(parts["stalled"], measured) or 0.0
     out["window_s"] = [window.start_s, window.end_s]
     out["partial"] = partial
-    out["cost_surface"] = cluster.surfaces[0].error()
+    out["cost_surface"] = cluster.surface.error()
     out["slo"] = slo.judge(config.slo, out) if config.slo else None
     return out
 
@@ -191,28 +179,6 @@ def _from_records(records: Records, window: Window, limits: dict[str, float]) ->
         "stalled": int((measured & (records.ints("stalls") > 0)).sum()),
         "finished_in_window": int((finished & (end >= window.start_s)).sum()),
         "good": int(good.sum()),
-    }
-
-
-def _from_tallies(tallies: Tallies) -> dict[str, Any]:
-    def times(name: str) -> dict[str, Any]:
-        return tallies.times[name].summary(LATENCY_PERCENTS)
-
-    ttft = times("ttft_s")
-    if tallies.censored_ttft:
-        ttft["censored"] = tallies.censored_ttft
-        ttft["note"] = "streamed records: censored requests count with the time waited so far"
-    return {
-        "ttft_s": ttft,
-        "tpot_s": times("tpot_s"),
-        "e2el_s": times("e2el_s"),
-        "queue_s": times("queue_s"),
-        "stream_tok_s": tallies.stream_tok_s.summary(STREAM_PERCENTS),
-        "sums": dict(tallies.sums),
-        "status": dict(tallies.status),
-        "stalled": tallies.stalled,
-        "finished_in_window": tallies.finished_in_window,
-        "good": tallies.good,
     }
 
 

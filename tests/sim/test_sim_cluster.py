@@ -8,9 +8,9 @@ import pytest
 from sim_costs import PLAIN_RULES, Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim.arrivals import gamma_times
-from specsim.sim.config import Fault, ReplicaSpec
+from specsim.sim.config import Fault
 from specsim.sim.lengths import Uniform
-from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
+from specsim.sim.loads import OpenLoop, requests_of
 from specsim.sim.request import Request
 from specsim.sim.run import simulate
 
@@ -36,16 +36,6 @@ def test_least_loaded_sees_the_load_of_the_moment():
     requests = plain_requests((0.0, 5, 100), (0.1, 5, 2), (0.2, 5, 2), (0.3, 5, 2))
     cfg = config(n_replicas=2, router="least_loaded")
     assert [r.replica for r in by_id(simulate(cfg, OpenLoop(requests), Linear()))] == [0, 1, 1, 1]
-
-
-def test_weights_make_unequal_replicas_equal():
-    replicas = (ReplicaSpec(weight=3.0), ReplicaSpec(weight=1.0))
-    cfg = config(replicas=replicas, router="least_loaded", max_num_seqs=4)
-    result = simulate(cfg, ClosedLoop(plain_requests(*[(0.0, 5, 20)] * 400), 16), Linear())
-    share = np.mean([record.replica == 0 for record in result.records])
-    assert share == pytest.approx(0.5, abs=0.1)  # three times the queue, the same speed
-    waits = [np.mean([r.queue_s for r in result.records if r.replica == i]) for i in (0, 1)]
-    assert waits[0] > 2 * waits[1]
 
 
 def test_power_of_two_balances_better_than_chance_and_repeats():
@@ -94,25 +84,6 @@ def test_adding_a_replica_never_raises_the_mean_wait():
         waits.append(simulate(cfg, load(30.0), Linear(0.02)).summary()["queue_s"]["mean"])
     assert waits == sorted(waits, reverse=True)
     assert waits[0] > waits[-1]
-
-
-def test_request_goes_only_where_it_fits():
-    replicas = (ReplicaSpec(num_kv_blocks=10), ReplicaSpec(num_kv_blocks=1000))
-    cfg = config(replicas=replicas)
-    requests = plain_requests(*[(float(i), 500 if i % 2 else 50, 5) for i in range(10)])
-    records = by_id(simulate(cfg, OpenLoop(requests), Linear()))
-    assert all(record.replica == 1 for record in records[1::2])
-    assert any(record.replica == 0 for record in records[0::2])
-
-
-def test_replica_with_its_own_cost_and_rules():
-    fast = ReplicaSpec(cost=Linear(0.005))
-    slow = ReplicaSpec(rules=replace(PLAIN_RULES, max_num_seqs=1))
-    result = simulate(
-        config(replicas=(fast, slow)), OpenLoop(plain_requests((0.0, 5, 3), (0.0, 5, 3))),
-        Linear(0.010),
-    )
-    assert [round(record.end_s, 9) for record in by_id(result)] == [0.015, 0.030]
 
 
 FAULTY = [(0.0, 5, 100), (0.0, 5, 100), (0.2, 5, 100)]
@@ -222,7 +193,6 @@ def test_order_of_equal_times_changes_nothing_but_ids():
         ({"n_replicas": 0}, "n_replicas is 0"),
         ({"max_concurrent": -1}, "max_concurrent is -1"),
         ({"warmup_s": 5.0, "duration_s": 4.0}, "leaves nothing"),
-        ({"n_replicas": 3, "replicas": (ReplicaSpec(), ReplicaSpec())}, "leave n_replicas out"),
         ({"request_timeout_s": 0.0}, "request_timeout_s is 0.0"),
     ],
 )

@@ -61,25 +61,6 @@ def test_bench_serve_times_are_the_clients_to_the_bit(rate, burstiness, seed):
         assert ours[-1] == pytest.approx(50 / rate, rel=1e-12)
 
 
-def test_bench_serve_ramp_is_not_rescaled():
-    """Linear from 1 to 3 requests/s over 5 requests: rates 1, 1.5, 2, 2.5, 3, gamma draws of the
-    legacy generator at each."""
-    state = np.random.RandomState(0)
-    expected = np.cumsum([state.gamma(1.0, 1.0 / r) for r in (1.0, 1.5, 2.0, 2.5, 3.0)])
-    ours = arrivals.bench_serve_times(5, 2.0, ramp_up=("linear", 1.0, 3.0))
-    assert ours == pytest.approx(expected, rel=1e-14)
-    steep = arrivals.bench_serve_times(
-        3, 2.0, burstiness=math.inf, ramp_up=("exponential", 1.0, 4.0)
-    )
-    assert steep == pytest.approx([1.0, 1.5, 1.75])
-
-
-def test_sglang_client_sends_the_first_at_once():
-    times = arrivals.sglang_serving_times(4, 2.0)
-    gaps = np.random.RandomState(42).exponential(0.5, size=4)
-    assert times == pytest.approx([0.0, *np.cumsum(gaps[:3])])
-
-
 def test_random_lengths_are_drawn_as_the_client_draws_them():
     """floor(L (1 - r)) to ceil(L (1 + r)), all inputs first, numpy's default generator."""
     ours = bench_random_lengths(100, 1024, 128, range_ratio=0.3, seed=5)
@@ -99,21 +80,6 @@ def test_gamma_arrivals_have_their_rate_and_burstiness():
     assert gaps.mean() == pytest.approx(0.2, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(2.0, rel=0.05)  # 1 / sqrt(shape)
     assert first(arrivals.gamma_times(4.0, 1, burstiness=math.inf), 3) == [0.0, 0.25, 0.5]
-
-
-def test_ramp_arrivals_follow_the_integral_of_the_rate():
-    """1 to 9 per second over 100 s: 500 expected by then, 150 in the first half... of which
-    1 x 50 + 0.08 x 50^2 / 2 = 150; afterwards 9 per second."""
-    counts = [
-        list(first(arrivals.ramp_times(1.0, 9.0, 100.0, seed), 1000)) for seed in range(20)
-    ]
-    early = statistics.mean(sum(t < 50 for t in run) for run in counts)
-    all_in = statistics.mean(sum(t < 100 for t in run) for run in counts)
-    assert early == pytest.approx(150, abs=4 * (150 / 20) ** 0.5)
-    assert all_in == pytest.approx(500, abs=4 * (500 / 20) ** 0.5)
-    late = statistics.mean((run[-1] - 100.0) / (len(run) - sum(t < 100 for t in run))
-                           for run in counts)
-    assert late == pytest.approx(1 / 9, rel=0.03)
 
 
 def test_lognormal_with_a_mean_after_clipping():

@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +11,12 @@ from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim import survival
 from specsim.sim.arrivals import gamma_times
-from specsim.sim.export import JsonlSink
 from specsim.sim.histogram import LogHistogram
+from specsim.sim.intervals import mean_of_runs
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
-from specsim.sim.replicate import estimate, replicate
 from specsim.sim.run import simulate
 from specsim.sim.slo import canonical, judge, parse_slo
-from specsim.sim.summary import DEFINITIONS
 from specsim.speculation.acceptance import Acceptance
 
 
@@ -37,7 +34,6 @@ def test_summary_has_every_figure_and_plain_types():
     summary = simulate(config(**SPECULATING), load(), Linear()).summary()
     for name in ("ttft_s", "tpot_s", "itl_s", "itl_per_token_s", "e2el_s"):
         assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]
-        assert name in DEFINITIONS
     for name in (
         "stream_tok_s", "output_tok_s", "request_rate", "running_mean", "running_max",
         "waiting_max", "kv_usage_max", "preemptions", "prefix_hit_rate", "acceptance_length",
@@ -137,8 +133,7 @@ def test_histogram_percentiles_are_within_a_thousandth():
     values = generator.lognormal(-3, 1.5, size=50_000)
     histogram = LogHistogram()
     histogram.add_many(values[:30_000])
-    for value in values[30_000:30_100]:
-        histogram.add(value)
+    histogram.add_many(values[30_000:30_100])
     other = LogHistogram()
     other.add_many(values[30_100:], np.ones(len(values) - 30_100, dtype=np.int64))
     histogram.merge(other)
@@ -316,33 +311,7 @@ def test_trace_needs_a_run_that_kept_its_steps(tmp_path):
         result.to_chrome_trace(tmp_path / "trace.json")
 
 
-def test_streamed_records_give_the_same_figures(tmp_path):
-    cfg = config(slo={"ttft_p95": 0.05, "stream_tok_s_p10": 1.0}, **SPECULATING)
-    kept = simulate(cfg, load(), Linear(), seed=2)
-    with JsonlSink(tmp_path / "out.jsonl") as sink:
-        streamed = simulate(cfg, load(), Linear(), seed=2, sink=sink)
-    assert len(streamed.records) == 0
-    lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [r.to_dict() for r in kept.records]
-    one, other = kept.summary(), streamed.summary()
-    for name in ("ttft_s", "tpot_s", "e2el_s"):
-        assert other[name]["mean"] == pytest.approx(one[name]["mean"], rel=1e-9)
-    e2el = [record.e2el_s for record in kept.records]
-    exact = np.percentile(e2el, 95, method="inverted_cdf")
-    assert other["e2el_s"]["p95"] == pytest.approx(exact, rel=1e-3)
-    for name in ("goodput", "request_rate", "acceptance_length", "requests", "output_tok_s"):
-        assert other[name] == one[name]
-
-
-def test_streamed_waiting_requests_are_not_left_out():
-    cfg = config(max_num_seqs=1, duration_s=3.5)
-    requests = plain_requests(*[(0.0, 1, 100)] * 10)
-    summary = simulate(cfg, OpenLoop(requests), Linear(0.010), sink=lambda record: None).summary()
-    assert summary["ttft_s"]["censored"] == 6
-    assert summary["ttft_s"]["p95"] == pytest.approx(3.5, rel=1e-3)
-
-
-# --- progress, interruption, replications -----------------------------------------------------
+# --- progress, interruption, intervals -----------------------------------------------------
 
 
 def test_interrupted_run_gives_what_there_is(monkeypatch):
@@ -373,55 +342,11 @@ def test_progress_is_reported(monkeypatch):
     assert seen[-1].now_s > 1.0
 
 
-def test_replications_give_intervals_that_hold_the_truth():
-    """M/D/1 at rho 0.5 again, through the public function: mean wait 0.5."""
-    cfg = config(max_num_seqs=1)
-
-    def make(seed):
-        return OpenLoop(requests_of(gamma_times(0.5, seed), 1, 1, seed, limit=1500))
-
-    found = replicate(cfg, make, Linear(1.0), replications=8, confidence=0.99)
-    waits = found.estimates["queue_s.mean"]
-    assert abs(waits.mean - 0.5) < waits.half_width < 0.15
-    assert found.summary()["replications"] == 8
-    assert found.summary()["interval"]["queue_s.mean"] == waits.half_width
-    assert found.summary()["queue_s"]["mean"] == pytest.approx(waits.mean)
-
-
-def test_replications_stop_when_precise_enough():
-    def make(seed):
-        return OpenLoop(requests_of(gamma_times(0.5, seed), 1, 1, seed, limit=400))
-
-    cfg = config(max_num_seqs=1)
-    rough = replicate(cfg, make, Linear(1.0), replications=3, precision=0.5,
-                      figures=("e2el_s.mean",))
-    fine = replicate(cfg, make, Linear(1.0), replications=3, precision=0.03, most=40,
-                     figures=("e2el_s.mean",))
-    assert rough.precise and fine.precise
-    assert len(rough.results) < len(fine.results) < 40
-    assert fine.estimates["e2el_s.mean"].relative <= 0.03
-    never = replicate(cfg, make, Linear(1.0), replications=2, precision=1e-9, most=3,
-                      figures=("e2el_s.mean",))
-    assert not never.precise and len(never.results) == 3
-
-
-def test_estimate_is_the_t_interval():
+def test_mean_of_runs_has_the_t_interval():
     """1, 2, 3: mean 2, s = 1, t(0.975, 2) = 4.30265."""
-    found = estimate([1.0, 2.0, 3.0])
+    found = mean_of_runs([1.0, 2.0, 3.0])
     assert found.half_width == pytest.approx(4.30265 / math.sqrt(3), rel=1e-4)
-    assert estimate([5.0]).half_width == math.inf
-    with pytest.raises(UsageError, match="figure 'ttft' is not in the results"):
-        replicate(config(), lambda s: load(count=5), Linear(), replications=2, precision=0.1,
-                  figures=("ttft",))
-
-
-def test_baseline_keeps_everything_but_speculation():
-    cfg = config(max_num_seqs=9, warmup_s=1.0, **SPECULATING)
-    plain = cfg.without_speculation()
-    assert plain.speculation.num_speculative_tokens == 0
-    assert plain.acceptance is None
-    assert replace(plain, speculation=cfg.speculation, acceptance=cfg.acceptance) == cfg
-    assert json.loads(json.dumps(cfg.to_dict()))["num_speculative_tokens"] == 3
+    assert mean_of_runs([5.0]).half_width == math.inf
 
 
 def test_closed_loop_speedup_is_tokens_per_step_over_cost_ratio():
@@ -430,7 +355,7 @@ def test_closed_loop_speedup_is_tokens_per_step_over_cost_ratio():
     spec = config(max_num_seqs=16, **SPECULATING)
     fast = simulate(spec, ClosedLoop(requests, 16), Linear(0.010, draft=0.002)).summary()
     slow = simulate(
-        spec.without_speculation(), ClosedLoop(requests, 16), Linear(0.010)
+        config(max_num_seqs=16), ClosedLoop(requests, 16), Linear(0.010)
     ).summary()
     expected = (1 + 0.7 + 0.49 + 0.343) / 1.6
     assert fast["output_tok_s"] / slow["output_tok_s"] == pytest.approx(expected, rel=0.02)
