@@ -45,7 +45,7 @@ from specsim.decoder.tokenizer import Tokenizer
 from specsim.measure import gemm
 from specsim.measure.environment import device_facts, git_sha, now, software
 from specsim.measure.models import find_model
-from specsim.measure.preload import run_steps
+from specsim.measure.preload import StepCase, run_steps
 from specsim.measure.session import Session, reader, refill
 from specsim.measure.timer import CpuTimer, RepeatLimits
 
@@ -205,12 +205,12 @@ def split(report: Report, memory: Bandwidth, rounds: int) -> None:
     rows = []
     with torch.inference_mode():
         memory.probe(size)
-        times = run_steps(model, "none", 0, 1, 128, limits)
+        times = run_steps(model, StepCase("none", 0, 1, 128), limits)
         (job,) = gemm.jobs(shape, (1,), "bf16")
         found = {r.point.shape["matrix"]: r.timing for r in job.run(session)}
         memory.probe(size)
         plain_torch = load_model(dtype="bf16", native=False).model
-        without = run_steps(plain_torch, "none", 0, 1, 128, limits)
+        without = run_steps(plain_torch, StepCase("none", 0, 1, 128), limits)
     read = size / memory.best(size)
     head = found["lm_head"]
     for what, pick in (("least of the run", "min_s"), ("median", "median_s")):
@@ -289,7 +289,8 @@ def loss_region(report: Report, loaded: LoadedModel, rounds: int) -> None:
         base = 0.0
         for k in (0, 2, 4, 8, 16):
             with torch.inference_mode():
-                found = run_steps(loaded.model, "ngram" if k else "none", k, batch, 128, limits)
+                found = run_steps(loaded.model, StepCase("ngram" if k else "none", k, batch, 128),
+                                  limits)
             base = base or found.wall.min_s
             line.append(f"{ms(found.wall.min_s)} ({found.wall.min_s / base:.2f})")
         rows.append(line)

@@ -177,6 +177,7 @@ def _jobs(plan: "RunPlan", measuring: "MeasurePlan") -> list[Any]:
     from dataclasses import replace
 
     from specsim.measure.grid import grid_for, jobs_for
+    from specsim.measure.preload import StepCase
 
     grid = grid_for("cpu", plan.grid)
     if plan.short:
@@ -185,7 +186,7 @@ def _jobs(plan: "RunPlan", measuring: "MeasurePlan") -> list[Any]:
             grid, stream_bytes=(64 * mib, 256 * mib), cube=512, gemm_rows=(1, 4, 16, 64),
             attention=tuple((b, q, 64) for b in (1, 4) for q in (1, 4)),
             sampling=((1, 0), (4, 3)), prompts=((16, 16), (128, 128)), draft_steps=(),
-            steps=tuple((m, k, b, 32) for m, k in (("none", 0), ("ngram", 3), ("eagle", 3))
+            steps=tuple(StepCase(m, k, b, 32) for m, k in (("none", 0), ("ngram", 3), ("eagle", 3))
                         for b in (1, 2, 4)),
         )
     found = jobs_for(grid, measuring.models, measuring.experts, "bf16", "cpu")

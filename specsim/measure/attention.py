@@ -77,9 +77,8 @@ def _run(point: MeasurePoint, name: str, layers: int, session: Session) -> list[
     plan = model.plan(rows, start, q_len, cache)
     qkv = session.normal(seqs * q_len, model.config.qkv_width)
     calls = [
-        ("layer", partial(model.ops.attend, qkv, plan, model.layers[layer].qk_norm, layer,
-                          model.config.num_heads))
+        partial(model.ops.attend, qkv, plan, model.layers[layer].qk_norm, layer,
+                model.config.num_heads)
         for layer in range(layers)
     ]
-    timed = session.timer.sweep(calls, session.limits)["layer"]
-    return [Reading(point, timed.timing, timed.cpu_over_wall)]
+    return [Reading.of(point, session.time(calls))]

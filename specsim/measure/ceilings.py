@@ -31,12 +31,12 @@ def _stream(point: MeasurePoint, session: Session) -> list[Reading]:
     session.release_probe()  # its buffer is as large as this one
     data = session.normal(size // 4, dtype=torch.float32)
     call = reader(data) if op == "read" else partial(torch.empty_like(data).copy_, data)
-    timed = session.timer.sweep([(op, call)], session.limits)[op]
+    timed = session.time([call])
     moved = size if op == "read" else 2 * size
     rate = moved / timed.timing.min_s
     if op == "read":
         session.bytes_per_s = rate  # of the largest working set so far: sizes rise
-    return [Reading(point, timed.timing, timed.cpu_over_wall, values={"bytes_per_s": rate})]
+    return [Reading.of(point, timed, bytes_per_s=rate)]
 
 
 def _cube(point: MeasurePoint, session: Session) -> list[Reading]:
@@ -44,10 +44,9 @@ def _cube(point: MeasurePoint, session: Session) -> list[Reading]:
     a, b = session.normal(side, side), session.normal(side, side)
     out = torch.empty_like(a)
     call = partial(torch.mm, a, b, out=out)
-    timed = session.timer.sweep([("mm", call)], session.limits)["mm"]
+    timed = session.time([call])
     session.flop_per_s = 2 * side**3 / timed.timing.min_s
-    return [Reading(point, timed.timing, timed.cpu_over_wall,
-                    values={"flop_per_s": session.flop_per_s})]
+    return [Reading.of(point, timed, flop_per_s=session.flop_per_s)]
 
 
 def _launch(point: MeasurePoint, session: Session) -> list[Reading]:
@@ -59,7 +58,7 @@ def _launch(point: MeasurePoint, session: Session) -> list[Reading]:
         for _ in range(nodes):
             cell.add_(1.0)
 
-    timed = session.timer.sweep([("chain", chain)], session.limits)["chain"]
+    timed = session.time([chain])
     per_node = timed.timing.min_s / nodes
     session.call_s = max(per_node, session.call_s / 10)
-    return [Reading(point, timed.timing, timed.cpu_over_wall, values={"node_s": per_node})]
+    return [Reading.of(point, timed, node_s=per_node)]

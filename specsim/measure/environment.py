@@ -9,7 +9,6 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,13 +17,13 @@ _QUERY = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "tempera
 _CPU_FILES = Path("/sys/devices/system/cpu")
 
 
-def device_facts(device: torch.device) -> dict[str, Any]:
+def device_facts(device: torch.device) -> dict[str, object]:
     """kind, name, memory_bytes, and cores and caches of a CPU or SMs, driver, clocks of a GPU."""
     return _cuda_facts(device) if device.type == "cuda" else _cpu_facts()
 
 
-def _cpu_facts() -> dict[str, Any]:
-    facts: dict[str, Any] = {"kind": "cpu", "name": _cpu_name(), "cores": os.cpu_count() or 1}
+def _cpu_facts() -> dict[str, object]:
+    facts: dict[str, object] = {"kind": "cpu", "name": _cpu_name(), "cores": os.cpu_count() or 1}
     memory = _memory_bytes()
     if memory:
         facts["memory_bytes"] = memory
@@ -69,7 +68,7 @@ def _caches() -> dict[str, str]:
     return out
 
 
-def _cuda_facts(device: torch.device) -> dict[str, Any]:
+def _cuda_facts(device: torch.device) -> dict[str, object]:
     index = device.index or 0
     props = torch.cuda.get_device_properties(index)
     return {

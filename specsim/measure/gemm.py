@@ -64,10 +64,7 @@ def _run(points: tuple[MeasurePoint, ...], name: str, m: int, session: Session) 
             calls.append((matrix, partial(product, inputs[matrix])))
     calls.append(("lm_head", partial(_head(model), inputs["lm_head"])))
     timed = session.timer.sweep(calls, session.limits)
-    return [
-        Reading(point, timed[matrix].timing, timed[matrix].cpu_over_wall)
-        for point in points if (matrix := str(point.shape["matrix"]))
-    ]
+    return [Reading.of(point, timed[str(point.shape["matrix"])]) for point in points]
 
 
 def _head(model: Transformer) -> Linear:

@@ -9,12 +9,13 @@ Two grids per device: 'small' for a few minutes, 'full' for a quarter of an hour
 'small' is a quick look and 'full' the calibration run of about seven minutes.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from specsim.measure import attention, ceilings, gemm, moe, sampling, serving, steps
 from specsim.measure.models import MeasuredModel
+from specsim.measure.preload import StepCase
 from specsim.measure.serving import MeasuredLoad
 from specsim.measure.session import MeasureJob
 from specsim.measure.timer import RepeatLimits
@@ -25,7 +26,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The sizes of every part. steps: (method, k, seqs, ctx); prompts: (length, chunk)."""
+    """The sizes of every part. prompts: (length, chunk)."""
 
     limits: RepeatLimits
     stream_bytes: tuple[int, ...]
@@ -33,35 +34,25 @@ class Grid:
     gemm_rows: tuple[int, ...]
     attention: tuple[tuple[int, int, int], ...]  # seqs, q_len, ctx
     sampling: tuple[tuple[int, int], ...]  # rows, k
-    steps: tuple[tuple[str, int, int, int], ...]
-    draft_steps: tuple[tuple[str, int, int, int], ...]  # of the larger models, drafted by smaller
+    steps: tuple[StepCase, ...]
+    draft_steps: tuple[StepCase, ...]  # of the larger models, drafted by smaller
     moe_tokens: tuple[int, ...]
     prompts: tuple[tuple[int, int], ...]
     serving: MeasuredLoad
     shares: tuple[float, ...]
 
 
-def _triples(
-    seqs: Sequence[int], q_lens: Sequence[int], ctxs: Sequence[int]
-) -> tuple[tuple[int, int, int], ...]:
-    return tuple(itertools.product(seqs, q_lens, ctxs))
-
-
-def _pairs(rows: Sequence[int], ks: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(itertools.product(rows, ks))
-
-
 def _steps(
     ks: Sequence[int], seqs: Sequence[int], ctxs: Sequence[int], eagle: Sequence[int] = ()
-) -> tuple[tuple[str, int, int, int], ...]:
+) -> tuple[StepCase, ...]:
     """Plain steps, verification of n-gram drafts, and steps with a one-layer head.
 
     Short contexts first, since they also cost the least.
     """
     out = []
-    for ctx, b in itertools.product(ctxs, seqs):
-        out += [("ngram" if k else "none", k, b, ctx) for k in ks]
-        out += [("eagle", k, b, ctx) for k in eagle]
+    for ctx, b in product(ctxs, seqs):
+        out += [StepCase("ngram" if k else "none", k, b, ctx) for k in ks]
+        out += [StepCase("eagle", k, b, ctx) for k in eagle]
     return tuple(out)
 
 
@@ -70,11 +61,11 @@ _CPU_SMALL = Grid(
     stream_bytes=(32 * _MIB, 256 * _MIB, 1024 * _MIB),
     cube=1024,
     gemm_rows=(1, 2, 4, 8, 16, 32, 64, 128),
-    attention=_triples((1, 8, 32), (1, 4, 8), (128, 1024)),
+    attention=tuple(product((1, 8, 32), (1, 4, 8), (128, 1024))),
     sampling=((1, 0), (1, 4), (8, 0), (8, 4), (32, 4)),
     steps=_steps((0, 1, 3, 7), (1, 4, 16), (128,), eagle=(3,))
     + _steps((0, 3), (1, 8), (1024,)) + _steps((0, 3), (32,), (128,)),
-    draft_steps=(("draft_model", 3, 1, 128), ("draft_model", 3, 4, 128)),
+    draft_steps=(StepCase("draft_model", 3, 1, 128), StepCase("draft_model", 3, 4, 128)),
     moe_tokens=(1, 4, 16, 64),
     prompts=((64, 64), (512, 512), (1024, 256)),
     serving=MeasuredLoad("ngram", 3, 0.6, max_num_seqs=8, prompt_len=64, output_len=32, burst=16,
@@ -86,11 +77,11 @@ _CPU_FULL = Grid(
     stream_bytes=tuple(n * _MIB for n in (8, 32, 128, 256, 512, 1024)),
     cube=2048,
     gemm_rows=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512),
-    attention=_triples((1, 4, 8, 32), (1, 2, 4, 8), (128, 512, 2048)),
-    sampling=_pairs((1, 8, 32), (0, 4, 8)),
+    attention=tuple(product((1, 4, 8, 32), (1, 2, 4, 8), (128, 512, 2048))),
+    sampling=tuple(product((1, 8, 32), (0, 4, 8))),
     steps=_steps((0, 1, 2, 3, 4, 5, 6, 7), (1, 2, 4, 8, 16, 32), (128,), eagle=(1, 3, 5))
     + _steps((0, 3, 7), (1, 8), (1024,)),
-    draft_steps=tuple(("draft_model", k, b, 128) for b in (1, 4, 8) for k in (1, 3, 5)),
+    draft_steps=tuple(StepCase("draft_model", k, b, 128) for b in (1, 4, 8) for k in (1, 3, 5)),
     moe_tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     prompts=((32, 32), (128, 128), (512, 512), (2048, 2048), (2048, 512)),
     serving=MeasuredLoad("ngram", 3, 0.6, max_num_seqs=16, prompt_len=128, output_len=64, burst=32,
@@ -102,10 +93,10 @@ _CUDA_SMALL = Grid(
     stream_bytes=(256 * _MIB, 4096 * _MIB),
     cube=8192,
     gemm_rows=(1, 8, 32, 128, 512),
-    attention=_triples((1, 8, 64), (1, 4, 8), (256, 2048)),
+    attention=tuple(product((1, 8, 64), (1, 4, 8), (256, 2048))),
     sampling=((1, 0), (32, 4), (128, 4)),
     steps=_steps((0, 4), (1, 32), (512,), eagle=(4,)),
-    draft_steps=(("draft_model", 4, 1, 512), ("draft_model", 4, 32, 512)),
+    draft_steps=(StepCase("draft_model", 4, 1, 512), StepCase("draft_model", 4, 32, 512)),
     moe_tokens=(1, 8, 64),
     prompts=((512, 512), (2048, 2048)),
     serving=MeasuredLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=128,
@@ -117,11 +108,11 @@ _CUDA_FULL = Grid(
     stream_bytes=(64 * _MIB, 1024 * _MIB, 4096 * _MIB),
     cube=8192,
     gemm_rows=(1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 4096),
-    attention=(*_triples((1, 8, 64), (1, 2, 4, 8), (256, 2048, 16384)),
-               *_triples((1, 4), (1, 8), (65536,))),
-    sampling=_pairs((1, 32, 128), (0, 4, 8)),
+    attention=(*product((1, 8, 64), (1, 2, 4, 8), (256, 2048, 16384)),
+               *product((1, 4), (1, 8), (65536,))),
+    sampling=tuple(product((1, 32, 128), (0, 4, 8))),
     steps=_steps((0, 2, 4, 7), (1, 8, 32, 128), (512, 4096)) + _steps((), (1, 32), (512,), (4,)),
-    draft_steps=tuple(("draft_model", k, b, 512) for b in (1, 32) for k in (2, 4, 7)),
+    draft_steps=tuple(StepCase("draft_model", k, b, 512) for b in (1, 32) for k in (2, 4, 7)),
     moe_tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     prompts=((512, 512), (2048, 2048), (8192, 8192), (8192, 2048)),
     serving=MeasuredLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=256,

@@ -36,9 +36,7 @@ def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
     model = session.model(name)
     x = session.normal(int(point.shape["tokens"]), model.config.hidden_size)
     layers = [layer.moe for layer in model.layers if layer.moe is not None]
-    calls = [("moe", partial(layer, x)) for layer in layers]
-    timed = session.timer.sweep(calls, session.limits)["moe"]
+    timed = session.time([partial(layer, x) for layer in layers])
     chosen = [torch.topk(F.linear(x, layer.router), layer.top_k, dim=-1) for layer in layers]
     counts = [len(set(top.indices.flatten().tolist())) for top in chosen]
-    return [Reading(point, timed.timing, timed.cpu_over_wall,
-                    values={"distinct_experts": sum(counts) / len(counts)})]
+    return [Reading.of(point, timed, distinct_experts=sum(counts) / len(counts))]

@@ -7,7 +7,8 @@ steps are those of a real run; only the values are random. With forced acceptanc
 nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -20,7 +21,7 @@ from specsim.decoder.requests import EngineRequest
 from specsim.decoder.timing import StepTiming
 from specsim.decoder.transformer import Transformer
 from specsim.measure.session import refill
-from specsim.measure.timer import RepeatLimits
+from specsim.measure.timer import RepeatLimits, repeat
 
 
 class PreloadedEngine(Engine):
@@ -52,26 +53,38 @@ class PreloadedEngine(Engine):
             state.base[:seqs] = ctx - 1
 
 
+class StepCase(NamedTuple):
+    """Steps to time: seqs rows with ctx tokens in the cache, k drafts each by `method`."""
+
+    method: str
+    k: int
+    seqs: int
+    ctx: int
+
+
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Timings of equal steps. ctx: mean tokens in the cache per row over them."""
+    """Timings of equal steps. ctx: mean tokens in the cache per row over them. cpu_over_wall: CPU
+    seconds of this process per wall second meanwhile."""
 
     wall: Timing
     phases_s: dict[str, float]
     ctx: float
     q_len: int
+    cpu_over_wall: float = 0.0
 
 
 def run_steps(
-    target: Transformer, method: str, k: int, seqs: int, ctx: int, limits: RepeatLimits,
+    target: Transformer, shape: StepCase, limits: RepeatLimits,
     draft: Transformer | EagleWeights | None = None, seed: int = 0,
     use_graphs: bool | None = None, lag: int | None = None,
 ) -> StepTimes:
-    """Time engine steps of `seqs` rows that verify k drafts each, none of which is accepted.
+    """Time engine steps of equal rows that verify k drafts each, none of which is accepted.
 
     Forced acceptance of 0 keeps every step alike and the context as short as it was: one token is
     emitted per row and step, the work of drafting and verifying k tokens is done all the same.
     """
+    method, k, seqs, ctx = shape
     room = limits.warmups + limits.most + 2
     options = DecoderOptions(
         method=method, num_speculative_tokens=k, max_num_seqs=seqs, readback_lag=lag,
@@ -84,11 +97,8 @@ def run_steps(
     for _ in range(limits.warmups):
         engine.step()
     engine.timings.clear()
-    begun, done = engine.clock(), 0
-    while not limits.enough(done, engine.clock() - begun):
-        engine.step()
-        done += 1
-    return summary(list(engine.timings), seqs)
+    _, busy = repeat(replace(limits, warmups=0), engine.step, engine.clock)
+    return replace(summary(list(engine.timings), seqs), cpu_over_wall=busy)
 
 
 def summary(timings: list[StepTiming], seqs: int) -> StepTimes:

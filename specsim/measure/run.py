@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
@@ -40,11 +40,14 @@ class MeasurePlan:
     seed: int = 0
     threads: int = 1
 
+    @property
+    def used(self) -> tuple[MeasuredModel, ...]:
+        return (*self.models, *((self.experts,) if self.experts else ()))
+
     def header(self) -> RunHeader:
-        used = (*self.models, *((self.experts,) if self.experts else ()))
         return RunHeader(
             device=device_facts(torch.device(self.device)), software=software(),
-            models={model.name: model.to_dict(self.dtype) for model in used},
+            models={model.name: model.to_dict(self.dtype) for model in self.used},
             git_sha=git_sha(), date=now(), seed=self.seed, threads=self.threads, grid=self.grid,
         )
 
@@ -61,7 +64,7 @@ class Summary:
     elapsed_s: float = 0.0
     interrupted: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"measured": self.points, "known": self.known, "skipped": self.skipped,
                 "failed": [list(item) for item in self.failed],
                 "elapsed_s": round(self.elapsed_s, 2), "interrupted": self.interrupted}
@@ -96,8 +99,7 @@ def measure(
         jobs = jobs_for(grid, plan.models, plan.experts, plan.dtype, plan.device)
     header = plan.header()
     known = prepare_file(out, header)
-    used = (*plan.models, *((plan.experts,) if plan.experts else ()))
-    session = Session(torch.device(plan.device), plan.dtype, used, grid.limits, plan.seed)
+    session = Session(torch.device(plan.device), plan.dtype, plan.used, grid.limits, plan.seed)
     summary = Summary()
     total = sum(len(job.points) for job in jobs)
     deadline = began + budget_s * (1 - _RESERVE)
@@ -194,7 +196,7 @@ def _words(job: MeasureJob) -> str:
     return f"{point.kind}: {shape}"
 
 
-def _record(job: MeasureJob, reading: Reading, session: Session, at_s: float) -> dict[str, Any]:
+def _record(job: MeasureJob, reading: Reading, session: Session, at_s: float) -> dict[str, object]:
     return Measurement(
         part=job.part, kind=reading.point.kind, shape=reading.point.shape, timing=reading.timing,
         cpu_over_wall=reading.cpu_over_wall, stream_bytes_per_s=session.stream_bytes_per_s,
@@ -202,7 +204,7 @@ def _record(job: MeasureJob, reading: Reading, session: Session, at_s: float) ->
     ).to_dict()
 
 
-def _write(file: TextIO, record: dict[str, Any]) -> None:
+def _write(file: TextIO, record: dict[str, object]) -> None:
     file.write(json.dumps(record, allow_nan=False) + "\n")
     file.flush()
     os.fsync(file.fileno())

@@ -60,5 +60,4 @@ def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
     proposal = Proposal(drafts, probs)
     call = partial(step.sample, Rows(torch.arange(rows, device=device), 2), proposal, logits,
                    MODES[str(point.shape["mode"])])
-    timed = session.timer.sweep([("sample", call)], session.limits)["sample"]
-    return [Reading(point, timed.timing, timed.cpu_over_wall)]
+    return [Reading.of(point, session.time([call]))]

@@ -14,7 +14,7 @@ from specsim.decoder.native_ops import native_available
 from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure.models import MeasuredModel
-from specsim.measure.timer import RepeatLimits, Timer, timer_for
+from specsim.measure.timer import Call, RepeatLimits, Timed, Timer, timer_for
 
 _PROBE_AGE_S = 20.0  # a memory rate older than this is probed again
 _BLOCK = 1 << 20  # values drawn at random before they repeat
@@ -51,6 +51,11 @@ class Reading:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+    @classmethod
+    def of(cls, point: MeasurePoint, timed: Timed, **values: float) -> "Reading":
+        return cls(point, timed.timing, timed.cpu_over_wall, values=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,10 @@ class Session:
         refill(made, self.generator())
         return made
 
+    def time(self, calls: Sequence[Call], limits: RepeatLimits | None = None) -> Timed:
+        """The time of one of several calls that are the same work on other memory."""
+        return self.timer.sweep([("", call) for call in calls], limits or self.limits)[""]
+
     # ------------------------------------------------------------------ models
 
     def model(self, name: str) -> Transformer:
@@ -124,7 +133,8 @@ class Session:
                                       device=self.device)
                 model = Transformer(wanted.config, source, dtype=self.torch_dtype,
                                     device=self.device, native=native_kernels(self.device))
-        self._sync()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
         self.fill_bytes_per_s = size / (time.perf_counter() - before)
         self._loaded[name] = model
         return model
@@ -132,10 +142,6 @@ class Session:
     def _size(self, name: str) -> float:
         element = torch.empty((), dtype=self.torch_dtype).element_size()
         return float(self._known[name].config.num_parameters() * element)
-
-    def _sync(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
 
     # ------------------------------------------------------------------ memory rate
 
@@ -147,8 +153,8 @@ class Session:
         size = (4 << 30) if self.device.type == "cuda" else (512 << 20)
         if self._probe is None:
             self._probe = reader(self.normal(size // 4, dtype=torch.float32))
-        timed = self.timer.sweep([("read", self._probe)], RepeatLimits(1, 3, 3, 0.0))["read"]
-        self.stream_bytes_per_s = size / timed.timing.min_s
+        found = self.time([self._probe], RepeatLimits(1, 3, 3, 0.0))
+        self.stream_bytes_per_s = size / found.timing.min_s
         self._probed = time.perf_counter()
         return self.stream_bytes_per_s
 

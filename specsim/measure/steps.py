@@ -3,7 +3,8 @@
 Part G: prompts, in one chunk and in several.
 """
 
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from specsim.calibrate.records import Timing
@@ -15,9 +16,9 @@ from specsim.decoder.requests import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.measure.gemm import matrices
 from specsim.measure.models import MeasuredModel
-from specsim.measure.preload import run_steps
+from specsim.measure.preload import StepCase, run_steps
 from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
-from specsim.measure.timer import cpu_ratio
+from specsim.measure.timer import repeat
 from specsim.units import DTYPE_BYTES
 
 HEAD_VOCAB = 8192  # rows of a random head's reduced vocabulary
@@ -37,10 +38,10 @@ def kv_bytes(config: ModelConfig, tokens: float, dtype: str) -> float:
 
 
 def step_jobs(
-    model: MeasuredModel, shapes: tuple[tuple[str, int, int, int], ...], dtype: str, device: str,
+    model: MeasuredModel, shapes: Sequence[StepCase], dtype: str, device: str,
     draft: MeasuredModel | None = None,
 ) -> list[MeasureJob]:
-    """shapes: (method, k, seqs, ctx). method 'draft_model' needs `draft`. Left out: what the model
+    """method 'draft_model' needs `draft`. Left out: what the model
     has no positions or the device no memory for."""
     c = model.config
     out = []
@@ -69,20 +70,18 @@ def step_jobs(
 
 
 def _step(point: MeasurePoint, session: Session) -> list[Reading]:
-    shape, limits = point.shape, session.limits
+    shape = point.shape
     target = session.model(str(shape["model"]))
-    method, k = str(shape["method"]), int(shape["k"])
+    method = str(shape["method"])
     draft: Transformer | EagleWeights | None = None
     if method == "draft_model":
         draft = session.model(str(shape["draft_model"]))
     elif method == "eagle":
         draft = EagleWeights.random(target, session.seed,
                                     min(HEAD_VOCAB, target.config.vocab_size))
-    cpu, begun = time.process_time(), time.perf_counter()
-    times = run_steps(target, method, k, int(shape["seqs"]), int(shape["ctx"]), limits, draft,
-                      session.seed)
-    busy = cpu_ratio(cpu, time.perf_counter() - begun)
-    return [Reading(point, times.wall, busy, phases_s=times.phases_s,
+    steps = StepCase(method, *(int(shape[name]) for name in ("k", "seqs", "ctx")))
+    times = run_steps(target, steps, session.limits, draft, session.seed)
+    return [Reading(point, times.wall, times.cpu_over_wall, phases_s=times.phases_s,
                     values={"mean_ctx": times.ctx})]
 
 
@@ -118,24 +117,18 @@ def _prefill(
 
     The phase is timed on the device; the host does not wait for a GPU's chunk to end.
     """
-    target, limits = session.model(name), session.limits
+    target = session.model(name)
     options = DecoderOptions(max_num_seqs=1, max_model_len=length + 2,
                              max_num_batched_tokens=chunk)
     engine = Engine(target, options)
     prompt = [(7 * i + 11) % target.config.vocab_size for i in range(length)]
     params = SamplingParams(max_tokens=1, ignore_eos=True)
-    samples: list[list[float]] = [[] for _ in points]
-    cpu, begun = time.process_time(), time.perf_counter()
-    for repeat in range(1 + limits.most):
-        if repeat > 1 and limits.enough(repeat - 1, time.perf_counter() - begun):
-            break
+
+    def once() -> list[float]:
         engine.timings.clear()
-        engine.run([(0.0, EngineRequest(f"prompt-{repeat}", prompt, params))])
-        if repeat == 0:
-            continue  # a warm-up
-        chunks = [t for t in engine.timings if t.prompt_tokens]
-        for kept, timing in zip(samples, chunks, strict=True):
-            kept.append(timing.phases_s["prompt"])
-    busy = cpu_ratio(cpu, time.perf_counter() - begun)
-    return [Reading(point, Timing.of(kept), busy)
-            for point, kept in zip(points, samples, strict=True)]
+        engine.run([(0.0, EngineRequest("prompt", prompt, params))])
+        return [t.phases_s["prompt"] for t in engine.timings if t.prompt_tokens]
+
+    runs, busy = repeat(replace(session.limits, warmups=1), once)
+    return [Reading(point, Timing.of(samples), busy)
+            for point, samples in zip(points, zip(*runs, strict=True), strict=True)]

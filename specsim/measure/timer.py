@@ -14,15 +14,17 @@ tests of a machine without a GPU.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
 from specsim.calibrate.records import Timing
 
 Call = Callable[[], object]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,20 @@ class RepeatLimits:
         if done < min(2, self.least):
             return False
         return elapsed_s > (self.cap_s if done >= self.least else 4 * self.cap_s)
+
+
+def repeat(
+    limits: RepeatLimits, once: Callable[[], T], clock: Callable[[], float] = time.perf_counter
+) -> tuple[list[T], float]:
+    """What `once` gave each time after the warm-ups, and CPU seconds of this process per wall
+    second meanwhile."""
+    for _ in range(limits.warmups):
+        once()
+    found: list[T] = []
+    begun, cpu = clock(), time.process_time()
+    while not limits.enough(len(found), clock() - begun):
+        found.append(once())
+    return found, cpu_ratio(cpu, clock() - begun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +78,19 @@ class CpuTimer:
         self._clock = clock
 
     def sweep(self, calls: Sequence[tuple[str, Call]], limits: RepeatLimits) -> dict[str, Timed]:
-        clock = self._clock
-        labels = [label for label, _ in calls]
-        counts = {label: labels.count(label) for label in dict.fromkeys(labels)}
-        for _ in range(limits.warmups):
-            for _, call in calls:
-                call()
-        samples: dict[str, list[float]] = {label: [] for label in counts}
-        begun, cpu = clock(), time.process_time()
-        done = 0
-        while not limits.enough(done, clock() - begun):
-            done += 1
+        counts = Counter(label for label, _ in calls)
+
+        def once() -> dict[str, float]:
+            """Mean time of a call, by label."""
             sums = dict.fromkeys(counts, 0.0)
             for label, call in calls:
-                before = clock()
+                before = self._clock()
                 call()
-                sums[label] += clock() - before
-            for label, total in sums.items():
-                samples[label].append(total / counts[label])
-        busy = cpu_ratio(cpu, clock() - begun)
-        return {label: Timed(Timing.of(values), busy) for label, values in samples.items()}
+                sums[label] += self._clock() - before
+            return {label: total / counts[label] for label, total in sums.items()}
+
+        rounds, busy = repeat(limits, once, self._clock)
+        return {label: Timed(Timing.of(each[label] for each in rounds), busy) for label in counts}
 
 
 class CudaTimer:
@@ -98,19 +107,16 @@ class CudaTimer:
 
     def _time(self, calls: list[Call], limits: RepeatLimits) -> Timed:
         replay = self._replay(calls)
-        for _ in range(limits.warmups):
-            replay()
-        torch.cuda.synchronize()
-        samples: list[float] = []
-        begun, cpu = time.perf_counter(), time.process_time()
-        while not limits.enough(len(samples), time.perf_counter() - begun):
-            first, last = _event(), _event()
+
+        def once() -> float:
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             first.record()
             replay()
             last.record()
             last.synchronize()
-            samples.append(first.elapsed_time(last) / 1e3 / len(calls))
-        busy = cpu_ratio(cpu, time.perf_counter() - begun)
+            return float(first.elapsed_time(last)) / 1e3 / len(calls)
+
+        samples, busy = repeat(limits, once)
         return Timed(Timing.of(samples), busy)
 
     def _replay(self, calls: list[Call]) -> Call:
@@ -134,10 +140,6 @@ class CudaTimer:
             torch.cuda.synchronize()
             return eager
         return graph.replay
-
-
-def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def cpu_ratio(cpu_before: float, wall: float) -> float:

@@ -13,6 +13,7 @@ from specsim.decoder.weights import RandomSource
 from specsim.measure import attention, ceilings, gemm, moe, preload, sampling, serving, steps
 from specsim.measure.grid import GRIDS, grid_for, jobs_for
 from specsim.measure.models import default_models, default_moe, find_model
+from specsim.measure.preload import StepCase
 from specsim.measure.session import refill
 
 
@@ -90,7 +91,7 @@ def test_steps_verify_k_drafts_and_emit_one_token(model, method, k) -> None:
 
     draft = EagleWeights.random(model, 0, 50) if method == "eagle" else None
     with torch.inference_mode():
-        times = preload.run_steps(model, method, k, 3, 20, QUICK, draft)
+        times = preload.run_steps(model, StepCase(method, k, 3, 20), QUICK, draft)
     assert times.q_len == k + 1
     assert times.wall.n == 2
     # One warm-up step before the two timed ones: 21 and 22 tokens in the cache.
@@ -103,7 +104,8 @@ def test_steps_as_a_gpu_runs_them(model) -> None:
     """Graphs per phase, padded batches and a host that reads one step behind, through the CPU twin
     of the capture: the same number of steps and tokens."""
     with torch.inference_mode():
-        times = preload.run_steps(model, "ngram", 2, 3, 20, QUICK, use_graphs=True, lag=1)
+        times = preload.run_steps(model, StepCase("ngram", 2, 3, 20), QUICK, use_graphs=True,
+                                  lag=1)
     assert times.q_len == 3 and times.wall.n >= 1
     assert set(times.phases_s) == {"draft", "verify", "sample"}
     assert 20 <= times.ctx < 26
