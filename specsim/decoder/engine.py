@@ -22,7 +22,7 @@ from specsim.decoder.attention import AttentionBackend, PagedAttention, SlotAtte
 from specsim.decoder.build import build_drafter
 from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.drafters.eagle import EagleWeights
-from specsim.decoder.graphs import CudaCapture, EagerRunner, GraphRunner, NoCapture
+from specsim.decoder.graphs import Capture, CudaCapture, EagerRunner, GraphRunner
 from specsim.decoder.kv_cache import BlockTable, PageAllocator
 from specsim.decoder.options import MAX_STOP_IDS, DecoderOptions, SamplingParams
 from specsim.decoder.readback import Readback
@@ -103,7 +103,7 @@ class Engine:
         if use_graphs or (cuda and use_graphs is None):
             self.runner = GraphRunner(self._step, options.bucket, max_tokens,
                                       options.bucket(options.max_num_seqs),
-                                      CudaCapture() if cuda else NoCapture())
+                                      CudaCapture() if cuda else Capture())
         else:
             self.runner = EagerRunner(self._step, exact=self.lag == 0, trim=trim,
                                       bucket=options.bucket if cuda else None)

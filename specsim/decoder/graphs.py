@@ -10,11 +10,12 @@ graphs reuse the pool's memory. What crosses phases is copied to buffers outside
 a replay of another graph may reuse the pool's memory. Bounds that eager steps take from the host
 are the maximum here; the attention kernel reads lengths on the device.
 
-What touches CUDA is behind `Capture`. Its twin `NoCapture` replays a phase by running it again, so
+What touches CUDA is in `CudaCapture`. Its twin `Capture` replays a phase by running it again, so
 that padding, buffers, staging and bounds of the graph runner are tested where no GPU is.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -102,23 +103,37 @@ class Event(Protocol):
     def synchronize(self) -> None: ...
 
 
-class Capture(Protocol):
-    """Turns a phase, a function of fixed buffers, into something that can be replayed."""
+class NoEvent:
+    """Of a device that has always done what it was told."""
 
-    def capture(self, phase: Callable[[], None]) -> Callable[[], None]: ...
+    def record(self) -> None:
+        return
+
+    def synchronize(self) -> None:
+        return
+
+
+class Capture:
+    """Turns a phase, a function of fixed buffers, into something that can be replayed: here by
+    running it again, which is the twin of `CudaCapture`."""
+
+    def capture(self, phase: Callable[[], None]) -> Callable[[], None]:
+        self.warm(phase)
+        return phase
 
     def warm(self, run: Callable[[], T]) -> T:
-        """Run a few times before a capture; what it returned last."""
-        ...
+        """Run before a capture, often enough; what it returned last."""
+        return run()
 
     def pinned(self, count: int) -> Tensor:
         """int64 [count] on the host that the device can copy from."""
-        ...
+        return torch.empty(count, dtype=torch.int64)
 
-    def event(self) -> Event: ...
+    def event(self) -> Event:
+        return NoEvent()
 
 
-class CudaCapture:
+class CudaCapture(Capture):
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -140,35 +155,10 @@ class CudaCapture:
         return out
 
     def pinned(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.int64).pin_memory()
+        return super().pinned(count).pin_memory()
 
     def event(self) -> Event:
         return torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-
-class NoCapture:
-    """The twin: a replay runs the phase again."""
-
-    def capture(self, phase: Callable[[], None]) -> Callable[[], None]:
-        self.warm(phase)
-        return phase
-
-    def warm(self, run: Callable[[], T]) -> T:
-        return run()
-
-    def pinned(self, count: int) -> Tensor:
-        return torch.empty(count, dtype=torch.int64)
-
-    def event(self) -> Event:
-        return _NoEvent()
-
-
-class _NoEvent:
-    def record(self) -> None:
-        """Nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
 
 
 class GraphRunner:
@@ -185,7 +175,7 @@ class GraphRunner:
         self._staging = [capture.pinned(max_bucket) for _ in range(_STAGING)]
         self._copied = [capture.event() for _ in self._staging]
         self._turn = 0
-        self._buffers = PhaseBuffers(max_bucket, step.drafter.num_speculative_tokens,
+        self._buffers = PhaseBuffers.new(max_bucket, step.drafter.num_speculative_tokens,
                                      step.target.config.vocab_size, device)
         self._graphs: dict[tuple[int, SamplingMode], _Captured] = {}
         self.last_q_len = step.drafter.num_speculative_tokens + 1
@@ -234,30 +224,32 @@ class GraphRunner:
         return self._graphs[key]
 
 
+@dataclass(slots=True)
 class PhaseBuffers:
     """What one phase hands to the next, outside any graph's memory; graphs use the first rows.
 
     One set serves every bucket and mode, since steps run one after another on one stream.
-    tokens [B, k], lengths [B], probs [B, k, V], logits [B, k+1, V], record as in `step`.
     """
 
-    __slots__ = ("lengths", "logits", "probs", "record", "tokens")
+    tokens: Tensor  # int64 [B, k]
+    lengths: Tensor  # int64 [B]
+    record: Tensor  # int64, as in `step`
+    probs: Tensor  # fp32 [B, k, V]
+    logits: Tensor  # fp32 [B, k+1, V]
 
-    def __init__(self, capacity: int, k: int, vocab: int, device: torch.device) -> None:
-        self.tokens = torch.zeros((capacity, k), dtype=torch.int64, device=device)
-        self.lengths = torch.zeros(capacity, dtype=torch.int64, device=device)
-        self.record = torch.zeros((capacity, HEADER + 2 * k + 1), dtype=torch.int64,
-                                  device=device)
-        self.probs = torch.empty((capacity, k, vocab), device=device)
-        self.logits = torch.empty((capacity, k + 1, vocab), device=device)
+    @classmethod
+    def new(cls, capacity: int, k: int, vocab: int, device: torch.device) -> "PhaseBuffers":
+        def ints(*shape: int) -> Tensor:
+            return torch.zeros((capacity, *shape), dtype=torch.int64, device=device)
+
+        return cls(ints(k), ints(), ints(HEADER + 2 * k + 1),
+                   torch.empty((capacity, k, vocab), device=device),
+                   torch.empty((capacity, k + 1, vocab), device=device))
 
     def rows(self, size: int) -> "PhaseBuffers":
         """The first `size` rows of the same memory."""
-        part = object.__new__(PhaseBuffers)
-        part.tokens, part.lengths = self.tokens[:size], self.lengths[:size]
-        part.record, part.logits = self.record[:size], self.logits[:size]
-        part.probs = self.probs[:size]
-        return part
+        return PhaseBuffers(self.tokens[:size], self.lengths[:size], self.record[:size],
+                            self.probs[:size], self.logits[:size])
 
     def load(self, made: Proposal) -> None:
         """Copy a proposal in."""

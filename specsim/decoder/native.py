@@ -36,44 +36,27 @@ PARAMS = 12
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
-@intrinsic
-def _as_float(typingctx, bits):
-    """The float32 with these bits (uint32)."""
+def _conversion(how, to, given, out):
+    """An intrinsic that reads a value as another type without computing anything: an operation of
+    the IR builder, its target type, and numba's types of argument and result."""
 
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.FloatType())
+    @intrinsic
+    def convert(typingctx, value):
+        def codegen(context, builder, signature, args):
+            return getattr(builder, how)(args[0], to)
 
-    return types.float32(types.uint32), codegen
+        return out(given), codegen
 
-
-@intrinsic
-def _as_bits(typingctx, value):
-    """The bits (uint32) of a float32."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return types.uint32(types.float32), codegen
+    return convert
 
 
-@intrinsic
-def _ints_at(typingctx, address):
-    """An int64 address as a pointer to int64."""
-
-    def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-
-    return types.CPointer(types.int64)(types.int64), codegen
-
-
-@intrinsic
-def _floats_at(typingctx, address):
-    """An int64 address as a pointer to float32."""
-
-    def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(types.int64), codegen
+# The float32 with these bits, and its bits; an int64 address as a pointer.
+_as_float = _conversion("bitcast", ir.FloatType(), types.uint32, types.float32)
+_as_bits = _conversion("bitcast", ir.IntType(32), types.float32, types.uint32)
+_ints_at = _conversion("inttoptr", ir.IntType(64).as_pointer(), types.int64,
+                       types.CPointer(types.int64))
+_floats_at = _conversion("inttoptr", ir.FloatType().as_pointer(), types.int64,
+                         types.CPointer(types.float32))
 
 
 @intrinsic

@@ -1,7 +1,7 @@
 """What goes into the engine and what comes out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from specsim.decoder.options import SamplingParams
 
@@ -85,6 +85,16 @@ class EngineStats:
     def acceptance_length(self) -> float:
         """Mean tokens per verify step that had drafts, bonus included; 1 with no drafts."""
         return 1.0 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
+
+    def snapshot(self) -> "EngineStats":
+        return replace(self, accepted_per_position=list(self.accepted_per_position))
+
+    def since(self, before: "EngineStats") -> "EngineStats":
+        """What has been counted since a snapshot."""
+        counts = {f.name: getattr(self, f.name) - getattr(before, f.name)
+                  for f in fields(self) if f.name != "accepted_per_position"}
+        both = zip(self.accepted_per_position, before.accepted_per_position, strict=True)
+        return EngineStats(**counts, accepted_per_position=[now - then for now, then in both])
 
     def observe(self, proposed: int, accepted: int) -> None:
         """One decode step of one row."""

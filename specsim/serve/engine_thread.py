@@ -56,25 +56,6 @@ class ServedRequest:
     sink: Callable[[Update], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The engine's counters at the end of a step, at clock at_s."""
-
-    at_s: float
-    num_prompt_tokens: int
-    num_generation_tokens: int
-    num_drafts: int
-    num_draft_tokens: int
-    num_accepted_tokens: int
-    accepted_per_position: tuple[int, ...]
-
-    @classmethod
-    def of(cls, engine: Engine) -> "Counts":
-        s = engine.stats
-        return cls(engine.clock(), s.num_prompt_tokens, s.num_generation_tokens, s.num_drafts,
-                   s.num_draft_tokens, s.num_accepted_tokens, tuple(s.accepted_per_position))
-
-
 @dataclass(slots=True)
 class _Live:
     """A request inside the engine."""
@@ -103,7 +84,7 @@ class EngineThread:
             running=lambda: engine.num_running, waiting=lambda: self.num_waiting,
             cache_usage=self.cache_usage,
         )
-        self.counts = Counts.of(engine)
+        self.counts = engine.stats.snapshot()  # at the end of the last step
         self.failure: Exception | None = None
         self.mean_run_s = 1.0  # running mean of a request's time in its slot
         self._tokenizer, self._on_failure = tokenizer, on_failure
@@ -235,10 +216,9 @@ class EngineThread:
 
     def _step(self) -> None:
         outputs = self.engine.step()
-        before, self.counts = self.counts, Counts.of(self.engine)
-        now = self.counts.at_s
-        done = (self.counts.num_prompt_tokens - before.num_prompt_tokens
-                + self.counts.num_generation_tokens - before.num_generation_tokens)
+        before, self.counts = self.counts, self.engine.stats.snapshot()
+        now, counted = self.engine.clock(), self.counts.since(before)
+        done = counted.num_prompt_tokens + counted.num_generation_tokens
         updates = []
         with self.metrics.lock:
             if done:

@@ -19,12 +19,10 @@ class LogLines:
     def since_last(self) -> list[str]:
         """The lines of the interval that ends now; none when nothing ran in it."""
         thread = self._thread
-        before, now = self._before, thread.counts
         at_s, self._at_s = self._at_s, thread.engine.clock()
-        self._before = now
-        seconds = max(self._at_s - at_s, 1e-9)
-        prompt = now.num_prompt_tokens - before.num_prompt_tokens
-        generated = now.num_generation_tokens - before.num_generation_tokens
+        before, self._before = self._before, thread.counts
+        counted, seconds = self._before.since(before), max(self._at_s - at_s, 1e-9)
+        prompt, generated = counted.num_prompt_tokens, counted.num_generation_tokens
         if not prompt and not generated:
             return []
         lines = [
@@ -33,14 +31,10 @@ class LogLines:
             f"Running: {thread.engine.num_running} reqs, Waiting: {thread.num_waiting} reqs, "
             f"GPU KV cache usage: {100 * thread.cache_usage():.1f}%, Prefix cache hit rate: 0.0%"
         ]
-        drafts = now.num_drafts - before.num_drafts
+        drafts = counted.num_drafts
         if drafts:
-            drafted = now.num_draft_tokens - before.num_draft_tokens
-            accepted = now.num_accepted_tokens - before.num_accepted_tokens
-            rates = ", ".join(
-                f"{(b - a) / drafts:.3f}" for a, b in
-                zip(before.accepted_per_position, now.accepted_per_position, strict=True)
-            )
+            drafted, accepted = counted.num_draft_tokens, counted.num_accepted_tokens
+            rates = ", ".join(f"{n / drafts:.3f}" for n in counted.accepted_per_position)
             lines.append(
                 f"SpecDecoding metrics: Mean acceptance length: {1 + accepted / drafts:.2f}, "
                 f"Accepted throughput: {accepted / seconds:.2f} tokens/s, "
