@@ -18,6 +18,7 @@ from specsim.formats.hf_fields import Fields, read_json, show
 from specsim.formats.hf_plan import READERS, Plan, assemble
 from specsim.formats.hf_quant import quantisation
 from specsim.formats.hf_vision import vision_parameters
+from specsim.methods.base import METHODS
 from specsim.model.spec import ModelSpec
 
 # A wrapper with a vision tower is read through its text_config. Wrapper model_type -> model_type
@@ -42,11 +43,9 @@ _TEXT_ALIASES = {
     "qwen3_vl_moe_text": "qwen3_moe",
 }
 _DRAFTER_MARKS = (
-    "draft_vocab_size",
     "speculators_model_type",
-    "medusa_num_heads",
-    "dflash_config",
     "backbone_hidden_size",
+    *(field for method in METHODS.values() for field in method.config_fields),
 )
 
 

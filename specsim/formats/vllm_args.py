@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from specsim.errors import FormatError, UsageError
-from specsim.methods.draft_model import DraftModel
+from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.registry import method_of_checkpoint
 
 MAX_BYTES = 100_000
@@ -153,7 +153,7 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
 
 def detect_method(model: str) -> str:
     """The method vLLM infers from the draft model's name when none is given."""
-    return method_of_checkpoint(model) or DraftModel.name
+    return method_of_checkpoint(model) or DraftModelMethod.name
 
 
 def _check_lookup(raw: dict[str, Any]) -> None:

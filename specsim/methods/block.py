@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, EngineLimits, ServerNames, SpecSetup
+from specsim.methods.registry import register
 from specsim.model.spec import Drafter
 
 
-class DFlash(DraftMethod):
+@register
+class DFlashMethod(DraftMethod):
     """A block in one pass, its first row the token verified last."""
 
     name = "dflash"
+    listed = 8
     server_names: ClassVar[ServerNames] = {"vllm": ("dflash",), "sglang": ("DFLASH",)}
     checkpoint_words = ("dflash",)
     config_names: ClassVar[Mapping[str, str]] = {
@@ -58,10 +61,12 @@ class DFlash(DraftMethod):
         )
 
 
-class DSpark(DFlash):
+@register
+class DSparkMethod(DFlashMethod):
     """DFlash with a sequential head over the block, and no row for the anchor."""
 
     name = "dspark"
+    listed = 9
     server_names: ClassVar[ServerNames] = {"vllm": ("dspark",), "sglang": ("DSPARK",)}
     checkpoint_words = ("dspark",)
     config_names: ClassVar[Mapping[str, str]] = {

@@ -8,14 +8,17 @@ from typing import ClassVar
 
 from specsim.methods.assistant import ASSISTANT, RunsAssistants
 from specsim.methods.base import EngineLimits, ServerNames, SpecSetup
+from specsim.methods.registry import register
 
 WHOLE_MODEL = "model"  # kind of drafter: an ordinary model, with embedding and head
 
 
-class DraftModel(RunsAssistants):
+@register
+class DraftModelMethod(RunsAssistants):
     """Any model that shares the target's tokenizer."""
 
     name = "draft-model"
+    listed = 2
     spellings = ("draft", "standalone")
     server_names: ClassVar[ServerNames] = {"vllm": ("draft_model",), "sglang": ("STANDALONE",)}
     drafter_kinds = (WHOLE_MODEL, ASSISTANT)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, ServerNames
+from specsim.methods.registry import register
 from specsim.model.spec import Attention, DenseMLP, Drafter, LayerGroup, ModelSpec
 
 EAGLE3_VOCAB = 32_000
@@ -23,10 +24,12 @@ EAGLE3_FEATURES = 3
 MOE_WIDTHS = 6
 
 
-class Eagle(DraftMethod):
+@register
+class EagleMethod(DraftMethod):
     """EAGLE-1 and -2."""
 
     name = "eagle"
+    listed = 3
     spellings = ("eagle-1", "eagle1", "eagle-2", "eagle2")
     server_names: ClassVar[ServerNames] = {"vllm": ("eagle",), "sglang": ("EAGLE",)}
     checkpoint_words = ("eagle-",)
@@ -63,10 +66,12 @@ class Eagle(DraftMethod):
         )
 
 
-class Eagle3(DraftMethod):
+@register
+class Eagle3Method(DraftMethod):
     """EAGLE-3, and P-EAGLE."""
 
     name = "eagle3"
+    listed = 4
     spellings = ("eagle-3",)
     server_names: ClassVar[ServerNames] = {"vllm": ("eagle3",), "sglang": ("EAGLE3",)}
     checkpoint_words = ("eagle3", "eagle-3")

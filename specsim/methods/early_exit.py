@@ -2,11 +2,14 @@
 row per sequence; there is no other network and no further cache."""
 
 from specsim.methods.base import DraftMethod
+from specsim.methods.registry import register
 
 
-class EarlyExit(DraftMethod):
+@register
+class EarlyExitMethod(DraftMethod):
     """The target's own first layers."""
 
     name = "early-exit"
+    listed = 10
     spellings = ("layer-skip",)
     own_layers = True

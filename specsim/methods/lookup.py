@@ -8,9 +8,10 @@ because the lookup needs the tokens of the step before.
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, ServerNames
+from specsim.methods.registry import register
 
 
-class Lookup(DraftMethod):
+class LookupMethod(DraftMethod):
     """What both have in common."""
 
     lookup = True
@@ -23,10 +24,12 @@ class Lookup(DraftMethod):
         return 0
 
 
-class Ngram(Lookup):
+@register
+class NgramMethod(LookupMethod):
     """The last tokens are looked up in the prompt and the output (prompt lookup)."""
 
     name = "ngram"
+    listed = 6
     spellings = ("prompt-lookup", "lookup", "n-gram", "ngram-gpu")
     server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
     checkpoint_words = ("[ngram]",)
@@ -35,10 +38,12 @@ class Ngram(Lookup):
         return "ngram-spec_bench" if draft_probability < 1.0 else "ngram-sharegpt"
 
 
-class Suffix(Lookup):
+@register
+class SuffixMethod(LookupMethod):
     """The longest match in a suffix tree over all requests."""
 
     name = "suffix"
+    listed = 7
     spellings = ("suffix-decoding",)
     server_names: ClassVar[ServerNames] = {"vllm": ("suffix",)}
 

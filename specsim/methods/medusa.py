@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, EngineLimits, ServerNames
+from specsim.methods.registry import register
 from specsim.model.spec import Drafter, ModelSpec
 
 HEADS = 5  # of the published checkpoints
 
 
-class Medusa(DraftMethod):
+@register
+class MedusaMethod(DraftMethod):
     """Heads of one residual layer and one output matrix each."""
 
     name = "medusa"
+    listed = 5
     server_names: ClassVar[ServerNames] = {"vllm": ("medusa",)}
     checkpoint_words = ("medusa",)
     config_names: ClassVar[Mapping[str, str]] = {

@@ -8,14 +8,17 @@ from typing import ClassVar
 
 from specsim.methods.assistant import ASSISTANT, RunsAssistants
 from specsim.methods.base import EngineLimits, ServerNames
-from specsim.methods.draft_model import DraftModel
+from specsim.methods.draft_model import DraftModelMethod
+from specsim.methods.registry import register
 from specsim.model.spec import Drafter, ModelSpec
 
 
-class Mtp(RunsAssistants):
+@register
+class MtpMethod(RunsAssistants):
     """The checkpoint's own head."""
 
     name = "mtp"
+    listed = 1
     spellings = ("nextn",)
     server_names: ClassVar[ServerNames] = {"vllm": ("mtp",), "sglang": ("NEXTN", "FROZEN_KV_MTP")}
     checkpoint_words = ("mtp",)
@@ -48,7 +51,7 @@ class Mtp(RunsAssistants):
 
     def measured_as(self, method: str, draft: str) -> bool:
         # Gemma's assistants are catalogued as the small models that they are.
-        assistant = method == DraftModel.name and draft.endswith("-assistant")
+        assistant = method == DraftModelMethod.name and draft.endswith("-assistant")
         return assistant or super().measured_as(method, draft)
 
     def missing_drafter(self, spec: ModelSpec) -> str:

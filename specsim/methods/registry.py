@@ -1,35 +1,26 @@
-"""All drafting methods by name. A new one is a module with a class, and its line in `_SHIPPED`."""
+"""All drafting methods by name, in the order in which users see them listed."""
 
 from difflib import get_close_matches
+from typing import TypeVar
 
 from specsim.errors import UsageError
 from specsim.methods.base import METHODS, DraftMethod
-from specsim.methods.block import DFlash, DSpark
-from specsim.methods.draft_model import DraftModel
-from specsim.methods.eagle import Eagle, Eagle3
-from specsim.methods.early_exit import EarlyExit
-from specsim.methods.lookup import Ngram, Suffix
-from specsim.methods.medusa import Medusa
-from specsim.methods.mtp import Mtp
-from specsim.methods.plain import Plain
 
-# In the order in which they are listed to users.
-_SHIPPED = (
-    Plain, Mtp, DraftModel, Eagle, Eagle3, Medusa, Ngram, Suffix, DFlash, DSpark, EarlyExit,
-)
+M = TypeVar("M", bound=DraftMethod)
 
 
-def register(method: DraftMethod) -> None:
-    """Makes a method known by its name and spellings. UsageError when one of them is taken."""
+def register(method: type[M]) -> type[M]:
+    """Class decorator: makes a method known by its name and spellings, in its place of the list.
+    UsageError when one of them is taken."""
+    added: DraftMethod = method()
     taken = {word for other in METHODS.values() for word in (other.name, *other.spellings)}
-    for word in (method.name, *method.spellings):
+    for word in (added.name, *added.spellings):
         if word in taken:
             raise UsageError(f"a drafting method {word!r} exists already; choose another name")
-    METHODS[method.name] = method
-
-
-for _method in _SHIPPED:
-    register(_method())
+    ordered = sorted((*METHODS.values(), added), key=lambda m: m.listed)
+    METHODS.clear()
+    METHODS.update({m.name: m for m in ordered})
+    return method
 
 
 def known_method(text: str) -> str | None:
@@ -50,7 +41,8 @@ def method_name(text: str) -> str:
 
 def is_plain(word: str | None) -> bool:
     """Whether a user's word for a method means plain decoding; false for none at all."""
-    return word is not None and Plain().spelt(word.strip().lower())
+    found = known_method(word) if word is not None else None
+    return found is not None and not METHODS[found].speculates
 
 
 def server_method(engine: str, text: str) -> str | None:

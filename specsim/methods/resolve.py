@@ -5,8 +5,11 @@ the checkpoint lacks, a draft length that is not a multiple of the physical MTP 
 block drafter asked for more tokens than its block, a drafter with another vocabulary.
 """
 
+from dataclasses import replace
+from typing import TypedDict, Unpack
+
 from specsim.errors import UsageError
-from specsim.methods.base import METHODS, DraftMethod, EngineLimits, SpecSetup, check_k, find_method
+from specsim.methods.base import METHODS, DraftMethod, EngineLimits, SpecSetup, check_k
 from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.methods.registry import method_name
 from specsim.model.catalogue import (
@@ -23,6 +26,17 @@ from specsim.model.spec import Drafter, ModelSpec
 MAX_BRANCHES = 64
 
 
+class DraftingShape(TypedDict, total=False):
+    """How a method drafts, beyond its length; see `SpecSetup` for the meaning of each."""
+
+    tree_topk: int
+    tree_tokens: int
+    exit_layers: int
+    draft_tp: int
+    draft_share: float
+    parallel_drafting: bool
+
+
 def resolve_setup(
     spec: ModelSpec,
     engine: EngineLimits,
@@ -30,12 +44,7 @@ def resolve_setup(
     k: int | None = None,
     *,
     draft: str | Drafter | None = None,
-    tree_topk: int = 1,
-    tree_tokens: int = 0,
-    exit_layers: int = 0,
-    draft_tp: int = 0,
-    draft_share: float = 1.0,
-    parallel_drafting: bool = False,
+    **shape: Unpack[DraftingShape],
 ) -> SpecSetup:
     """A checked SpecSetup. k None takes the natural length of the method and its drafter.
 
@@ -43,10 +52,10 @@ def resolve_setup(
     the checkpoint's MTP head or the catalogue's drafter for this target. UsageError or
     ModelConfigError with the way out.
     """
-    asked = find_method(method_name(method))
-    name = asked.name
-    if not SpecSetup(name).speculates:
-        for what, value in (("k", k), ("the drafter", draft), ("the tree", tree_tokens)):
+    wish = SpecSetup(method_name(method), **shape)
+    asked, name = wish.drafting, wish.method
+    if not wish.speculates:
+        for what, value in (("k", k), ("the drafter", draft), ("the tree", wish.tree_tokens)):
             if value:
                 shown = value.name if isinstance(value, Drafter) else value
                 raise UsageError(
@@ -61,28 +70,25 @@ def resolve_setup(
     drafter = _drafter(spec, asked, draft)
     length = asked.default_k(drafter) if k is None else k
     check_k(engine, asked, length, drafter)
-    _check_tree(asked, length, tree_topk, tree_tokens)
-    at_once = parallel_drafting or asked.drafts_at_once(drafter)
+    _check_tree(asked, length, wish.tree_topk, wish.tree_tokens)
+    at_once = wish.parallel_drafting or asked.drafts_at_once(drafter)
     if at_once and not asked.parallel:
         raise UsageError(
             f"method {name!r} has no parallel drafting; P-EAGLE is eagle3 and PARD draft-model "
             "with parallel_drafting, or leave it out"
         )
-    layers = _exit_layers(spec, asked, exit_layers)
-    if draft_share != 1.0 and not asked.lookup:
+    layers = _exit_layers(spec, asked, wish.exit_layers)
+    if wish.draft_share != 1.0 and not asked.lookup:
         raise UsageError(
-            f"draft share is {draft_share:g}, but method {name!r} drafts in every step; it is "
+            f"draft share is {wish.draft_share:g}, but method {name!r} drafts in every step; it is "
             f"for {' and '.join(m.name for m in METHODS.values() if m.lookup)}"
         )
-    return SpecSetup(
-        method=name,
+    return replace(
+        wish,
         k=length,
         drafter=drafter,
-        tree_topk=tree_topk,
-        tree_tokens=tree_tokens if tree_topk > 1 else 0,
-        draft_share=draft_share,
+        tree_tokens=wish.tree_tokens if wish.tree_topk > 1 else 0,
         exit_layers=layers,
-        draft_tp=draft_tp,
         parallel_drafting=at_once,
     )
 

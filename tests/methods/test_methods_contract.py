@@ -98,20 +98,23 @@ def test_drafters_find_their_method() -> None:
         assert drafter is not None and method_of(drafter).name == name
 
 
-@pytest.fixture
-def added() -> Iterator[DraftMethod]:
-    class Copy(DraftMethod):
-        name = "copy"
-        spellings = ("copy-paste",)
-        lookup = True
+class Copy(DraftMethod):
+    """Drafts that are copied from what the user just edited."""
 
-    method = Copy()
-    register(method)
-    yield method
+    name = "copy"
+    spellings = ("copy-paste",)
+    lookup = True
+
+
+@pytest.fixture
+def added() -> Iterator[type[DraftMethod]]:
+    yield register(Copy)
     del METHODS["copy"]
 
 
-def test_a_method_can_be_added_once(added: DraftMethod) -> None:
-    assert method_name("Copy-Paste") == "copy"
+def test_a_method_can_be_added_once(added: type[DraftMethod]) -> None:
+    assert method_name("Copy_Paste") == "copy"
+    assert list(METHODS)[-1] == "copy"
     with pytest.raises(UsageError, match="'copy' exists already"):
         register(added)
+    assert list(METHODS)[:3] == ["none", "mtp", "draft-model"]

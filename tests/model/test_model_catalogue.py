@@ -12,7 +12,7 @@ from specsim.formats.catalogue_build import (
     index_lines,
     read_entries,
 )
-from specsim.methods.eagle import Eagle3
+from specsim.methods.eagle import Eagle3Method
 from specsim.methods.resolve import default_drafter
 from specsim.model.catalogue import (
     catalogue_root,
@@ -231,7 +231,8 @@ def test_assumed_drafters_say_that_they_are() -> None:
     # the assumed shape of a dense target is that of the published one
     llama = find_model("Llama-3.1-8B")
     published = find_drafter("EAGLE3-Llama-3.1-8B")
-    assert drafter_parameters(Eagle3().assumed_drafter(llama)) == drafter_parameters(published)
+    assumed = Eagle3Method().assumed_drafter(llama)
+    assert drafter_parameters(assumed) == drafter_parameters(published)
 
 
 def test_shared_heads_are_read_in_the_targets_format() -> None:
