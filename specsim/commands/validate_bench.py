@@ -7,7 +7,6 @@ import typer
 
 from specsim.commands import options as o
 from specsim.commands import validate_deployment as d
-from specsim.methods.registry import is_plain
 
 Files = Annotated[
     list[Path],
@@ -68,6 +67,7 @@ def bench(
     from specsim.files import check_writable
     from specsim.formats.bench import read_bench
     from specsim.formats.load_model import load_model
+    from specsim.methods.registry import is_plain
 
     d.check_max_error(max_error)
     check_writable(out, "--out", files)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specsim.commands.options import Options
-from specsim.methods.registry import is_plain
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
@@ -56,6 +55,7 @@ class Deployer:
     def of(cls, options: Options) -> "Deployer":
         """Check the options. UsageError and its kin as for `specsim predict`."""
         from specsim.api.deployment import build_request
+        from specsim.methods.registry import is_plain
 
         assumed = any(getattr(options, name) is not None for name in ASSUMED_FLAGS)
         asked = (options.method is not None or options.speculative_config is not None
