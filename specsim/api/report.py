@@ -12,7 +12,7 @@ from specsim.files import replacing
 
 if TYPE_CHECKING:
     from specsim.hardware.profile import HardwareProfile
-    from specsim.report.html.documents import Document
+    from specsim.report.saved import SavedResult
 
 MAX_FILES = 40
 MAX_TITLE = 200
@@ -47,9 +47,9 @@ def report(
     return path
 
 
-def _document(item: Any, number: int) -> "Document":
-    from specsim.report.html.documents import parse, read_text
-    from specsim.report.html.render import KINDS
+def _document(item: Any, number: int) -> "SavedResult":
+    from specsim.report.kinds import KINDS
+    from specsim.report.saved import parse, read_text
 
     if isinstance(item, str | PathLike):
         return parse(Path(item).name or str(item), read_text(str(item)), KINDS)
@@ -87,7 +87,7 @@ def check_output(output: str, files: Sequence[str]) -> None:
 
 
 def profiles_of(
-    documents: "Sequence[Document]", folder: str | None
+    documents: "Sequence[SavedResult]", folder: str | None
 ) -> "dict[str, HardwareProfile]":
     """Profiles of the GPUs that the results name; one this installation lacks is left out."""
     from specsim.hardware.store import list_profiles, load_profile
@@ -105,15 +105,18 @@ def profiles_of(
     return found
 
 
-def _gpu_names(document: "Document") -> list[str]:
+def _gpu_names(saved: "SavedResult") -> list[str]:
     """GPUs that a result names: its own, those of its inputs, endpoints or cells."""
-    node = document.node
-    places = [node, node.get("inputs") if isinstance(node.get("inputs").value, dict) else node]
-    for key in ("endpoints", "cells"):
-        if isinstance(node.get(key).value, list):
-            places += [item for item in node.get(key).items() if isinstance(item.value, dict)]
-    values = [place.get("gpu").value for place in places]
+    value = saved.doc.value
+    found = value if isinstance(value, Mapping) else {}
+    places = [found, found.get("inputs"), *_list(found.get("endpoints")),
+              *_list(found.get("cells"))]
+    values = [place.get("gpu") for place in places if isinstance(place, Mapping)]
     return [value for value in values if isinstance(value, str)]
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def write_page(path: Path, page: str) -> None:

@@ -75,7 +75,7 @@ def crossover(
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
     from specsim.files import check_writable
-    from specsim.report.crossovers import crossover_picture, crossover_text, speedup_panel
+    from specsim.report.crossovers import crossover_picture, crossover_text, terminal_panel
     from specsim.report.plots_file import check_plot, write_picture
     from specsim.report.tables import to_csv, to_json
 
@@ -93,7 +93,7 @@ def crossover(
     else:
         text = crossover_text(result)
         if not no_plot:
-            text = f"{text}\n\n{terminal_plot(speedup_panel(result))}"
+            text = f"{text}\n\n{terminal_plot(terminal_panel(result))}"
         if plot is not None:
             text = f"{text}\n\nplot: {plot}"
     sys.stdout.write(text + "\n")

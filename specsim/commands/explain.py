@@ -57,7 +57,7 @@ def explain(
     from specsim.analytic.closed import running_limit
     from specsim.api.deployment import build_request
     from specsim.commands.repeat import repeat_command
-    from specsim.report.predictions import explain_text
+    from specsim.report.explanation import explanation_text
     from specsim.report.tables import to_json
 
     request = build_request(o.Options(**{**given, "model": model or ""}))
@@ -65,7 +65,7 @@ def explain(
     batches = o.parse_concurrency(concurrency, (1,))
     limit = running_limit(system, request.workload)
     context = request.workload.mean_context
-    out, blocks = [], []
+    out = []
     for batch in batches:
         running = min(batch, limit)
         sides = [("plain decode step", system.plain())]
@@ -73,8 +73,6 @@ def explain(
             sides.append((f"verify step, k = {system.setup.k}", system))
         for title, side in sides:
             step = side.latency.step(side.decode_shape(running, context))
-            name = f"{title}, {running} x {context:g} tokens of context"
-            blocks.append(explain_text(name, step))
             rows = [
                 {
                     "op": item.op.name,
@@ -97,18 +95,14 @@ def explain(
                     "ops": rows,
                 }
             )
-    if json_out:
-        top = {
-            "kind": "explanation",
-            "model": system.spec.name,
-            "gpu": system.profile.name,
-            "engine": system.engine.name,
-            "fidelity": system.fidelity,
-            "steps": out,
-            "warnings": list(request.warnings),
-            "command": repeat_command(ctx),
-        }
-        sys.stdout.write(to_json(top) + "\n")
-        return
-    notes = [f"note: {text}" for text in request.warnings]
-    sys.stdout.write("\n\n".join(blocks) + "\n" + "".join(f"{n}\n" for n in notes))
+    top = {
+        "kind": "explanation",
+        "model": system.spec.name,
+        "gpu": system.profile.name,
+        "engine": system.engine.name,
+        "fidelity": system.fidelity,
+        "steps": out,
+        "warnings": list(request.warnings),
+        "command": repeat_command(ctx),
+    }
+    sys.stdout.write((to_json(top) if json_out else explanation_text(top)) + "\n")

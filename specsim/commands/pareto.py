@@ -88,10 +88,10 @@ def pareto(
     from specsim.files import check_writable
     from specsim.report.paretos import (
         pareto_json,
-        pareto_panel,
         pareto_picture,
         pareto_rows,
         pareto_text,
+        terminal_panel,
     )
     from specsim.report.plots_file import check_plot, write_picture
     from specsim.report.progress import task_bar
@@ -117,7 +117,7 @@ def pareto(
     else:
         text = pareto_text(result)
         if not no_plot:
-            text = f"{text}\n\n{terminal_plot(pareto_panel(result, clouds=False))}"
+            text = f"{text}\n\n{terminal_plot(terminal_panel(result))}"
         if plot is not None:
             text = f"{text}\n\nplot: {plot}"
     sys.stdout.write(text + "\n")

@@ -91,9 +91,9 @@ def predict(
         text = prediction_text(result)
         if plot:
             from specsim.commands.crossover import terminal_plot
-            from specsim.report.plots_prediction import speedup_panel
+            from specsim.report.predictions import terminal_panel
 
-            text = f"{text}\n\n{terminal_plot(speedup_panel(result))}"
+            text = f"{text}\n\n{terminal_plot(terminal_panel(result))}"
     sys.stdout.write(text + "\n")
 
 

@@ -33,8 +33,9 @@ def report(
     numbers behind them, assumptions with their sources, commands to repeat. Opens offline."""
     from specsim.api.report import MAX_FILES, check_output, check_title, profiles_of, write_page
     from specsim.errors import UsageError
-    from specsim.report.html.documents import parse, read_text
-    from specsim.report.html.render import DEFAULT_TITLE, KINDS, render
+    from specsim.report.html.render import DEFAULT_TITLE, render
+    from specsim.report.kinds import KINDS
+    from specsim.report.saved import parse, read_text
 
     o.profile_folder(profiles)
     if len(files) > MAX_FILES:
@@ -65,7 +66,7 @@ def report(
 
 def _stdin() -> bytes:
     from specsim.errors import UsageError
-    from specsim.report.html.documents import MAX_BYTES
+    from specsim.report.saved import MAX_BYTES
 
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("- reads standard input; pipe a result into it: specsim ... --json |")

@@ -1,191 +1,271 @@
-"""The text that `specsim capacity` prints."""
+"""What `specsim capacity` says: the largest load within the service levels, what ends it, where to
+run, max_num_seqs, replicas, cost."""
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from specsim.planning.capacity_demand import Replicas
-from specsim.planning.capacity_result import Capacity, Point, Side
-from specsim.planning.cost import Cost
-from specsim.report.tables import seconds, table
+from specsim.report import deployment as d
+from specsim.report.blocks import Charts, Facts, Fold, Lines, Notes, Section
+from specsim.report.columns import curve
+from specsim.report.doc import Doc
+from specsim.report.plots import Panel, Series
+from specsim.report.tables import Table, number, seconds, times
+from specsim.report.text import section_text
 
-
-def capacity_text(result: Capacity) -> str:
-    """System, capacity of each side, its limit, where to run, seats, replicas, cost, notes."""
-    blocks = [_head(result), _loads(result), _answers(result)]
-    if result.replicas is not None:
-        blocks.append(_replicas(result.replicas, result))
-    if result.flags is not None:
-        blocks.append(
-            f"what to type for max_num_seqs {result.advised_seats}: {result.flags.command}"
-        )
-    said = list(result.flags.warnings) if result.flags else [result.no_flags]
-    notes = [f"note: {text}" for text in [*said, *result.warnings]]
-    blocks.append("\n".join(notes))
-    return "\n\n".join(block for block in blocks if block)
+if TYPE_CHECKING:
+    from specsim.planning.capacity_result import Capacity
 
 
-def _head(result: Capacity) -> str:
+def capacity_text(result: "Capacity") -> str:
+    """System, capacity of each side, its limit, where to run, request slots, replicas, cost."""
     system = result.study.system
-    setup = system.setup
-    lines = []
-    if result.partial:
-        lines += ["PARTIAL: interrupted; what follows is what was found until then", ""]
-    lines.append(
-        f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
-        f"{system.parallel.gpus} x {system.profile.title or system.profile.name}, "
-        f"{system.engine.title or system.engine.name}, max_num_seqs {result.main.seats}"
+    source = system.acceptance.source if system.acceptance else ""
+    share = f"{result.wishes.share:.0%}"
+    return section_text(
+        capacity_section(Doc(result.to_dict()), d.deployed_on(system), source, share)
     )
-    if system.speculative and system.acceptance is not None:
-        length = system.acceptance.expected_tokens(setup.k)
-        lines.append(
-            f"{setup.method}, k = {setup.k}: acceptance length {length:.2f} "
-            f"({system.acceptance.source})"
-        )
-    else:
-        lines.append("no speculation")
-    load = result.study.shape.to_dict()
-    if load["kind"] == "people":
-        lines.append(f"load: people of scenario {load['scenario']}")
-    else:
-        lines.append(
-            f"load: requests of {load['input_len']} + {load['output_len']} tokens at a rate"
-        )
-    gates = ", ".join(f"{name} {limit:g}" for name, limit in result.study.slo.items())
-    lines.append(
-        f"objectives: {gates}; runs of {load['duration_s']:g} s, the first {load['warmup_s']:g} s "
-        f"not measured; {result.runs} runs"
-    )
-    lines.append("a load passes when its median replication does")
-    return "\n".join(lines)
 
 
-def _sides(result: Capacity) -> list[tuple[str, Side]]:
-    sides = [("with" if result.study.system.speculative else "plain", result.main)]
-    if result.baseline is not None:
-        sides.append(("without", result.baseline))
-    if result.with_seats is not None:
-        sides.append((f"with, {result.with_seats.seats} seats", result.with_seats))
+def capacity_section(
+    doc: Doc, deployed: str = "", source: str = "", share: str = "a share of it"
+) -> Section:
+    """All blocks. deployed, source, share: what a live result has and its JSON has not."""
+    typed, said = [], [doc.text("no_flags", "")]
+    if doc.has("flags"):
+        typed = [f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}: "
+                 f"{doc.text('flags.command')}"]
+        said = doc.texts("flags.warnings")
+    gates = [(f"gate {name}", limit.words()) for name, limit in doc.members("slo")]
+    return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
+        Lines(_head(doc, deployed or d.deployed(doc), source)),
+        _facts(doc),
+        _loads(doc),
+        Lines(_answers(doc, share)),
+        Lines(_replicas(doc)),
+        Lines(typed),
+        Notes([*said, *doc.texts("warnings")]),
+        Charts([_trials(doc), _floor(doc.at("stream_floor"))]),
+        _figures(doc),
+        d.settings(doc, [("rule", doc.text("rule", "-")), *gates]),
+    ])
+
+
+def _head(doc: Doc, deployed: str, source: str) -> list[str]:
+    load = doc.at("load")
+    partial = ["PARTIAL: interrupted; what follows is what was found until then", ""]
+    offered = f"requests of {load.words('input_len')} + {load.words('output_len')} tokens at a rate"
+    if load.text("kind") == "people":
+        offered = f"people of scenario {load.text('scenario', '-')}"
+    gates = ", ".join(f"{name} {limit.number():g}" for name, limit in doc.members("slo"))
+    duration, warmup = load.maybe("duration_s") or 0, load.maybe("warmup_s") or 0
+    return [
+        *(partial if doc.flag("partial") else []),
+        f"{deployed}, max_num_seqs {doc.words('max_num_seqs')}",
+        d.drafting(doc, source),
+        f"load: {offered}",
+        f"objectives: {gates}; runs of {duration:g} s, the first {warmup:g} s not measured; "
+        f"{doc.words('runs')} runs",
+        "a load passes when its median replication does",
+    ]
+
+
+def _sides(doc: Doc) -> list[tuple[str, Doc]]:
+    sides = [("with" if d.speculative(doc) else "plain", doc)]
+    if doc.has("baseline"):
+        sides.append(("without", doc.at("baseline")))
+    if doc.has("with_recommended_max_num_seqs"):
+        advised = doc.at("with_recommended_max_num_seqs")
+        sides.append((f"with, {advised.words('max_num_seqs')} seats", advised))
     return sides
 
 
-def _loads(result: Capacity) -> str:
-    rows = []
-    for name, side in _sides(result):
-        for i, trial in enumerate(side.bracket.trials):
-            found = trial.verdict
-            rows.append(
-                ["" if i else name, f"{trial.load:g}", f"{found.passes} of {found.runs}",
-                 found.word, found.worst]
-            )
-    unit = result.study.shape.unit
-    return table(["speculation", unit, "runs that pass", "", "worst gate"], rows)
+def verdict(found: Doc) -> str:
+    """How a load was judged."""
+    if not found.flag("sure"):
+        return "too close to call"
+    return "passes" if found.flag("pass") else "fails"
 
 
-def _answers(result: Capacity) -> str:
-    unit = result.study.shape.unit
+def _loads(doc: Doc) -> Table:
+    rows = [
+        ["" if i else name, f"{trial.number('load'):g}",
+         f"{trial.words('passes')} of {trial.words('replications')}", verdict(trial),
+         trial.text("worst_gate", "-")]
+        for name, side in _sides(doc) for i, trial in enumerate(side.items("trials"))
+    ]
+    return Table(["speculation", doc.text("unit"), "runs that pass", "", "worst gate"], rows)
+
+
+def _answers(doc: Doc, share: str) -> list[str]:
+    unit = doc.text("unit")
     lines = []
-    for name, side in _sides(result):
-        prefix = "" if name == "plain" else f"{name} speculation: " if "," not in name else (
-            f"{name}: "
+    for name, side in _sides(doc):
+        prefix = "" if name == "plain" else f"{name}: " if "," in name else (
+            f"{name} speculation: "
         )
         lines.append(prefix + _capacity(side, unit))
-        if side.ladder is not None:
-            lines.append(f"  on the ladder of stages: {side.ladder:g} {unit}")
-        if side.limit is not None:
-            limit = side.limit
-            cause = f" ({limit.cause})" if limit.cause != limit.name else ""
+        if side.has("ladder_capacity"):
+            lines.append(f"  on the ladder of stages: {side.number('ladder_capacity'):g} {unit}")
+        limit, relieved = side.at("binding_limit"), side.at("failing_load_with_twice_the_seats")
+        if limit.has(""):
+            what, cause = limit.text("name"), limit.text("cause")
             lines.append(
-                f"  what stops more: {limit.name}{cause}, gate {limit.gate} at {limit.amount:g} "
-                f"{unit}: " + "; ".join(limit.evidence)
+                f"  what stops more: {what}{f' ({cause})' if cause != what else ''}, gate "
+                f"{limit.text('gate')} at {limit.number('load'):g} {unit}: "
+                + "; ".join(limit.texts("evidence"))
             )
-        if side.relieved is not None:
-            lines.append(
-                f"  the same load with twice the seats: {_point(side.relieved)}: "
-                f"{side.relieved.verdict.word}"
-            )
-        if side.operating is not None:
-            point = side.operating
-            lines.append(
-                f"  run at {result.wishes.share:.0%}: {point.amount:g} {unit}: {_point(point)}"
-            )
-        if side.cost is not None:
-            lines += [f"  {text}" for text in _cost(side.cost)]
-    if result.gain is not None:
-        lines.append(f"speculation carries {result.gain:.2f} times the load")
-    seats = result.seats
-    if seats is not None and seats.seats:
-        by = "the cache holds no more" if seats.held_by == "cache" else "more falls below it"
+        if relieved.has(""):
+            lines.append(f"  the same load with twice the seats: {_point(relieved)}: "
+                         f"{verdict(relieved)}")
+        point = side.at("operating_point")
+        if point.has(""):
+            lines.append(f"  run at {share}: {point.number('load'):g} {unit}: {_point(point)}")
+        lines += _cost(side.at("cost"))
+    if doc.has("gain"):
+        lines.append(f"speculation carries {doc.number('gain'):.2f} times the load")
+    floor = doc.at("stream_floor")
+    if floor.maybe("max_num_seqs"):
+        cache = floor.text("held_by") == "cache"
         lines.append(
-            f"max_num_seqs for {seats.floor_tok_s:g} tok/s per stream (p10) with all seats taken: "
-            f"{seats.seats} ({by})"
+            f"max_num_seqs for {floor.number('floor_stream_tok_s_p10'):g} tok/s per stream (p10) "
+            f"with all seats taken: {floor.words('max_num_seqs')} "
+            f"({'the cache holds no more' if cache else 'more falls below it'})"
         )
         tried = ", ".join(
-            f"{trial.seats}: {trial.stream_tok_s_p10:.3g}" for trial in seats.trials
+            f"{trial.words('max_num_seqs')}: {trial.number('stream_tok_s_p10'):.3g}"
+            for trial in floor.items("trials")
         )
         lines.append(f"  p10 tok/s by max_num_seqs: {tried}")
-    return "\n".join(lines)
+    return lines
 
 
-def _capacity(side: Side, unit: str) -> str:
-    bracket = side.bracket
-    if bracket.capacity <= 0:
-        return f"no load tried meets the objectives (least: {bracket.trials[0].load:g} {unit})"
-    text = f"{bracket.capacity:g} {unit}"
-    if bracket.fails is not None:
-        text += f" ({bracket.fails:g} fails)"
-    close = [t.load for t in bracket.trials if not t.verdict.sure]
-    if close:
-        sure_fail = bracket.sure_fail
-        upper = f"{sure_fail:g}" if sure_fail is not None else "?"
-        text += f"; too close to call between {side.sure_pass:g} and {upper}"
+def _capacity(side: Doc, unit: str) -> str:
+    trials = side.items("trials")
+    most = side.number("capacity")
+    if most <= 0:
+        least = f" (least: {trials[0].number('load'):g} {unit})" if trials else ""
+        return f"no load tried meets the objectives{least}"
+    text = f"{most:g} {unit}"
+    if side.has("smallest_failing"):
+        text += f" ({side.number('smallest_failing'):g} fails)"
+    if not all(trial.flag("sure") for trial in trials):
+        upper = f"{side.number('sure_fail'):g}" if side.has("sure_fail") else "?"
+        text += f"; too close to call between {side.number('sure_pass'):g} and {upper}"
     return text
 
 
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+def _point(point: Doc) -> str:
+    """What users see at a load."""
+    figures = {name: value.maybe() for name, value in point.members("figures")}
 
+    def rate(name: str) -> str:
+        value = figures.get(name)
+        return "-" if value is None else f"{value:.3g}"
 
-def _point(point: Point) -> str:
-    found = point.figures
     return (
-        f"TTFT p95 {seconds(found['ttft_s.p95'])}, streams p50 {_rate(found['stream_tok_s.p50'])} "
-        f"p10 {_rate(found['stream_tok_s.p10'])} tok/s, {_rate(found['output_tok_s'])} tok/s in "
-        f"all, {_rate(found['running_mean'])} running, cache {found['kv_usage_max'] or 0:.0%}"
+        f"TTFT p95 {seconds(figures.get('ttft_s.p95'))}, streams p50 {rate('stream_tok_s.p50')} "
+        f"p10 {rate('stream_tok_s.p10')} tok/s, {rate('output_tok_s')} tok/s in all, "
+        f"{rate('running_mean')} running, cache {figures.get('kv_usage_max') or 0:.0%}"
     )
 
 
-def _cost(cost: Cost) -> Sequence[str]:
+def _cost(cost: Doc) -> list[str]:
     lines = []
-    if cost.per_million_tokens is not None:
+    price, energy = (
+        cost.maybe("per_million_output_tokens"), cost.maybe("joules_per_output_token_at_most")
+    )
+    if price is not None:
+        lines.append(f"  cost: {price:.3g} per million output tokens at this point")
+    if energy is not None:
         lines.append(
-            f"cost: {cost.per_million_tokens:.3g} per million output tokens at this point"
-        )
-    if cost.joules_per_token_at_most is not None:
-        lines.append(
-            f"energy: at most {cost.joules_per_token_at_most:.3g} J per output token (board power "
-            f"limit {cost.power_w:g} W: {cost.power_source or 'assumed'})"
+            f"  energy: at most {energy:.3g} J per output token (board power limit "
+            f"{cost.number('power_limit_w_per_gpu'):g} W: "
+            f"{cost.text('power_source', '') or 'assumed'})"
         )
     return lines
 
 
-def _replicas(found: Replicas, result: Capacity) -> str:
-    unit = found.demand.unit
-    gpus = result.study.system.parallel.gpus
+def _replicas(doc: Doc) -> list[str]:
+    found = doc.at("demand")
+    if not found.has(""):
+        return []
+    spare = int(found.number("replicas_n_minus_1"))
     lines = [
-        f"demand: {found.demand.peak:g} {unit} at most ({found.demand.source})",
-        f"  replicas at {found.share:.0%} of {found.capacity:g}: {found.count} "
-        f"(at least {found.least} with nothing to spare)",
-        f"  with one to spare (N - 1): {found.with_spare} replicas, "
-        f"{found.with_spare * gpus} GPUs",
+        f"demand: {found.number('peak'):g} {found.text('unit')} at most ({found.text('source')})",
+        f"  replicas at {found.number('operating_share'):.0%} of "
+        f"{found.number('capacity_per_replica'):g}: {found.words('replicas')} (at least "
+        f"{found.words('least_replicas')} with nothing to spare)",
+        f"  with one to spare (N - 1): {spare} replicas, "
+        f"{spare * int(doc.maybe('gpus_per_replica') or 1)} GPUs",
     ]
-    again = result.reseated_replicas
-    if again is not None and result.with_seats is not None:
+    again = doc.at("demand_with_recommended_max_num_seqs")
+    if again.has("") and doc.has("with_recommended_max_num_seqs"):
         lines.append(
-            f"  with max_num_seqs {result.with_seats.seats} ({again.capacity:g} each): "
-            f"{again.count} replicas, {again.with_spare} with one to spare"
+            f"  with max_num_seqs {doc.words('with_recommended_max_num_seqs.max_num_seqs')} "
+            f"({again.number('capacity_per_replica'):g} each): {again.words('replicas')} "
+            f"replicas, {again.words('replicas_n_minus_1')} with one to spare"
         )
-    if found.mean_needed is not None:
+    if found.has("replicas_if_scaled_mean"):
         lines.append(
-            f"  if replicas followed the demand: {found.mean_needed:.2f} on average over "
-            f"{len(found.demand.amounts)} times"
+            f"  if replicas followed the demand: {found.number('replicas_if_scaled_mean'):.2f} on "
+            f"average over {found.words('points')} times"
         )
-    return "\n".join(lines)
+    return lines
+
+
+# --- a page besides -----------------------------------------------------------------------
+
+
+def _facts(doc: Doc) -> Facts:
+    unit, limit = doc.text("unit"), doc.at("binding_limit")
+    point, base = doc.maybe("operating_point.load"), doc.maybe("baseline.capacity")
+    return Facts([
+        ("Capacity", number(doc.maybe("capacity")), unit),
+        None if base is None else
+        ("Without speculation", number(base), f"{unit}; gain {times(doc.maybe('gain'))}"),
+        None if point is None else ("Operating point", number(point), unit),
+        ("Binding limit", limit.text("name"), limit.text("gate", "")) if limit.has("") else None,
+    ])
+
+
+def _trials(doc: Doc) -> Panel | None:
+    """Share of replications that pass, by load."""
+    series = []
+    for hue, (name, side) in enumerate(_sides(doc)):
+        trials = sorted(side.items("trials"), key=lambda trial: trial.number("load"))
+        series.append(Series(name, [trial.number("load") for trial in trials], [
+            (trial.maybe("passes") or 0) / runs if (runs := trial.maybe("replications")) else None
+            for trial in trials
+        ], hue))
+    return Panel(
+        "Loads that were tried", doc.text("unit"), "share that passes", tuple(series),
+        levels=((0.5, "half"),), share=True,
+        words="Share of the replications that meet every gate.",
+    ) if any(item.x for item in series) else None
+
+
+def _floor(floor: Doc) -> Panel | None:
+    trials = sorted(floor.items("trials"), key=lambda trial: trial.number("max_num_seqs"))
+    return Panel(
+        "Speed of the slowest streams by max_num_seqs", "max_num_seqs", "tokens per second",
+        (curve("p10 of the streams", trials, "max_num_seqs", "stream_tok_s_p10"),),
+        levels=((floor.number("floor_stream_tok_s_p10"), "floor"),),
+        words="Tokens per second that nine of ten streams reach while all request slots are taken.",
+    ) if trials else None
+
+
+def _figures(doc: Doc) -> Fold | None:
+    """Figures at the capacity and at the operating point, by side."""
+    found = [
+        (f"{name}, {words}", side.at(key)) for name, side in _sides(doc)
+        for words, key in (("at capacity", "at_capacity"), ("operating point", "operating_point"))
+        if side.has(key)
+    ]
+    columns = [dict(point.members("figures")) for _, point in found]
+    rows = [[doc.text("unit"), *(number(point.maybe("load")) for _, point in found)]]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        shown = seconds if "_s" in name and "tok_s" not in name else number
+        rows.append([name, *(shown(column[name].maybe()) if name in column else "-"
+                             for column in columns)])
+    headers = ["", *(name for name, _ in found)]
+    return Fold("Figures at these loads", [
+        Table(headers, rows, title="Means over replications")]) if found else None

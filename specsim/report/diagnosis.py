@@ -1,10 +1,13 @@
-"""A diagnosis as text. Takes the plain dicts of `specsim diagnose --json`."""
+"""What `specsim diagnose` finds: what was measured, the findings with their evidence, what is
+missing."""
 
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
 
+from specsim.report.blocks import Block, Fold, Group, Lines, Notes, Section, Terms
+from specsim.report.doc import Doc
 from specsim.report.tables import seconds, size
+from specsim.report.text import section_text
 
 WIDTH = 100
 _MARKS = {"problem": "PROBLEM", "good": "GOOD", "notice": "NOTE"}
@@ -13,64 +16,76 @@ _BY = {"steps": "counted per engine step", "streams": "from the time streams dec
        "clients": "clients of the closed loop"}
 
 
-def diagnosis_text(document: dict[str, Any]) -> str:
+def diagnosis_text(document: Mapping[str, object]) -> str:
     """Every diagnosis of the document, one after the other."""
-    parts = [one_text(item) for item in document["diagnoses"]]
-    skipped = [f"skipped {item['file']}: {item['reason']}" for item in document["skipped"]]
-    notes = [f"note: {text}" for text in document["warnings"]]
-    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else []),
-                        *(["\n".join(skipped)] if skipped else [])])
+    return section_text(diagnosis_section(Doc(document)))
 
 
-def one_text(item: dict[str, Any]) -> str:
-    """One run: what was measured, the findings, what is missing."""
-    measured = item["measured"]
-    lines = [f"{item['source']}: {measured.get('format', 'measured')}"]
-    lines += _wrapped(measured_line(measured, item["predicted"]), "  ")
-    if not item["findings"]:
-        lines += ["", "  nothing stands out"]
-    for finding in item["findings"]:
-        lines.append("")
-        lines += _wrapped(f"{_MARKS[finding['level']]}: {finding['verdict']}", "  ", "    ")
-        rows = [(fact["what"], amount(fact["value"], fact["unit"]), fact["source"])
-                for fact in finding["evidence"]]
-        lines += _facts(rows)
-        for step in finding["next"]:
-            lines += _wrapped(f"-> {step}", "    ", "       ")
-    if item["missing"]:
-        lines += ["", "  Not judged:"]
-        for gap in item["missing"]:
-            lines += _wrapped(f"{gap['unjudged']}, for want of {gap['what']}: {gap['how']}",
-                              "    ", "      ")
-    for text in item["warnings"]:
-        lines += _wrapped(f"note: {text}", "  ", "    ")
-    return "\n".join(lines)
+def diagnosis_section(doc: Doc) -> Section:
+    """All blocks."""
+    skipped = [f"skipped {item.text('file')}: {item.text('reason', '-')}"
+               for item in doc.items("skipped")]
+    return Section("Diagnosis: what is happening", "Diagnosis", [
+        *(block for run in doc.items("diagnoses") for block in _run(run)),
+        Notes(doc.texts("warnings")), Lines(skipped),
+    ])
 
 
-def measured_line(measured: dict[str, Any], predicted: dict[str, Any] | None) -> str:
+def _run(run: Doc) -> list[Block]:
+    """One run: what was measured, the findings, what is missing; on a page also the figures."""
+    blocks: list[Block] = [Lines([
+        f"{run.text('source', '-')}: {run.text('measured.format', 'measured')}",
+        *_wrapped(_measured(run), "  "),
+        *([] if run.items("findings") else ["", "  nothing stands out"]),
+    ])]
+    for finding in run.items("findings"):
+        level = finding.text("level", "notice")
+        mark = f"{_MARKS.get(level, level)}: {finding.text('verdict', '-')}"
+        blocks.append(Lines(["", *_wrapped(mark, "  ", "    "), *_facts(finding)]))
+        blocks += [Lines(_wrapped(f"-> {step}", "    ", "       "))
+                   for step in finding.texts("next")]
+    gaps = [
+        line for gap in run.items("missing") for line in _wrapped(
+            f"{gap.text('unjudged')}, for want of {gap.text('what')}: {gap.text('how', '-')}",
+            "    ", "      ")
+    ]
+    notes = [line for text in run.texts("warnings") for line in _wrapped(f"note: {text}", "  ",
+                                                                         "    ")]
+    figures = [
+        Terms(title, [(key, value.words()) for key, value in run.members(side)])
+        for title, side in (("Measured", "measured"), ("Predicted", "predicted"))
+        if run.members(side)
+    ]
+    return [
+        Group([*blocks, Lines(["", "  Not judged:", *gaps] if gaps else []), Lines(notes)]),
+        Fold("The figures behind it", figures),
+    ]
+
+
+def _measured(run: Doc) -> str:
     """The state in one sentence."""
+    measured = run.at("measured")
     parts = []
-    if "running" in measured:
-        how = _BY.get(measured.get("running_from", ""), "")
-        parts.append(f"{measured['running']:.3g} running" + (f" ({how})" if how else ""))
-    if measured.get("waiting"):
-        parts.append(f"{measured['waiting']:.3g} waiting")
-    if "kv_cache_usage" in measured:
-        parts.append(f"KV cache {measured['kv_cache_usage']:.0%}")
-    if "tokens_per_step" in measured:
-        parts.append(f"{measured['tokens_per_step']:.3g} tokens per step")
-    if "acceptance_length" in measured:
-        parts.append(f"acceptance length {measured['acceptance_length']:.3g}")
-    if "per_position" in measured:
-        rates = ", ".join(f"{rate:.2f}" for rate in measured["per_position"])
+    for key, words in (
+        ("running", "{:.3g} running"), ("waiting", "{:.3g} waiting"),
+        ("kv_cache_usage", "KV cache {:.0%}"), ("tokens_per_step", "{:.3g} tokens per step"),
+        ("acceptance_length", "acceptance length {:.3g}"),
+    ):
+        value = measured.maybe(key)
+        if value is None or (key == "waiting" and not value):
+            continue
+        how = _BY.get(measured.text("running_from", ""), "") if key == "running" else ""
+        parts.append(words.format(value) + (f" ({how})" if how else ""))
+    if measured.has("per_position"):
+        rates = ", ".join(f"{rate.number():.2f}" for rate in measured.items("per_position"))
         parts.append(f"by position {rates}")
-    if "step_s" in measured:
-        text = f"{seconds(measured['step_s'])} between outputs"
-        if predicted is not None:
-            text += f" (predicted {seconds(predicted['itl_s'])})"
+    if measured.has("step_s"):
+        text = f"{seconds(measured.maybe('step_s'))} between outputs"
+        if run.has("predicted"):
+            text += f" (predicted {seconds(run.maybe('predicted.itl_s'))})"
         parts.append(text)
-    if "ttft_s" in measured:
-        parts.append(f"TTFT {seconds(measured['ttft_s'])}")
+    if measured.has("ttft_s"):
+        parts.append(f"TTFT {seconds(measured.maybe('ttft_s'))}")
     return ", ".join(parts) or "nothing was running"
 
 
@@ -87,10 +102,12 @@ def amount(value: float, unit: str) -> str:
     return f"{value:.4g}"
 
 
-def _facts(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    if not rows:
-        return []
-    names, values = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+def _facts(finding: Doc) -> list[str]:
+    """The evidence in columns."""
+    rows = [(fact.text("what", "-"), amount(fact.number("value"), fact.text("unit", "")),
+             fact.text("source", "-")) for fact in finding.items("evidence")]
+    names = max((len(row[0]) for row in rows), default=0)
+    values = max((len(row[1]) for row in rows), default=0)
     return [f"      {name:<{names}}  {value:>{values}}  {source}" for name, value, source in rows]
 
 

@@ -1,79 +1,128 @@
-"""A few-shot calibration as text: what moved, what did not, errors before and after."""
+"""A few-shot calibration: what moved, what did not, errors before and after."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from statistics import median
 
-from specsim.report.tables import seconds, table
+from specsim.report.blocks import Block, Charts, Lines, Notes, Section
+from specsim.report.columns import (
+    Cell,
+    figure,
+    fixed,
+    pairs_of,
+    parity_columns,
+    table_of,
+    word,
+)
+from specsim.report.doc import Doc
+from specsim.report.live import unit_of
+from specsim.report.plots import Parity
+from specsim.report.tables import Table, percent, seconds
+from specsim.report.text import section_text
 
 _TIMES = ("tpot_s", "ttft_s")
 
 
-def fewshot_text(document: Mapping[str, Any]) -> str:
+def fewshot_text(document: Mapping[str, object]) -> str:
     """The document of `specsim calibrate --from` for a terminal."""
-    head = (
-        f"{document['engine']} {document['engine_version']} serving {document['model']} on "
-        f"{document['gpu']}" + (f", tp {document['tp']}" if document["tp"] > 1 else "")
+    doc = Doc(document)
+    notes = [Notes([text]) for text in doc.texts("warnings")]
+    return section_text(Section("", "", [*_blocks(doc), *notes]))
+
+
+def fewshot_section(doc: Doc) -> Section:
+    """All blocks."""
+    return Section(f"Calibration of the engine: {_served(doc)}", "Calibration", [
+        *_blocks(doc), Charts(_parities(doc.items("points"))), Notes(doc.texts("warnings")),
+    ])
+
+
+def _served(doc: Doc) -> str:
+    words = (f"{doc.text('engine', '-')} {doc.text('engine_version', '-')} serving "
+             f"{doc.text('model')} on {doc.text('gpu', '-')}")
+    return words + (f", tp {doc.words('tp')}" if (doc.maybe("tp") or 1) > 1 else "")
+
+
+def _blocks(doc: Doc) -> list[Block]:
+    points = doc.items("points")
+    still, unseen = ", ".join(doc.texts("not_moved")), ", ".join(doc.texts("unseen"))
+    flags = doc.text("acceptance_flags", "")
+    kept = ["not written; -o my-engine.toml keeps it"]
+    if doc.has("written"):
+        kept = [f"written: {doc.text('written')}; use it:", f"  {doc.text('command', '')}"]
+    return [
+        Lines([_served(doc)]),
+        _parameters(doc),
+        Lines([f"these points say nothing about: {still} (left at their prior)"] if still else []),
+        Lines([f"no such point can show: {unseen}"] if unseen else []),
+        table_of(points, [
+            ("point", word("point")), ("side", word("side", "-")), ("metric", word("metric")),
+            ("", word("split")), ("measured", _by_metric("measured")),
+            ("before", _by_metric("before")), ("after", _by_metric("after")),
+            ("error before", fixed("error_before", "+.1%")),
+            ("error after", fixed("error_after", "+.1%")),
+        ], left=4),
+        *(Lines([_median(split, rows)]) for split in ("fitted", "held-out")
+          if (rows := [row for row in points if row.text("split") == split])),
+        Lines([f"acceptance of these runs: {flags}"] if flags else []),
+        Lines(kept),
+    ]
+
+
+def _parameters(doc: Doc) -> Table:
+    def shown(key: str) -> Cell:
+        def write(row: Doc) -> str:
+            name = row.text("name")
+            if name.startswith("acceptance:") or name.endswith("_scale"):
+                return f"{row.number(key):.3g}"
+            return seconds(row.number(key))
+
+        return write
+
+    return table_of(doc.items("parameters"), [
+        ("parameter",
+         lambda row: row.text("name").replace("acceptance:unknown", "accepted / drafted")),
+        ("profile", shown("before")), ("prior", shown("prior")), ("fitted", shown("value")),
+        ("prior sd", figure("sd_before", _whole)), ("sd", figure("sd", _whole)),
+        ("moved", lambda row: "yes" if row.flag("moved") else "no"),
+    ])
+
+
+def _whole(value: float | None) -> str:
+    return percent(value, 0)
+
+
+def _by_metric(key: str) -> Cell:
+    """A time, or another figure, by the row's metric."""
+
+    def write(row: Doc) -> str:
+        value = row.number(key)
+        return seconds(value) if row.text("metric") in _TIMES else f"{value:.3g}"
+
+    return write
+
+
+def _median(split: str, rows: Sequence[Doc]) -> str:
+    before, after = (
+        median(abs(row.number(key)) for row in rows) for key in ("error_before", "error_after")
     )
-    blocks = [head, _parameters(document["parameters"])]
-    still = [*document["not_moved"]]
-    if still:
-        blocks.append(f"these points say nothing about: {', '.join(still)} (left at their prior)")
-    if document["unseen"]:
-        blocks.append(f"no such point can show: {', '.join(document['unseen'])}")
-    blocks.append(_points(document["points"]))
-    for split in ("fitted", "held-out"):
-        rows = [row for row in document["points"] if row["split"] == split]
-        if rows:
-            blocks.append(_median(split, rows))
-    if document["acceptance_flags"]:
-        blocks.append(f"acceptance of these runs: {document['acceptance_flags']}")
-    if document["written"]:
-        blocks.append(f"written: {document['written']}; use it:\n  {document['command']}")
-    else:
-        blocks.append("not written; -o my-engine.toml keeps it")
-    blocks += [f"note: {text}" for text in document["warnings"]]
-    return "\n\n".join(blocks)
+    return f"median error of {len(rows)} {split} values: {before:.1%} before, {after:.1%} after"
 
 
-def _parameters(rows: Sequence[Mapping[str, Any]]) -> str:
-    out = []
-    for row in rows:
-        shown = _rate if row["name"].startswith("acceptance:") or row["name"].endswith(
-            "_scale") else seconds
-        out.append([
-            row["name"].replace("acceptance:unknown", "accepted / drafted"), shown(row["before"]),
-            shown(row["prior"]), shown(row["value"]), f"{row['sd_before']:.0%}", f"{row['sd']:.0%}",
-            "yes" if row["moved"] else "no",
-        ])
-    return table(("parameter", "profile", "prior", "fitted", "prior sd", "sd", "moved"), out)
-
-
-def _rate(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def _points(rows: Sequence[Mapping[str, Any]]) -> str:
-    out = []
-    for row in rows:
-        shown = seconds if row["metric"] in _TIMES else _rate
-        out.append([
-            row["point"], row["side"], row["metric"], row["split"], shown(row["measured"]),
-            shown(row["before"]), shown(row["after"]), f"{row['error_before']:+.1%}",
-            f"{row['error_after']:+.1%}",
-        ])
-    return table(
-        ("point", "side", "metric", "", "measured", "before", "after", "error before",
-         "error after"), out, left=4,
-    )
-
-
-def _median(split: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    def middle(key: str) -> float:
-        sizes = sorted(abs(row[key]) for row in rows)
-        half = len(sizes) // 2
-        return float(sizes[half] if len(sizes) % 2 else (sizes[half - 1] + sizes[half]) / 2)
-
-    return (
-        f"median error of {len(rows)} {split} values: {middle('error_before'):.1%} before, "
-        f"{middle('error_after'):.1%} after"
-    )
+def _parities(points: Sequence[Doc]) -> list[Parity]:
+    """One chart per unit, before and after."""
+    charts = []
+    for unit, factor in dict.fromkeys(unit_of(p.text("metric")) for p in points):
+        found = [p for p in points if unit_of(p.text("metric")) == (unit, factor)]
+        items = [
+            pairs_of("before", found, factor, 1, hollow=True, label="point", predicted="before"),
+            pairs_of("after", found, factor, label="point", predicted="after"),
+        ]
+        details = table_of(found, [("point", word("point")), ("split", word("split")),
+                                   *parity_columns(factor, "after", "error_after")], left=2)
+        if any(item.shown() for item in items):
+            charts.append(Parity(
+                f"Predicted against measured{', ' + unit if unit else ''}",
+                "On the line they are equal; the shaded band is 10 % to either side. Hollow: "
+                "before the calibration.", items, unit, details,
+            ))
+    return charts

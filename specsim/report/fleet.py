@@ -1,105 +1,146 @@
-"""The text that `specsim fleet` prints."""
+"""What `specsim fleet` says: endpoints, what each replica sees, GPUs, what does not fit."""
 
-from specsim.planning.capacity_result import Point
-from specsim.planning.fleet_result import Endpoint, Fleet
-from specsim.report.tables import seconds, table
+from typing import TYPE_CHECKING
+
+from specsim.report import deployment as d
+from specsim.report.blocks import Charts, Facts, Fold, Lines, Notes, Section
+from specsim.report.capacity import verdict
+from specsim.report.columns import count, fixed, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Bars, Value
+from specsim.report.tables import Table, number, seconds
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.planning.fleet_result import Fleet
 
 
-def fleet_text(result: Fleet) -> str:
+def fleet_text(result: "Fleet") -> str:
     """Endpoints, what each replica sees, GPUs, what does not fit, commands, notes."""
-    how = "formulas" if result.quick else "simulation"
-    verdict = "everything fits" if result.fits else "NOT EVERYTHING FITS"
-    head = (
-        f"fleet {result.name}: {verdict}; capacities by {how}, replicas run at "
-        f"{result.operating_share:.0%} of theirs"
-    )
-    blocks = [head, _endpoints(result)]
-    seen = [line for endpoint in result.endpoints for line in _seen(endpoint)]
-    blocks.append("\n".join(seen))
-    blocks.append("\n".join(_gpus(result)))
+    return section_text(fleet_section(Doc(result.to_dict())))
+
+
+def fleet_section(doc: Doc) -> Section:
+    """All blocks."""
+    ends, name = doc.items("endpoints"), doc.text("name", "a pool of GPUs")
     commands = [
-        f"{e.sized.name}: {e.flags.command}" if e.flags else f"{e.sized.name}: {e.no_flags}"
-        for e in result.endpoints
+        f"  {e.text('name')}: {e.text('flags.command', '') or e.text('no_flags', '')}" for e in ends
     ]
-    blocks.append("what to type\n" + "\n".join(f"  {text}" for text in commands))
-    blocks.append("\n".join(f"note: {text}" for text in result.warnings))
-    return "\n\n".join(block for block in blocks if block)
+    fits = "everything fits" if doc.flag("fits") else "NOT EVERYTHING FITS"
+    return Section(f"Fleet: {name}", "Fleet", [
+        Lines([
+            f"fleet {name}: {fits}; capacities by {doc.text('method')}, replicas run at "
+            f"{doc.number('operating_share'):.0%} of theirs"
+        ], "verdict"),
+        Facts([
+            (f"{pool.text('gpu')} needed", number(pool.maybe("needed")),
+             f"of {pool.words('present')}; {pool.words('needed_without_n_minus_1')} without a "
+             "spare") for pool in doc.items("gpus")
+        ]),
+        _endpoints(doc),
+        Lines([line for e in ends for line in _seen(e)]),
+        Lines(_gpus(doc)),
+        Charts([_loads(doc)]),
+        Lines(["what to type", *commands]),
+        Notes(doc.texts("warnings")),
+        Fold("Devices of the replicas", [table_of(ends, [
+            ("endpoint", word("name")),
+            ("devices", lambda e: "; ".join(names.words() for names in e.items("devices")[:40])),
+        ], left=2)]),
+    ])
 
 
-def _endpoints(result: Fleet) -> str:
-    rows = []
-    for e in result.endpoints:
-        setup = e.sized.system.setup
-        rows.append(
-            [
-                e.sized.name,
-                e.sized.gpu,
-                str(e.sized.gpus),
-                f"{setup.method} k={setup.k}" if e.sized.system.speculative else "none",
-                str(e.sized.seats),
-                f"{e.sized.capacity:.4g} {e.unit}",
-                f"{e.demand:.4g}" if e.demand else "fills",
-                f"{e.replicas} of {e.wanted}" if e.replicas < e.wanted else str(e.replicas),
-                str(e.replicas * e.sized.gpus),
-                f"{e.carries:.4g}",
-                ("yes" if e.survives else "NO") if e.n_minus_1 else (
-                    "yes" if e.survives else "not asked"
-                ),
-            ]
+def _endpoints(doc: Doc) -> Table:
+    return table_of(doc.items("endpoints"), [
+        ("endpoint", word("name")), ("GPU", word("gpu")), ("tp", count("gpus_per_replica")),
+        ("speculation",
+         lambda e: f"{e.text('method')} k={e.words('k')}" if d.speculative(e) else "none"),
+        ("max_num_seqs", count("max_num_seqs")),
+        ("capacity", lambda e: f"{e.number('capacity_per_replica'):.4g} {e.text('unit')}"),
+        ("demand", fixed("demand", ".4g", "fills")),
+        ("replicas", lambda e: f"{e.words('replicas')} of {e.words('replicas_wanted')}"
+         if _missing(e) else e.words("replicas")),
+        ("GPUs", count("gpus")), ("carries", fixed("carries", ".4g")),
+        ("survives a failure", lambda e: "yes" if e.flag("survives_a_failure") else
+         "NO" if e.flag("n_minus_1") else "not asked"),
+    ], left=2)
+
+
+def _missing(e: Doc) -> bool:
+    """Whether fewer replicas are placed than wanted."""
+    return e.number("replicas") < e.number("replicas_wanted")
+
+
+def _seen(e: Doc) -> list[str]:
+    """What one replica sees, at the demand and with one lost."""
+    lines = []
+    if e.has("binding_limit"):
+        lines.append(
+            f"{e.text('name')}: what stops a replica: {e.text('binding_limit.name')} "
+            f"({e.text('binding_limit.gate')}); max_num_seqs from {e.text('max_num_seqs_from')}"
         )
-    return table(
-        ["endpoint", "GPU", "tp", "speculation", "max_num_seqs", "capacity", "demand", "replicas",
-         "GPUs", "carries", "survives a failure"],
-        rows,
-        left=2,
+    for words, key in (("at the demand", "at_demand"), ("one lost", "after_a_failure")):
+        point = e.at(key)
+        if point.has(""):
+            lines.append(f"  {words}: {_point(point)} per replica of {point.number('load'):.4g} "
+                         f"{e.text('unit')}: {verdict(point)}")
+    price = e.maybe("cost.per_million_output_tokens")
+    return lines + ([] if price is None else [f"  {price:.3g} per million output tokens"])
+
+
+def _point(point: Doc) -> str:
+    figures = dict(point.members("figures"))
+    ttft, stream, rate = (
+        figures[name].maybe() if name in figures else None
+        for name in ("ttft_s.p95", "stream_tok_s.p10", "output_tok_s")
     )
-
-
-def _seen(endpoint: Endpoint) -> list[str]:
-    lines = []
-    sized = endpoint.sized
-    if sized.limit is not None:
-        lines.append(f"{sized.name}: what stops a replica: {sized.limit.name} ("
-                     f"{sized.limit.gate}); max_num_seqs from {sized.seats_from}")
-    for words, point in (("at the demand", endpoint.normal), ("one lost", endpoint.failed)):
-        if point is not None:
-            lines.append(f"  {words}: {_point(point)} per replica of {point.amount:.4g} "
-                         f"{endpoint.unit}: {point.verdict.word}")
-    if endpoint.cost is not None and endpoint.cost.per_million_tokens is not None:
-        lines.append(f"  {endpoint.cost.per_million_tokens:.3g} per million output tokens")
-    return lines
-
-
-def _point(point: Point) -> str:
-    found = point.figures
-    stream = found["stream_tok_s.p10"]
-    rate = found["output_tok_s"]
     return (
-        f"TTFT p95 {seconds(found['ttft_s.p95'])}, streams p10 "
-        f"{'-' if stream is None else f'{stream:.3g}'} tok/s, "
-        f"{'-' if rate is None else f'{rate:.4g}'} tok/s"
+        f"TTFT p95 {seconds(ttft)}, streams p10 {'-' if stream is None else f'{stream:.3g}'} "
+        f"tok/s, {'-' if rate is None else f'{rate:.4g}'} tok/s"
     )
 
 
-def _gpus(result: Fleet) -> list[str]:
+def _gpus(doc: Doc) -> list[str]:
     lines = []
-    for found in result.shortages:
-        text = f"{found.gpu}: {found.needed} needed, {found.present} in the pool"
-        left = result.empty.get(found.gpu, 0)
-        if found.needed > found.present:
-            text += (
-                f": {found.needed - found.present} SHORT (without N - 1: {found.without_spares})"
-            )
-        elif left:
-            text += f", {left} stay empty"
+    empty = dict(doc.members("empty_gpus"))
+    for pool in doc.items("gpus"):
+        gpu, needed, present = pool.text("gpu"), pool.number("needed"), pool.number("present")
+        text = f"{gpu}: {needed} needed, {present} in the pool"
+        if needed > present:
+            text += (f": {needed - present} SHORT (without N - 1: "
+                     f"{pool.words('needed_without_n_minus_1')})")
+        elif gpu in empty and empty[gpu].maybe():
+            text += f", {empty[gpu].words()} stay empty"
         lines.append(text)
-    for e in result.endpoints:
-        if e.short > 0 or e.replicas < e.wanted:
+    for e in doc.items("endpoints"):
+        short = e.number("short")
+        if short > 0 or _missing(e):
             lines.append(
-                f"{e.sized.name}: {e.replicas} of {e.wanted} replicas placed, carries "
-                f"{e.carries:.4g} of {e.demand:.4g} {e.unit}: {e.short:.4g} short"
+                f"{e.text('name')}: {e.words('replicas')} of {e.words('replicas_wanted')} replicas "
+                f"placed, carries {e.number('carries'):.4g} of {e.maybe('demand') or 0:.4g} "
+                f"{e.text('unit')}: {short:.4g} short"
             )
-    lines += [f"{m.name} does not fit {m.gpu}: {m.reason}" for m in result.misfits]
-    if result.price_per_hour is not None:
-        lines.append(f"price of the GPUs used: {result.price_per_hour:.4g} per hour")
+    lines += [f"{m.text('name')} does not fit {m.text('gpu')}: {m.text('reason')}"
+              for m in doc.items("does_not_fit")]
+    if doc.has("price_per_hour"):
+        lines.append(f"price of the GPUs used: {doc.number('price_per_hour'):.4g} per hour")
     return lines
+
+
+def _loads(doc: Doc) -> Bars | None:
+    """Load of a replica over what it can carry; units differ by endpoint, so shares."""
+    known = [e for e in doc.items("endpoints") if e.maybe("capacity_per_replica")]
+
+    def shares(key: str) -> list[Value]:
+        return [None if (load := e.maybe(key)) is None else load / e.number("capacity_per_replica")
+                for e in known]
+
+    return Bars(
+        "Load of each replica",
+        "As a share of what a replica carries within the service levels, and with one replica "
+        "less.",
+        [e.text("name") for e in known],
+        [("all replicas", shares("load_per_replica")),
+         ("after a failure", shares("load_per_replica_after_a_failure"))],
+        "share of capacity", share=True,
+    ) if known else None

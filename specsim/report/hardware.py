@@ -1,7 +1,9 @@
-"""Hardware profiles as text."""
+"""Hardware profiles as tables."""
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.report.tables import table
+from specsim.report.blocks import Lines, Section
+from specsim.report.tables import Table
+from specsim.report.text import section_text
 
 ROW_LEGEND = (
     "memory: GB of 1e9 bytes, all that the driver shows (151 for a card sold as 141 GB)\n"
@@ -31,6 +33,15 @@ def profile_row(profile: HardwareProfile) -> list[str]:
 
 def profile_text(profile: HardwareProfile) -> str:
     """Every peak with its source, then the kernel tables."""
+    return section_text(Section("", "", [
+        Lines([profile.title]),
+        Table(["field", "value", "source"], profile_values(profile), left=3),
+        kernel_table(profile) if profile.kernels else None,
+    ]))
+
+
+def profile_values(profile: HardwareProfile) -> list[list[str]]:
+    """Rows of (field, value, where it is from)."""
     values = {
         "mem_bytes": f"{profile.mem_bytes / 1e9:.2f} GB ({profile.mem_note})",
         "mem_bytes_per_s": f"{profile.mem_bytes_per_s / 1e12:.4g} TB/s",
@@ -42,24 +53,18 @@ def profile_text(profile: HardwareProfile) -> str:
         "gpus_per_node": str(profile.gpus_per_node),
         "power_w": "-" if profile.power_w is None else f"{profile.power_w:.0f} W",
     }
-    rows = [
-        [
-            name,
-            value,
-            ("assumed: " if profile.is_assumed(name) else "") + profile.sources.get(name, ""),
-        ]
+    return [
+        [name, value,
+         ("assumed: " if profile.is_assumed(name) else "") + profile.sources.get(name, "")]
         for name, value in values.items()
     ]
-    kernels = [
-        [
-            table_.name,
-            "assumed" if table_.assumed else "measured",
-            table_.inherited_from or "",
-            table_.source,
-        ]
-        for table_ in profile.kernels.values()
+
+
+def kernel_table(profile: HardwareProfile) -> Table:
+    """The kernel tables, and how each is known."""
+    rows = [
+        [table.name, "assumed" if table.assumed else "measured", table.inherited_from or "",
+         table.source]
+        for table in profile.kernels.values()
     ]
-    parts = [profile.title, "", table(["field", "value", "source"], rows, left=3)]
-    if kernels:
-        parts += ["", table(["kernel table", "", "from", "source"], kernels, left=4)]
-    return "\n".join(parts)
+    return Table(["kernel table", "", "from", "source"], rows, left=4)

@@ -1,10 +1,15 @@
-"""The text of `specsim validate live` and `bench`: measured beside predicted, and what explains
-the gap."""
+"""Predictions beside measurements: what `specsim validate records`, `run`, `live` and `bench` find,
+and what explains the gap."""
 
 import textwrap
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from specsim.report.tables import seconds, table
+from specsim.report.blocks import Block, Charts, Fold, Lines, Notes, Section, Terms
+from specsim.report.columns import figure, fixed, pairs_of, parity_columns, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Parity
+from specsim.report.tables import Table, percent, seconds
+from specsim.report.text import section_text
 
 _LABELS = {
     "output_tok_s": "output tok/s", "requests_per_s": "requests/s", "running_mean": "running",
@@ -14,18 +19,33 @@ _LABELS = {
 WIDTH = 100
 
 
-def live_text(found: dict[str, Any]) -> str:
+def live_text(found: Mapping[str, object]) -> str:
     """Head, one table with a block per point, errors by metric, causes, notes.
 
-    found: a validation as a plain dict (`accuracy.compare.Comparison.to_dict`)."""
-    blocks = [found["title"], _rows(found["rows"])]
-    if found["summary"]:
-        blocks.append(_summary(found["summary"]))
-    if found["reasons"]:
-        blocks.append(_reasons(found["reasons"]))
-    if found["warnings"]:
-        blocks.append("\n".join(_wrapped(f"note: {text}") for text in found["warnings"]))
-    return "\n\n".join(block for block in blocks if block)
+    found: a validation as a plain dict (`accuracy.compare`)."""
+    doc = Doc(found)
+    notes = [_wrapped(f"note: {text}") for text in doc.texts("warnings")]
+    return section_text(Section("", "", [*_blocks(doc), Lines(notes)]))
+
+
+def validation_section(doc: Doc) -> Section:
+    """All blocks."""
+    title = doc.text("title", "measured against predicted")
+    provenance = [(key, value.words()) for key, value in doc.members("provenance")]
+    fitted = _summary(doc.at("fitted_summary"), "fitted")
+    return Section(f"Validation: {title}", f"Validation: {title[:40]}", [
+        *_blocks(doc), Charts(_parities(doc.items("rows"))),
+        Fold("Errors of the fitted rows", [fitted]) if fitted else None,
+        Notes(doc.texts("warnings")),
+        Terms("Where the figures are from", provenance) if provenance else None,
+    ])
+
+
+def _blocks(doc: Doc) -> list[Block | None]:
+    return [
+        Lines([doc.text("title", "measured against predicted")]), _rows(doc.items("rows")),
+        _summary(doc.at("summary"), "held-out"), Lines(_reasons(doc.items("reasons"))),
+    ]
 
 
 def metric_label(metric: str) -> str:
@@ -38,62 +58,110 @@ def metric_label(metric: str) -> str:
 
 
 def _value(metric: str, value: float) -> str:
-    return seconds(value) if metric.endswith("_s") and "tok" not in metric and (
-        "per_s" not in metric) else f"{value:.3g}"
+    timed = metric.endswith("_s") and "tok" not in metric and "per_s" not in metric
+    return seconds(value) if timed else f"{value:.3g}"
 
 
-def _rows(rows: list[dict[str, Any]]) -> str:
+def _rows(rows: Sequence[Doc]) -> Table:
     cells: list[list[str]] = []
-    spread = any(row["spread"] is not None for row in rows)
+    spread = any(row.has("spread") for row in rows)
     last = ""
     for row in rows:
-        name = row["name"] if row["name"] != last else ""
-        metric, error = row["metric"], row["error"]
+        name = row.text("name") if row.text("name") != last else ""
+        metric = row.text("metric")
         if name and cells:
             cells.append([""] * (7 if spread else 6))
-        last = row["name"]
+        last = row.text("name")
+        low, high = row.maybe("low"), row.maybe("high")
         between = ""
-        if row["low"] is not None and row["high"] is not None:
-            between = f"{_value(metric, row['low'])} to {_value(metric, row['high'])}"
+        if low is not None and high is not None:
+            between = f"{_value(metric, low)} to {_value(metric, high)}"
         line = [
-            name + (" (fitted)" if name and row["split"] == "fitted" else ""),
-            metric_label(metric), _value(metric, row["measured"]),
-            _value(metric, row["predicted"]), "-" if error is None else f"{error:+.1%}", between,
+            name + (" (fitted)" if name and row.text("split", "") == "fitted" else ""),
+            metric_label(metric), _value(metric, row.number("measured")),
+            _value(metric, row.number("predicted")), fixed("error", "+.1%")(row), between,
         ]
         if spread:
-            line.insert(3, "" if row["spread"] is None else f"{row['spread']:.1%}")
+            line.insert(3, fixed("spread", ".1%", "")(row))
         cells.append(line)
     head = ["point", "", "measured", "predicted", "error", "90 %"]
     if spread:
         head.insert(3, "spread")
-    return table(head, cells, left=2)
+    return Table(head, cells, left=2)
 
 
-def _summary(summary: dict[str, dict[str, Any]]) -> str:
+def _summary(summary: Doc, split: str) -> Table | None:
     rows = [
-        [metric_label(metric), str(item["count"]), f"{item['median_abs_error']:.1%}",
-         f"{item['p90_abs_error']:.1%}", f"{item['bias']:+.1%}", f"{item['worst']:+.1%}"]
-        for metric, item in summary.items()
+        [metric_label(metric), item.words("count"), percent(item.maybe("median_abs_error")),
+         percent(item.maybe("p90_abs_error")), fixed("bias", "+.1%")(item),
+         fixed("worst", "+.1%")(item)]
+        for metric, item in summary.members()
     ]
-    head = ["error, held-out points", "n", "median", "p90", "bias", "worst"]
-    return table(head, rows)
+    headers = [f"error, {split} points", "n", "median", "p90", "bias", "worst"]
+    return Table(headers, rows) if rows else None
 
 
-def _reasons(reasons: list[dict[str, Any]]) -> str:
-    lines = ["what explains the gap in the time of a request:"]
+def _reasons(reasons: Sequence[Doc]) -> list[str]:
+    lines = ["what explains the gap in the time of a request:"] if reasons else []
     for reason in reasons:
-        cause = reason["cause"]
-        if "share" in reason and cause != "unexplained":
-            share = reason["share"]
-            after = reason["gap_after"]
-            words = f"{share:.0%} of the gap alone, {after:.1%} left with those above"
-            if not reason.get("explains"):
-                words = f"{share:.0%} alone, but nothing further with those above"
-            lines.append(_wrapped(f"  {cause}: {words}. {reason['evidence']}", "    "))
-        else:
-            lines.append(_wrapped(f"  {cause}: {reason['evidence']}", "    "))
-    return "\n".join(lines)
+        cause, share = reason.text("cause"), reason.maybe("share")
+        told = reason.words("evidence")
+        if share is not None and cause != "unexplained":
+            words = f"{share:.0%} alone, but nothing further with those above"
+            if reason.flag("explains"):
+                words = (f"{share:.0%} of the gap alone, {reason.number('gap_after'):.1%} left "
+                         "with those above")
+            told = f"{words}. {told}"
+        lines.append(_wrapped(f"  {cause}: {told}", "    "))
+    return lines
 
 
 def _wrapped(text: str, indent: str = "  ") -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=indent)
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+def unit_of(metric: str) -> tuple[str, float]:
+    """(unit, factor to it) from a metric's name."""
+    for ending, unit, factor in (
+        ("tok_s", "tokens per second", 1.0), ("rate", "per second", 1.0), ("_s", "ms", 1e3),
+    ):
+        if metric.endswith(ending):
+            return unit, factor
+    parts = metric.split("_")
+    if "s" in parts and "tok" not in parts:  # ttft_s_p95, tpot_s.p50
+        return "ms", 1e3
+    return "", 1.0
+
+
+def _parities(rows: Sequence[Doc]) -> list[Parity]:
+    """One chart per unit: metrics of one unit share axes."""
+    units: dict[tuple[str, float], dict[str, list[Doc]]] = {}
+    for row in rows:
+        metric = row.text("metric").split(".")[0]
+        units.setdefault(unit_of(metric), {}).setdefault(metric, []).append(row)
+    charts = []
+    for (unit, factor), metrics in units.items():
+        items = [
+            pairs_of(f"{metric} ({split})", found, factor, hue, label="name",
+                     hollow=split == "fitted")
+            for split in ("fitted", "held-out")  # held-out points are drawn over the others
+            for hue, (metric, members) in enumerate(metrics.items())
+            if (found := [row for row in members
+                          if (row.text("split", "") == "fitted") is (split == "fitted")])
+        ]
+        details = table_of([row for members in metrics.values() for row in members], [
+            ("situation", word("name")), ("metric", word("metric")), *parity_columns(factor),
+            ("split", word("split", "held-out")), ("spread", figure("spread", percent)),
+            ("note", word("note", "")),
+        ], left=2)
+        if any(item.shown() for item in items):
+            charts.append(Parity(
+                f"Predicted against measured{': ' + unit if unit else ''}",
+                f"{', '.join(metrics)}. On the line they are equal; the shaded band is 10 % to "
+                "either side; vertical bars are 90 % intervals of the prediction. Hollow points "
+                "were fitted.", items, unit, details,
+            ))
+    return charts

@@ -1,62 +1,106 @@
-"""The text that `specsim matrix` prints."""
+"""What `specsim matrix` says: models by GPUs at one operating point."""
 
-from specsim.planning.matrix import Cell, Matrix, Served
-from specsim.report.tables import seconds, table
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specsim.report.blocks import Charts, Group, Lines, Notes, Section
+from specsim.report.columns import Column, figure, fixed, table_of
+from specsim.report.doc import Doc
+from specsim.report.plots import Heatmap, Value
+from specsim.report.tables import number, seconds, times
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.planning.matrix import Matrix
 
 
-def matrix_text(result: Matrix) -> str:
+def matrix_text(result: "Matrix") -> str:
     """The operating point, a line per cell, notes."""
-    point = result.point
-    head = [
-        f"requests of {point.workload.input_len} + {point.workload.output_len} tokens, "
-        f"{point.think_s:g} s between an answer and the next message of a user"
-    ]
-    if point.concurrency:
-        head.append(f"operating point: {point.concurrency} clients per replica")
-    else:
-        text = f"operating point: most requests with {point.stream_floor:g} tok/s per stream"
-        if point.ttft_limit_s:
-            text += f" and a mean TTFT of {seconds(point.ttft_limit_s)}"
-        head.append(text)
-    rows = [_row(cell) for cell in result.cells]
-    body = table(
-        ["model", "GPU", "tp", "tok/s/GPU plain", "with", "gain", "users/GPU plain", "with",
-         "at once plain", "with", "TTFT", ""],
-        rows,
-        left=2,
+    return section_text(matrix_section(Doc(result.to_dict())))
+
+
+def matrix_section(doc: Doc) -> Section:
+    """All blocks."""
+    cells = doc.items("cells")
+    marked = any(_assumed(cell) for cell in cells)
+    return Section("Models by GPU", "Matrix", [
+        Lines(_head(doc.at("operating_point"))),
+        table_of(cells, _COLUMNS, left=2),
+        Lines([f"{c.text('model')} on {c.text('gpu')}: {c.text('reason', '')}"
+               for c in cells if not c.flag("fits")]),
+        Group([
+            Lines(["* kernel efficiencies of this GPU are assumed, not measured on it"]
+                  if marked else []),
+            Notes(doc.texts("warnings")),
+        ]),
+        Charts([
+            _map(cells, "Gain of speculation",
+                 "Tokens per second per GPU with speculation over those without."),
+            _map(cells, "Tokens per second per GPU",
+                 "With or without speculation, whichever is more."),
+        ]),
+    ])
+
+
+def _head(point: Doc) -> list[str]:
+    head = (
+        f"requests of {point.words('input_len')} + {point.words('output_len')} tokens, "
+        f"{point.number('think_s'):g} s between an answer and the next message of a user"
     )
-    misfits = [f"{c.model} on {c.gpu}: {c.reason}" for c in result.cells if c.reason]
-    marked = any(cell.assumed and not cell.reason for cell in result.cells)
-    notes = ["* kernel efficiencies of this GPU are assumed, not measured on it"] if marked else []
-    notes += [f"note: {text}" for text in result.warnings]
-    blocks = ["\n".join(head), body, "\n".join(misfits), "\n".join(notes)]
-    return "\n\n".join(block for block in blocks if block)
+    if point.has("concurrency"):
+        return [head, f"operating point: {point.words('concurrency')} clients per replica"]
+    floor = point.maybe("stream_floor") or 0
+    text = f"operating point: most requests with {floor:g} tok/s per stream"
+    if point.has("ttft_limit_s"):
+        text += f" and a mean TTFT of {seconds(point.maybe('ttft_limit_s'))}"
+    return [head, text]
 
 
-def _row(cell: Cell) -> list[str]:
-    mark = "*" if cell.assumed and not cell.reason else ""
-    if cell.reason:
-        return [cell.model, cell.gpu, "-", *["-"] * 8, "does not fit"]
-    name = f"{cell.model} ({cell.weights})"
-    words = cell.missed if cell.missed else (
-        f"{cell.method} k={cell.k}" if cell.speculative else "no speculation known"
-    )
-    shown = cell.speculative or cell.plain
-    return [
-        name,
-        cell.gpu + mark,
-        str(cell.tp),
-        _number(cell.plain, "tok_s_per_gpu"),
-        _number(cell.speculative, "tok_s_per_gpu"),
-        "-" if cell.gain is None else f"{cell.gain:.2f}x",
-        _number(cell.plain, "users_per_gpu"),
-        _number(cell.speculative, "users_per_gpu"),
-        _number(cell.plain, "concurrency"),
-        _number(cell.speculative, "concurrency"),
-        seconds(shown.ttft_s) if shown else "-",
-        words,
-    ]
+def _assumed(cell: Doc) -> bool:
+    return cell.flag("fits") and cell.flag("efficiencies_assumed")
 
 
-def _number(side: Served | None, name: str) -> str:
-    return "-" if side is None else f"{getattr(side, name):.0f}"
+def _model(cell: Doc) -> str:
+    return f"{cell.text('model')} ({cell.text('weights', '-')})"
+
+
+def _remark(cell: Doc) -> str:
+    if not cell.flag("fits"):
+        return "does not fit"
+    drafts = f"{cell.text('method')} k={cell.words('k')}"
+    none = drafts if cell.has("speculative") else "no speculation known"
+    return cell.text("reason", "") or none
+
+
+_COLUMNS: Sequence[Column] = (
+    ("model", lambda c: _model(c) if c.flag("fits") else c.text("model")),
+    ("GPU", lambda c: c.text("gpu") + ("*" if _assumed(c) else "")),
+    ("tp", lambda c: c.words("tp") if c.flag("fits") else "-"),
+    ("tok/s/GPU plain", fixed("plain.tok_s_per_gpu", ".0f")),
+    ("with", fixed("speculative.tok_s_per_gpu", ".0f")),
+    ("gain", figure("gain", times)),
+    ("users/GPU plain", fixed("plain.users_per_gpu", ".0f")),
+    ("with", fixed("speculative.users_per_gpu", ".0f")),
+    ("at once plain", fixed("plain.concurrency", ".0f")),
+    ("with", fixed("speculative.concurrency", ".0f")),
+    ("TTFT", lambda c: seconds(
+        c.maybe("speculative.ttft_s" if c.has("speculative") else "plain.ttft_s"))),
+    ("", _remark),
+)
+
+
+def _map(cells: Sequence[Doc], title: str, words: str) -> Heatmap | None:
+    """Gain, or the better side's throughput, as colours."""
+    gains = title.startswith("Gain")
+    found: dict[tuple[str, str], Value] = {}
+    for cell in cells:
+        rates = [cell.maybe(f"{side}.tok_s_per_gpu") or 0.0 for side in ("plain", "speculative")]
+        better = cell.maybe("gain") if gains else max(rates) or None
+        found[_model(cell), cell.text("gpu")] = better
+    models = list(dict.fromkeys(model for model, _ in found))
+    gpus = list(dict.fromkeys(gpu for _, gpu in found))
+    values = [[found.get((model, gpu)) for gpu in gpus] for model in models]
+    shown = times if gains else number
+    texts = [["does not fit" if v is None else shown(v) for v in row] for row in values]
+    known = any(value is not None for row in values for value in row)
+    return Heatmap(title, words, gpus, models, values, texts) if known else None

@@ -1,55 +1,66 @@
-"""The MindRouter table as text."""
+"""The MindRouter table: six endpoints, predicted beside reported."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from specsim.analytic.mindrouter import Endpoint
-from specsim.report.tables import interval, seconds, table
+from specsim.report.blocks import Charts, Group, Lines, Section
+from specsim.report.columns import band, figure, fixed, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Panel, Series
+from specsim.report.tables import seconds, times
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.analytic.mindrouter import Endpoint
 
 
-def mindrouter_text(rows: Sequence[Endpoint]) -> str:
+def mindrouter_text(rows: "Sequence[Endpoint]") -> str:
     """Predicted beside reported speedups, with the assumptions below."""
-    body = []
-    for row in rows:
-        point = row.prediction.points[0]
-        setup = row.prediction.system.setup
-        assumed = "*" if row.acceptance_assumed else ""
-        even = row.prediction.break_even_concurrency
-        body.append(
-            [
-                row.name,
-                row.weights,
-                f"{setup.method} k={setup.k}",
-                f"{row.prediction.acceptance_length:.2f}{assumed}",
-                f"{row.speedup:.2f}x",
-                interval(point.interval_90["speedup"]),
-                f"{row.reported_speedup:.1f}x",
-                f"{row.error:+.0%}",
-                seconds(point.baseline_step_s),
-                seconds(point.step_s),
-                "never" if even is None else str(even),
-            ]
-        )
     first = rows[0].prediction.system
     head = (
         f"MindRouter cluster: predicted beside reported, one client, {first.profile.title}, "
         f"{first.engine.title or first.engine.name}, fidelity: {first.fidelity}"
     )
-    columns = ["model", "weights", "method", "tokens/step", "predicted", "90 %", "reported",
-               "error", "plain step", "spec step", "stops paying at"]
-    notes = [f"{row.name}: {_assumption(row)}" for row in rows]
-    return "\n".join(
-        [
-            head,
-            "",
-            table(columns, body),
-            "",
-            "* acceptance assumed. What the report leaves out, and what stands in for it:",
-            *(f"  {note}" for note in notes),
-        ]
-    )
+    accepted = [row.prediction.system.acceptance for row in rows]
+    sources = [f"acceptance: {a.source if a is not None else 'none'}; " for a in accepted]
+    doc = Doc({"table": [row.to_dict() for row in rows]})
+    return section_text(mindrouter_section(doc, head, sources))
 
 
-def _assumption(row: Endpoint) -> str:
-    acceptance = row.prediction.system.acceptance
-    source = acceptance.source if acceptance is not None else "none"
-    return f"acceptance: {source}; {row.notes}"
+def mindrouter_section(
+    doc: Doc, head: str = "Predicted beside reported, one client", sources: Sequence[str] = ()
+) -> Section:
+    """All blocks. head, sources: titles, and where each acceptance is from, which the live rows
+    have and their JSON has not."""
+    rows = doc.items("table")
+    names = [row.text("model") for row in rows]
+    places = [i + 1.0 for i in range(len(rows))]
+    told = [*sources, *[""] * len(rows)]
+    return Section("The MindRouter cluster: six endpoints", "MindRouter", [
+        Lines([head]),
+        table_of(rows, [
+            ("model", word("model")), ("weights", word("weights", "-")),
+            ("method", lambda row: f"{row.text('method')} k={row.words('k')}"),
+            ("tokens/step", lambda row: f"{row.number('acceptance_length'):.2f}"
+                                        f"{'*' if row.flag('acceptance_assumed') else ''}"),
+            ("predicted", figure("predicted_speedup", times)), ("90 %", band("interval_90")),
+            ("reported", lambda row: f"{row.number('reported_speedup'):.1f}x"),
+            ("error", fixed("error", "+.0%")), ("plain step", figure("baseline_step_s", seconds)),
+            ("spec step", figure("step_s", seconds)),
+            ("stops paying at", fixed("break_even_concurrency", "", "never")),
+        ]),
+        Charts([Panel(
+            "Predicted and reported speedup", "endpoint, in the table's order",
+            "speedup of one client",
+            (Series("predicted", places, [row.maybe("predicted_speedup") for row in rows], 0,
+                    "points", band=[row.pair("interval_90") for row in rows], texts=names),
+             Series("reported", places, [row.maybe("reported_speedup") for row in rows], 1,
+                    "points", texts=names)),
+            levels=((1.0, "break-even"),), words="One client per endpoint.", by_point=True,
+        )]),
+        Group([
+            Lines(["* acceptance assumed. What the report leaves out, and what stands in for it:"]),
+            Lines([f"  {name}: {source}{row.text('notes', '')}"
+                   for name, source, row in zip(names, told, rows, strict=False)]),
+        ]),
+    ])

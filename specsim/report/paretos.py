@@ -1,185 +1,217 @@
-"""The text and the plots of `specsim pareto`."""
+"""What `specsim pareto` says: the frontier of speed for one user against throughput of a GPU."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from specsim.errors import SpecSimError
 from specsim.planning.flags import ready_flags
-from specsim.planning.pareto import Pareto, ParetoPoint, sides
+from specsim.planning.pareto import Pareto
+from specsim.report import deployment as d
+from specsim.report.blocks import Charts, Fold, Lines, Notes, Section
+from specsim.report.columns import count, figure, fixed, table_of, word
+from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
-from specsim.report.tables import seconds, table
+from specsim.report.tables import Table, number, seconds
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.planning.pareto import ParetoPoint
 
 MAX_ROWS = 24
 MAX_COMMANDS = 6
-HUES = {"speculative": 0, "plain": 1}
-WORDS = {"speculative": "with speculation", "plain": "without"}
+_AXES = {
+    "k": "k", "tp": "tp", "weights": "weights", "kv_dtype": "cache",
+    "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "token budget",
+}
+T = TypeVar("T")
 
 
-def command_of(point: ParetoPoint) -> tuple[str | None, str | None]:
-    """(command that starts the point's deployment, why there is none)."""
+def command_of(point: "ParetoPoint") -> dict[str, object]:
+    """The command that starts the point's deployment, or why there is none."""
     try:
-        return ready_flags(point.system).command, None
+        return {"command": ready_flags(point.system).command, "no_command": None}
     except SpecSimError as error:
-        return None, str(error)
+        return {"command": None, "no_command": str(error)}
 
 
-def point_dict(point: ParetoPoint) -> dict[str, Any]:
-    """A point of a frontier for JSON, with what to type."""
-    command, why = command_of(point)
-    return {**point.to_dict(), "command": command, "no_command": why}
-
-
-def pareto_json(result: Pareto, every_point: bool = False) -> dict[str, Any]:
+def pareto_json(result: Pareto, every_point: bool = False) -> dict[str, object]:
     """JSON-ready. every_point: also what the frontiers do not hold."""
-    out = Pareto.to_dict(result)  # a subclass may add this very text to its own
-    out["frontier"] = [point_dict(p) for p in result.frontier]
-    out["frontier_speculative"] = [p.to_dict() for p in result.speculative]
-    out["frontier_plain"] = [p.to_dict() for p in result.plain]
-    if every_point:
-        out["points"] = [p.to_dict() for p in result.points]
-    return out
+    found = _json(result, [{**p.to_dict(), **command_of(p)} for p in result.frontier])
+    return {**found, **({"points": [p.to_dict() for p in result.points]} if every_point else {})}
 
 
-def pareto_rows(result: Pareto) -> list[dict[str, Any]]:
+def _json(result: Pareto, frontier: Sequence[dict[str, object]]) -> dict[str, object]:
+    return {
+        **Pareto.to_dict(result),  # a subclass may add this to its own
+        "frontier": frontier,
+        "frontier_speculative": [p.to_dict() for p in result.speculative],
+        "frontier_plain": [p.to_dict() for p in result.plain],
+    }
+
+
+def pareto_rows(result: Pareto) -> list[dict[str, object]]:
     """One flat row per feasible point for CSV, with which frontiers hold it."""
-    both, with_it = set(map(id, result.frontier)), set(map(id, result.speculative))
-    without = set(map(id, result.plain))
+    both = set(map(id, result.frontier))
+    sides = set(map(id, (*result.speculative, *result.plain)))
     return [
-        {
-            **p.to_dict(),
-            "on_frontier": id(p) in both,
-            "on_frontier_of_side": id(p) in with_it or id(p) in without,
-        }
+        {**p.to_dict(), "on_frontier": id(p) in both, "on_frontier_of_side": id(p) in sides}
         for p in result.points
     ]
 
 
 def pareto_text(result: Pareto) -> str:
     """Assumptions, the frontier of all, what to type, what cannot run."""
-    blocks = [_head(result), _frontier(result), _gain(result), _commands(result),
-              _infeasible(result)]
-    blocks.append("\n".join(f"note: {text}" for text in result.warnings))
-    return "\n\n".join(block for block in blocks if block)
-
-
-def _head(result: Pareto) -> str:
     base = result.base
-    setup = base.setup
-    lines = [
+    titles = (
         f"{base.spec.name} on {base.profile.title or base.profile.name}, "
-        f"{base.engine.title or base.engine.name}; requests of {result.workload.input_len} + "
-        f"{result.workload.output_len} tokens"
+        f"{base.engine.title or base.engine.name}"
+    )
+    told = set(map(id, thinned(result.frontier, MAX_COMMANDS)))  # commands that nobody sees cost
+    found = _json(result, [
+        {**p.to_dict(), **(command_of(p) if id(p) in told else {})} for p in result.frontier
+    ])
+    source = base.acceptance.source if base.acceptance else ""
+    return section_text(pareto_section(Doc(found), titles, source))
+
+
+def pareto_section(doc: Doc, titles: str = "", source: str = "") -> Section:
+    """All blocks. titles, source: of GPU, engine and acceptance, as a live result has them."""
+    title = f"Trade-off of latency and throughput: {d.title_of(doc)}"
+    return Section(title, f"Pareto: {doc.text('model')}", [
+        Lines(_head(doc, titles, source)), Charts([pareto_panel(doc)]), _frontier(doc),
+        Lines(_gain(doc)), Lines(_commands(doc)), Lines(_infeasible(doc)),
+        Notes(doc.texts("warnings")), _every_command(doc), d.settings(doc),
+    ])
+
+
+def _head(doc: Doc, titles: str, source: str) -> list[str]:
+    named = titles or f"{doc.text('model')} on {doc.text('gpu', '-')}, {d.engine_of(doc)}"
+    drafter = f", drafter {doc.text('draft')}" if doc.has("draft") else ""
+    method = doc.text("method", "-") + drafter + (f" ({source})" if source else "")
+    return [
+        f"{named}; requests of {doc.words('input_len')} + {doc.words('output_len')} tokens",
+        method if d.speculative(doc) else "no speculation",
+        "; ".join(f"{label} {_list(doc, name)}" for name, label in _AXES.items()),
+        f"{doc.words('feasible')} of {doc.words('combinations')} combinations can run, each taken "
+        "full: max_num_seqs clients in a closed loop",
     ]
-    if base.speculative and base.acceptance is not None:
-        drafter = f", drafter {setup.drafter.name}" if setup.drafter else ""
-        lines.append(f"{setup.method}{drafter} ({base.acceptance.source})")
-    else:
-        lines.append("no speculation")
-    axes = result.axes
-    lines.append(
-        f"k {_list(axes.k)}; tp {_list(axes.tp)}; weights {_list(axes.weights)}; cache "
-        f"{_list(axes.kv_dtype)}; max_num_seqs {_list(axes.max_num_seqs)}; token budget "
-        f"{_list(axes.max_num_batched_tokens)}"
-    )
-    lines.append(
-        f"{len(result.points)} of {axes.count} combinations can run, each taken full: "
-        "max_num_seqs clients in a closed loop"
-    )
-    return "\n".join(lines)
 
 
-def _list(values: Sequence[object]) -> str:
-    return ",".join(map(str, values))
+def _list(doc: Doc, axis: str) -> str:
+    return ",".join(value.words() for value in doc.items(f"axes.{axis}"))
 
 
-def thinned(points: Sequence[ParetoPoint], most: int) -> list[ParetoPoint]:
+def thinned(points: Sequence[T], most: int) -> list[T]:
     """At most `most` of them, evenly spaced, ends included."""
     if len(points) <= most:
         return list(points)
     return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]
 
 
-def _frontier(result: Pareto) -> str:
-    shown = thinned(result.frontier, MAX_ROWS)
-    rows = [
-        [
-            f"{p.stream_tok_s:.1f}", f"{p.gpu_tok_s:.0f}", str(p.k) if p.k else "plain", str(p.tp),
-            p.weights, p.kv_dtype, str(p.max_num_seqs), str(p.max_num_batched_tokens),
-            seconds(p.tpot_s), seconds(p.ttft_s),
-        ]
-        for p in shown
-    ]
-    left = len(result.frontier) - len(shown)
-    text = "the frontier, from the fastest for one user to the highest throughput"
-    if left:
-        text += f" ({len(shown)} of {len(result.frontier)} points; --json has all)"
-    headers = ["tok/s/user", "tok/s/GPU", "k", "tp", "weights", "cache", "max_num_seqs",
-               "token budget", "TPOT", "TTFT"]
-    return text + "\n" + table(headers, rows, left=0)
+def _frontier(doc: Doc) -> Table:
+    frontier = doc.items("frontier")
+    shown = thinned(frontier, MAX_ROWS)
+    title = "the frontier, from the fastest for one user to the highest throughput"
+    if len(shown) < len(frontier):
+        title += f" ({len(shown)} of {len(frontier)} points; --json has all)"
+    return table_of(shown, [
+        ("tok/s/user", fixed("stream_tok_s", ".1f")), ("tok/s/GPU", fixed("gpu_tok_s", ".0f")),
+        ("k", lambda p: p.words("k") if p.maybe("k") else "plain"), ("tp", count("tp")),
+        ("weights", word("weights")), ("cache", word("kv_dtype")),
+        ("max_num_seqs", count("max_num_seqs")), ("token budget", count("max_num_batched_tokens")),
+        ("TPOT", figure("tpot_s", seconds)), ("TTFT", figure("ttft_s", seconds)),
+    ], left=0, title=title)
 
 
-def _gain(result: Pareto) -> str:
+def _gain(doc: Doc) -> list[str]:
     """What speculation moves, at both ends."""
-    if not (result.speculative and result.plain):
-        return ""
-    fast, slow = result.speculative[0].stream_tok_s, result.plain[0].stream_tok_s
-    most, least = result.speculative[-1].gpu_tok_s, result.plain[-1].gpu_tok_s
-    held = sum(1 for p in result.frontier if p.k)
-    return (
+    ours, plain = doc.items("frontier_speculative"), doc.items("frontier_plain")
+    if not (ours and plain):
+        return []
+    fast, slow = ours[0].number("stream_tok_s"), plain[0].number("stream_tok_s")
+    most, least = ours[-1].number("gpu_tok_s"), plain[-1].number("gpu_tok_s")
+    frontier = doc.items("frontier")
+    held = sum(1 for p in frontier if p.maybe("k"))
+    return [
         f"with speculation one user gets up to {fast:.0f} tok/s instead of {slow:.0f}, and a GPU "
-        f"up to {most:.0f} tok/s instead of {least:.0f}; {held} of the {len(result.frontier)} "
-        "points on the frontier speculate"
-    )
+        f"up to {most:.0f} tok/s instead of {least:.0f}; {held} of the {len(frontier)} points on "
+        "the frontier speculate"
+    ]
 
 
-def _commands(result: Pareto) -> str:
+def _commands(doc: Doc) -> list[str]:
     lines = ["what to type"]
-    for p in thinned(result.frontier, MAX_COMMANDS):
-        command, why = command_of(p)
-        lines.append(f"  {p.stream_tok_s:.0f} tok/s/user, {p.gpu_tok_s:.0f} tok/s/GPU:")
-        lines.append(f"    {command or 'no command: ' + (why or '')}")
-    return "\n".join(lines)
+    for p in thinned(doc.items("frontier"), MAX_COMMANDS):
+        lines += [
+            f"  {p.number('stream_tok_s'):.0f} tok/s/user, {p.number('gpu_tok_s'):.0f} tok/s/GPU:",
+            f"    {p.text('command', '') or 'no command: ' + p.text('no_command', '')}",
+        ]
+    return lines
 
 
-def _infeasible(result: Pareto) -> str:
-    if not result.infeasible:
-        return ""
-    lines = ["cannot run"]
-    for reason, count in result.infeasible.items():
-        example = result.examples.get(reason)
-        lines.append(f"  {count:>6}  {reason}" + (f" (e.g. {example[:120]})" if example else ""))
-    return "\n".join(lines)
+def _infeasible(doc: Doc) -> list[str]:
+    examples = dict(doc.members("infeasible_examples"))
+    lines = []
+    for reason, times in doc.members("infeasible"):
+        example = examples[reason].text() if reason in examples else ""
+        lines.append(f"  {times.words():>6}  {reason}"
+                     + (f" (e.g. {example[:120]})" if example else ""))
+    return ["cannot run", *lines] if lines else []
 
 
-def pareto_panel(result: Pareto, clouds: bool = True) -> Panel:
-    """Both frontiers, and everything else faintly behind them."""
+def _every_command(doc: Doc) -> Fold | None:
+    """Of a page: the commands of the whole frontier."""
+    points = [p for p in doc.items("frontier") if p.has("command")]
+    return Fold("What to type for every point of the frontier", [
+        table_of(points, [("settings", _settings), ("command", word("command"))], left=2)
+    ]) if len(points) > MAX_COMMANDS else None
+
+
+def _settings(p: Doc) -> str:
+    return ", ".join(f"{label} {p.words(key)}" for key, label in _AXES.items())
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+def terminal_panel(result: Pareto) -> Panel:
+    """What the terminal draws: the frontiers alone."""
+    return pareto_panel(Doc(_json(result, [])))
+
+
+def pareto_panel(doc: Doc) -> Panel:
+    """Both frontiers, and everything else, if there is more, faintly behind them."""
     series = []
-    lines = {"speculative": result.speculative, "plain": result.plain}
-    for name, points in sides(result.points):
-        hue = HUES[name]
-        if clouds:
-            series.append(Series(
-                f"all {WORDS[name]}", [p.stream_tok_s for p in points],
-                [p.gpu_tok_s for p in points], hue, "points", faint=True, keyed=False,
-            ))
-        front = lines[name]
-        series.append(Series(
-            WORDS[name], [p.stream_tok_s for p in front], [p.gpu_tok_s for p in front], hue,
-            "line" if name == "speculative" else "dashed",
-        ))
+    for hue, (name, key) in enumerate((
+        ("with speculation", "frontier_speculative"), ("without", "frontier_plain"),
+    )):
+        cloud = [p for p in doc.items("points") if bool(p.maybe("k")) is (hue == 0)]
+        for label, points, faint in ((f"all {name}", cloud, True), (name, doc.items(key), False)):
+            if points:
+                series.append(Series(
+                    label, [p.number("stream_tok_s") for p in points],
+                    [p.number("gpu_tok_s") for p in points], hue,
+                    "points" if faint else "dashed" if hue else "line", faint, not faint,
+                    texts=[f"{number(p.maybe('stream_tok_s'))} tok/s per user, "
+                           f"{number(p.maybe('gpu_tok_s'))} tok/s per GPU: {_settings(p)}"
+                           for p in points],
+                ))
     return Panel(
         "Speed for one user against throughput of a GPU", "tokens/s for one user",
-        "output tokens/s per GPU", tuple(series), log_x=True, log_y=True,
+        "output tokens/s per GPU", tuple(series), log_x=True, log_y=True, by_point=True,
+        size="tall",
+        words="Each point is a full deployment; a frontier further out is better. To the right "
+              "faster for each user, upwards more from each GPU.",
     )
 
 
 def pareto_picture(result: Pareto) -> Picture:
-    base = result.base
-    axes = result.axes
+    """The panel with everything that was tried."""
+    base, doc = result.base, Doc(pareto_json(result, every_point=True))
     title = f"{base.spec.name} on {base.profile.name}, {base.engine.name} {base.engine.version}"
     note = (
-        f"{result.workload.input_len} + {result.workload.output_len} tokens; k {_list(axes.k)}; tp "
-        f"{_list(axes.tp)}; weights {_list(axes.weights)}; cache {_list(axes.kv_dtype)}; each "
-        "point full: max_num_seqs clients"
+        f"{result.workload.input_len} + {result.workload.output_len} tokens; k {_list(doc, 'k')}; "
+        f"tp {_list(doc, 'tp')}; weights {_list(doc, 'weights')}; cache {_list(doc, 'kv_dtype')}; "
+        "each point full: max_num_seqs clients"
     )
-    return Picture(title, (pareto_panel(result),), (note,))
+    return Picture(title, (pareto_panel(doc),), (note,))

@@ -65,9 +65,9 @@ def _draw(axes: Any, panel: Panel) -> None:
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     if panel.log_x:
-        _log(axes.set_xscale, axes.xaxis, [x for s in panel.series for x in s.x])
+        _log(axes.set_xscale, axes.xaxis, [x for s in panel.series for x in s.x if x])
     if panel.log_y:
-        _log(axes.set_yscale, axes.yaxis, [y for s in panel.series for y in s.y])
+        _log(axes.set_yscale, axes.yaxis, [y for s in panel.series for y in s.y if y])
     for i, (level, label) in enumerate(panel.levels):
         axes.axhline(level, color="0.4", linewidth=0.9, linestyle=LEVELS[i % len(LEVELS)],
                      label=label or None)

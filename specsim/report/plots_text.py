@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from specsim.report.plots import Panel, Series
+from specsim.report.plots import Panel, Series, Value
 
 MARKS = "ox+*#@%&=sdv^<>"
 FAINT = "."
@@ -51,9 +51,11 @@ def panel_text(
 class _Axis:
     """From values to cells."""
 
-    def __init__(self, values: Sequence[float], log: bool, from_zero: bool = False) -> None:
+    def __init__(self, values: Sequence[Value], log: bool, from_zero: bool = False) -> None:
         self.log = log
-        shown = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+        shown = [
+            v for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)
+        ] or [1.0]
         low, high = min(shown), max(shown)
         if from_zero and not log:
             low = min(0.0, low)
@@ -116,7 +118,7 @@ def _dots(
     third)."""
     known = [
         (x, y) for x, y in zip(series.x, series.y, strict=True)
-        if math.isfinite(x) and math.isfinite(y)
+        if x is not None and y is not None and math.isfinite(x) and math.isfinite(y)
         and (x > 0 or not x_axis.log) and (y > 0 or not y_axis.log)
     ]
     if series.style != "points":

@@ -1,161 +1,246 @@
-"""The text that `specsim predict` and `specsim explain` print."""
+"""What `specsim predict` says of a model: as text, and as a section of a page."""
 
-from specsim.analytic.predict import Point, Prediction
-from specsim.latency.breakdown import OpTime, StepLatency
-from specsim.report.tables import bar, interval, seconds, size, table, work
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specsim.report import deployment as d
+from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
+from specsim.report.columns import band, curve, figure, fixed, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Bars, Panel, Series, Value, with_ends
+from specsim.report.tables import Table, number, seconds, size, times
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.analytic.predict import Prediction
 
 
-def prediction_text(result: Prediction) -> str:
+def prediction_text(result: "Prediction") -> str:
     """Header with every assumption, one line per load, and the answers below."""
-    system = result.system
-    setup = system.setup
-    head = [
-        f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
-        f"{system.parallel.gpus} x {system.profile.title or system.profile.name}, "
-        f"{system.engine.title or system.engine.name}",
-    ]
-    if system.speculative and system.acceptance is not None:
-        drafter = f", drafter {setup.drafter.name}" if setup.drafter else ""
-        head.append(
-            f"{setup.method}, k = {setup.k}{drafter}: acceptance length "
-            f"{result.acceptance_length:.2f} ({system.acceptance.source})"
-        )
-    else:
-        head.append("no speculation")
-    head.append(
-        f"requests of {result.workload.input_len} + {result.workload.output_len} tokens "
-        f"({result.workload.name}); fidelity: {system.fidelity}"
+    head = d.deployed_on(result.system)
+    return section_text(
+        prediction_section(Doc(result.to_dict()), head, f" ({result.workload.name})")
     )
-    rows = []
-    for p in result.points:
-        load = _load(p)
-        rows.append(
-            [
-                load,
-                f"{p.speedup:.2f}x" if system.speculative else "-",
-                interval(p.interval_90["speedup"]),
-                seconds(p.tpot_s),
-                seconds(p.baseline_tpot_s),
-                seconds(p.ttft_s),
-                seconds(p.step_s),
-                f"{p.step_cost_ratio:.2f}",
-                f"{p.stream_tok_s:.0f}",
-                f"{p.output_tok_s:.0f}",
-                p.bound,
-            ]
-        )
-    unit = "rate" if any(p.utilisation is not None for p in result.points) else "clients"
-    body = table(
-        [unit, "speedup", "90 %", "TPOT", "plain", "TTFT", "step", "r", "tok/s/user", "tok/s",
-         "bound"],
-        rows,
-    )
-    return "\n".join([*head, "", body, "", *_answers(result), *_notes(result)])
 
 
-def _answers(result: Prediction) -> list[str]:
+def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Section:
+    """All blocks. deployed, workload: titles that a live result has and its JSON has not."""
+    if not doc.items("points"):
+        raise doc.at("points").fail("a list with at least one point")
+    model = doc.text("model")
+    return Section(f"Prediction: {d.title_of(doc)}", f"Prediction: {model}", [
+        Lines([
+            deployed or d.deployed(doc), d.drafting(doc),
+            f"requests of {doc.words('input_len')} + {doc.words('output_len')} tokens{workload}; "
+            f"fidelity: {doc.text('fidelity', '-')}",
+        ]),
+        _facts(doc),
+        _points(doc),
+        Group([Lines(_answers(doc)), Notes(doc.texts("warnings"))]),
+        Charts([
+            speedup_panel(doc), _times_panel(doc, "TPOT", "Time per output token after the first."),
+            _trade_panel(doc),
+            _times_panel(doc, "TTFT", "Mean time to the first token, waiting included."),
+            _acceptance_bars(doc), _memory_bars(doc),
+        ]),
+        d.settings(doc),
+    ])
+
+
+def _points(doc: Doc) -> Table:
+    points = doc.items("points")
+    is_open = any(p.has("utilisation") for p in points)
+    return table_of(points, [
+        ("rate" if is_open else "clients", _load),
+        ("speedup", figure("speedup", times) if d.speculative(doc) else lambda _: "-"),
+        ("90 %", band("interval_90.speedup")),
+        ("TPOT", figure("tpot_s", seconds)), ("plain", figure("baseline_tpot_s", seconds)),
+        ("TTFT", figure("ttft_s", seconds)), ("step", figure("step_s", seconds)),
+        ("r", fixed("step_cost_ratio", ".2f")), ("tok/s/user", fixed("stream_tok_s", ".0f")),
+        ("tok/s", fixed("output_tok_s", ".0f")), ("bound", word("bound")),
+    ])
+
+
+def _load(p: Doc) -> str:
+    """A point's load as the first column shows it."""
+    if p.has("utilisation"):
+        return f"{p.number('request_rate'):g}/s"
+    return f"{p.number('concurrency'):.15g}"
+
+
+def _facts(doc: Doc) -> Facts:
+    first, limit = doc.items("points")[0], doc.maybe("break_even_concurrency")
+    return Facts([
+        ("Speedup", times(first.maybe("speedup")), f"at {_load(first)}"),
+        ("TPOT", seconds(first.maybe("tpot_s")),
+         f"{seconds(first.maybe('baseline_tpot_s'))} without"),
+        ("TTFT", seconds(first.maybe("ttft_s")),
+         f"{seconds(first.maybe('baseline_ttft_s'))} without"),
+        ("Break-even", "not reached" if limit is None else number(limit), "clients"),
+        ("Largest batch", number(doc.maybe("max_concurrency")), "requests together"),
+    ])
+
+
+def _answers(doc: Doc) -> list[str]:
     lines = []
-    if result.system.speculative:
-        if result.break_even_concurrency is None:
-            text = f"pays up to the largest batch ({result.max_concurrency} requests)"
-        elif result.break_even_concurrency == 1:
+    most = doc.number("max_concurrency")
+    if d.speculative(doc):
+        limit = doc.maybe("break_even_concurrency")
+        if limit is None:
+            text = f"pays up to the largest batch ({most} requests)"
+        elif limit == 1:
             text = "does not pay, not even for one client"
         else:
-            text = f"stops paying at {result.break_even_concurrency} clients"
-            if result.break_even_concurrency > result.max_concurrency:
-                text += f" (it runs {result.max_concurrency} at a time, plain decoding more)"
+            text = f"stops paying at {limit} clients"
+            if limit > most:
+                text += f" (it runs {most} at a time, plain decoding more)"
         lines.append(f"speculation {text}")
-        found = [(p, p.best_k) for p in result.points if p.best_k is not None]
+        found = [(p, p.number("best_k")) for p in doc.items("points") if p.has("best_k")]
         lengths = [k for _, k in found]
-        remark = _plain_wins(lengths) + _beyond(result, lengths)
+        remark = " (0: plain decoding wins)" if 0 in lengths else ""
+        remark += _beyond(doc, lengths)
         if len(set(lengths)) == 1:
             lines.append(f"best k: {lengths[0]}{remark}")
         elif found:
             pairs = ", ".join(f"{k} at {_load(p)}" for p, k in found)
             lines.append(f"best k: {pairs}{remark}")
-    plan = result.system.memory
-    drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
-    state = ""
-    if plan.state_bytes_per_seq:
-        state = f", state {size(plan.state_bytes_per_seq)} per request"
+    memory = doc.at("memory")
+    drafter, state = memory.maybe("drafter_bytes"), memory.maybe("state_bytes_per_seq")
     lines.append(
-        f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache "
-        f"{size(plan.kv_bytes_per_token)} per token{state}; at most {result.max_concurrency} "
-        "such requests run together"
+        f"memory per GPU: weights {size(memory.number('weight_bytes'))}"
+        + (f", drafter {size(drafter)}" if drafter else "")
+        + f", cache {size(memory.number('kv_bytes_per_token'))} per token"
+        + (f", state {size(state)} per request" if state else "")
+        + f"; at most {most} such requests run together"
     )
     return lines
 
 
-def _load(p: Point) -> str:
-    """A point's load as the first column shows it."""
-    return f"{p.request_rate:g}/s" if p.utilisation is not None else f"{p.concurrency:.15g}"
-
-
-def _plain_wins(lengths: list[int]) -> str:
-    return " (0: plain decoding wins)" if 0 in lengths else ""
-
-
-def _beyond(result: Prediction, lengths: list[int]) -> str:
+def _beyond(doc: Doc, lengths: Sequence[float]) -> str:
     """Says so when a best k rests on positions whose acceptance was not given or measured."""
-    accepted = result.system.acceptance
     # One rate for every position says what longer drafts do; everything else is extrapolated.
-    if accepted is None or accepted.kind == "rate":
+    if not doc.has("acceptance") or doc.text("acceptance.kind") == "rate":
         return ""
-    known = accepted.measured_positions
+    known = doc.number("acceptance.measured_positions")
     if max(lengths, default=0) <= known:
         return ""
     return f" (acceptance beyond position {known} is extrapolated)"
 
 
-def _notes(result: Prediction) -> list[str]:
-    return [f"note: {text}" for text in result.warnings]
+# --- charts -------------------------------------------------------------------------------
 
 
-def explain_text(title: str, step: StepLatency) -> str:
-    """One step, op by op: time, share, bytes, FLOP and what each op waits for."""
-    total = step.total_s
-    rows = []
-    merged: dict[str, list[OpTime]] = {}
-    for item in step.ops:
-        merged.setdefault(item.op.name, []).append(item)
-    entries: list[tuple[str, float, float, float, str]] = []
-    for name, items in merged.items():
-        count = sum(item.op.count for item in items)
-        longest = max(items, key=lambda item: item.seconds)
-        entries.append(
-            (
-                name if count == 1 else f"{name} x{count:g}",
-                sum(item.seconds for item in items),
-                sum(item.op.bytes * item.op.count for item in items),
-                sum(item.op.flops * item.op.count for item in items),
-                longest.time.bound,
-            )
-        )
-    kernels = sum(e[1] for e in entries)
-    rest = total - step.host_s - kernels
-    if rest > 1e-9:
-        entries.append(("gaps between kernels", rest, 0.0, 0.0, "latency"))
-    if step.host_s > 0:
-        entries.append(("host", step.host_s, 0.0, 0.0, "latency"))
-    for name, spent, moved, flops, bound in entries:
-        share = spent / total if total else 0.0
-        rows.append(
-            [
-                name,
-                seconds(spent),
-                f"{share:.1%}",
-                size(moved) if moved else "-",
-                work(flops) if flops else "-",
-                bound,
-                bar(share).ljust(24),
-            ]
-        )
-    body = table(["op", "time", "share", "bytes", "work", "bound", ""], rows)
-    summary = (
-        f"{title}: {seconds(total)} (target {seconds(step.target_s)}, sampling "
-        f"{seconds(step.sample_s)}, draft {seconds(step.draft_s)}, host {seconds(step.host_s)}); "
-        f"{size(step.bytes)}, {work(step.flops)}, {step.bound}-bound, "
-        f"{step.rows:g} {'row' if step.rows == 1 else 'rows'}"
-        f"{'' if step.graphed else ', outside CUDA graphs'}"
+def _axis(doc: Doc) -> tuple[str, str]:
+    """(unit of the loads, their key)."""
+    if all(p.has("utilisation") for p in doc.items("points")):
+        return "requests/s", "request_rate"
+    return "clients", "concurrency"
+
+
+def terminal_panel(result: "Prediction") -> Panel:
+    """What `--plot` draws: the ends of the interval as dots."""
+    return with_ends(speedup_panel(Doc(result.to_dict())))
+
+
+def speedup_panel(doc: Doc) -> Panel:
+    """Speedup over clients or requests per second, with its 90 % interval."""
+    unit, key = _axis(doc)
+    points, limit = doc.items("points"), doc.maybe("break_even_concurrency")
+    series = curve("speedup", points, key, "speedup", interval="interval_90.speedup")
+    ends = points[0].number(key), points[-1].number(key)
+    inside = limit is not None and unit == "clients" and ends[0] < limit < ends[1]
+    return Panel(
+        "What speculation gains", unit, "throughput with / without", (series,),
+        log_x=len(points) > 2, levels=((1.0, "break-even"),),
+        words="Output tokens per second with speculation over those without. The band is the 90 % "
+              "interval from the residuals of public measurements.",
+        mark=(limit, f"pays below {limit}") if inside and limit is not None else None,
     )
-    return f"{summary}\n\n{body}"
+
+
+def side_by_side(docs: Sequence[Doc]) -> Panel | None:
+    """Speedups of several predictions in one chart, where their loads are of one kind."""
+    axes = {_axis(doc) for doc in docs}
+    if len(docs) < 2 or len(axes) > 1:
+        return None
+    unit, key = axes.pop()
+    series = [
+        curve(f"{doc.text('model')}, {doc.text('gpu', '-')}, {doc.text('method', '-')} k = "
+              f"{doc.words('k')}", doc.items("points"), key, "speedup", hue)
+        for hue, doc in enumerate(docs)
+    ]
+    every = [x for item in series for x in item.x if x is not None]
+    return Panel(
+        "Speedup", unit, "throughput with / without", tuple(series),
+        log_x=len(every) > 2 and 0 < 8 * min(every) < max(every), levels=((1.0, "break-even"),),
+        words="Above 1 speculation pays.",
+    )
+
+
+def _times_panel(doc: Doc, name: str, words: str) -> Panel | None:
+    """TPOT or TTFT with and without speculation."""
+    unit, load = _axis(doc)
+    points, key = doc.items("points"), f"{name.lower()}_s"
+    ours = curve(f"{name}, with speculation", points, load, key, scale=1e3,
+                 interval=f"interval_90.{key}")
+    others = curve(f"{name}, without", points, load, f"baseline_{key}", 1, scale=1e3)
+    known = [value for value in (*ours.y, *others.y) if value]
+    if len(known) < 2 * len(points):
+        words += " Points are missing where the queue grows without end."
+    return Panel(
+        name, unit, f"{name}, ms", (ours, others), log_x=len(points) > 2,
+        log_y=max(known) > 30 * min(known), words=words,
+    ) if known else None
+
+
+def _trade_panel(doc: Doc) -> Panel | None:
+    points, gpus = doc.items("points"), d.gpus_of(doc)
+    sides = []
+    for hue, name in enumerate(("with speculation", "without")):
+        across: list[Value] = []
+        up: list[Value] = []
+        texts = []
+        for p in points:
+            tpot = p.maybe("baseline_tpot_s")
+            stream = (1 / tpot if tpot else None) if hue else p.maybe("stream_tok_s")
+            rate = (p.maybe("baseline_output_tok_s" if hue else "output_tok_s") or 0.0) / gpus
+            across.append(stream)
+            up.append(rate)
+            texts.append(f"{name}, {_load(p)}: {number(stream)} tok/s per user, {number(rate)} "
+                         "tok/s per GPU")
+        sides.append(Series(name, across, up, hue, texts=texts))
+    return Panel(
+        "Latency against throughput", "tokens per second per user",
+        "output tokens per second per GPU", tuple(sides), by_point=True,
+        words="Each point is a load: to the right faster for each user, upwards more from each "
+              "GPU. A curve further out is better.",
+    ) if len(points) > 1 else None
+
+
+def _acceptance_bars(doc: Doc) -> Bars | None:
+    k = int(doc.maybe("k") or 0)
+    reach = doc.numbers("acceptance.unconditional")[:k]
+    each = doc.numbers("acceptance.conditional")[: len(reach)]
+    return Bars(
+        "Acceptance by position",
+        "How likely a draft token is accepted: with all before it (what engines report per "
+        f"position), and once all before it were. Source: {doc.text('acceptance.source', '-')}.",
+        [f"draft {i + 1}" for i in range(len(reach))],
+        [("this and all before", reach),
+         ("given all before", each + [None] * (len(reach) - len(each)))],
+        "probability", share=True,
+    ) if reach else None
+
+
+def _memory_bars(doc: Doc) -> Bars:
+    memory = doc.at("memory")
+    parts = [(name, memory.maybe(key) or 0.0) for name, key in (
+        ("weights", "weight_bytes"), ("drafter", "drafter_bytes"), ("reserve", "reserve_bytes"),
+        ("cache pool", "pool_bytes"))]
+    return Bars(
+        "Memory of one GPU",
+        f"Of {size(memory.maybe('capacity_bytes') or 0)}; the cache pool holds "
+        f"{number(memory.maybe('kv_tokens'))} tokens. The reserve is assumed.",
+        ["memory"], [(name, [value / 1e9]) for name, value in parts if value > 0], "GB",
+        stacked=True, horizontal=True, size="low",
+    )

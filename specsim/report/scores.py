@@ -1,9 +1,17 @@
-"""Scores of a validation run as text."""
+"""Scores of predictions against published measurements."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from specsim.report.tables import table
+from specsim.report.blocks import Charts, Lines, Section
+from specsim.report.columns import fixed, pairs_of, parity_columns, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Bars, Parity
+from specsim.report.tables import Table, percent
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.accuracy.score import Scored
 
 NAMES = {
     "step_cost_ratio": "step-cost ratio r",
@@ -13,72 +21,83 @@ NAMES = {
 }
 
 
-def _percent(value: float | None, sign: bool = False) -> str:
-    if value is None:
-        return "-"
-    return f"{value:+.1%}" if sign else f"{value:.1%}"
-
-
-def error_cell(errors: dict[str, Any]) -> str:
+def error_cell(errors: Doc) -> str:
     """'median / p90 (bias, n)' of one quantity, or a dash."""
-    if not errors["n"]:
+    if not errors.maybe("n"):
         return "-"
     return (
-        f"{_percent(errors['median_abs_error'])} / {_percent(errors['p90_abs_error'])} "
-        f"({_percent(errors['bias'], True)}, {errors['n']})"
+        f"{percent(errors.maybe('median_abs_error'))} / {percent(errors.maybe('p90_abs_error'))} "
+        f"({errors.number('bias'):+.1%}, {errors.words('n')})"
     )
 
 
-def score_rows_cells(result: dict[str, Any]) -> list[list[str]]:
-    """Overall and per set: one line of cells each."""
-    lines = []
-    for name, scores in [("all", result["overall"]), *result["sets"].items()]:
-        sign = scores["sign_right"]
-        lines.append(
-            [
-                name,
-                *(error_cell(scores[quantity]) for quantity in NAMES),
-                "-" if sign is None else f"{sign:.0%} of {scores['sign_n']}",
-                _percent(scores["interval_coverage"]),
-            ]
-        )
-    return lines
-
-
-def report_text(result: dict[str, Any]) -> str:
+def report_text(result: Mapping[str, object]) -> str:
     """The whole report: errors per set, then skipped rows by reason."""
-    headers = ["set", *NAMES.values(), "sign right", "in 90 %"]
-    parts = [
-        "median / 90th percentile of the relative error (bias, number of values)",
-        "",
-        table(headers, score_rows_cells(result)),
-    ]
-    if result["skipped"]:
-        rows = [[reason, str(count)] for reason, count in result["skipped"].items()]
-        parts += ["", table(["rows skipped, and why", "rows"], rows)]
-    if "judged" in result:
-        rows = [
-            [j["row"], j["set"], j["quantity"], j["side"], f"{j['predicted']:.4g}",
-             f"{j['measured']:.4g}", _percent(j["error"], True)]
-            for j in result["judged"]
+    return section_text(published_section(Doc(result)))
+
+
+def published_section(doc: Doc) -> Section:
+    """All blocks."""
+    rows = []
+    for name, scores in [("all", doc.at("overall")), *doc.members("sets")]:
+        right = scores.maybe("sign_right")
+        rows.append([
+            name, *(error_cell(scores.at(quantity)) for quantity in NAMES),
+            "-" if right is None else f"{right:.0%} of {scores.words('sign_n')}",
+            percent(scores.maybe("interval_coverage")),
+        ])
+    skipped = [[reason, many.words()] for reason, many in doc.members("skipped")]
+    judged = doc.items("judged")
+    return Section("Validation against published measurements", "Published", [
+        Lines(["median / 90th percentile of the relative error (bias, number of values)"]),
+        Table(["set", *NAMES.values(), "sign right", "in 90 %"], rows),
+        Charts([_by_set(doc), *_parities(judged)]),
+        Table(["rows skipped, and why", "rows"], skipped) if skipped else None,
+        table_of(judged, [
+            ("row", word("row")), ("set", word("set")), ("quantity", word("quantity")),
+            ("side", word("side")), ("predicted", fixed("predicted", ".4g")),
+            ("measured", fixed("measured", ".4g")), ("error", fixed("error", "+.1%")),
+        ], left=4) if doc.has("judged") else None,
+    ])
+
+
+def _by_set(doc: Doc) -> Bars | None:
+    sets = doc.members("sets")
+    return Bars(
+        "Median error by set", "Size of predicted / measured - 1, half of the rows are better.",
+        [name for name, _ in sets],
+        [(label, [scores.maybe(f"{quantity}.median_abs_error") for _, scores in sets])
+         for quantity, label in NAMES.items()],
+        "median error", share=True,
+    ) if sets else None
+
+
+def _parities(judged: Sequence[Doc]) -> list[Parity]:
+    """One chart per quantity, one colour per set."""
+    out = []
+    for quantity in dict.fromkeys(row.text("quantity") for row in judged):
+        factor, unit = (1e3, "ms") if quantity in ("tpot", "ttft") else (1.0, "")
+        found = [row for row in judged if row.text("quantity") == quantity]
+        items = [
+            pairs_of(name, [row for row in found if row.text("set", "-") == name], factor, hue)
+            for hue, name in enumerate(dict.fromkeys(row.text("set", "-") for row in found))
         ]
-        headers = ["row", "set", "quantity", "side", "predicted", "measured", "error"]
-        parts += ["", table(headers, rows, left=4)]
-    return "\n".join(parts)
+        if any(item.shown() for item in items):
+            out.append(Parity(
+                f"Predicted against measured: {NAMES.get(quantity, quantity)}",
+                "On the line they are equal; the shaded band is 10 % to either side.", items, unit,
+                table_of(found, [("row", word("row")), ("set", word("set", "-")),
+                                 *parity_columns(factor)], left=2),
+            ))
+    return out
 
 
-def row_dicts(scores: Iterable[Any]) -> list[dict[str, Any]]:
-    """Every judged value as a dict (takes `accuracy.score.Scored`)."""
+def row_dicts(scores: "Iterable[Scored]") -> list[dict[str, object]]:
+    """Every judged value as a dict."""
     return [
         {
-            "row": s.row_id,
-            "set": s.set_id,
-            "quantity": s.quantity,
-            "side": s.side,
-            "class": s.klass,
-            "predicted": s.predicted,
-            "measured": s.measured,
-            "error": s.error,
+            "row": s.row_id, "set": s.set_id, "quantity": s.quantity, "side": s.side,
+            "class": s.klass, "predicted": s.predicted, "measured": s.measured, "error": s.error,
         }
         for s in scores
     ]

@@ -1,182 +1,194 @@
-"""The text that `specsim simulate` prints: both sides, line by line."""
+"""What `specsim simulate` says: both sides, latencies, other figures, gates, and how it went over
+time."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from specsim.report.tables import seconds, size, table
-from specsim.sim.compare import Arm
-from specsim.sim.result import Simulation
+from specsim.report import deployment as d
+from specsim.report.blocks import Charts, Group, Lines, Notes, Section
+from specsim.report.doc import Doc
+from specsim.report.plots import Bars, Panel, Series
+from specsim.report.tables import Table, interval, seconds, size, times
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.sim.result import Simulation
 
 _TIMES = (
-    ("TTFT", "ttft_s"),
-    ("TPOT", "tpot_s"),
-    ("ITL, per chunk", "itl_s"),
-    ("ITL, per token", "itl_per_token_s"),
-    ("E2E latency", "e2el_s"),
+    ("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL, per chunk", "itl_s"),
+    ("ITL, per token", "itl_per_token_s"), ("E2E latency", "e2el_s"),
 )
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 _SHARES = ("draft", "verify", "decode", "prefill", "host", "idle")
+_FIGURES = (  # label, key, key of the gain
+    ("output tok/s", "output_tok_s", "output_tok_s"),
+    ("requests/s", "request_rate", ""),
+    ("tok/s per stream p50", "stream_tok_s.p50", ""),
+    ("tok/s per stream p10", "stream_tok_s.p10", "stream_tok_s_p10"),
+    ("tokens per step (AL)", "acceptance_length", ""),
+    ("running, mean", "running_mean", ""),
+    ("running, max", "running_max", ""),
+    ("waiting, max", "waiting_max", ""),
+    ("KV usage, max", "kv_usage_max", ""),
+    ("preemptions", "preemptions", ""),
+    ("prefix hit rate", "prefix_hit_rate", ""),
+    ("engine steps", "steps", ""),
+    *((f"time: {name}", f"time_share.{name}", "") for name in _SHARES),
+)
+_OVER_TIME = (  # title, words, unit, keys, whether it is a share
+    ("Requests waiting over time", "Mean number in the engines' queues.", "requests",
+     ("waiting",), False),
+    ("Requests running over time", "Mean number of requests in a step.", "requests",
+     ("running",), False),
+    ("TTFT over time", "Median and 95th percentile of the requests sent in each interval.",
+     "seconds", ("ttft_p50_s", "ttft_p95_s"), False),
+    ("Cache in use over time", "Share of the blocks held by requests.", "share of the cache",
+     ("kv_usage",), True),
+    ("Output over time", "Tokens given out per second.", "tokens per second",
+     ("output_tok_s",), False),
+)
 
 
-def simulation_text(result: Simulation) -> str:
+def simulation_text(result: "Simulation") -> str:
     """Assumptions, latencies, other figures, gates, notes."""
-    main, other = result.comparison.main, _other(result)
-    blocks = [_head(result), _latencies(main, other), _others(result)]
-    if main.figures.get("slo"):
-        blocks.append(_gates(main, other))
-    blocks.append("\n".join(_answers(result)))
-    return "\n\n".join(block for block in blocks if block)
-
-
-def _other(result: Simulation) -> Arm | None:
-    """The side without speculation, where it is another one."""
-    found = result.comparison
-    return None if found.baseline is found.main else found.baseline
-
-
-def _head(result: Simulation) -> str:
-    system = result.deployment.system
-    config = result.deployment.config
-    setup = system.setup
-    count = config.n_replicas
-    lines = []
-    if result.partial:
-        lines += ["PARTIAL: interrupted; what follows is what was simulated until then", ""]
-    lines.append(
-        f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
-        f"{system.parallel.gpus} x {system.profile.title or system.profile.name}, "
-        f"{system.engine.title or system.engine.name}"
-        + (f", {count} replicas behind {config.router}" if count > 1 else "")
+    found = result.to_dict()
+    if result.comparison.baseline is result.comparison.main:
+        found["baseline"] = None
+    system, config = result.deployment.system, result.deployment.config
+    plan = system.memory
+    drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
+    pool = (
+        f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache pool "
+        f"{size(plan.pool_bytes)}"
     )
-    if system.speculative and system.acceptance is not None:
-        drafter = f", drafter {setup.drafter.name}" if setup.drafter else ""
-        length = system.acceptance.expected_tokens(setup.k)
-        lines.append(
-            f"{setup.method}, k = {setup.k}{drafter}: acceptance length {length:.2f} "
-            f"({system.acceptance.source})"
-        )
-    else:
-        lines.append("no speculation")
-    lines.append(load_line(result.load))
-    start, end = result.comparison.main.figures["window_s"]
-    runs = len(result.comparison.main.runs)
-    text = f"measured from {start:.4g} s to {end:.4g} s of simulated time, seed {result.seed}"
-    lines.append(text + (f" to {result.seed + runs - 1}: means of {runs} runs" if runs > 1 else ""))
-    return "\n".join(lines)
+    head = d.deployed_on(system) + _replicas(config.n_replicas, config.router)
+    return section_text(simulation_section(Doc(found), head, pool))
 
 
-def load_line(load: dict[str, Any]) -> str:
+def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of a GPU") -> Section:
+    """All blocks. deployed, pool: titles and sizes that a live result has and its JSON has not."""
+    inputs = doc.at("inputs")
+    head = deployed or d.deployed(inputs) + _replicas(
+        int(inputs.maybe("config.n_replicas") or 1), inputs.text("config.router", "a router")
+    )
+    load = [(f"load: {key}", value.words()) for key, value in inputs.members("load")
+            if key != "assumed" and value.has("")]
+    partial = ["PARTIAL: interrupted; what follows is what was simulated until then", ""]
+    model = inputs.text("model")
+    return Section(f"Simulation: {d.title_of(inputs)}", f"Simulation: {model}", [
+        Lines([
+            *(partial if doc.flag("partial") else []),
+            head, d.drafting(inputs), load_line(inputs.at("load")), _window(doc),
+        ]),
+        _latencies(doc),
+        _figures(doc),
+        _gates(doc),
+        Group([Lines(_answers(doc, pool)), Notes(doc.texts("warnings"))]),
+        Charts([*_percentiles(doc), *_over_time(doc), _time_shares(doc)]),
+        d.settings(inputs, load),
+    ])
+
+
+def _replicas(count: int, router: str) -> str:
+    return f", {count} replicas behind {router}" if count > 1 else ""
+
+
+def _window(doc: Doc) -> str:
+    start, end = doc.pair("window_s") or (0.0, 0.0)
+    seed, runs = int(doc.number("seed")), int(doc.number("replications"))
+    text = f"measured from {start:.4g} s to {end:.4g} s of simulated time, seed {seed}"
+    return text + (f" to {seed + runs - 1}: means of {runs} runs" if runs > 1 else "")
+
+
+def load_line(load: Doc) -> str:
     """A load's description in one line."""
-    kind = load["kind"]
-    total = f"{load['requests']} " if load.get("requests") else ""
+    kind = load.text("kind")
+    total = f"{load.words('requests')} " if load.maybe("requests") else ""
     if kind == "people":
-        pace = f"{load['streams']} streams without pauses" if load.get("streams") else (
-            f"{load['users']} simulated people"
-        )
-        return f"load: {pace} of scenario {load['scenario']}"
+        pace = f"{load.words('users')} simulated people"
+        if load.maybe("streams"):
+            pace = f"{load.words('streams')} streams without pauses"
+        return f"load: {pace} of scenario {load.text('scenario', '-')}"
     if kind == "trace":
-        return f"load: {total}requests of {load['file']} ({load['format']}), {load['pace']}"
-    shape = f"{load['input_len']} + {load['output_len']} tokens"
-    if load.get("range_ratio"):
-        shape += f" (each +- {load['range_ratio']:.0%})"
-    if kind == "closed":
         return (
-            f"load: {load['concurrency']} clients in a closed loop, {total}requests of {shape}"
+            f"load: {total}requests of {load.text('file', '-')} ({load.text('format', '-')}), "
+            f"{load.text('pace', '-')}"
         )
-    rate = load["rate"]
-    pace = "all at once" if rate == "inf" else f"{rate:g}/s (burstiness {load['burstiness']})"
+    shape = f"{load.words('input_len')} + {load.words('output_len')} tokens"
+    if ratio := load.maybe("range_ratio"):
+        shape += f" (each +- {ratio:.0%})"
+    if kind == "closed":
+        clients = load.words("concurrency")
+        return f"load: {clients} clients in a closed loop, {total}requests of {shape}"
+    pace = "all at once"
+    if load.at("rate").value != "inf":
+        pace = f"{load.number('rate'):g}/s (burstiness {load.at('burstiness').value})"
     return f"load: {total}requests of {shape}, {pace}"
 
 
-def _latencies(main: Arm, other: Arm | None) -> str:
-    rows = []
-    for label, name in _TIMES:
-        for side, arm in (("", main), ("without", other)):
-            if arm is None:
-                continue
-            figures = arm.figures[name]
-            cells = [seconds(figures.get(stat)) for stat in _STATISTICS]
-            rows.append([label if not side else f"  {side}", *cells])
-    return table(["", *_STATISTICS], rows)
+def _sides(doc: Doc) -> list[Doc]:
+    """The figures with speculation, and without where that is another run."""
+    return [doc, doc.at("baseline")] if doc.has("baseline") else [doc]
 
 
-def _others(result: Simulation) -> str:
-    main, other = result.comparison.main, _other(result)
-    lines: list[tuple[str, str, str | None]] = [
-        ("output tok/s", "output_tok_s", "output_tok_s"),
-        ("requests/s", "request_rate", None),
-        ("tok/s per stream p50", "stream_tok_s.p50", None),
-        ("tok/s per stream p10", "stream_tok_s.p10", "stream_tok_s_p10"),
-        ("tokens per step (AL)", "acceptance_length", None),
-        ("running, mean", "running_mean", None),
-        ("running, max", "running_max", None),
-        ("waiting, max", "waiting_max", None),
-        ("KV usage, max", "kv_usage_max", None),
-        ("preemptions", "preemptions", None),
-        ("prefix hit rate", "prefix_hit_rate", None),
-        ("engine steps", "steps", None),
-        *((f"time: {name}", f"time_share.{name}", None) for name in _SHARES),
+def _latencies(doc: Doc) -> Table:
+    rows = [
+        ["  without" if i else label,
+         *(seconds(side.maybe(f"{key}.{stat}")) for stat in _STATISTICS)]
+        for label, key in _TIMES for i, side in enumerate(_sides(doc))
     ]
-    gain, intervals = result.comparison.gain, result.comparison.gain_95
+    return Table(["", *_STATISTICS], rows)
+
+
+def _figures(doc: Doc) -> Table:
+    sides = _sides(doc)
+    both = len(sides) > 1
+    intervals = doc.at("gain_confidence_95" if both else "confidence_95")
+    banded = bool(intervals.members())
     rows = []
-    for label, path, ratio in lines:
-        values = [_at(arm, path) for arm in (main, other) if arm is not None]
-        if path.startswith("time_share") and not any(values):
+    for label, key, gain in _FIGURES:
+        values = [side.maybe(key) for side in sides]
+        if key.startswith("time_share") and not any(values):
             continue
-        cells = [_number(value, path) for value in values]
-        if other is not None:
-            times = gain.get(ratio) if ratio else None
-            cells.append("" if times is None else f"{times:.2f}x")
-            pair = intervals.get(ratio) if ratio else None
-            cells.append("" if pair is None else f"{pair[0]:.2f}-{pair[1]:.2f}")
-        elif main.confidence_95:
-            pair = main.confidence_95.get(path)
-            cells.append(
-                "" if pair is None else f"{_number(pair[0], path)} to {_number(pair[1], path)}"
-            )
+        cells = [_number(value, key) for value in values]
+        if both:
+            better = doc.maybe(f"gain.{gain}") if gain else None
+            cells.append("" if better is None else times(better))
+        if banded:
+            pair = intervals.child(gain if both else key).pair()
+            ends = "" if pair is None else f"{_number(pair[0], key)} to {_number(pair[1], key)}"
+            cells.append(interval(pair) if both and pair else ends)
         rows.append([label, *cells])
-    headers = ["", "with", "without", "gain", "95 %"]
-    if other is None:
-        headers = ["", "value"] + (["95 %"] if main.confidence_95 else [])
-    if not intervals and other is not None:
-        headers = headers[:-1]
-        rows = [row[:-1] for row in rows]
-    return table(headers, rows)
+    headers = ["with", "without", "gain"] if both else ["value"]
+    return Table(["", *headers, *(["95 %"] if banded else [])], rows)
 
 
-def _at(arm: Arm, path: str) -> float | None:
-    value: Any = arm.figures
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int | float) else None
-
-
-def _number(value: float | None, path: str) -> str:
+def _number(value: float | None, key: str) -> str:
     if value is None or not math.isfinite(value):
         return "-"
-    if path.startswith("time_share") or path in ("kv_usage_max", "prefix_hit_rate"):
+    if key.startswith("time_share") or key in ("kv_usage_max", "prefix_hit_rate"):
         return f"{value:.1%}"
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _gates(main: Arm, other: Arm | None) -> str:
+def _gates(doc: Doc) -> Table | None:
+    sides = _sides(doc)
     rows = []
-    sides = [main] + ([other] if other else [])
-    for name, gate in main.figures["slo"].items():
-        if not isinstance(gate, dict):
+    for name, gate in doc.members("slo"):
+        if name == "pass":
             continue
-        cells = [name, _gated(name, gate["limit"])]
-        for arm in sides:
-            judged = arm.figures["slo"][name]
-            value = judged["value"]
-            cells.append(
-                f"{_gated(name, value)} {'ok' if judged['pass'] else 'FAILS'}"
-            )
+        cells = [name, _gated(name, gate.maybe("limit"))]
+        for side in sides:
+            judged = side.at("slo").child(name)
+            word = "ok" if judged.flag("pass") else "FAILS"
+            cells.append(f"{_gated(name, judged.maybe('value'))} {word}")
         rows.append(cells)
-    rows.append(["all", "", *("ok" if arm.figures["slo"]["pass"] else "FAILS" for arm in sides)])
-    return table(["gate", "limit", "with", "without"][: 2 + len(sides)], rows)
+    rows.append(["all", "", *("ok" if side.flag("slo.pass") else "FAILS" for side in sides)])
+    headers = ["gate", "limit", "with", "without"][: 2 + len(sides)]
+    return Table(headers, rows) if doc.members("slo") else None
 
 
 def _gated(name: str, value: float | None) -> str:
@@ -187,22 +199,83 @@ def _gated(name: str, value: float | None) -> str:
     return seconds(value) if timed else f"{value:.4g}"
 
 
-def _answers(result: Simulation) -> list[str]:
+def _answers(doc: Doc, pool: str) -> list[str]:
     lines = []
-    gain = result.comparison.gain
-    faster = gain.get("tpot_mean")
-    if faster is not None and _other(result) is not None:
+    faster = doc.maybe("gain.tpot_mean")
+    if faster is not None and doc.has("baseline"):
         verdict = "pays" if faster > 1 else "does not pay"
         lines.append(f"speculation {verdict} at this load: {faster:.2f}x as fast per token")
-    plan = result.deployment.system.memory
-    drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
-    block = result.deployment.config.rules.block_size
+    config = doc.at("inputs.config")
+    block = config.words("rules.block_size")
     lines.append(
-        f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache pool "
-        f"{size(plan.pool_bytes)} ({result.deployment.config.num_kv_blocks} blocks of "
-        f"{block} {'token' if block == 1 else 'tokens'})"
+        f"{pool} ({config.words('num_kv_blocks')} blocks of {block} "
+        f"{'token' if block == '1' else 'tokens'})"
     )
-    assumed = result.load.get("assumed", {})
-    lines += [f"assumed by the scenario: {name}: {text}" for name, text in assumed.items()]
-    lines += [f"note: {text}" for text in result.warnings]
-    return lines
+    return lines + [f"assumed by the scenario: {name}: {text.text()}"
+                    for name, text in doc.members("inputs.load.assumed")]
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+def _named(doc: Doc) -> list[tuple[str, int, Doc]]:
+    """(name, hue, figures) of the sides there are."""
+    if not d.speculative(doc.at("inputs")):
+        return [("without speculation", 1, doc)]
+    names = ("with speculation", "without")
+    return [(names[i], i, side) for i, side in enumerate(_sides(doc))]
+
+
+def _percentiles(doc: Doc) -> list[Bars]:
+    out = []
+    sides = _named(doc)
+    for key, label, words in (
+        ("ttft_s", "TTFT", "Time from sending a request to its first token, waiting included."),
+        ("tpot_s", "TPOT", "Time per output token of a request after its first."),
+    ):
+        values = [[side.maybe(f"{key}.{stat}") for stat in _STATISTICS] for _, _, side in sides]
+        most = max((v for line in values for v in line if v is not None), default=0.0)
+        unit, factor = ("s", 1.0) if most > 2 else ("ms", 1e3)
+        cut = doc.maybe(f"{key}.censored")
+        waited = f" {cut or 0:g} requests never got there and count as far as they waited."
+        groups = [
+            (name, [None if v is None else v * factor for v in line])
+            for (name, _, _), line in zip(sides, values, strict=True)
+        ]
+        if most:
+            out.append(Bars(
+                f"{label} percentiles", words + (waited if cut else ""), _STATISTICS, groups,
+                f"{label}, {unit}", hues=[hue for _, hue, _ in sides],
+            ))
+    return out
+
+
+def _over_time(doc: Doc) -> list[Panel]:
+    names = [name for name, _, _ in _named(doc)]
+    keys = zip(names, ("timeline", "baseline_timeline"), strict=False)
+    lines = [(name, doc.at(key)) for name, key in keys if doc.has(key)]
+    return [
+        Panel(title, "simulated seconds", unit, tuple(_series(lines, keys)), share=share,
+              words=f"{words} Intervals of {lines[0][1].number('width_s'):g} s, first run.")
+        for title, words, unit, keys, share in _OVER_TIME if lines
+    ]
+
+
+def _series(lines: Sequence[tuple[str, Doc]], keys: Sequence[str]) -> list[Series]:
+    return [
+        Series(f"{name}, {key.split('_')[1]}" if len(keys) > 1 else name, line.numbers("t_s"),
+               line.numbers(key), hue + 2 * i, "steps")
+        for hue, (name, line) in enumerate(lines) for i, key in enumerate(keys)
+    ]
+
+
+def _time_shares(doc: Doc) -> Bars | None:
+    sides = _named(doc)
+    groups = [(part, [side.maybe(f"time_share.{part}") or 0.0 for _, _, side in sides])
+              for part in _SHARES]
+    groups = [(part, values) for part, values in groups if any(values)]
+    return Bars(
+        "Where the engine's time goes", "Shares of the measured time by what the engine did.",
+        [name for name, _, _ in sides], groups, "share of the time", stacked=True,
+        horizontal=True, share=True, size="low",
+    ) if groups else None

@@ -6,16 +6,24 @@ Nothing here depends on where or in what order tasks ran, so the same sweep give
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
-from specsim.planning.sweep_run import SweepRun
+from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
+from specsim.report.doc import Doc
 from specsim.report.export_rows import flat
-from specsim.report.tables import table
+from specsim.report.plots import Bars, Panel, Series, Value
+from specsim.report.tables import Table, number
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.planning.sweep_run import SweepRun
 
 MAX_ROWS_SHOWN = 100
+MOST_CHARTED = 5000  # rows
+MOST_CURVES = 8
 USUAL = {
     "simulate": ("output_tok_s", "tpot_s.mean", "ttft_s.p95", "acceptance_length",
                  "gain.output_tok_s"),
@@ -24,54 +32,66 @@ USUAL = {
 DASH = "-"
 
 
-def sweep_text(run: SweepRun, out: str | None = None) -> str:
+def sweep_text(run: "SweepRun", out: str | None = None) -> str:
     """One line per task (the first MAX_ROWS_SHOWN) and what became of all."""
     sweep = run.sweep
-    columns = sweep.columns or USUAL[sweep.run]
+    doc = Doc({**_head(run), "rows": list(islice(run.rows(), MAX_ROWS_SHOWN))})
     varied = [*sweep.varied, *(["repeat"] if sweep.repeats > 1 else [])]
-    rows, known, reasons = [], set[str](), []
-    for row in islice(run.rows(), MAX_ROWS_SHOWN):
-        found = flat(row["result"] or {})
-        known |= set(found)
-        cells = [_cell(row["params"].get(name)) for name in varied]
-        cells += [_cell(found.get(name)) for name in columns]
-        if row["error"] is not None:
-            if row["error"] not in reasons:
-                reasons.append(row["error"])
-            cells.append(f"refused ({reasons.index(row['error']) + 1})")
-        else:
-            cells.append("")
-        rows.append(cells)
-    shown = [name.removesuffix(".mean") for name in columns]
-    blocks = []
-    if rows:
-        headers = [*varied, *shown, ""]
-        blocks.append(table(headers, rows, left=0))
-    if run.finished > len(rows):
-        where = f"in {out}" if out else "with --out FILE or --csv"
-        blocks.append(f"{run.finished - len(rows)} more rows {where}")
-    blocks.append(_counts(run))
-    notes = [f"refused ({i + 1}): {text}" for i, text in enumerate(reasons[:10])]
-    notes += [f"note: {text}" for text in _unknown_columns(columns, known)]
-    if notes:
-        blocks.append("\n".join(notes))
-    return "\n\n".join(blocks)
+    where = f"in {out}" if out else "with --out FILE or --csv"
+    journal = f"; journal: {run.journal.path}" if run.journal.path is not None else ""
+    return section_text(sweep_section(doc, varied, sweep.columns, where, journal))
 
 
-def _counts(run: SweepRun) -> str:
-    text = f"{run.finished} of {run.sweep.count} tasks finished"
-    if run.resumed:
-        text += f", {run.resumed} of them before"
-    if run.refused:
-        text += f"; {run.refused} refused"
-    if run.failed:
-        text += f"; {run.failed} failed"
-    if run.journal.path is not None:
-        text += f"; journal: {run.journal.path}"
+def sweep_section(
+    doc: Doc, varied: Sequence[str] = (), columns: Sequence[str] = (),
+    where: str = "in the file", journal: str = "",
+) -> Section:
+    """All blocks. varied, columns: of the definition; without them all there are, and the usual
+    ones. where: what to look into for more rows than are shown."""
+    run, rows = doc.text("run", "predict"), doc.items("rows")
+    varied = varied or list(dict.fromkeys(key for row in rows for key, _ in row.members("params")))
+    columns = columns or USUAL.get(run, USUAL["predict"])
+    shown = rows[:MAX_ROWS_SHOWN]
+    reasons = list(dict.fromkeys(row.text("error") for row in shown if row.has("error")))
+    results = [_result(row) for row in shown]
+    cells = [
+        [*(_cell(row.at("params").child(name).value) for name in varied),
+         *(_cell(found.get(name)) for name in columns),
+         f"refused ({reasons.index(row.text('error')) + 1})" if row.has("error") else ""]
+        for row, found in zip(shown, results, strict=True)
+    ]
+    headers = [*varied, *(name.removesuffix(".mean") for name in columns), ""]
+    more = int(doc.number("finished")) - len(shown)
+    return Section(f"Sweep of {doc.words('tasks')} {run} runs", "Sweep", [
+        Facts([
+            (word.capitalize(), number(doc.maybe(word)), f"of {number(doc.maybe('tasks'))}")
+            for word in ("finished", "refused", "failed")
+        ]),
+        Charts([_swept(rows[:MOST_CHARTED], varied, goal) for goal in columns[:4]]),
+        Table(headers, cells, left=0) if cells else None,
+        Lines([f"{more} more rows {where}"] if more > 0 else []),
+        Lines([_counts(doc) + journal]),
+        Group([
+            Lines([f"refused ({i + 1}): {text}" for i, text in enumerate(reasons[:10])]),
+            Notes(_unknown_columns(columns, {name for found in results for name in found})),
+        ]),
+    ])
+
+
+def _result(row: Doc) -> Mapping[str, object]:
+    """The result of a row as one level of dotted names."""
+    return flat({name: value.value for name, value in row.members("result")})
+
+
+def _counts(doc: Doc) -> str:
+    text = f"{doc.words('finished')} of {doc.words('tasks')} tasks finished"
+    for key, words in (("resumed", ", {} of them before"), ("refused", "; {} refused"),
+                       ("failed", "; {} failed")):
+        text += words.format(doc.words(key)) if doc.maybe(key) else ""
     return text
 
 
-def _unknown_columns(columns: tuple[str, ...], known: set[str]) -> list[str]:
+def _unknown_columns(columns: Sequence[str], known: set[str]) -> list[str]:
     """Columns that no result has."""
     notes = []
     for name in columns if known else ():
@@ -82,7 +102,7 @@ def _unknown_columns(columns: tuple[str, ...], known: set[str]) -> list[str]:
     return notes
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return DASH
     if isinstance(value, bool):
@@ -93,9 +113,45 @@ def _cell(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def sweep_json(run: SweepRun) -> Iterator[str]:
-    """One JSON document, piece by piece: rows are not held in memory together."""
-    head = {
+def _numeric(value: object) -> Value:
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+
+
+def _swept(rows: Sequence[Doc], names: Sequence[str], goal: str) -> Panel | Bars | None:
+    """The figure over the first setting that is a number, a curve per value of the others; bars
+    where no setting is one."""
+    found = [
+        ({name: row.at("params").child(name).value for name in names}, value)
+        for row in rows if (value := _numeric(_result(row).get(goal))) is not None
+    ]
+    places = {name: [_numeric(params[name]) for params, _ in found] for name in names}
+    across = next((name for name, values in places.items()
+                   if None not in values and len(set(values)) > 1), None)
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for params, value in found:
+        label = ", ".join(f"{name} {_cell(inner)}" for name, inner in params.items()
+                          if name != across) or goal
+        x = _numeric(params[across]) if across else None
+        groups.setdefault(label, []).append((x or 0.0, value))
+    if not groups:
+        return None
+    if across is None:
+        kept = list(groups)[:40]
+        return Bars(goal, "One bar per task.", kept, [(goal, [groups[k][0][1] for k in kept])],
+                    goal)
+    words = "One curve per value of the other settings."
+    if len(groups) > MOST_CURVES:
+        words += f" The first {MOST_CURVES} of {len(groups)}; the table has all."
+    series = [
+        Series(label, [x for x, _ in sorted(pairs)], [y for _, y in sorted(pairs)], hue)
+        for hue, (label, pairs) in enumerate(list(groups.items())[:MOST_CURVES])
+    ]
+    return Panel(f"{goal} over {across}", across, goal, tuple(series), words=words)
+
+
+def _head(run: "SweepRun") -> dict[str, object]:
+    """Everything of the document but its rows."""
+    return {
         "kind": "sweep",
         **run.sweep.to_dict(),
         "tasks": run.sweep.count,
@@ -106,7 +162,11 @@ def sweep_json(run: SweepRun) -> Iterator[str]:
         "failures": run.failures,
         "interrupted": run.interrupted,
     }
-    yield json.dumps(head, indent=2, allow_nan=False).removesuffix("\n}") + ',\n  "rows": ['
+
+
+def sweep_json(run: "SweepRun") -> Iterator[str]:
+    """One JSON document, piece by piece: rows are not held in memory together."""
+    yield json.dumps(_head(run), indent=2, allow_nan=False).removesuffix("\n}") + ',\n  "rows": ['
     mark = "\n"
     for row in run.rows():
         yield f"{mark}    {json.dumps(row, allow_nan=False)}"
@@ -114,13 +174,13 @@ def sweep_json(run: SweepRun) -> Iterator[str]:
     yield "\n  ]\n}\n"
 
 
-def sweep_jsonl(run: SweepRun) -> Iterator[str]:
+def sweep_jsonl(run: "SweepRun") -> Iterator[str]:
     """One JSON object per task."""
     for row in run.rows():
         yield json.dumps(row, allow_nan=False) + "\n"
 
 
-def sweep_csv(run: SweepRun) -> Iterator[str]:
+def sweep_csv(run: "SweepRun") -> Iterator[str]:
     """Header and one line per task; nested results get dotted names, lists are JSON in a cell."""
     varied = [*run.sweep.varied, *(["repeat"] if run.sweep.repeats > 1 else [])]
     found: dict[str, None] = {}
@@ -150,7 +210,7 @@ def sweep_csv(run: SweepRun) -> Iterator[str]:
         yield out.getvalue()
 
 
-def write_rows(run: SweepRun, path: str) -> None:
+def write_rows(run: "SweepRun", path: str) -> None:
     """All rows to a .csv or .jsonl file. OSError as it comes."""
     pieces = sweep_csv(run) if path.lower().endswith(".csv") else sweep_jsonl(run)
     with open(path, "w", encoding="utf-8", newline="\n") as file:

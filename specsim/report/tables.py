@@ -4,11 +4,23 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 
-def to_json(value: Any) -> str:
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The first `left` columns hold words, the others figures. title: the line above; remarks: the
+    lines below."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+    title: str = ""
+    remarks: Sequence[str] = ()
+
+
+def to_json(value: object) -> str:
     """JSON with stable order of keys as given; NaN and infinities are refused, not written."""
     return json.dumps(value, indent=2, allow_nan=False)
 
@@ -21,7 +33,7 @@ def printable(text: str) -> str:
     )
 
 
-def to_csv(rows: Iterable[dict[str, Any]]) -> str:
+def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
     """CSV of flat dicts; nested values are written as JSON in their cell. Columns are the keys of
     all rows; a row without one has an empty cell."""
     items = list(rows)
@@ -36,6 +48,12 @@ def to_csv(rows: Iterable[dict[str, Any]]) -> str:
             {k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in item.items()}
         )
     return out.getvalue()
+
+
+def visible(text: object, limit: int = 600) -> str:
+    """Text of untrusted names without control characters, of readable length."""
+    out = "".join(ch if ch.isprintable() else " " for ch in str(text)[: limit + 1])
+    return out if len(out) <= limit else out[: limit - 1] + "…"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -88,6 +106,30 @@ def interval(pair: Sequence[float] | None, digits: str = ".2f") -> str:
     if pair is None:
         return "-"
     return f"{pair[0]:{digits}}-{pair[1]:{digits}}"
+
+
+def span(pair: Sequence[float] | None, digits: str = ".2f") -> str:
+    """An interval in words: 1.40 to 1.85; a dash for none."""
+    return "-" if pair is None else f"{pair[0]:{digits}} to {pair[1]:{digits}}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure for people: few digits, thousands separated, a dash for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+
+
+def times(value: float | None) -> str:
+    """A ratio: 1.62x; a dash for none."""
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share: 12.3%; a dash for none."""
+    return "-" if value is None else f"{value:.{digits}%}"
 
 
 def bar(share: float, width: int = 24) -> str:

@@ -1,198 +1,264 @@
-"""The text that `specsim tune` prints."""
+"""What `specsim tune` says: the best choice at each load, why, and what to type."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from specsim.planning.flags import ServeCommand
-from specsim.planning.tune import WORTH_A_TABLE, Answer, Tuning
-from specsim.planning.tune_choices import Candidate
-from specsim.planning.tune_robust import Robust, RobustChoice
-from specsim.planning.tune_sensitivity import Choice
-from specsim.report.tables import interval, seconds, table
+from specsim.planning.tune import WORTH_A_TABLE
+from specsim.report import deployment as d
+from specsim.report.blocks import Block, Charts, Facts, Group, Lines, Notes, Section
+from specsim.report.columns import band, curve, figure, fixed, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Panel
+from specsim.report.tables import Table, percent, seconds, times
+from specsim.report.text import section_text
+
+if TYPE_CHECKING:
+    from specsim.planning.tune import Tuning
 
 MOST_ROWS = 40  # candidates printed for one load
+MOST_CURVES = 12
+_EXTRAPOLATED = "* acceptance beyond the measured positions, extrapolated"
 
 
-def tuning_text(result: Tuning) -> str:
+def tuning_text(result: "Tuning") -> str:
     """The answers first, then why, then what to type."""
-    first = result.plain or result.systems[0]
-    gpus = f" x{first.parallel.gpus}" if first.parallel.gpus > 1 else ""
-    blocks = [
-        f"{first.spec.name} ({first.spec.weights}) on {first.profile.name}{gpus}, "
-        f"{first.engine.name} {first.engine.version}, {result.workload.name}: "
-        f"{result.workload.input_len} in, {result.workload.output_len} out, "
-        f"objective {result.objective}",
-        _summary(result),
-    ]
-    if len(result.answers) == 1:
-        blocks.append(_candidates(result.answers[0].candidates))
-    else:
-        blocks.append(_grid(result))
-    blocks += [_margins(answer) for answer in result.answers if answer.margins]
-    blocks += [_robust(answer.robust) for answer in result.answers[:1] if answer.robust]
-    blocks += [text for answer in result.answers if (text := _sensitivity(answer, result))]
-    if result.dynamic is not None:
-        blocks.append(_dynamic(result))
-    blocks.append(_flags(result))
-    notes = []
-    if result.skipped:
-        names = ", ".join(name for name, _ in result.skipped)
-        notes.append(f"not looked at (no drafter, or no measured acceptance): {names}; --json says "
-                     "why, --methods and --acceptance-length bring one in")
-    notes += [f"note: {text}" for text in result.warnings]
-    return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
+    return section_text(tuning_section(Doc(result.to_dict())))
 
 
-def _name(choice: Candidate | RobustChoice | Choice) -> str:
-    return "plain" if choice.k == 0 else f"{choice.method} k={choice.k}"
+def tuning_section(doc: Doc) -> Section:
+    """All blocks of the answer."""
+    gpus = f" x{d.gpus_of(doc)}" if d.gpus_of(doc) > 1 else ""
+    answers, candidates = doc.items("answers"), doc.items("candidates")
+    count = -(-len(candidates) // max(1, len(answers)))  # each load has the same choices
+    by_load = [candidates[i * count : (i + 1) * count] for i in range(len(answers))]
+    alone = len(answers) == 1
+    model, gpu = doc.text("model"), doc.text("gpu", "-")
+    sources = [(f"acceptance, {item.text('method')}", item.text("acceptance.source"))
+               for item in doc.items("methods") if item.has("acceptance")]
+    return Section(f"Tuning: {model} on {gpu}", f"Tuning: {model}", [
+        Lines([
+            f"{model} ({doc.text('weights', '-')}) on {gpu}{gpus}, {d.engine_of(doc)}, "
+            f"{doc.text('workload', '-')}: {doc.words('input_len')} in, {doc.words('output_len')} "
+            f"out, objective {doc.text('objective', '-')}"
+        ]),
+        Facts([_tile(answer) for answer in answers[:8]]),
+        _summary(answers),
+        _candidates(candidates) if alone else _grid(answers, by_load),
+        Charts([_speedups(answers, by_load), _by_batch(doc.at("dynamic"))]),
+        *(Lines([_margins(answer)]) for answer in answers if answer.items("marginal")),
+        *(_robust(answer.at("robust")) for answer in answers[:1] if answer.has("robust")),
+        *(block for answer in answers for block in _sensitivity(answer, alone)),
+        Lines(_dynamic(doc.at("dynamic"))),
+        Lines(_flags(answers, doc.at("dynamic"))),
+        Group([Lines(_skipped(doc)), Notes(doc.texts("warnings"))]),
+        d.settings(doc, sources),
+    ])
 
 
-def _summary(result: Tuning) -> str:
-    rows = []
-    for answer in result.answers:
-        best = answer.best
-        if best is None:
-            rows.append([answer.load.label, "none", *["-"] * 7])
-            continue
-        rows.append(
-            [
-                answer.load.label, _name(best), f"{best.speedup:.2f}x", interval(best.interval_90),
-                f"{best.tokens_per_step:.2f}", seconds(best.tpot_s), seconds(best.ttft_s),
-                f"{best.stream_tok_s:.0f}", f"{best.output_tok_s:.0f}",
-            ]
-        )
-    unit = "rate" if result.answers[0].load.rate is not None else "clients"
-    return table(
-        [unit, "best", "speedup", "90 %", "tokens/step", "TPOT", "TTFT", "tok/s/user", "tok/s"],
-        rows, left=2,
-    )
+def _label(answer: Doc) -> str:
+    """A load as columns name it: '64' clients or '2.5/s'."""
+    rate = answer.maybe("rate")
+    return answer.words("concurrency") if rate is None else f"{rate:g}/s"
 
 
-def _candidates(candidates: Sequence[Candidate]) -> str:
-    rows = [
-        [
-            _name(c) + ("*" if c.extrapolated else ""),
-            f"{c.tokens_per_step:.2f}",
-            f"{c.speedup:.2f}x" if c.speedup else "-",
-            interval(c.interval_90),
-            seconds(c.tpot_s),
-            f"{c.output_tok_s:.0f}",
-            f"{c.step_cost_ratio:.2f}" if c.bound else "-",
-            c.reason[:60] or "ok",
-        ]
-        for c in candidates[:MOST_ROWS]
-    ]
-    body = table(
-        ["choice", "tokens/step", "speedup", "90 %", "TPOT", "tok/s", "r", "limits"], rows
-    )
-    beyond = any(c.extrapolated for c in candidates)
-    return body + ("\n* acceptance beyond the measured positions, extrapolated" if beyond else "")
+def name_of(choice: Doc) -> str:
+    """'plain' or 'mtp k=3'."""
+    return f"{choice.text('method')} k={choice.words('k')}" if choice.maybe("k") else "plain"
 
 
-def _grid(result: Tuning) -> str:
+def _marked(choice: Doc) -> str:
+    return name_of(choice) + ("*" if choice.flag("extrapolated") else "")
+
+
+def _tile(answer: Doc) -> tuple[str, str, str]:
+    best = answer.at("best")
+    where = f"at {_label(answer)}" + ("" if answer.has("rate") else " clients")
+    if not best.has(""):
+        return where, "nothing fits", ""
+    return where, name_of(best), f"{times(best.maybe('speedup'))} the speed"
+
+
+def _summary(answers: Sequence[Doc]) -> Table:
+    unit = "rate" if answers and answers[0].has("rate") else "clients"
+    return table_of(answers, [
+        (unit, _label), ("best", lambda a: name_of(a.at("best")) if a.has("best") else "none"),
+        ("speedup", figure("best.speedup", times)), ("90 %", band("best.speedup_90")),
+        ("tokens/step", fixed("best.tokens_per_step", ".2f")),
+        ("TPOT", figure("best.tpot_s", seconds)), ("TTFT", figure("best.ttft_s", seconds)),
+        ("tok/s/user", fixed("best.stream_tok_s", ".0f")),
+        ("tok/s", fixed("best.output_tok_s", ".0f")),
+    ], left=2)
+
+
+def _candidates(candidates: Sequence[Doc]) -> Table:
+    beyond = any(c.flag("extrapolated") for c in candidates)
+    return table_of(candidates[:MOST_ROWS], [
+        ("choice", _marked), ("tokens/step", fixed("tokens_per_step", ".2f")),
+        ("speedup", figure("speedup", lambda value: times(value or None))),
+        ("90 %", band("speedup_90")), ("TPOT", figure("tpot_s", seconds)),
+        ("tok/s", fixed("output_tok_s", ".0f")),
+        ("r", lambda c: f"{c.number('step_cost_ratio'):.2f}" if c.text("bound", "") else "-"),
+        ("limits", lambda c: c.text("reason", "")[:60] or "ok"),
+    ], remarks=[_EXTRAPOLATED] if beyond else [])
+
+
+def _grid(answers: Sequence[Doc], by_load: Sequence[Sequence[Doc]]) -> Table:
     """Speed-up of every choice at every load."""
-    labels = [answer.load.label for answer in result.answers]
+    best = [name_of(a.at("best")) if a.has("best") else "" for a in answers]
     rows = []
-    for i, first in enumerate(result.answers[0].candidates[:MOST_ROWS]):
+    for found in zip_longest(*(choices[:MOST_ROWS] for choices in by_load)):
         cells = []
-        for answer in result.answers:
-            found = answer.candidates[i]
-            mark = "<" if found is answer.best else " "
-            cells.append(f"{found.speedup:.2f}x{mark}" if found.feasible else "no ")
-        rows.append([_name(first) + ("*" if first.extrapolated else ""), *cells])
-    body = table(["speedup at", *labels], rows)
-    remarks = "< best; no: does not meet the limits"
-    if any(c.extrapolated for c in result.answers[0].candidates):
-        remarks += "; * acceptance beyond the measured positions, extrapolated"
-    return f"{body}\n{remarks}"
+        for choice, name in zip(found, best, strict=True):
+            if choice is None or not choice.flag("feasible"):
+                cells.append("no ")
+            else:
+                mark = "<" if name_of(choice) == name else " "
+                cells.append(times(choice.number("speedup")) + mark)
+        rows.append([_marked(next(c for c in found if c is not None)), *cells])
+    remark = "< best; no: does not meet the limits"
+    if any(c.flag("extrapolated") for choices in by_load[:1] for c in choices):
+        remark += f"; {_EXTRAPOLATED}"
+    return Table(["speedup at", *map(_label, answers)], rows, remarks=[remark])
 
 
-def _margins(answer: Answer) -> str:
+def _margins(answer: Doc) -> str:
     parts = [
-        f"{m.k}>{m.next_k} {m.gain:+.0%}/{m.cost:+.0%}{' pays' if m.pays else ''}"
-        for m in answer.margins
+        f"{m.words('k')}>{m.words('next_k')} {m.number('gain'):+.0%}/{m.number('cost'):+.0%}"
+        + (" pays" if m.flag("pays") else "")
+        for m in answer.items("marginal")
     ]
     return (
-        f"one more draft at {answer.load.label} (tokens gained/step time added): "
-        + ", ".join(parts)
+        f"one more draft at {_label(answer)} (tokens gained/step time added): " + ", ".join(parts)
     )
 
 
-def _robust(found: Robust) -> str:
-    names = [f"{name} ({weight:.0%})" for name, weight, _ in found.scenarios]
+def _robust(found: Doc) -> Table:
+    scenarios = [(s.text("name"), s.number("weight")) for s in found.items("scenarios")]
+    names = [f"{name} ({weight:.0%})" for name, weight in scenarios]
     rows = [
-        [_name(c), *(f"{value:.2f}x" for value in c.speedups), f"{c.expected:.2f}x",
-         f"{c.worst_regret:.1%}"]
-        for c in found.choices
+        [name_of(c), *map(times, [*c.numbers("speedups"), *[None] * len(names)][: len(names)]),
+         times(c.maybe("expected")), percent(c.maybe("worst_regret"))]
+        for c in found.items("choices")
     ]
-    body = table(["choice", *names, "expected", "worst regret"], rows)
-    return (
-        f"{body}\nbest on average: {_name(found.by_expected)} ({found.by_expected.expected:.2f}x); "
-        f"least worst regret: {_name(found.by_regret)} ({found.by_regret.worst_regret:.1%})"
+    mean, regret = found.at("expected_value"), found.at("minimax_regret")
+    return Table(
+        ["choice", *names, "expected", "worst regret"], rows,
+        remarks=[f"best on average: {name_of(mean)} ({times(mean.maybe('expected'))}); least "
+                 f"worst regret: {name_of(regret)} ({percent(regret.maybe('worst_regret'))})"],
     )
 
 
-def _sensitivity(answer: Answer, result: Tuning) -> str:
-    found = answer.sensitivity
-    if found is None or not found.unknowns:
-        return ""
-    decisive = found.decisive
-    head = f"at {answer.load.label} "
+def _sensitivity(answer: Doc, alone: bool) -> list[Block]:
+    """What would change the answer. Asked for alone, a load shows the table and the commands."""
+    unknowns = answer.items("sensitivity.unknowns")
+    if not unknowns:
+        return []
+    name = answer.text("sensitivity.decisive", "")
+    decisive = next((u for u in unknowns if u.text("name") == name), None)
+    head = f"at {_label(answer)} "
     if decisive is None:
-        head += "no unknown within its range costs the choice 1 %"
+        lines = [head + "no unknown within its range costs the choice 1 %"]
     else:
-        head += (
-            f"the unknown that matters most is {decisive.name} ({decisive.range_text}): at worst "
-            f"the choice loses {decisive.loss:.0%}\nto settle it: {decisive.measurement}"
-        )
-    if len(result.answers) > 1:
-        return head  # asked for alone, a load shows the table and the commands
-    rows = [
-        [u.name, u.range_text, _name(u.at_low), _name(u.at_high), f"{u.loss:.1%}"]
-        for u in found.unknowns
+        lines = [
+            f"{head}the unknown that matters most is {name} ({decisive.text('range_text')}): at "
+            f"worst the choice loses {decisive.number('loss'):.0%}",
+            f"to settle it: {decisive.text('measurement')}",
+        ]
+    if not alone:
+        return [Lines(lines)]
+    lines += [f"  {line}" for line in decisive.texts("commands")] if decisive else []
+    return [Lines(lines), table_of(unknowns, [
+        ("unknown", word("name")), ("range", word("range_text")),
+        ("best at low", lambda u: name_of(u.at("at_low"))),
+        ("best at high", lambda u: name_of(u.at("at_high"))), ("loss", figure("loss", percent)),
+    ], left=2)]
+
+
+def _dynamic(found: Doc) -> list[str]:
+    """Draft length by batch size."""
+    rows = [row.numbers() for row in found.items("num_speculative_tokens_per_batch_size")]
+    tax = [point.number("tax") for point in found.items("points")]
+    if not tax:
+        return []
+    fixed_k = found.number("fixed_k")
+    text = "draft length by batch size: " + ", ".join(f"{a}-{b}: {k}" for a, b, k in rows)
+    if len(rows) > 1:
+        compared = f"k={fixed_k}" if fixed_k else "plain decoding"
+        text += f" (up to {found.number('gain'):.0%} over {compared} throughout)"
+    return [
+        text,
+        f"staying on at k = 0 would cost {min(tax):.0%} to {max(tax):.0%} of a plain step "
+        "(the drafter keeps its cache, the engine its books)",
     ]
-    body = table(["unknown", "range", "best at low", "best at high", "loss"], rows, left=2)
-    how = ""
-    if decisive is not None:
-        how = "\n" + "\n".join(f"  {line}" for line in decisive.commands)
-    return f"{head}{how}\n\n{body}"
 
 
-def _dynamic(result: Tuning) -> str:
-    found = result.dynamic
-    if found is None:
-        return ""
-    ranges = ", ".join(f"{first}-{last}: {k}" for first, last, k in found.rows)
-    tax = [point.tax for point in found.points]
-    compared = f"k={found.fixed_k}" if found.fixed_k else "plain decoding"
-    text = f"draft length by batch size: {ranges}"
-    if len(found.rows) > 1:
-        text += f" (up to {found.gain:.0%} over {compared} throughout)"
-    return (
-        f"{text}\nstaying on at k = 0 would cost {min(tax):.0%} to {max(tax):.0%} of a plain step "
-        "(the drafter keeps its cache, the engine its books)"
-    )
-
-
-def _flags(result: Tuning) -> str:
+def _flags(answers: Sequence[Doc], dynamic: Doc) -> list[str]:
     lines: list[str] = []
     seen: dict[str, list[str]] = {}
-    kept: dict[str, ServeCommand] = {}
-    for answer in result.answers:
-        if answer.flags is None:
-            text = f"no flags at {answer.load.label}: {answer.no_flags}"
-            if answer.nearest is not None:
-                text += f"; nearest: {_name(answer.nearest)}, {answer.nearest.reason}"
+    notes: dict[str, list[str]] = {}
+    for answer in answers:
+        if not answer.has("flags"):
+            text = f"no flags at {_label(answer)}: {answer.text('no_flags', '')}"
+            nearest = answer.at("nearest")
+            if nearest.has(""):
+                text += f"; nearest: {name_of(nearest)}, {nearest.text('reason', '')}"
             lines.append(text)
             continue
-        seen.setdefault(answer.flags.command, []).append(answer.load.label)
-        kept[answer.flags.command] = answer.flags
+        command = answer.text("flags.command")
+        seen.setdefault(command, []).append(_label(answer))
+        notes[command] = answer.texts("flags.warnings")
     for command, labels in seen.items():
-        where = "" if len(result.answers) == 1 else f" at {', '.join(labels)}"
+        where = "" if len(answers) == 1 else f" at {', '.join(labels)}"
         lines += [f"to type{where}:", f"  {command}"]
-        lines += [f"  note: {text}" for text in kept[command].warnings]
-    flags, found = result.dynamic_flags, result.dynamic
-    if flags is not None and found is not None and found.gain >= WORTH_A_TABLE:
-        lines += ["for a load that moves, the table:", f"  {flags.command}"]
-        lines += [f"  note: {text}" for text in flags.warnings
-                  if text not in {t for f in kept.values() for t in f.warnings}]
-    return "\n".join(lines)
+        lines += [f"  note: {text}" for text in notes[command]]
+    if dynamic.has("flags") and dynamic.number("gain") >= WORTH_A_TABLE:
+        told = {text for texts in notes.values() for text in texts}
+        lines += ["for a load that moves, the table:", f"  {dynamic.text('flags.command')}"]
+        lines += [f"  note: {text}" for text in dynamic.texts("flags.warnings")
+                  if text not in told]
+    return lines
+
+
+def _skipped(doc: Doc) -> list[str]:
+    names = ", ".join(item.text("method") for item in doc.items("skipped"))
+    return [f"not looked at (no drafter, or no measured acceptance): {names}; --json says "
+            "why, --methods and --acceptance-length bring one in"] if names else []
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+def _speedups(answers: Sequence[Doc], by_load: Sequence[Sequence[Doc]]) -> Panel | None:
+    """Speedup over the draft length, a curve per method and load."""
+    groups: dict[str, list[Doc]] = {}
+    for answer, choices in zip(answers, by_load, strict=True):
+        for c in choices:
+            if c.maybe("k") and c.flag("feasible"):
+                groups.setdefault(f"{c.text('method')}, {_label(answer)}", []).append(c)
+    words = "Output tokens per second over those of plain decoding, by draft length."
+    if len(groups) > MOST_CURVES:
+        words += f" The first {MOST_CURVES} of {len(groups)} curves."
+    banded = "speedup_90" if len(groups) <= 3 else ""
+    series = [
+        curve(name, sorted(members, key=lambda c: c.number("k")), "k", "speedup", hue,
+              interval=banded)
+        for hue, (name, members) in enumerate(list(groups.items())[:MOST_CURVES])
+    ]
+    return Panel(
+        "Speedup by draft length", "draft tokens per step (k)", "speedup", tuple(series),
+        levels=((1.0, "plain decoding"),), words=words,
+    ) if series else None
+
+
+def _by_batch(found: Doc) -> Panel | None:
+    points = found.items("points")
+    names = {"output_tok_s": "table by batch size", "plain_tok_s": "speculation off",
+             "fixed_tok_s": f"always k = {found.words('fixed_k')}"}
+    return Panel(
+        "Draft length by batch size", "sequences in the batch", "tokens per second",
+        tuple(curve(name, points, "seqs", key, hue)
+              for hue, (key, name) in enumerate(names.items())),
+        log_x=len(points) > 2, log_y=True,
+        words="Tokens per second where the engine changes its draft length with the batch.",
+    ) if points else None

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from report_html_cases import EVIL, MAKERS, explanation, prediction, validation
-from specsim.report.html.documents import parse
-from specsim.report.html.render import KINDS, render
+from specsim.report.html.render import render
+from specsim.report.kinds import KINDS
+from specsim.report.saved import parse
 
 selenium = pytest.importorskip("selenium")
 pytest.importorskip("plotly")
@@ -199,6 +200,6 @@ def test_without_javascript_the_tables_remain(browser: Any, page: Path) -> None:
         browser.get(page.as_uri())
         text = browser.execute_cdp_cmd("DOM.getDocument", {"depth": -1})
         shown = json.dumps(text)
-        assert "Charts need JavaScript" in shown and "Speedup against concurrency" in shown
+        assert "Charts need JavaScript" in shown and "What speculation gains" in shown
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from report_html_cases import MAKERS, explanation, mindrouter, prediction, simulation
 from specsim.commands import app
 from specsim.errors import FormatError, SpecSimError
-from specsim.report.html import documents
-from specsim.report.html.documents import Node, parse, read_text
+from specsim.report import saved
+from specsim.report.doc import Doc
 from specsim.report.html.page import Page, json_block
-from specsim.report.html.render import KINDS, SECTIONS
+from specsim.report.kinds import KINDS, section_of
+from specsim.report.saved import parse, read_text
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_files_are_read_with_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(FormatError, match="not UTF-8 text"):
         read_text(str(path))
-    monkeypatch.setattr(documents, "MAX_BYTES", 10)
+    monkeypatch.setattr(saved, "MAX_BYTES", 10)
     path.write_bytes(b" " * 11)
     with pytest.raises(FormatError, match="larger than"):
         read_text(str(path))
@@ -73,23 +74,32 @@ def test_files_are_read_with_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_values_of_the_wrong_kind_are_named_with_their_place() -> None:
-    node = Node({"a": [{"b": "x"}], "c": 1e400, "d": [1], "e": {"f": True}}, "x.json")
+    doc = Doc({"a": [{"b": "x"}], "c": 1e400, "d": [1], "e": {"f": True}, "g": 1e200}, "x.json")
     cases = [
-        (lambda: node.get("a").items()[0].get("b").number(), 'a[0].b is "x"; it must be a number'),
-        (lambda: node.get("c").maybe(), "c is Infinity; it must be a finite number"),
-        (lambda: node.get("d").pair(), "d is [1]; it must be a pair"),
-        (lambda: node.at("e.f").maybe(), "e.f is true; it must be a number or null"),
-        (lambda: node.at("e.f").text(), "e.f is true; it must be a text"),
-        (lambda: node.at("a.b"), "it must be an object"),
-        (lambda: node.get("e").items(), "it must be a list"),
-        (lambda: list(node.get("d").members()), "it must be an object"),
-        (lambda: node.get("c").flag(), "it must be true or false"),
+        (lambda: doc.items("a")[0].number("b"), 'a[0].b is "x"; it must be a number'),
+        (lambda: doc.maybe("c"), "c is Infinity; it must be a finite number"),
+        (lambda: doc.maybe("g"), "g is 1e+200; it must be a number up to 1e+100"),
+        (lambda: doc.pair("d"), "d is [1]; it must be a pair"),
+        (lambda: doc.maybe("e.f"), "e.f is true; it must be a number or null"),
+        (lambda: doc.text("e.f"), "e.f is true; it must be a text"),
+        (lambda: doc.at("a.b"), "it must be an object"),
+        (lambda: doc.items("e"), "it must be a list"),
+        (lambda: doc.members("d"), "it must be an object"),
+        (lambda: doc.flag("c"), "it must be true or false"),
+        (lambda: Doc([1] * 100_001, "x.json").items(), "has 100001 entries; at most 100000"),
     ]
     for look, words in cases:
         with pytest.raises(FormatError) as caught:
             look()
-        assert words in str(caught.value)
-    assert Node(None, "x").at("a.b.c").missing
+        assert str(caught.value).startswith("x.json") and words in str(caught.value)
+    assert not Doc(None, "x").has("a.b.c") and Doc({"a.b": 1}).child("a.b").number() == 1
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    value = json.loads(json.dumps(simulation()))
+    value["timeline"]["waiting"].pop()
+    with pytest.raises(FormatError, match=r"x.json does not fit together: .* has .* values at"):
+        section_of(parse("x.json", json.dumps(value), KINDS))
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -127,7 +137,7 @@ def test_broken_documents_are_shown_or_refused_but_never_crash(data: st.DataObje
     try:
         document = parse("x.json", json.dumps(value), KINDS)
         page = Page("t")
-        SECTIONS[document.kind](page, document)
+        page.add(section_of(document))
         assert len(page.sections) == 1
         json_block("figures", page.figures)
     except SpecSimError as error:

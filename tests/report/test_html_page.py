@@ -11,15 +11,18 @@ from report_html_cases import DRAFTS, EVIL, MAKERS, capacity, explanation, of, p
 from specsim.hardware.store import load_profile
 from specsim.report.html import bundle, theme
 from specsim.report.html.bundle import plotly_bundle, resource, sha256
-from specsim.report.html.charts import MOST_POINTS, Curve, curves, thinned
-from specsim.report.html.documents import Document, parse
-from specsim.report.html.elements import escape, number, table, tag
-from specsim.report.html.render import KINDS, render
+from specsim.report.html.charts import MOST_POINTS, figure, thinned
+from specsim.report.html.elements import escape, table, tag
+from specsim.report.html.render import render
+from specsim.report.kinds import KINDS
+from specsim.report.plots import Panel, Series
+from specsim.report.saved import SavedResult, parse
+from specsim.report.tables import number
 
 pytest.importorskip("plotly")
 
 
-def documents(*values: dict[str, Any]) -> list[Document]:
+def documents(*values: dict[str, Any]) -> list[SavedResult]:
     return [parse(f"r{i}.json", json.dumps(v), KINDS) for i, v in enumerate(values)]
 
 
@@ -163,7 +166,7 @@ def test_the_page_is_complete_small_and_always_the_same() -> None:
     found = outline(page)
     text = "".join(found.text)
     for words in (
-        "Speedup against concurrency", "90 % interval", "TTFT percentiles", "waiting over time",
+        "What speculation gains", "90 % interval", "TTFT percentiles", "waiting over time",
         "Predicted against measured", "Assumptions and their sources", "Commands to repeat",
         "specsim predict qwen3.6-27b --weights fp8", "host gap", "one row was disturbed",
         profile.sources["mem_bytes_per_s"][:40], "MIT licence",
@@ -184,7 +187,7 @@ def test_numbers_of_the_prediction_stand_in_the_page() -> None:
     trade = figures["chart3"]["data"]
     assert trade[0]["x"] == [p["stream_tok_s"] for p in value["points"]]
     assert trade[1]["y"] == [p["baseline_output_tok_s"] for p in value["points"]]
-    assert f"{value['points'][0]['speedup']:.2f}x the speed" in "".join(found.text)
+    assert f"{value['points'][0]['speedup']:.2f}x" in "".join(found.text)
 
 
 def test_a_waterfall_adds_up_to_its_step() -> None:
@@ -205,13 +208,14 @@ def test_one_load_and_a_load_beyond_capacity_have_a_section_too() -> None:
         if i > 5:
             point["ttft_s"] = point["queue_s"] = None
     text = "".join(outline(render(documents(one, grown))).text)
-    assert "grows without end" in text and "Speedup against the rate" in text
+    assert "grows without end" in text and "requests/s" in text
 
 
 def test_long_curves_are_thinned_and_long_tables_cut() -> None:
     kept = thinned(100_000)
     assert len(kept) <= MOST_POINTS and kept[0] == 0 and kept[-1] == 99_999
-    spec = curves([Curve("a", list(range(100_000)), list(range(100_000)))], "x", "y")
+    values = list(range(100_000))
+    spec: Any = figure(Panel("t", "x", "y", (Series("a", values, values),)))
     assert len(spec["data"][0]["x"]) <= MOST_POINTS
     text = table(["a", "b"], [[str(i), "1"] for i in range(1000)], "Rows")
     assert text.count("<tr>") == 201 and "the first 200 of 1000 rows" in text

@@ -45,6 +45,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.catalogue import find_model
+from specsim.report.doc import Doc
 from specsim.report.mindrouter import mindrouter_text
 from specsim.report.scores import NAMES, error_cell
 
@@ -197,7 +198,7 @@ def set_rows(result: dict[str, Any]) -> list[list[str]]:
     for name, scores in [("**all**", result["overall"]), *result["sets"].items()]:
         sign = scores["sign_right"]
         out.append(
-            [name.replace("|", " / "), *(error_cell(scores[q]) for q in NAMES),
+            [name.replace("|", " / "), *(error_cell(Doc(scores[q])) for q in NAMES),
              "-" if sign is None else f"{sign:.0%} of {scores['sign_n']}"]
         )
     return out

@@ -1,4 +1,5 @@
-"""Charts as Plotly figures: plain dicts, colours by role (see `theme`), texts made harmless.
+"""Charts as Plotly figures: plain dicts, colours by role (see `theme`), texts made harmless; and
+the numbers of each as a table.
 
 Nothing is computed here but positions on the paper. Plotly reads a few tags in texts; names from
 result files are escaped, so that they appear as they are.
@@ -7,33 +8,80 @@ result files are escaped, so that they appear as they are.
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from specsim.report.html.elements import visible
+from specsim.report.blocks import Chart
 from specsim.report.html.theme import DASHES, SEQUENTIAL, SERIES, SYMBOLS
+from specsim.report.plots import Bars, Heatmap, Panel, Parity, Series, Value, Waterfall
+from specsim.report.tables import Table, number, percent, span, visible
 
 MOST_POINTS = 2000  # of one curve; more are thinned evenly
-Value = float | None
-Spec = dict[str, Any]
+MOST_NUMBERS = 60  # of one curve in the table
+PARITY_BAND = 0.1  # of the shaded area around equality
+Spec = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One curve or cloud. low, high: ends of its band. style: index of colour, dash and marker.
-    texts: shown at the pointer, one per point. mode: lines, markers, lines+markers. dash: instead
-    of the style's."""
+def figure(chart: Chart) -> Spec:
+    """A chart as data and layout of Plotly."""
+    match chart:
+        case Panel():
+            return _panel(chart)
+        case Bars():
+            return _bars(chart)
+        case Waterfall():
+            return _waterfall(chart)
+        case Parity():
+            return _parity(chart)
+        case Heatmap():
+            return _heatmap(chart)
 
-    name: str
-    x: Sequence[Value]
-    y: Sequence[Value]
-    low: Sequence[Value] | None = None
-    high: Sequence[Value] | None = None
-    style: int = 0
-    texts: Sequence[str] | None = None
-    mode: str = "lines+markers"
-    step: bool = False
-    dash: str | None = None
+
+def numbers(chart: Chart) -> Table:
+    """The numbers of a chart."""
+    match chart:
+        case Panel():
+            return _panel_numbers(chart)
+        case Bars():
+            shown = percent if chart.share else number
+            names = [name for name, _ in chart.groups]
+            columns = [[shown(value) for value in values] for _, values in chart.groups]
+            cells = zip(chart.categories, *columns, strict=True)
+            return Table(["", *names], [list(row) for row in cells])
+        case Waterfall() | Parity():
+            return chart.details
+        case Heatmap():
+            rows = [[name, *row] for name, row in zip(chart.rows, chart.texts, strict=True)]
+            return Table(["", *chart.columns], rows)
+
+
+def _panel_numbers(panel: Panel) -> Table:
+    """One row per x where all series share it, else one per point."""
+    shown = percent if panel.share else number
+    first = panel.series[0].x if panel.series else []
+    if all(list(item.x) == list(first) and not item.texts for item in panel.series):
+        headers = [panel.x_label]
+        columns = [[number(x) for x in first]]
+        for item in panel.series:
+            headers.append(item.label)
+            columns.append([shown(value) for value in item.y])
+            if any(item.band):
+                headers.append("90 %")
+                columns.append([_between(panel, band) for band in item.band])
+        keep = thinned(len(first), MOST_NUMBERS)
+        return Table(headers, [[column[i] for column in columns] for i in keep])
+    rows = [
+        [item.label, number(item.x[i]), shown(item.y[i]), *(item.texts[i : i + 1])]
+        for item in panel.series if not item.faint
+        for i in thinned(len(item.x), MOST_NUMBERS)
+    ]
+    said = any(item.texts for item in panel.series)
+    headers = ["curve", panel.x_label, panel.y_label, *(["point"] if said else [])]
+    return Table(headers, [[*row, *[""] * (len(headers) - len(row))] for row in rows])
+
+
+def _between(panel: Panel, band: Sequence[float] | None) -> str:
+    if panel.share and band:
+        return f"{percent(band[0])} to {percent(band[1])}"
+    return span(band, ".4g")
 
 
 def plain(text: object, limit: int = 80) -> str:
@@ -41,29 +89,31 @@ def plain(text: object, limit: int = 80) -> str:
     return html.escape(visible(text, limit), quote=False)
 
 
-def axis(
-    title: str, *, log: bool = False, zero: bool = False, share: bool = False, wide: bool = False
-) -> Spec:
-    """An axis. zero: from 0 on. share: ticks in percent. wide: a logarithmic one over so many
-    decades that only powers of ten get a label."""
+def _axis(title: str, values: Sequence[Value] = (), *, log: bool = False, share: bool = False
+          ) -> Spec:
+    """An axis from 0 on, or a logarithmic one: over many decades only powers of ten have a
+    label. share: ticks in percent."""
     out: Spec = {
         "title": {"text": plain(title), "standoff": 8, "font": {"size": 13}},
         "gridcolor": "@grid", "linecolor": "@line", "zerolinecolor": "@line",
         "tickcolor": "@line", "automargin": True,
     }
     if log:
+        known = [value for value in values if value is not None and value > 0]
+        wide = bool(known) and max(known) > 2e3 * min(known)
         out |= {"type": "log", "dtick": 1 if wide else "D2", "minor": {"showgrid": False},
                 "tickformat": ",~g"}
     else:
-        out |= {"type": "linear"}
-    if zero and not log:
-        out["rangemode"] = "tozero"
-    if share:
-        out["tickformat"] = ".0%"
-    return out
+        out |= {"type": "linear", "rangemode": "tozero"}
+    return out | ({"tickformat": ".0%"} if share else {})
 
 
-def layout(x: Spec, y: Spec, **more: Any) -> Spec:
+def _kinds(**more: object) -> Spec:
+    """An axis of names."""
+    return _axis("") | {"type": "category", **more}
+
+
+def _layout(x: Spec, y: Spec, **more: object) -> Spec:
     base: Spec = {
         "xaxis": x, "yaxis": y, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": "@ink", "family": "system-ui, sans-serif", "size": 13},
@@ -78,245 +128,191 @@ def layout(x: Spec, y: Spec, **more: Any) -> Spec:
     return base | more
 
 
-def thinned(count: int) -> list[int]:
-    """Positions of at most MOST_POINTS of `count` points, evenly, first and last included."""
-    if count <= MOST_POINTS:
+def thinned(count: int, most: int = MOST_POINTS) -> list[int]:
+    """Positions of at most `most` of `count` points, evenly, first and last included."""
+    if count <= most:
         return list(range(count))
-    return sorted({round(i * (count - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)})
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
-def curves(
-    items: Sequence[Curve],
-    x_title: str,
-    y_title: str,
-    *,
-    log_x: bool = False,
-    log_y: bool = False,
-    zero: bool = True,
-    share: bool = False,
-    level: tuple[float, str] | None = None,
-    mark: tuple[float, str] | None = None,
-    hover: str = "x unified",
-) -> Spec:
-    """Curves over a common axis. level: a horizontal line with its name; mark: a vertical one."""
+def _panel(panel: Panel) -> Spec:
     data: list[Spec] = []
-    for item in items:
-        data += [*_band(item), _curve(item)]
-    shapes, notes = [], []
-    if level is not None:
-        shapes.append(_rule(x0=0, x1=1, xref="paper", y0=level[0], y1=level[0], yref="y"))
-        notes.append(_note(level[1], x=0, xref="paper", xanchor="left", y=level[0], yref="y",
-                           yanchor="bottom", log=log_y, axis="y"))
-    if mark is not None:
-        shapes.append(_rule(y0=0, y1=1, yref="paper", x0=mark[0], x1=mark[0], xref="x"))
-        notes.append(_note(mark[1], y=1, yref="paper", yanchor="top", x=mark[0], xref="x",
-                           xanchor="left", log=log_x, axis="x"))
-    top = axis(y_title, log=log_y, zero=zero, share=share,
-               wide=_wide([v for item in items for v in item.y]))
-    across = axis(x_title, log=log_x, wide=_wide([v for item in items for v in item.x]))
-    spec = layout(
-        across, top, shapes=shapes, annotations=notes, hovermode=hover,
-        showlegend=len(items) > 1,
-    )
-    return {"data": data, "layout": spec}
+    paired = any(item.style == "dashed" for item in panel.series)
+    for item in panel.series:
+        data += [*_band(item), _curve(item, paired)]
+    shapes: list[Spec] = []
+    notes: list[Spec] = []
+    for level, label in panel.levels:
+        shapes.append(_rule(x0=0, x1=1, xref="paper", y0=level, y1=level, yref="y"))
+        place = math.log10(level) if panel.log_y and level > 0 else level
+        notes.append(_note(label, x=0, xref="paper", xanchor="left", y=place, yref="y",
+                           yanchor="bottom"))
+    if panel.mark is not None:
+        where, label = panel.mark
+        shapes.append(_rule(y0=0, y1=1, yref="paper", x0=where, x1=where, xref="x"))
+        place = math.log10(where) if panel.log_x and where > 0 else where
+        notes.append(_note(label, y=1, yref="paper", yanchor="top", x=place, xref="x",
+                           xanchor="left"))
+    across = [x for item in panel.series for x in item.x]
+    up = [y for item in panel.series for y in item.y]
+    return {"data": data, "layout": _layout(
+        _axis(panel.x_label, across, log=panel.log_x),
+        _axis(panel.y_label, up, log=panel.log_y, share=panel.share),
+        shapes=shapes, annotations=notes, hovermode="closest" if panel.by_point else "x unified",
+        showlegend=len(panel.series) > 1,
+    )}
 
 
-def _wide(values: Sequence[Value]) -> bool:
-    known = [value for value in values if value is not None and value > 0]
-    return bool(known) and max(known) > 2e3 * min(known)
-
-
-def _rule(**place: Any) -> Spec:
+def _rule(**place: object) -> Spec:
     return {"type": "line", "line": {"color": "@muted", "width": 1, "dash": "dot"}, **place}
 
 
-def _note(text: str, *, log: bool, axis: str, **place: Any) -> Spec:
-    if log:
-        place[axis] = math.log10(place[axis])
+def _note(text: str, **place: object) -> Spec:
     return {"text": plain(text), "showarrow": False, "font": {"color": "@muted", "size": 12},
             "borderpad": 2, **place}
 
 
-def _curve(item: Curve) -> Spec:
-    keep = [
-        i for i in thinned(len(item.x)) if item.x[i] is not None
-    ]
-    style = item.style % len(SERIES)
+def _curve(item: Series, paired: bool) -> Spec:
+    """paired: curves of one hue differ by their dash, so that hues do not."""
+    keep = [i for i in thinned(len(item.x)) if item.x[i] is not None]
+    hue = item.hue % len(SERIES)
+    dashed = item.style == "dashed"
+    dash = ("dash" if dashed else "solid") if paired else DASHES[hue]
+    mode = {"points": "markers", "steps": "lines"}.get(item.style, "lines+markers")
     out: Spec = {
-        "type": "scatter", "name": plain(item.name, 60), "mode": item.mode,
+        "type": "scatter", "name": plain(item.label, 60), "mode": mode,
         "x": [item.x[i] for i in keep], "y": [item.y[i] for i in keep],
-        "line": {"color": f"@{SERIES[style]}", "width": 2, "dash": item.dash or DASHES[style]},
-        "marker": {"color": f"@{SERIES[style]}", "symbol": SYMBOLS[style], "size": 8},
+        "line": {"color": f"@{SERIES[hue]}", "width": 2, "dash": dash,
+                 **({"shape": "hv"} if item.style == "steps" else {})},
+        "marker": {"color": f"@{SERIES[hue]}", "size": 8,
+                   "symbol": SYMBOLS[hue] + ("-open" if dashed else "")},
     }
-    if item.step:
-        out["line"]["shape"] = "hv"
-    if item.low is not None and item.high is not None and (
-        item.mode == "markers" or len(keep) == 1
-    ):
-        middle = [item.y[i] or 0.0 for i in keep]
-        out["error_y"] = {
-            "type": "data", "symmetric": False, "thickness": 1.5, "width": 4,
-            "array": [_off(item.high[i], m, 1) for i, m in zip(keep, middle, strict=True)],
-            "arrayminus": [_off(item.low[i], m, -1) for i, m in zip(keep, middle, strict=True)],
-            "color": f"@{SERIES[style]}",
-        }
-    if item.texts is not None:
+    if item.faint:
+        out["opacity"] = 0.35
+    if any(item.band) and (item.style == "points" or len(keep) == 1):
+        out["error_y"] = _bars_of([item.y[i] or 0.0 for i in keep], [item.band[i] for i in keep],
+                                  SERIES[hue], 1.5)
+    if item.texts:
         out["text"] = [plain(item.texts[i], 200) for i in keep]
         out["hovertemplate"] = "%{text}<extra></extra>"
     return out
 
 
-def _band(item: Curve) -> list[Spec]:
-    if item.low is None or item.high is None:
-        return []
-    known = [
-        i for i in thinned(len(item.x))
-        if item.x[i] is not None and item.low[i] is not None and item.high[i] is not None
-    ]
-    if not known:
-        return []
-    if len(known) == 1 or item.mode == "markers":  # an area needs a curve
-        return []
-    style = SERIES[item.style % len(SERIES)]
-    x = [item.x[i] for i in known]
-    there = {"x": x, "type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip",
-             "showlegend": False}
-    return [
-        {**there, "y": [item.high[i] for i in known]},
-        {**there, "y": [item.low[i] for i in known], "fill": "tonexty",
-         "fillcolor": f"@{style}-band"},
-    ]
-
-
-def bars(
-    categories: Sequence[str],
-    groups: Sequence[tuple[str, Sequence[Value]]],
-    y_title: str,
-    *,
-    stacked: bool = False,
-    horizontal: bool = False,
-    share: bool = False,
-    styles: Sequence[int] | None = None,
+def _bars_of(
+    middles: Sequence[float], bands: Sequence[Sequence[float] | None], colour: str, width: float
 ) -> Spec:
-    """Bars per category, one group per series. stacked: on top of each other."""
-    names = [plain(text) for text in categories]
+    """Error bars from points to the ends of their intervals."""
+    pairs = list(zip(middles, bands, strict=True))
+    return {
+        "type": "data", "symmetric": False, "thickness": width, "width": 4,
+        "array": [max(0.0, band[1] - middle) if band else 0.0 for middle, band in pairs],
+        "arrayminus": [max(0.0, middle - band[0]) if band else 0.0 for middle, band in pairs],
+        "color": f"@{colour}",
+    }
+
+
+def _band(item: Series) -> list[Spec]:
+    if not item.band or item.style == "points":
+        return []
+    found = [
+        (item.x[i], band) for i in thinned(len(item.x))
+        if item.x[i] is not None and (band := item.band[i])
+    ]
+    if len(found) < 2:  # an area needs a curve
+        return []
+    edge = {"x": [x for x, _ in found], "type": "scatter", "mode": "lines", "line": {"width": 0},
+            "hoverinfo": "skip", "showlegend": False}
+    return [
+        {**edge, "y": [band[1] for _, band in found]},
+        {**edge, "y": [band[0] for _, band in found], "fill": "tonexty",
+         "fillcolor": f"@{SERIES[item.hue % len(SERIES)]}-band"},
+    ]
+
+
+def _bars(chart: Bars) -> Spec:
+    names = [plain(text) for text in chart.categories]
     patterns = ("", "/", "x", ".", "-", "|", "+", "\\")
     data: list[Spec] = []
-    for i, (name, values) in enumerate(groups):
-        style = (styles[i] if styles else i) % len(SERIES)
+    for i, (name, values) in enumerate(chart.groups):
+        hue = (chart.hues[i] if chart.hues else i) % len(SERIES)
         data.append({
             "type": "bar", "name": plain(name, 60),
-            **({"y": names, "x": list(values), "orientation": "h"} if horizontal
+            **({"y": names, "x": list(values), "orientation": "h"} if chart.horizontal
                else {"x": names, "y": list(values)}),
-            "marker": {"color": f"@{SERIES[style]}",
-                       "pattern": {"shape": patterns[style], "bgcolor": f"@{SERIES[style]}",
+            "marker": {"color": f"@{SERIES[hue]}",
+                       "pattern": {"shape": patterns[hue], "bgcolor": f"@{SERIES[hue]}",
                                    "fgcolor": "@card", "size": 7, "solidity": 0.2}},
         })
-    amount = axis(y_title, zero=True, share=share)
-    kinds = axis("") | {"type": "category"}
-    if horizontal:
-        kinds["autorange"] = "reversed"
-    spec = layout(
-        amount if horizontal else kinds, kinds if horizontal else amount,
-        barmode="stack" if stacked else "group", showlegend=len(groups) > 1,
-        hovermode="y unified" if horizontal else "x unified", bargap=0.25,
-    )
-    return {"data": data, "layout": spec}
+    amount = _axis(chart.y_label, share=chart.share)
+    kinds = _kinds(**({"autorange": "reversed"} if chart.horizontal else {}))
+    return {"data": data, "layout": _layout(
+        amount if chart.horizontal else kinds, kinds if chart.horizontal else amount,
+        barmode="stack" if chart.stacked else "group", showlegend=len(chart.groups) > 1,
+        hovermode="y unified" if chart.horizontal else "x unified", bargap=0.25,
+    )}
 
 
-def waterfall(names: Sequence[str], values: Sequence[float], y_title: str, scale: float) -> Spec:
-    """Parts, one after another, down to their total. values in seconds, shown times `scale`."""
-    labels = [plain(text, 40) for text in names] + ["total"]
-    data = {
-        "type": "waterfall", "orientation": "h", "y": labels,
-        "x": [value * scale for value in values] + [None],
-        "measure": ["relative"] * len(values) + ["total"],
+def _waterfall(chart: Waterfall) -> Spec:
+    data: Spec = {
+        "type": "waterfall", "orientation": "h",
+        "y": [*(plain(name, 40) for name, _ in chart.parts), "total"],
+        "x": [*(value for _, value in chart.parts), None],
+        "measure": ["relative"] * len(chart.parts) + ["total"],
         "connector": {"line": {"color": "@line", "width": 1}},
         "increasing": {"marker": {"color": "@a"}},
         "totals": {"marker": {"color": "@g"}},
         "hovertemplate": "%{y}: %{delta:.4g}<extra></extra>",
     }
-    kinds = axis("") | {"type": "category", "autorange": "reversed", "dtick": 1}
-    spec = layout(axis(y_title, zero=True), kinds, hovermode="closest", showlegend=False)
+    kinds = _kinds(autorange="reversed", dtick=1)
+    spec = _layout(_axis(chart.unit), kinds, hovermode="closest", showlegend=False)
     return {"data": [data], "layout": spec}
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Measured and predicted values of one metric; low, high: 90 % interval of the prediction."""
-
-    name: str
-    measured: Sequence[float]
-    predicted: Sequence[float]
-    low: Sequence[Value]
-    high: Sequence[Value]
-    texts: Sequence[str]
-    style: int = 0
-    hollow: bool = False
-
-
-def measured_predicted(items: Sequence[Pairs], unit: str, share: float) -> Spec:
-    """Predicted over measured values on logarithmic axes, with the line of equality and a band of
-    +- `share` around it."""
-    known = [v for item in items for v in (*item.measured, *item.predicted) if v > 0]
-    low, high = min(known) / 1.25, max(known) * 1.25
-    ends = [low, high]
+def _parity(chart: Parity) -> Spec:
+    known = [v for item in chart.items for v in (*item.measured, *item.predicted) if v > 0]
+    ends = [min(known) / 1.25, max(known) * 1.25]
     edge = {"type": "scatter", "mode": "lines", "x": ends, "hoverinfo": "skip",
             "line": {"width": 0}, "showlegend": False}
     data: list[Spec] = [
-        {**edge, "y": [v * (1 + share) for v in ends]},
-        {**edge, "y": [v * (1 - share) for v in ends], "fill": "tonexty", "fillcolor": "@g-band",
-         "name": f"within {share:.0%}", "showlegend": True},
+        {**edge, "y": [v * (1 + PARITY_BAND) for v in ends]},
+        {**edge, "y": [v * (1 - PARITY_BAND) for v in ends], "fill": "tonexty",
+         "fillcolor": "@g-band", "name": f"within {PARITY_BAND:.0%}", "showlegend": True},
         {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip",
          "line": {"color": "@muted", "width": 1}, "name": "equal"},
     ]
-    for item in items:
+    for item in chart.items:
         keep = [i for i in thinned(len(item.measured))
                 if item.measured[i] > 0 and item.predicted[i] > 0]
-        ups = [_off(item.high[i], item.predicted[i], 1) for i in keep]
-        downs = [_off(item.low[i], item.predicted[i], -1) for i in keep]
-        style = item.style % len(SERIES)
+        hue = item.hue % len(SERIES)
+        predicted = [item.predicted[i] for i in keep]
         data.append({
             "type": "scatter", "mode": "markers", "name": plain(item.name, 60),
-            "x": [item.measured[i] for i in keep], "y": [item.predicted[i] for i in keep],
+            "x": [item.measured[i] for i in keep], "y": predicted,
             "text": [plain(item.texts[i], 200) for i in keep],
             "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"color": f"@{SERIES[style]}", "size": 8,
-                       "symbol": SYMBOLS[style] + ("-open" if item.hollow else "")},
-            **({"error_y": {"type": "data", "symmetric": False, "array": ups, "arrayminus": downs,
-                            "thickness": 1, "width": 3, "color": f"@{SERIES[style]}"}}
-               if any(ups) or any(downs) else {}),
+            "marker": {"color": f"@{SERIES[hue]}", "size": 8,
+                       "symbol": SYMBOLS[hue] + ("-open" if item.hollow else "")},
+            **({"error_y": _bars_of(predicted, [item.band[i] for i in keep], SERIES[hue], 1)}
+               if any(item.band) else {}),
         })
-    wide = _wide(known)
-    spec = layout(
-        axis(f"measured{unit}", log=True, wide=wide),
-        axis(f"predicted{unit}", log=True, wide=wide), hovermode="closest", showlegend=True,
+    unit = f", {chart.unit}" if chart.unit else ""
+    spec = _layout(
+        _axis(f"measured{unit}", known, log=True), _axis(f"predicted{unit}", known, log=True),
+        hovermode="closest", showlegend=True,
     )
     return {"data": data, "layout": spec}
 
 
-def _off(end: Value, middle: float, sign: int) -> float:
-    return max(0.0, sign * (end - middle)) if end is not None else 0.0
-
-
-def heatmap(
-    columns: Sequence[str],
-    rows: Sequence[str],
-    values: Sequence[Sequence[Value]],
-    texts: Sequence[Sequence[str]],
-    title: str,
-) -> Spec:
-    """A table of values as colours, with the value in each cell."""
+def _heatmap(chart: Heatmap) -> Spec:
     steps = len(SEQUENTIAL) - 1
-    data = {
-        "type": "heatmap", "x": [plain(c, 40) for c in columns], "y": [plain(r, 40) for r in rows],
-        "z": [list(row) for row in values],
-        "text": [[plain(cell, 60) for cell in row] for row in texts],
+    data: Spec = {
+        "type": "heatmap", "x": [plain(name, 40) for name in chart.columns],
+        "y": [plain(name, 40) for name in chart.rows], "z": [list(row) for row in chart.values],
+        "text": [[plain(cell, 60) for cell in row] for row in chart.texts],
         "texttemplate": "%{text}", "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
         "colorscale": [[i / steps, colour] for i, colour in enumerate(SEQUENTIAL)],
-        "colorbar": {"title": {"text": plain(title), "side": "right"}, "outlinewidth": 0},
+        "colorbar": {"title": {"text": plain(chart.title), "side": "right"}, "outlinewidth": 0},
         "xgap": 2, "ygap": 2,
     }
-    across = axis("") | {"type": "category", "side": "top"}
-    down = axis("") | {"type": "category", "autorange": "reversed"}
-    return {"data": [data], "layout": layout(across, down, hovermode="closest")}
+    across, down = _kinds(side="top"), _kinds(autorange="reversed")
+    return {"data": [data], "layout": _layout(across, down, hovermode="closest")}

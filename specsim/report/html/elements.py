@@ -5,11 +5,10 @@ holds: names in a result file are not trusted. Control characters and absurd len
 """
 
 import html
-import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-MAX_TEXT = 600  # characters of one text
+from specsim.report.tables import visible
+
 MAX_ROWS = 200  # rows of one table
 _EMPTY = frozenset({"br", "col", "hr", "img", "meta"})
 
@@ -21,12 +20,6 @@ class Html(str):
 
 
 Child = str | Html | None
-
-
-def visible(text: object, limit: int = MAX_TEXT) -> str:
-    """Text without control characters, of readable length; not yet escaped."""
-    out = "".join(ch if ch.isprintable() else " " for ch in str(text)[: limit + 1])
-    return out if len(out) <= limit else out[: limit - 1] + "…"
 
 
 def escape(text: object) -> Html:
@@ -115,39 +108,6 @@ def pairs(items: Iterable[tuple[str, Child]]) -> Html:
     return tag("dl", out, class_="pairs")
 
 
-def bullets(items: Iterable[Child], **attributes: object) -> Html | None:
-    """A list; None when there is nothing in it."""
-    entries = [tag("li", item) for item in items]
-    return tag("ul", entries, **attributes) if entries else None
-
-
 def fold(summary: str, *children: Child | Iterable[Child], opened: bool = False) -> Html:
     """Something to open: the numbers behind a chart, the sources of a profile."""
     return tag("details", tag("summary", summary), *children, open=opened)
-
-
-def number(value: Any, digits: int = 4) -> str:
-    """A figure for people: few digits, thousands separated, a dash for none."""
-    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return "-"
-    if not math.isfinite(value):
-        return "-"
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if abs(value) >= 10**digits:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
-def times(value: float | None, digits: int = 2) -> str:
-    """A ratio: 1.62x."""
-    return "-" if value is None else f"{value:.{digits}f}x"
-
-
-def span(pair: Sequence[float] | None, digits: str = ".2f") -> str:
-    """An interval: 1.40 to 1.85."""
-    return "" if pair is None else f"{pair[0]:{digits}} to {pair[1]:{digits}}"
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None else f"{value * 100:.{digits}f} %"

@@ -7,14 +7,28 @@ in it. Result files reach the page as escaped text or as JSON without '<'.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from specsim import __version__
 from specsim.errors import UsageError
+from specsim.report.blocks import (
+    Block,
+    Chart,
+    Charts,
+    Command,
+    Facts,
+    Fold,
+    Group,
+    Lines,
+    Notes,
+    Section,
+    Terms,
+    present,
+)
 from specsim.report.html import theme
 from specsim.report.html.bundle import Bundle, plotly_bundle, resource, sha256
-from specsim.report.html.charts import Spec
-from specsim.report.html.elements import Child, Html, escape, fold, join, table, tag
+from specsim.report.html.charts import Spec, figure, numbers
+from specsim.report.html.elements import Child, Html, facts, fold, join, pairs, table, tag
+from specsim.report.tables import Table
 
 MAX_PAGE_BYTES = 6_000_000
 SHORT_TABLE = 24  # rows that are printed although they are folded away on the screen
@@ -29,45 +43,65 @@ class Page:
         self.figures: dict[str, Spec] = {}
         self.sections: list[tuple[str, str, Html]] = []
 
-    def section(self, title: str, short: str, *children: Child | Sequence[Child]) -> None:
-        """Add a section; `short` is its entry in the table of contents."""
+    def add(self, section: Section, source: str = "") -> None:
+        """A result's section. source: the file that it is from."""
         anchor = f"s{len(self.sections) + 1}"
         body = tag(
-            "section", tag("h2", title, id=f"{anchor}-title"), *children, id=anchor,
-            aria_labelledby=f"{anchor}-title",
+            "section", tag("h2", section.title, id=f"{anchor}-title"),
+            tag("p", f"From {source}", class_="source") if source else None,
+            self._blocks(section.blocks), id=anchor, aria_labelledby=f"{anchor}-title",
         )
-        self.sections.append((anchor, short, body))
+        self.sections.append((anchor, section.short, body))
 
-    def chart(
-        self,
-        title: str,
-        words: str,
-        spec: Spec,
-        headers: Sequence[str],
-        rows: Sequence[Sequence[Child]],
-        *,
-        left: int = 1,
-        size: str = "",
-    ) -> Html:
-        """A chart with its caption and, folded, the numbers behind it.
+    def _blocks(self, blocks: Sequence[Block | None]) -> list[Child]:
+        return [self._block(block) for block in present(blocks)]
 
-        words: what the chart shows, for those who see it and those who do not. size: '', 'tall' or
-        'low'."""
+    def _block(self, block: Block) -> Child:
+        match block:
+            case Lines():
+                return join(_line(text, block.role) for text in block.texts)
+            case Table():
+                found = table(block.headers, block.rows, block.title, left=block.left)
+                return join([found, *(_line(text, "lead") for text in block.remarks)])
+            case Notes():
+                return tag(
+                    "aside", tag("h3", "What to know before trusting a figure"),
+                    tag("ul", [tag("li", text) for text in block.texts], class_="notes"),
+                )
+            case Command():
+                return tag("div", tag("p", block.lead), tag("pre", tag("code", block.words)))
+            case Group():
+                return join(self._blocks(block.blocks))
+            case Facts():
+                return facts(block.items)
+            case Terms():
+                return fold(block.title, pairs(block.items), opened=True)
+            case Fold():
+                return fold(block.title, self._blocks(block.blocks))
+            case Charts():
+                drawn = [self._chart(item) for item in block.items if item is not None]
+                return tag("div", drawn, class_="grid") if drawn else None
+
+    def _chart(self, chart: Chart) -> Html:
+        """A chart with its caption, which says what it shows for those who see it and those who do
+        not, and, folded, the numbers behind it."""
         name = f"chart{len(self.figures) + 1}"
-        self.figures[name] = spec
-        numbers = fold(
-            "The numbers as a table", table(headers, rows, title, left=left),
-        )
-        if len(rows) <= SHORT_TABLE:
-            numbers = Html(numbers.replace("<details>", '<details class="short">', 1))
+        self.figures[name] = figure(chart)
+        behind = numbers(chart)
+        opening = "<details>"
+        if len(behind.rows) <= SHORT_TABLE:
+            opening = '<details class="short">'
+        folded = fold("The numbers as a table",
+                      table(behind.headers, behind.rows, chart.title, left=behind.left))
         return tag(
             "figure",
-            tag("figcaption", tag("h3", title), tag("p", words)),
-            tag("div", "", class_=f"plot {size}".strip(), id=name, role="img",
-                aria_label=f"Chart: {title}. {words} The table that follows holds the numbers."),
+            tag("figcaption", tag("h3", chart.title), tag("p", chart.words)),
+            tag("div", "", class_=f"plot {chart.size}".strip(), id=name, role="img",
+                aria_label=f"Chart: {chart.title}. {chart.words} The table that follows holds the "
+                           "numbers."),
             tag("p", "This browser cannot draw the chart; the table holds its numbers.",
                 class_="unable"),
-            numbers,
+            Html(folded.replace("<details>", opening, 1)),
         )
 
     def html(self, lead: Child, ending: Child) -> str:
@@ -84,7 +118,13 @@ class Page:
         return text
 
 
-def json_block(name: str, value: Any) -> Html:
+def _line(text: str, role: str) -> Html:
+    """A sentence; one that belongs to the line before it stands further in."""
+    kind = "under" if text.startswith(" ") else None if role == "plain" else role
+    return tag("p", text.strip(), class_=kind) if text.strip() else Html("")
+
+
+def json_block(name: str, value: object) -> Html:
     """Data for the script. '<' is written as an escape, so that no text can end the element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
     for mark in "<>&":
@@ -137,13 +177,3 @@ def _document(page: Page, bundle: Bundle, script: str, lead: Child, ending: Chil
         Html(f"<script>{script}</script>\n"),
     ])
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}</head>\n<body>{body}</body>\n</html>\n'
-
-
-def notes(items: Sequence[str]) -> Html | None:
-    """Warnings as a list that stands out; None without any."""
-    if not items:
-        return None
-    return tag(
-        "aside", tag("h3", "What to know before trusting a figure"),
-        tag("ul", [tag("li", escape(text)) for text in items], class_="notes"),
-    )

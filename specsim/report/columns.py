@@ -1,0 +1,93 @@
+"""Tables and curves from rows of JSON: a column is its title and how it writes one row."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from specsim.report.doc import Doc
+from specsim.report.plots import Pairs, Series, Style
+from specsim.report.tables import Table, interval, number
+
+Cell = Callable[[Doc], str]
+Column = tuple[str, Cell]
+
+
+def table_of(
+    rows: Iterable[Doc], columns: Sequence[Column], left: int = 1, title: str = "",
+    remarks: Sequence[str] = (),
+) -> Table:
+    """One line per row; the first `left` columns hold words."""
+    cells = [[write(row) for _, write in columns] for row in rows]
+    return Table([name for name, _ in columns], cells, left, title, remarks)
+
+
+def figure(key: str, shown: Callable[[float | None], str] = number) -> Cell:
+    """A number written by `shown`."""
+    return lambda row: shown(row.maybe(key))
+
+
+def fixed(key: str, spec: str, none: str = "-") -> Cell:
+    """A number by a format such as '.2f'."""
+
+    def write(row: Doc) -> str:
+        value = row.maybe(key)
+        return none if value is None else f"{value:{spec}}"
+
+    return write
+
+
+def word(key: str, default: str | None = None) -> Cell:
+    """A text."""
+    return lambda row: row.text(key, default)
+
+
+def count(key: str) -> Cell:
+    """A whole number as it is."""
+    return lambda row: f"{row.number(key):.15g}"
+
+
+def band(key: str) -> Cell:
+    """A 90 % interval."""
+    return lambda row: interval(row.pair(key))
+
+
+def curve(
+    label: str, points: Sequence[Doc], x: str, y: str, hue: int = 0, style: Style = "line",
+    *, interval: str = "", scale: float = 1.0,
+) -> Series:
+    """A curve of two keys of the points. interval: key of the band; scale: of y."""
+    bands = [point.pair(interval) for point in points] if interval else []
+    return Series(
+        label, [point.number(x) for point in points],
+        [None if (v := point.maybe(y)) is None else v * scale for point in points], hue, style,
+        band=[b and (b[0] * scale, b[1] * scale) for b in bands],
+    )
+
+
+def pairs_of(
+    name: str, rows: Sequence[Doc], scale: float, hue: int = 0, *, hollow: bool = False,
+    label: str = "row", predicted: str = "predicted",
+) -> Pairs:
+    """Measured and predicted values of rows. label, predicted: their keys."""
+    bands = [_scaled(row.maybe("low"), row.maybe("high"), scale) for row in rows]
+    measured = [row.number("measured") * scale for row in rows]
+    shown = [row.number(predicted) * scale for row in rows]
+    texts = [
+        f"{row.text(label, '-')}: measured {number(m)}, predicted {number(p)}"
+        for row, m, p in zip(rows, measured, shown, strict=True)
+    ]
+    return Pairs(name, measured, shown, texts, bands, hue, hollow)
+
+
+def _scaled(low: float | None, high: float | None, scale: float) -> tuple[float, float] | None:
+    return None if low is None or high is None else (low * scale, high * scale)
+
+
+def parity_columns(
+    scale: float, predicted: str = "predicted", error: str = "error"
+) -> list[Column]:
+    """The numbers of such rows."""
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else number(value * scale)
+
+    return [("measured", figure("measured", shown)), ("predicted", figure(predicted, shown)),
+            ("error", fixed(error, "+.1%"))]

@@ -1,0 +1,88 @@
+"""What results of all kinds say about what was deployed: in their first lines, in the heading of a
+page, and in the list of settings."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specsim.report.blocks import Terms
+from specsim.report.doc import Doc
+
+if TYPE_CHECKING:
+    from specsim.analytic.system import System
+
+_SETTINGS = {
+    "weights": "weights", "kv_dtype": "KV cache", "tp": "tensor parallel",
+    "ep": "expert parallel", "attention_dp": "attention groups", "engine": "engine profile",
+    "engine_version": "engine version", "method": "method", "draft": "drafter",
+    "k": "draft tokens per step (k)", "input_len": "prompt tokens",
+    "output_len": "output tokens", "fidelity": "fidelity", "easiness": "acceptance spread",
+}
+
+
+def deployed_on(system: "System") -> str:
+    """A live result's deployment, with the titles of GPU and engine that its JSON does not hold."""
+    return (
+        f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
+        f"{system.parallel.gpus} x {system.profile.title or system.profile.name}, "
+        f"{system.engine.title or system.engine.name}"
+    )
+
+
+def deployed(doc: Doc) -> str:
+    """The same from a result's JSON, with names instead of titles."""
+    return (
+        f"{doc.text('model')} ({doc.text('weights', '-')} weights, {doc.text('kv_dtype', '-')} "
+        f"cache) on {gpus_of(doc)} x {doc.text('gpu', '-')}, {engine_of(doc)}"
+    )
+
+
+def engine_of(doc: Doc) -> str:
+    return f"{doc.text('engine', 'an engine')} {doc.text('engine_version', '')}".strip()
+
+
+def gpus_of(doc: Doc) -> int:
+    """GPUs of a deployment: tensor parallel times attention groups."""
+    return int((doc.maybe("tp") or 1) * (doc.maybe("attention_dp") or 1))
+
+
+def speculative(doc: Doc) -> bool:
+    k = doc.maybe("k")
+    return doc.text("method", "none") != "none" and (k is None or k > 0)
+
+
+def drafting(doc: Doc, source: str = "") -> str:
+    """How it drafts, with the acceptance length. source: where that is from, if the JSON does not
+    hold it."""
+    length = doc.maybe("acceptance_length")
+    if not speculative(doc) or length is None:
+        return "no speculation"
+    drafter = f", drafter {doc.text('draft')}" if doc.has("draft") else ""
+    told = source or doc.text("acceptance.source", "")
+    return (
+        f"{doc.text('method')}, k = {doc.words('k')}{drafter}: acceptance length {length:.2f}"
+        + (f" ({told})" if told else "")
+    )
+
+
+def title_of(doc: Doc) -> str:
+    """'Qwen3.6-27B-FP8 on 2 x h200-sxm, vllm 0.25.1, mtp with k = 3'."""
+    count = gpus_of(doc)
+    on = f"{f'{count} x ' if count > 1 else ''}{doc.text('gpu', 'an unnamed GPU')}"
+    words = [f"{doc.text('model')} on {on}", engine_of(doc)]
+    if speculative(doc):
+        k = f" with k = {doc.words('k')}" if doc.has("k") else ""
+        words.append(doc.text("method") + k)
+    elif doc.has("method"):
+        words.append("no speculation")
+    return ", ".join(words)
+
+
+def settings(doc: Doc, more: Sequence[tuple[str, str]] = ()) -> Terms:
+    """The settings behind a result, and how the acceptance is known."""
+    items = [(label, doc.words(key)) for key, label in _SETTINGS.items() if doc.has(key)]
+    if doc.has("acceptance.source"):
+        items.append(("acceptance", doc.text("acceptance.source")))
+    if doc.has("acceptance") and doc.flag("acceptance.extrapolated"):
+        known = doc.words("acceptance.measured_positions")
+        items.append(("extrapolated", f"positions after {known} are continued, not measured"))
+    return Terms("Assumptions and their sources", [*items, *more])

@@ -1,0 +1,141 @@
+"""What `specsim explain` says: each step as what its time goes to."""
+
+from collections.abc import Mapping, Sequence
+
+from specsim.report import deployment as d
+from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
+from specsim.report.columns import count, figure, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.plots import Bars, Value, Waterfall
+from specsim.report.tables import Table, bar, percent, seconds, size, work
+from specsim.report.text import section_text
+
+MOST_STEPS = 16  # on a page
+MOST_PARTS = 14  # bars of a waterfall before the small ones are put together
+_ORDER = {"draft": 0, "target": 1, "sample": 2}
+
+
+def explanation_text(found: Mapping[str, object]) -> str:
+    """Every step op by op; notes follow the last one. found: what `--json` prints."""
+    doc = Doc(found)
+    steps = [block for step in doc.items("steps") for block in _blocks(step)]
+    notes = Notes(doc.texts("warnings"))
+    return section_text(Section("", "", [*steps[:-1], Group([steps[-1], notes])]))
+
+
+def explanation_section(doc: Doc) -> Section:
+    """All blocks; a page shows the first MOST_STEPS steps."""
+    every = doc.items("steps")
+    if not every:
+        raise doc.at("steps").fail("a list with at least one step")
+    steps = every[:MOST_STEPS]
+    cut = [f"The first {MOST_STEPS} of {len(every)} steps."] if len(every) > len(steps) else []
+    title = f"Where a step's time goes: {d.title_of(doc)}"
+    return Section(title, f"Step: {doc.text('model')}", [
+        Lines(cut), Charts([*map(_waterfall, steps), _bounds(steps)]),
+        *(block for step in steps for block in _blocks(step)),
+        Notes(doc.texts("warnings")), d.settings(doc),
+    ])
+
+
+def _blocks(step: Doc) -> list[Block]:
+    return [Lines([f"{_name(step)} of context: {_summary(step)}"]), _table(step)]
+
+
+def _name(step: Doc) -> str:
+    context = step.number("context_tokens")
+    return f"{step.text('step')}, {step.words('running')} x {context:g} tokens"
+
+
+def _summary(step: Doc) -> str:
+    rows = step.number("rows")
+    parts = ", ".join(f"{name} {seconds(step.maybe(key))}" for name, key in (
+        ("target", "target_s"), ("sampling", "sample_s"), ("draft", "draft_s"), ("host", "host_s")))
+    return (
+        f"{seconds(step.number('total_s'))} ({parts}); {size(step.number('bytes'))}, "
+        f"{work(step.number('flops'))}, {step.text('bound')}-bound, {rows:g} "
+        f"{'row' if rows == 1 else 'rows'}"
+        + ("" if step.flag("cuda_graph") else ", outside CUDA graphs")
+    )
+
+
+def _table(step: Doc) -> Table:
+    """Time, share, bytes, FLOP and what each op waits for; equal ops share a line."""
+    merged: dict[str, list[Doc]] = {}
+    for op in step.items("ops"):
+        merged.setdefault(op.text("op"), []).append(op)
+    entries = []
+    for name, ops in merged.items():
+        calls = sum(op.number("count") for op in ops)
+        spent, moved, flops = (
+            sum(op.number(key) for op in ops) for key in ("seconds", "bytes", "flops")
+        )
+        longest = max(ops, key=lambda op: op.number("seconds"))
+        label = name if calls == 1 else f"{name} x{calls:g}"
+        entries.append((label, spent, moved, flops, longest.text("bound")))
+    total, host = step.number("total_s"), step.number("host_s")
+    rest = total - host - sum(entry[1] for entry in entries)
+    for label, spent, least in (("gaps between kernels", rest, 1e-9), ("host", host, 0.0)):
+        if spent > least:
+            entries.append((label, spent, 0.0, 0.0, "latency"))
+    rows = []
+    for label, spent, moved, flops, bound in entries:
+        share = spent / total if total else 0.0
+        rows.append([
+            label, seconds(spent), percent(share), size(moved) if moved else "-",
+            work(flops) if flops else "-", bound, bar(share).ljust(24),
+        ])
+    return Table(["op", "time", "share", "bytes", "work", "bound", ""], rows)
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+def _waterfall(step: Doc) -> Waterfall:
+    unit, scale = ("ms", 1e3) if step.number("total_s") >= 1e-3 else ("us", 1e6)
+    details = table_of(step.items("ops"), [
+        ("operation", word("op")), ("phase", word("phase")), ("calls", count("count")),
+        ("time", figure("seconds", seconds)), ("share", figure("share", percent)),
+        ("bound", word("bound")),
+    ], left=2)
+    name = _name(step)
+    parts = [(part, spent * scale) for part, spent in _parts(step)]
+    return Waterfall(name[:1].upper() + name[1:], _summary(step) + ".", parts, unit, details)
+
+
+def _parts(step: Doc) -> list[tuple[str, float]]:
+    """(name, seconds) in the order of the step: drafts, target, sampling, gaps, host."""
+    sums: dict[tuple[str, str], float] = {}
+    for op in sorted(step.items("ops"), key=lambda op: _ORDER.get(op.text("phase", "-"), 1)):
+        key = (op.text("phase", "-"), op.text("op"))  # equal kinds of calls share a bar
+        sums[key] = sums.get(key, 0.0) + op.number("seconds")
+    kept = sorted(sums, key=lambda key: -sums[key])[:MOST_PARTS]
+    parts = [(_labelled(*key), spent) for key, spent in sums.items() if key in kept]
+    rest = sum(spent for key, spent in sums.items() if key not in kept)
+    total, host = step.number("total_s"), step.number("host_s")
+    gaps = total - host - sum(sums.values())
+    parts += [("smaller operations", rest)] if rest > 0 else []
+    parts += [("gaps between kernels", gaps)] if gaps > 1e-3 * total else []
+    return [*parts, ("host", host)] if host > 0 else parts
+
+
+def _labelled(phase: str, name: str) -> str:
+    return name if phase == "target" or name.startswith(f"{phase}.") else f"{phase}: {name}"
+
+
+def _bounds(steps: Sequence[Doc]) -> Bars:
+    """Memory, compute and latency side by side, for all steps."""
+    memory, compute = (
+        [1e3 * (step.maybe(key) or 0.0) for step in steps] for key in ("memory_s", "compute_s")
+    )
+    latency: list[Value] = [
+        max(0.0, 1e3 * step.number("total_s") - m - c)
+        for step, m, c in zip(steps, memory, compute, strict=True)
+    ]
+    return Bars(
+        "What the steps wait for",
+        "Streaming memory, multiplying, and latency: floors of kernels, gaps, host.",
+        [_name(step) for step in steps],
+        [("memory", memory), ("compute", compute), ("latency", latency)], "ms", stacked=True,
+        horizontal=True,
+    )
