@@ -51,6 +51,18 @@ class Scored:
     def error(self) -> float:
         return self.predicted / self.measured - 1
 
+    def to_dict(self) -> dict[str, str | float]:
+        return {
+            "row": self.row_id,
+            "set": self.set_id,
+            "quantity": self.quantity,
+            "side": self.side,
+            "class": self.klass,
+            "predicted": self.predicted,
+            "measured": self.measured,
+            "error": self.error,
+        }
+
 
 @dataclass
 class ScoreReport:

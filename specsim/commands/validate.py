@@ -48,7 +48,7 @@ def published(
     """Score every row of FILES that can be predicted; count the others by reason."""
     from specsim.accuracy.score import QUANTITIES, read_rows, score_rows
     from specsim.errors import UsageError
-    from specsim.report.scores import report_text, row_dicts
+    from specsim.report.scores import report_text
     from specsim.report.tables import printable, to_json
 
     if max_error is not None and not max_error > 0:
@@ -57,7 +57,7 @@ def published(
     report = score_rows(rows, keep_cases=False)
     result = report.to_dict()
     if rows_out:
-        result["judged"] = row_dicts(report.scores)
+        result["judged"] = [score.to_dict() for score in report.scores]
     sys.stdout.write((to_json(result) if json_out else printable(report_text(result))) + "\n")
     if max_error is not None:
         over = [

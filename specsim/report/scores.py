@@ -1,7 +1,6 @@
 """Scores of predictions against published measurements."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from specsim.report.blocks import Charts, Lines, Section
 from specsim.report.columns import fixed, pairs_of, parity_columns, table_of, word
@@ -9,9 +8,6 @@ from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Parity
 from specsim.report.tables import Table, percent
 from specsim.report.text import section_text
-
-if TYPE_CHECKING:
-    from specsim.accuracy.score import Scored
 
 NAMES = {
     "step_cost_ratio": "step-cost ratio r",
@@ -90,14 +86,3 @@ def _parities(judged: Sequence[Doc]) -> list[Parity]:
                                  *parity_columns(factor)], left=2),
             ))
     return out
-
-
-def row_dicts(scores: "Iterable[Scored]") -> list[dict[str, object]]:
-    """Every judged value as a dict."""
-    return [
-        {
-            "row": s.row_id, "set": s.set_id, "quantity": s.quantity, "side": s.side,
-            "class": s.klass, "predicted": s.predicted, "measured": s.measured, "error": s.error,
-        }
-        for s in scores
-    ]
