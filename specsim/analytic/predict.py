@@ -14,14 +14,14 @@ load. Definitions:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.analytic.open import OpenState, open_loop
+from specsim.analytic.open import open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
+from specsim.jsonable import Jsonable
 from specsim.search import first_from_one
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
@@ -31,7 +31,7 @@ NO_INTERVAL_DATASHEET = "no interval: residuals are known for calibrated predict
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(Jsonable):
     """One load. concurrency: clients (closed loop) or mean running requests (open loop).
 
     running: mean running requests. queue_s: mean wait for admission. request_rate: requests per
@@ -62,15 +62,6 @@ class Point:
     best_k: int | None
     interval_90: dict[str, list[float] | None]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; infinite times (an unstable load) become None."""
-        out: dict[str, Any] = {}
-        for name in self.__slots__:
-            value = getattr(self, name)
-            finite = not isinstance(value, float) or math.isfinite(value)
-            out[name] = value if finite else None
-        return out
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -93,37 +84,23 @@ class Prediction:
 
     @property
     def acceptance_length(self) -> float | None:
-        if self.system.acceptance is None:
-            return None
-        return self.system.acceptance.expected_tokens(self.system.setup.k)
+        return self.system.acceptance_length
 
-    def to_dict(self) -> dict[str, Any]:
-        system = self.system
-        acceptance = system.acceptance
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "prediction",
-            "model": system.spec.name,
-            "gpu": system.profile.name,
-            "tp": system.parallel.tp,
-            "ep": system.parallel.ep,
-            "attention_dp": system.parallel.attention_dp,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "engine": system.engine.name,
-            "engine_version": system.engine.version,
-            "method": system.setup.method,
-            "draft": system.setup.drafter.name if system.setup.drafter else None,
-            "k": system.setup.k,
-            "acceptance_length": self.acceptance_length,
-            "acceptance": acceptance.to_dict() if acceptance else None,
+            **self.system.summary(
+                "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
+                "engine_version", "method", "draft", "k", "acceptance_length", "acceptance",
+            ),
             "input_len": self.workload.input_len,
             "output_len": self.workload.output_len,
-            "fidelity": system.fidelity,
+            "fidelity": self.system.fidelity,
             "points": [point.to_dict() for point in self.points],
             "break_even_concurrency": self.break_even_concurrency,
             "best_k": self.best_k,
             "max_concurrency": self.max_concurrency,
-            "memory": system.memory.to_dict(),
+            "memory": self.system.memory.to_dict(),
             "warnings": list(self.warnings),
         }
 
@@ -262,12 +239,8 @@ def _open_point(system: System, plain: System, workload: Workload, rate: float) 
         utilisation=found.utilisation,
         stable=found.stable,
         best_k=None,
-        interval_90=_intervals(system, speedup, ratio, found.tpot_s, _ttft(found)),
+        interval_90=_intervals(system, speedup, ratio, found.tpot_s, found.ttft_s),
     )
-
-
-def _ttft(state: OpenState) -> float:
-    return state.ttft_s
 
 
 def speedup_at(system: System, workload: Workload, concurrency: int) -> float:

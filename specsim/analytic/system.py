@@ -95,6 +95,33 @@ class System(Instance):
         mix = shape.by_drafts(self.setup.draft_share)
         return sum(share * self.latency.seconds(step) for share, step in mix)
 
+    def summary(self, *names: str) -> dict[str, object]:
+        """Those of a deployment's settings, as results name them in JSON."""
+        spec, setup, accepted = self.spec, self.setup, self.acceptance
+        known: dict[str, object] = {
+            "model": spec.name,
+            "gpu": self.profile.name,
+            "tp": self.parallel.tp,
+            "ep": self.parallel.ep,
+            "attention_dp": self.parallel.attention_dp,
+            "weights": spec.weights,
+            "kv_dtype": self.kv_dtype,
+            "engine": self.engine.name,
+            "engine_version": self.engine.version,
+            "fidelity": self.fidelity,
+            "method": setup.method,
+            "draft": setup.drafter.name if setup.drafter else None,
+            "k": setup.k,
+            "acceptance_length": self.acceptance_length,
+            "acceptance": accepted.to_dict() if accepted else None,
+        }
+        return {name: known[name] for name in names}
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Mean tokens of a verify step, bonus included; None without speculation."""
+        return self.acceptance.expected_tokens(self.setup.k) if self.acceptance else None
+
     @property
     def tokens_per_step(self) -> float:
         """Mean tokens a sequence gains per step (1 without speculation)."""

@@ -19,8 +19,8 @@ class Prediction(Result, analytic.Prediction):
         rows = []
         for point in self.points:
             row = point.to_dict()
-            intervals = row.pop("interval_90")
-            for name, pair in intervals.items():
+            del row["interval_90"]
+            for name, pair in point.interval_90.items():
                 row[f"{name}.low_90"], row[f"{name}.high_90"] = pair or (None, None)
             rows.append(flat(row))
         return rows

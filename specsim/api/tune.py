@@ -22,7 +22,7 @@ class Tuning(Result, planning.Tuning):
     """The choice per load: `answers`, each with `best`, `candidates`, `flags`, ..."""
 
     def to_rows(self) -> list[dict[str, Any]]:
-        return [flat(row) for row in planning.Tuning.to_dict(self)["candidates"]]
+        return [flat(row) for row in self.candidate_rows()]
 
     def to_text(self) -> str:
         from specsim.report.tuning import tuning_text

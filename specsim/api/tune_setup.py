@@ -14,7 +14,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import asked_version, find_engine
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain, method_name
-from specsim.planning.tune_robust import Scenario, range_scenarios
+from specsim.planning.tune_robust import TrafficCase, range_scenarios
 from specsim.speculation.acceptance_catalogue import lookup
 from specsim.units import GB
 
@@ -46,7 +46,7 @@ class TuneSetup:
     systems: tuple[System, ...]
     plain: System
     workload: Workload
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[TrafficCase, ...]
     spreads: dict[str, tuple[float, float]]
     skipped: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
@@ -99,7 +99,7 @@ def build_setup(
     )
     if not systems and names is not None and not _only_none(names):
         raise UsageError(f"none of --methods can run: {skipped[0][0]}: {skipped[0][1]}")
-    scenarios: tuple[Scenario, ...] = ()
+    scenarios: tuple[TrafficCase, ...] = ()
     spreads = _spreads(systems, options.draft)
     if bounds is not None:
         _check_inside(systems, bounds)
@@ -199,7 +199,7 @@ def _check_inside(systems: tuple[System, ...], bounds: tuple[float, float]) -> N
 
 def _of_range(
     systems: tuple[System, ...], workload: Workload, bounds: tuple[float, float]
-) -> tuple[tuple[Scenario, ...], dict[str, tuple[float, float]]]:
+) -> tuple[tuple[TrafficCase, ...], dict[str, tuple[float, float]]]:
     if len(systems) != 1:
         raise UsageError(
             "--acceptance-range is for one method; name it with --method (found "
@@ -274,7 +274,7 @@ def _mean_workload(parts: list[_Part], default: Workload) -> Workload:
     )
 
 
-def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None]) -> Scenario:
+def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None]) -> TrafficCase:
     from specsim.speculation.acceptance import Acceptance
 
     name, share, length = part
@@ -297,7 +297,7 @@ def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None
                 f"--mix: no acceptance of {setup.method} was measured for {name}; its general one "
                 f"stands for it ({name}=SHARE@LENGTH gives your own)"
             ] = None
-    return Scenario(name, share, find_workload(name), found, "; ".join(dict.fromkeys(sources)))
+    return TrafficCase(name, share, find_workload(name), found, "; ".join(dict.fromkeys(sources)))
 
 
 def _spreads(systems: tuple[System, ...], draft: str | None) -> dict[str, tuple[float, float]]:

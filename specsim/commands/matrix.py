@@ -74,7 +74,7 @@ def matrix(
     from specsim.commands.repeat import repeat_command
     from specsim.errors import UsageError
     from specsim.hardware.store import list_profiles
-    from specsim.planning.matrix import Point
+    from specsim.planning.matrix import OperatingPoint
     from specsim.planning.matrix import matrix as run
     from specsim.report.matrix import matrix_text
     from specsim.report.progress import task_bar
@@ -116,7 +116,7 @@ def matrix(
         return found.system, found.warnings
 
     floor = 0.0 if concurrency is not None else FLOOR if stream_floor is None else stream_floor
-    point = Point(
+    point = OperatingPoint(
         build_workload(options(rows[0], columns[0], 1)), think, floor, ttft or 0.0,
         concurrency or 0,
     )

@@ -106,7 +106,7 @@ def tune(
     if json_out:
         text = to_json({**result.to_dict(), "command": repeat_command(context)})
     elif csv_out:
-        text = to_csv(result.to_dict()["candidates"]).rstrip("\n")
+        text = to_csv(result.candidate_rows()).rstrip("\n")
     else:
         text = tuning_text(result)
     sys.stdout.write(text + "\n")

@@ -8,18 +8,25 @@ hosts, fans and power supplies draw besides: it bounds the devices' share from a
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
+from specsim.jsonable import Jsonable
 
 HOUR_S = 3600.0
 MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Jsonable):
     """Of output tokens at a rate. None where no price was given, or no power is known."""
+
+    renamed: ClassVar = {
+        "per_million_tokens": "per_million_output_tokens",
+        "joules_per_token_at_most": "joules_per_output_token_at_most",
+        "power_w": "power_limit_w_per_gpu",
+    }
 
     output_tok_s: float
     gpus: int
@@ -28,17 +35,6 @@ class Cost:
     joules_per_token_at_most: float | None
     power_w: float | None
     power_source: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "output_tok_s": self.output_tok_s,
-            "gpus": self.gpus,
-            "price_per_gpu_hour": self.price_per_gpu_hour,
-            "per_million_output_tokens": self.per_million_tokens,
-            "joules_per_output_token_at_most": self.joules_per_token_at_most,
-            "power_limit_w_per_gpu": self.power_w,
-            "power_source": self.power_source,
-        }
 
 
 def check_price(price: float | None, what: str = "--price-per-gpu-hour") -> None:

@@ -17,7 +17,7 @@ scanned for the first crossing before it is narrowed down.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.intervals import interval_for, prediction_class
@@ -25,6 +25,7 @@ from specsim.analytic.predict import NO_INTERVAL, NO_INTERVAL_DATASHEET
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
+from specsim.jsonable import Jsonable
 from specsim.latency.breakdown import StepLatency
 from specsim.planning.utilisation import (
     Utilisation,
@@ -39,7 +40,7 @@ MAX_CONTEXTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OneSide:
     """One side at one concurrency. e2el_s: sending to last token. served: shares of the device's
     peaks over the whole load; step: during a decode (verify) step alone."""
 
@@ -54,7 +55,7 @@ class Side:
     served: Utilisation
     step: Utilisation
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "ttft_s": self.ttft_s,
             "tpot_s": self.tpot_s,
@@ -72,42 +73,31 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossPoint:
+class CrossPoint(Jsonable):
     """One concurrency. step_cost_ratio: r, for equal batches. verify_cost_ratio: the target's pass
     over k + 1 tokens / over one. accepted_share: of the drafted tokens."""
 
     concurrency: int
-    speculative: Side
-    plain: Side
     speedup: float
     speedup_90: tuple[float, float] | None
     step_cost_ratio: float
     verify_cost_ratio: float
     accepted_share: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "concurrency": self.concurrency,
-            "speedup": self.speedup,
-            "speedup_90": list(self.speedup_90) if self.speedup_90 else None,
-            "step_cost_ratio": self.step_cost_ratio,
-            "verify_cost_ratio": self.verify_cost_ratio,
-            "accepted_share": self.accepted_share,
-            "speculative": self.speculative.to_dict(),
-            "plain": self.plain.to_dict(),
-        }
+    speculative: OneSide
+    plain: OneSide
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Jsonable):
     """All of one context length. Concurrencies of None: not reached up to max_concurrency.
 
     break_even_90: (smallest, largest) crossing; None in it: not reached; None for the pair: the
     interval of the speedup is not known. error: why this length cannot be served, points empty.
     """
 
+    renamed: ClassVar = {"break_even": "break_even_concurrency"}
+
     context: int
-    points: tuple[CrossPoint, ...] = ()
     max_concurrency: int = 0
     running_limit: int = 0
     plain_running_limit: int = 0
@@ -117,21 +107,7 @@ class Curve:
     break_even: int | None = None
     break_even_90: tuple[int | None, int | None] | None = None
     error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "context": self.context,
-            "max_concurrency": self.max_concurrency,
-            "running_limit": self.running_limit,
-            "plain_running_limit": self.plain_running_limit,
-            "cheap_until": self.cheap_until,
-            "ridge": self.ridge,
-            "plain_ridge": self.plain_ridge,
-            "break_even_concurrency": self.break_even,
-            "break_even_90": list(self.break_even_90) if self.break_even_90 else None,
-            "error": self.error,
-            "points": [point.to_dict() for point in self.points],
-        }
+    points: tuple[CrossPoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,37 +126,29 @@ class Crossover:
         assert self.system.acceptance is not None
         return self.system.acceptance.expected_tokens(self.system.setup.k)
 
-    def to_dict(self) -> dict[str, Any]:
-        system = self.system
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "crossover",
-            "model": system.spec.name,
-            "gpu": system.profile.name,
-            "tp": system.parallel.tp,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "engine": system.engine.name,
-            "engine_version": system.engine.version,
-            "method": system.setup.method,
-            "draft": system.setup.drafter.name if system.setup.drafter else None,
-            "k": system.setup.k,
-            "acceptance_length": self.acceptance_length,
+            **self.system.summary(
+                "model", "gpu", "tp", "weights", "kv_dtype", "engine", "engine_version", "method",
+                "draft", "k", "acceptance_length",
+            ),
             "output_len": self.workload.output_len,
             "cheap_share": self.cheap_share,
-            "fidelity": system.fidelity,
+            "fidelity": self.system.fidelity,
             "curves": [curve.to_dict() for curve in self.curves],
             "warnings": list(self.warnings),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """One flat row per context and concurrency."""
         out = []
         for curve in self.curves:
             for point in curve.points:
                 row = {"context": curve.context, **point.to_dict()}
-                for name in ("speculative", "plain"):
-                    side = row.pop(name)
-                    row.update({f"{name}_{key}": value for key, value in side.items()})
+                for name, side in (("speculative", point.speculative), ("plain", point.plain)):
+                    del row[name]
+                    row |= {f"{name}_{key}": value for key, value in side.to_dict().items()}
                 out.append(row)
         return out
 
@@ -276,13 +244,13 @@ class _Pair:
         assert acceptance is not None
         return CrossPoint(
             concurrency,
-            _side(self.system, self.workload, with_it),
-            _side(self.plain, self.workload, without),
             speedup,
             stretched(self.system, speedup),
             self.step_cost_ratio(batch),
             verify.target_s / bare.target_s,
             acceptance.rate(k),
+            _side(self.system, self.workload, with_it),
+            _side(self.plain, self.workload, without),
         )
 
 
@@ -316,7 +284,6 @@ def _curve(
     batches = min(top, max(limit, plain_limit))
     return Curve(
         workload.input_len,
-        tuple(pair.point(c) for c in grid_to(top)),
         top,
         limit,
         plain_limit,
@@ -325,6 +292,7 @@ def _curve(
         first_above(lambda c: _pressure(pair.step(False, c)), 1.0, min(batches, plain_limit)),
         even,
         interval,
+        points=tuple(pair.point(c) for c in grid_to(top)),
     )
 
 
@@ -333,9 +301,9 @@ def _pressure(step: StepLatency) -> float:
     return step.compute_s / step.memory_s if step.memory_s > 0 else math.inf
 
 
-def _side(system: System, workload: Workload, state: SteadyState) -> Side:
+def _side(system: System, workload: Workload, state: SteadyState) -> OneSide:
     shape = system.decode_shape(state.running, workload.mean_context)
-    return Side(
+    return OneSide(
         state.ttft_s,
         state.tpot_s,
         state.itl_s,

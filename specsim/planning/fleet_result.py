@@ -1,8 +1,8 @@
 """What a fleet plan answers: endpoints, GPUs that are short, the whole."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from specsim.jsonable import jsonable
 from specsim.planning.capacity_result import Point
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ServeCommand
@@ -52,40 +52,30 @@ class Endpoint:
         """Load that is not served."""
         return max(0.0, self.demand - self.carries)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """Flat, for CSV: what is not nested, and the command."""
-        out = {
-            key: value for key, value in self.to_dict().items() if key not in NESTED
-        }
+        out = {key: value for key, value in self.to_dict().items() if key not in NESTED}
         out["command"] = self.flags.command if self.flags else None
         return out
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         sized = self.sized
-        system = sized.system
-        acceptance = system.acceptance
         each = self.served / self.replicas if self.replicas else None
         left = self.replicas - 1
         return {
             "name": sized.name,
-            "model": system.spec.name,
+            "model": sized.system.spec.name,
             "gpu": sized.gpu,
-            "tp": system.parallel.tp,
+            "tp": sized.system.parallel.tp,
             "gpus_per_replica": sized.gpus,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "method": system.setup.method,
-            "k": system.setup.k,
-            "acceptance_length": (
-                acceptance.expected_tokens(system.setup.k) if acceptance else None
-            ),
+            **sized.system.summary("weights", "kv_dtype", "method", "k", "acceptance_length"),
             "max_num_seqs": sized.seats,
             "max_num_seqs_from": sized.seats_from,
             "unit": self.unit,
             "demand": self.demand or None,
             "capacity_per_replica": sized.capacity,
             "estimate_by_formulas": sized.estimate,
-            "binding_limit": sized.limit.to_dict() if sized.limit else None,
+            "binding_limit": jsonable(sized.limit),
             "replicas_wanted": self.wanted,
             "replicas": self.replicas,
             "gpus": self.replicas * sized.gpus,
@@ -97,10 +87,10 @@ class Endpoint:
             "survives_a_failure": self.survives,
             "shares_gpu": self.shares_gpu,
             "devices": [list(names) for names in self.devices],
-            "at_demand": self.normal.to_dict() if self.normal else None,
-            "after_a_failure": self.failed.to_dict() if self.failed else None,
-            "cost": self.cost.to_dict() if self.cost else None,
-            "flags": self.flags.to_dict() if self.flags else None,
+            "at_demand": jsonable(self.normal),
+            "after_a_failure": jsonable(self.failed),
+            "cost": jsonable(self.cost),
+            "flags": jsonable(self.flags),
             "no_flags": self.no_flags or None,
         }
 
@@ -115,7 +105,7 @@ class Shortage:
     present: int
     without_spares: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "gpu": self.gpu,
             "needed": self.needed,
@@ -146,7 +136,7 @@ class Fleet:
             e.short <= 0 and e.replicas >= e.wanted and e.replicas > 0 for e in self.endpoints
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "fleet",
             "name": self.name,

@@ -17,19 +17,19 @@ only (`analytic.closed`); seconds and tokens.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.jsonable import Jsonable, jsonable
 from specsim.search import first_from_one
 
 WIDTHS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class OperatingPoint:
     """Where cells are compared. concurrency: clients per replica, 0: by the floor. think_s: pause
     of a user between an answer and the next request."""
 
@@ -39,7 +39,7 @@ class Point:
     ttft_limit_s: float = 0.0
     concurrency: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "input_len": self.workload.input_len,
             "output_len": self.workload.output_len,
@@ -52,7 +52,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Served(Jsonable):
     """One side of a cell. concurrency: running requests of the replica."""
 
     concurrency: int
@@ -61,9 +61,6 @@ class Served:
     stream_tok_s: float
     ttft_s: float
     tpot_s: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Cell:
             return None
         return self.speculative.tok_s_per_gpu / self.plain.tok_s_per_gpu
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "model": self.model,
             "weights": self.weights,
@@ -101,19 +98,20 @@ class Cell:
             "method": self.method,
             "k": self.k,
             "acceptance_length": self.acceptance_length,
-            "plain": self.plain.to_dict() if self.plain else None,
-            "speculative": self.speculative.to_dict() if self.speculative else None,
+            "plain": jsonable(self.plain),
+            "speculative": jsonable(self.speculative),
             "gain": self.gain,
             "efficiencies_assumed": self.assumed,
             "reason": self.reason or self.missed or None,
         }
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """Flat, for CSV."""
         out = self.to_dict()
-        for side in ("plain", "speculative"):
-            found = out.pop(side) or dict.fromkeys(Served.__slots__)
-            out.update({f"{side}_{name}": value for name, value in found.items()})
+        for name, side in (("plain", self.plain), ("speculative", self.speculative)):
+            del out[name]
+            found = side.to_dict() if side else dict.fromkeys(Served.__slots__)
+            out |= {f"{name}_{key}": value for key, value in found.items()}
         return out
 
 
@@ -121,12 +119,12 @@ class Cell:
 class Matrix:
     """Cells in the order of models, then GPUs. partial: Ctrl-C came before the last one."""
 
-    point: Point
+    point: OperatingPoint
     cells: tuple[Cell, ...]
     warnings: tuple[str, ...] = ()
     partial: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "matrix",
             "operating_point": self.point.to_dict(),
@@ -141,7 +139,7 @@ Build = Callable[[str, str, int], tuple[System, Sequence[str]]]
 
 
 def matrix(
-    models: Sequence[str], gpus: Sequence[str], build: Build, point: Point, tp: int = 0,
+    models: Sequence[str], gpus: Sequence[str], build: Build, point: OperatingPoint, tp: int = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> Matrix:
     """Every model on every GPU. tp: this one; 0: the smallest that fits. A cell whose options are
@@ -174,7 +172,7 @@ def matrix(
 
 
 def cell_of(
-    model: str, gpu: str, build: Build, point: Point, tp: int
+    model: str, gpu: str, build: Build, point: OperatingPoint, tp: int
 ) -> tuple[Cell, list[str]]:
     """One cell, and what to know about it."""
     reason = ""
@@ -206,11 +204,10 @@ def _empty(model: str, gpu: str, reason: str) -> Cell:
     return Cell(model, "", gpu, 0, "", 0, None, None, None, False, reason)
 
 
-def _served(system: System, point: Point, model: str, gpu: str) -> Cell:
+def _served(system: System, point: OperatingPoint, model: str, gpu: str) -> Cell:
     table = system.profile.kernels.get("gemm.bf16")
     plain = _side(system.plain(), point)
     other = _side(system, point) if system.speculative else None
-    acceptance = system.acceptance
     missed = ""
     if plain is None and other is None:
         missed = "the operating point is not reached by a single request"
@@ -225,7 +222,7 @@ def _served(system: System, point: Point, model: str, gpu: str) -> Cell:
         tp=system.parallel.tp,
         method=system.setup.method,
         k=system.setup.k,
-        acceptance_length=acceptance.expected_tokens(system.setup.k) if acceptance else None,
+        acceptance_length=system.acceptance_length,
         plain=plain,
         speculative=other,
         assumed=table is None or table.assumed,
@@ -233,7 +230,7 @@ def _served(system: System, point: Point, model: str, gpu: str) -> Cell:
     )
 
 
-def _side(system: System, point: Point) -> Served | None:
+def _side(system: System, point: OperatingPoint) -> Served | None:
     """The operating point of one side; None where even one request misses it."""
     workload = point.workload
     try:
@@ -258,7 +255,7 @@ def _side(system: System, point: Point) -> Served | None:
     return _at(state(beyond - 1), system, point) if beyond > 1 else None
 
 
-def _at(state: SteadyState, system: System, point: Point) -> Served:
+def _at(state: SteadyState, system: System, point: OperatingPoint) -> Served:
     gpus = system.parallel.gpus
     answer_s = state.ttft_s + state.tpot_s * max(0, point.workload.output_len - 1)
     return Served(

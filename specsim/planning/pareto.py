@@ -16,15 +16,16 @@ its batch costs that no other has.
 """
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.jsonable import Jsonable
 
 MAX_POINTS = 200_000
 # Settings in the order in which they are reported.
@@ -32,7 +33,7 @@ AXES = ("k", "tp", "weights", "kv_dtype", "max_num_seqs", "max_num_batched_token
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
+class Axes(Jsonable):
     """What is tried. k 0: plain decoding."""
 
     k: tuple[int, ...]
@@ -44,13 +45,7 @@ class Axes:
 
     @property
     def count(self) -> int:
-        total = 1
-        for name in AXES:
-            total *= len(getattr(self, name))
-        return total
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: list(getattr(self, name)) for name in AXES}
+        return math.prod(len(getattr(self, name)) for name in AXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ class ParetoPoint:
     ttft_s: float
     tpot_s: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             **{name: getattr(self, name) for name in AXES},
             "gpus": self.system.parallel.gpus,
@@ -97,19 +92,13 @@ class Pareto:
     warnings: tuple[str, ...] = ()
     partial: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        base = self.base
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "pareto",
-            "model": base.spec.name,
-            "gpu": base.profile.name,
-            "engine": base.engine.name,
-            "engine_version": base.engine.version,
-            "method": base.setup.method,
-            "draft": base.setup.drafter.name if base.setup.drafter else None,
+            **self.base.summary("model", "gpu", "engine", "engine_version", "method", "draft"),
             "input_len": self.workload.input_len,
             "output_len": self.workload.output_len,
-            "fidelity": base.fidelity,
+            "fidelity": self.base.fidelity,
             "axes": self.axes.to_dict(),
             "combinations": self.axes.count,
             "feasible": len(self.points),

@@ -7,12 +7,12 @@ limits, with the reasons: the marginal rule, the robust choice, what would chang
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
+from specsim.jsonable import jsonable
 from specsim.planning.flags import ServeCommand, ready_flags
 from specsim.planning.tune_choices import (
     LONGEST,
@@ -27,14 +27,14 @@ from specsim.planning.tune_choices import (
 )
 from specsim.planning.tune_dynamic import DynamicTable, dynamic_table
 from specsim.planning.tune_marginal import Margin, margins
-from specsim.planning.tune_robust import Robust, Scenario, robust_choice
+from specsim.planning.tune_robust import Robust, TrafficCase, robust_choice
 from specsim.planning.tune_sensitivity import Choice, Sensitivity, sensitivity
 
 WORTH_A_TABLE = 0.01  # least gain over one draft length for which a table is recommended
 
 
 @dataclass(frozen=True)
-class Answer:
+class LoadAnswer:
     """One load. best: None when no choice meets the limits; nearest: then the choice that comes
     closest (sustains most, or is best by the objective). flags: for the best choice, None with a
     reason in `no_flags`."""
@@ -53,18 +53,18 @@ class Answer:
     def best_k(self) -> int | None:
         return self.best.k if self.best is not None else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "concurrency": self.load.clients,
             "rate": self.load.rate,
             "best_k": self.best_k,
             "best_method": self.best.method if self.best else None,
-            "best": self.best.to_dict() if self.best else None,
-            "nearest": self.nearest.to_dict() if self.nearest else None,
-            "marginal": [margin.to_dict() for margin in self.margins],
-            "robust": self.robust.to_dict() if self.robust else None,
-            "sensitivity": self.sensitivity.to_dict() if self.sensitivity else None,
-            "flags": self.flags.to_dict() if self.flags else None,
+            "best": jsonable(self.best),
+            "nearest": jsonable(self.nearest),
+            "marginal": jsonable(self.margins),
+            "robust": jsonable(self.robust),
+            "sensitivity": jsonable(self.sensitivity),
+            "flags": jsonable(self.flags),
             "no_flags": self.no_flags or None,
         }
 
@@ -78,61 +78,54 @@ class Tuning:
     workload: Workload
     objective: str
     gates: Mapping[str, float]
-    answers: tuple[Answer, ...]
+    answers: tuple[LoadAnswer, ...]
     dynamic: DynamicTable | None = None
     dynamic_flags: ServeCommand | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     plain: System | None = field(default=None)
 
-    def by_load(self, values: Sequence[Any]) -> Any:
+    def by_load(self, values: Sequence[object]) -> object:
         """A value for one load, a mapping by load for several."""
         if len(self.answers) == 1:
             return values[0]
         return {a.load.label: v for a, v in zip(self.answers, values, strict=True)}
 
-    def to_dict(self) -> dict[str, Any]:
+    def candidate_rows(self) -> list[dict[str, object]]:
+        """Every choice at every load, flat."""
+        return [
+            {"concurrency": answer.load.clients, "rate": answer.load.rate, **choice.to_dict()}
+            for answer in self.answers
+            for choice in answer.candidates
+        ]
+
+    def to_dict(self) -> dict[str, object]:
         first = self.plain or self.systems[0]
         return {
             "kind": "tune",
-            "model": first.spec.name,
-            "gpu": first.profile.name,
-            "tp": first.parallel.tp,
-            "ep": first.parallel.ep,
-            "attention_dp": first.parallel.attention_dp,
-            "weights": first.spec.weights,
-            "kv_dtype": first.kv_dtype,
-            "engine": first.engine.name,
-            "engine_version": first.engine.version,
-            "fidelity": first.fidelity,
+            **first.summary(
+                "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
+                "engine_version", "fidelity",
+            ),
             "workload": self.workload.name,
             "input_len": self.workload.input_len,
             "output_len": self.workload.output_len,
             "objective": self.objective,
             "slo": dict(self.gates),
             "methods": [
-                {
-                    "method": system.setup.method,
-                    "draft": system.setup.drafter.name if system.setup.drafter else None,
-                    "acceptance": system.acceptance.to_dict() if system.acceptance else None,
-                }
-                for system in self.systems
+                system.summary("method", "draft", "acceptance") for system in self.systems
             ],
             "skipped": [{"method": name, "reason": why} for name, why in self.skipped],
             "best_k": self.by_load([a.best_k for a in self.answers]),
             "best_method": self.by_load([a.best.method if a.best else None for a in self.answers]),
-            "candidates": [
-                {"concurrency": a.load.clients, "rate": a.load.rate, **c.to_dict()}
-                for a in self.answers
-                for c in a.candidates
-            ],
-            "answers": [answer.to_dict() for answer in self.answers],
-            "flags": self.by_load([a.flags.to_dict() if a.flags else None for a in self.answers]),
+            "candidates": self.candidate_rows(),
+            "answers": jsonable(self.answers),
+            "flags": self.by_load([jsonable(a.flags) for a in self.answers]),
             "dynamic": None
             if self.dynamic is None
             else {
                 **self.dynamic.to_dict(),
-                "flags": self.dynamic_flags.to_dict() if self.dynamic_flags else None,
+                "flags": jsonable(self.dynamic_flags),
             },
             "warnings": list(self.warnings),
         }
@@ -147,7 +140,7 @@ def tune(
     objective: str = "throughput",
     gates: Mapping[str, float] | None = None,
     longest: int = LONGEST,
-    scenarios: Sequence[Scenario] = (),
+    scenarios: Sequence[TrafficCase] = (),
     spreads: Mapping[str, tuple[float, float]] | None = None,
     model: str | None = None,
     draft: str | None = None,
@@ -217,18 +210,18 @@ def _answer(
     best: Candidate | None,
     objective: str,
     longest: int,
-    scenarios: Sequence[Scenario],
+    scenarios: Sequence[TrafficCase],
     spreads: Mapping[str, tuple[float, float]] | None,
     model: str | None,
     draft: str | None,
     version: str | None,
-) -> Answer:
+) -> LoadAnswer:
     if best is None:
         able = [c for c in found if c.capacity_rate is not None]
         closest = max(able, key=lambda c: c.capacity_rate or 0.0) if able else max(
             found, key=lambda c: score(c, objective)
         )
-        return Answer(
+        return LoadAnswer(
             load, tuple(found), None, no_flags="no choice meets the limits", nearest=closest
         )
     running = [c.running for c in found if c.k == 0 and c.running >= 1]
@@ -254,7 +247,7 @@ def _answer(
         (c for c in choices if (c.setup.method, c.setup.k) == (best.method, best.k)), base
     )
     flags, why = flags_of(chosen, model, draft, version)
-    return Answer(load, tuple(found), best, rule, robust, unknowns, flags, why)
+    return LoadAnswer(load, tuple(found), best, rule, robust, unknowns, flags, why)
 
 
 def flags_of(
@@ -275,7 +268,7 @@ def flags_of(
 
 def _dynamic(
     systems: Sequence[System],
-    answers: Sequence[Answer],
+    answers: Sequence[LoadAnswer],
     workload: Workload,
     longest: int,
     model: str | None,

@@ -11,7 +11,7 @@ which a caller must say; `specsim simulate` has the tails.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from specsim.analytic.closed import SteadyState, closed_loop
 from specsim.analytic.intervals import interval_for, prediction_class
@@ -19,6 +19,7 @@ from specsim.analytic.open import open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
+from specsim.jsonable import Jsonable
 
 OBJECTIVES = ("throughput", "tpot", "goodput")
 LONGEST = 8  # draft lengths looked at by default
@@ -39,13 +40,15 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Jsonable):
     """One choice at one load. Times in seconds.
 
     tokens_per_step: with steps that carry no draft. capacity_rate: requests per second it can
     sustain, open loop only. extrapolated: acceptance at this k reaches beyond what was measured.
     interval_90: of the speed-up, None where too few measurements are known. reason: why it is not
     feasible, '' where it is."""
+
+    renamed: ClassVar = {"interval_90": "speedup_90"}
 
     method: str
     draft: str | None
@@ -70,16 +73,10 @@ class Candidate:
     def feasible(self) -> bool:
         return not self.reason
 
-    def to_dict(self) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for name in self.__slots__:
-            value = getattr(self, name)
-            out[name] = None if isinstance(value, float) and not math.isfinite(value) else value
-        interval = out.pop("interval_90")
-        out["speedup_90"] = list(interval) if interval else None
-        out["feasible"] = self.feasible
-        out["reason"] = out.pop("reason") or None
-        return out
+    def to_dict(self) -> dict[str, object]:
+        out = Jsonable.to_dict(self)
+        del out["reason"]  # stands last
+        return {**out, "feasible": self.feasible, "reason": self.reason or None}
 
 
 def draft_lengths(system: System, longest: int = LONGEST) -> list[int]:
@@ -147,8 +144,8 @@ def _evaluate(
     }
     reason = reason or _broken_gate(gates, values)
     return Candidate(
-        **_names(system),
-        tokens_per_step=system.tokens_per_step,
+        *_named(system),
+        system.tokens_per_step,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
         step_s=state.step_s,
@@ -160,32 +157,35 @@ def _evaluate(
         queue_s=queue_s,
         capacity_rate=capacity,
         bound=state.bound,
+        extrapolated=_extrapolated(system),
         interval_90=_interval(system, speedup),
         reason=reason,
     )
 
 
-def _names(system: System) -> dict[str, Any]:
-    setup, accepted = system.setup, system.acceptance
-    beyond = (
-        system.speculative and accepted is not None and accepted.kind != "rate"
-        and setup.k > accepted.measured_positions
-    )
-    return {
-        "method": setup.method if system.speculative else "none",
-        "draft": setup.drafter.name if system.speculative and setup.drafter else None,
-        "k": setup.k if system.speculative else 0,
-        "extrapolated": beyond,
-    }
-
-
 def _impossible(system: System, reason: str) -> Candidate:
     nan = math.nan
     return Candidate(
-        **_names(system), tokens_per_step=system.tokens_per_step, ttft_s=nan, tpot_s=nan,
-        step_s=nan, output_tok_s=0.0, stream_tok_s=0.0, speedup=0.0, step_cost_ratio=nan,
-        running=0.0, queue_s=nan, capacity_rate=None, bound="", interval_90=None, reason=reason,
+        *_named(system), system.tokens_per_step, ttft_s=nan, tpot_s=nan, step_s=nan,
+        output_tok_s=0.0, stream_tok_s=0.0, speedup=0.0, step_cost_ratio=nan, running=0.0,
+        queue_s=nan, capacity_rate=None, bound="", extrapolated=_extrapolated(system),
+        interval_90=None, reason=reason,
     )
+
+
+def _named(system: System) -> tuple[str, str | None, int]:
+    """(method, drafter, k), those of plain decoding where the system does not speculate."""
+    setup = system.setup
+    if not system.speculative:
+        return "none", None, 0
+    return setup.method, setup.drafter.name if setup.drafter else None, setup.k
+
+
+def _extrapolated(system: System) -> bool:
+    accepted = system.acceptance
+    if not system.speculative or accepted is None or accepted.kind == "rate":
+        return False
+    return system.setup.k > accepted.measured_positions
 
 
 def _interval(system: System, speedup: float) -> tuple[float, float] | None:

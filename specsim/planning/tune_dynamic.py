@@ -11,11 +11,11 @@ than that, and `tax` says what remains.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.jsonable import Jsonable
 from specsim.planning.tune_choices import decode_step_s
 from specsim.search import first_between
 
@@ -24,7 +24,7 @@ _GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPoint:
+class BatchPoint(Jsonable):
     """One batch size. k: the table's; output_tok_s at it, with speculation off, and at the best
     single draft length; tax: what a step at k = 0 takes beyond one of plain decoding, a share."""
 
@@ -34,9 +34,6 @@ class BatchPoint:
     plain_tok_s: float
     fixed_tok_s: float
     tax: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class DynamicTable:
     def turns_off(self) -> bool:
         return any(k == 0 for _, _, k in self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "num_speculative_tokens_per_batch_size": [list(row) for row in self.rows],
             "num_speculative_tokens": self.system.setup.k,

@@ -10,16 +10,20 @@ token that does not depend on k, so that under load a little less than the rule 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
 
 from specsim.analytic.system import System
+from specsim.jsonable import Jsonable
 from specsim.planning.tune_choices import decode_step_s
 
 
 @dataclass(frozen=True, slots=True)
-class Margin:
+class Margin(Jsonable):
     """From `k` drafts to `next_k`. gain: relative gain of tokens per step; cost: of step time."""
+
+    also: ClassVar = ("pays",)
 
     k: int
     next_k: int
@@ -32,24 +36,16 @@ class Margin:
     def pays(self) -> bool:
         return self.gain > self.cost
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "pays": self.pays}
-
 
 def margins(
     system: System, lengths: Sequence[int], seqs: int, context: float
 ) -> tuple[Margin, ...]:
     """The rule from each draft length to the next, at a batch of `seqs` sequences."""
-    out = []
-    ladder = [0, *lengths]
-    systems = [system.with_(k=k) for k in ladder]
-    tokens = [side.tokens_per_step for side in systems]
-    times = [decode_step_s(side, seqs, context) for side in systems]
-    for i in range(len(ladder) - 1):
-        out.append(
-            Margin(
-                ladder[i], ladder[i + 1], tokens[i], times[i],
-                tokens[i + 1] / tokens[i] - 1, times[i + 1] / times[i] - 1,
-            )
-        )
-    return tuple(out)
+    sides = []
+    for k in (0, *lengths):
+        side = system.with_(k=k)
+        sides.append((k, side.tokens_per_step, decode_step_s(side, seqs, context)))
+    return tuple(
+        Margin(k, more, tokens, step_s, more_tokens / tokens - 1, more_s / step_s - 1)
+        for (k, tokens, step_s), (more, more_tokens, more_s) in pairwise(sides)
+    )

@@ -9,18 +9,18 @@ plain decoding is known in every scenario; then
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.planning.tune_choices import Load, evaluate
+from specsim.jsonable import Jsonable
+from specsim.planning.tune_choices import Candidate, Load, evaluate
 from specsim.speculation.acceptance import Acceptance
 
 RANGE_POINTS = 5
 
 
 @dataclass(frozen=True)
-class Scenario:
+class TrafficCase:
     """weight: share of the traffic, or of belief. acceptance: by method; a method that is not in
     it keeps its own."""
 
@@ -32,7 +32,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class RobustChoice:
+class RobustChoice(Jsonable):
     """A choice over all scenarios. speedups: by scenario, in their order."""
 
     method: str
@@ -40,11 +40,6 @@ class RobustChoice:
     speedups: tuple[float, ...]
     expected: float
     worst_regret: float
-
-    def to_dict(self) -> dict[str, Any]:
-        out = {name: getattr(self, name) for name in self.__slots__}
-        out["speedups"] = list(self.speedups)
-        return out
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ class Robust:
     by_regret: RobustChoice
     by_expected: RobustChoice
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "scenarios": [
                 {"name": name, "weight": weight, "source": source}
@@ -69,14 +64,14 @@ class Robust:
 
 
 def range_scenarios(workload: Workload, low: float, high: float, k: int, method: str
-                    ) -> tuple[Scenario, ...]:
+                    ) -> tuple[TrafficCase, ...]:
     """Acceptance lengths at k drafts, evenly spaced from low to high, all equally likely."""
     out = []
     for i in range(RANGE_POINTS):
         length = low + (high - low) * i / (RANGE_POINTS - 1)
         found = Acceptance.from_mean_length(length, k)
         out.append(
-            Scenario(
+            TrafficCase(
                 f"{length:.2f} tokens/step", 1 / RANGE_POINTS, workload, {method: found},
                 f"acceptance length {length:.3g} at k = {k}",
             )
@@ -85,7 +80,7 @@ def range_scenarios(workload: Workload, low: float, high: float, k: int, method:
 
 
 def robust_choice(
-    choices: Sequence[System], scenarios: Sequence[Scenario], load: Load, objective: str
+    choices: Sequence[System], scenarios: Sequence[TrafficCase], load: Load, objective: str
 ) -> Robust | None:
     """Both answers over `choices` (plain decoding is always one); None where nothing runs in
     every scenario."""
@@ -119,9 +114,11 @@ def robust_choice(
     )
 
 
-def _value(found: Any, system: System, workload: Workload, load: Load, objective: str) -> float:
+def _value(
+    found: Candidate, system: System, workload: Workload, load: Load, objective: str
+) -> float:
     """Speed over plain decoding by the objective."""
     if objective != "tpot" or not system.speculative:
-        return float(found.speedup)
+        return found.speedup
     plain = evaluate(system.plain(), workload, load, {})
     return plain.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0

@@ -14,13 +14,13 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specsim.analytic.closed import MAX_CONCURRENCY, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
+from specsim.jsonable import Jsonable
 from specsim.latency.engine import find_engine
 from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags
@@ -34,16 +34,15 @@ Valuer = Callable[[System], float]  # output tokens per second, or 1 / TPOT, of 
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Jsonable):
+    """A method with a draft length."""
+
     method: str
     k: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"method": self.method, "k": self.k}
-
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Jsonable):
     """One unknown at both ends of its range. low, high: the range as factors or values (see
     `range_text`); at_low, at_high: the choice there; loss: what today's choice loses at the worse
     end, a share; measurement: what settles it; commands: how."""
@@ -59,12 +58,6 @@ class Unknown:
     measurement: str
     commands: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        out = {name: getattr(self, name) for name in self.__slots__}
-        out["at_low"], out["at_high"] = self.at_low.to_dict(), self.at_high.to_dict()
-        out["commands"] = list(self.commands)
-        return out
-
 
 @dataclass(frozen=True)
 class Sensitivity:
@@ -77,7 +70,7 @@ class Sensitivity:
         worst = self.unknowns[0] if self.unknowns else None
         return worst if worst is not None and worst.loss >= MATTERS else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "decisive": self.decisive.name if self.decisive else None,
             "unknowns": [unknown.to_dict() for unknown in self.unknowns],
@@ -352,7 +345,7 @@ def _measurement(
     runs: list[str] = []
     for side in (short, long) if short.setup.k != long.setup.k else (long,):
         length = round(1 + side.setup.k / 2, 1)
-        fixed: dict[str, Any] = {}
+        fixed: dict[str, object] = {}
         before = ""
         if server.offers("synthetic_acceptance", asked):
             fixed = {
@@ -370,7 +363,7 @@ def _measurement(
     return what, (*runs, bench)
 
 
-def _serve(system: System, version: str | None, extra: Mapping[str, Any]) -> list[str]:
+def _serve(system: System, version: str | None, extra: Mapping[str, object]) -> list[str]:
     """The command that serves `system`, with more fields in vLLM's JSON; none where the engine's
     command line is not known."""
     try:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from specsim.analytic.closed import SteadyState, decode_steps
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.jsonable import Jsonable
 from specsim.latency.breakdown import StepLatency
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.roofline.device import compute_peak
@@ -47,14 +48,11 @@ class Demand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Utilisation:
+class Utilisation(Jsonable):
     """Shares of the peaks, 0 to 1."""
 
     bandwidth: float
     compute: float
-
-    def to_dict(self) -> dict[str, float]:
-        return {"bandwidth": self.bandwidth, "compute": self.compute}
 
 
 def demand(system: System, step: StepLatency) -> Demand:

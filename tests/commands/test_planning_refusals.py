@@ -20,7 +20,7 @@ from specsim.planning.capacity_loads import Arrivals
 from specsim.planning.capacity_result import flags_of
 from specsim.planning.capacity_runs import Study
 from specsim.planning.flags import ready_flags
-from specsim.planning.matrix import Point, matrix
+from specsim.planning.matrix import OperatingPoint, matrix
 from specsim.planning.tune import tune
 from specsim.planning.tune_choices import Load
 from specsim.planning.tune_sensitivity import Choice, sensitivity
@@ -207,7 +207,7 @@ def test_a_tree_that_vllm_would_not_run_is_said() -> None:
 
 
 def test_an_interrupted_matrix_keeps_its_cells() -> None:
-    point = Point(Workload(512, 128), 45.0, 20.0)
+    point = OperatingPoint(Workload(512, 128), 45.0, 20.0)
     seen: list[tuple[int, int]] = []
 
     def build(name: str, gpu: str, width: int) -> Any:

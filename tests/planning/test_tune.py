@@ -25,7 +25,7 @@ from specsim.planning.tune_choices import (
 )
 from specsim.planning.tune_dynamic import SWITCH_GAIN, dynamic_table
 from specsim.planning.tune_marginal import margins
-from specsim.planning.tune_robust import Scenario, range_scenarios, robust_choice
+from specsim.planning.tune_robust import TrafficCase, range_scenarios, robust_choice
 from specsim.planning.tune_sensitivity import Choice, scaled_acceptance, sensitivity
 from specsim.speculation.acceptance import Acceptance
 
@@ -196,8 +196,8 @@ def test_a_mix_weighs_its_parts(qwen: System) -> None:
     choices = [qwen.with_(k=k) for k in range(1, 9)]
 
     def best(share: float) -> int:
-        scenarios = [Scenario("easy", share, CHAT, {"mtp": easy}),
-                     Scenario("hard", 1 - share, CHAT, {"mtp": hard})]
+        scenarios = [TrafficCase("easy", share, CHAT, {"mtp": easy}),
+                     TrafficCase("hard", 1 - share, CHAT, {"mtp": hard})]
         found = robust_choice(choices, scenarios, Load(16), "tpot")
         assert found is not None
         return found.by_expected.k
