@@ -14,7 +14,7 @@ def first_between(holds: Callable[[int], bool], below: int, at: int) -> int:
     It is taken to be false at `below` and true at `at`; neither is asked. With several crossings
     between them one of them is returned."""
     while at - below > 1:
-        middle = (below + at) // 2
+        middle = (below + at + 1) // 2
         if holds(middle):
             at = middle
         else:
@@ -35,7 +35,7 @@ def first_from_one(
             return None
         below, at = at, min(limit, at * 2)
     while at - below > max(1, int(at * resolution)):
-        middle = (below + at) // 2
+        middle = (below + at + 1) // 2
         if holds(middle):
             at = middle
         else:

@@ -17,7 +17,7 @@ from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
-from specsim.search import first_from_one
+from specsim.search import first_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,7 @@ def open_loop(
     def keeps_up(batch: int) -> bool:
         return closed_loop(system, workload, batch).request_rate >= rate
 
-    # Request rates are not monotone where a batch leaves the captured graphs: the smallest batch
-    # that keeps up is what an idle server comes to first.
-    most = int(best.running)
-    low = first_from_one(keeps_up, most) or most
+    low = first_between(keeps_up, 0, int(best.running))
     state = closed_loop(system, workload, low)
     running = rate / state.request_rate * low
     if low > 1:
