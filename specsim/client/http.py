@@ -5,12 +5,14 @@ A key is taken from an environment variable that the caller names and never leav
 headers.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from specsim.errors import ServerError, UsageError
@@ -76,7 +78,7 @@ class Target:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def load_aiohttp() -> Any:
+def load_aiohttp() -> ModuleType:
     """The package, or a UsageError that says how to get it."""
     try:
         import aiohttp
@@ -99,15 +101,11 @@ class Connection:
         address = self.target.base + path
         try:
             async with self.session.get(address, timeout=timeout, allow_redirects=False) as reply:
-                body = await reply.content.read(limit + 1)
-                while body and len(body) <= limit:
-                    more = await reply.content.read(limit + 1 - len(body))
-                    if not more:
-                        break
-                    body += more
-                if len(body) > limit:
-                    raise ServerError(f"{address} answered more than {limit} bytes")
-                return reply.status, body.decode("utf-8", "replace")
+                try:
+                    await reply.content.readexactly(limit + 1)
+                except asyncio.IncompleteReadError as end:
+                    return reply.status, end.partial.decode("utf-8", "replace")
+                raise ServerError(f"{address} answered more than {limit} bytes")
         except (http.ClientError, OSError, ValueError) as error:  # ValueError: an impossible name
             raise ServerError(unreachable(address, error)) from None
 
@@ -141,7 +139,7 @@ class Connection:
 
     @asynccontextmanager
     async def post(
-        self, path: str, body: Mapping[str, Any]
+        self, path: str, body: Mapping[str, object]
     ) -> "AsyncIterator[aiohttp.ClientResponse]":
         """A streamed POST; the caller reads `content`."""
         async with self.session.post(

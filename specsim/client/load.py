@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from specsim.client.http import (
     MAX_ERROR_BYTES,
@@ -313,7 +312,7 @@ class _LoadRun:
                 f"requests left the client up to {late[-1] * 1e3:.0f} ms late: its machine is "
                 "busy; the times really sent are what is simulated"
             )
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "endpoint": self._path, "temperature": self._sampling.temperature,
             "ignore_eos": self._sampling.ignore_eos, "seed": self._sampling.seed,
         }

@@ -9,10 +9,9 @@ A file has one JSON object per line, as `vllm bench serve --dataset-name custom`
 import itertools
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError, UsageError
 from specsim.files import read_limited
@@ -102,7 +101,7 @@ def _prompt(line: str, where: str, output_tokens: int | None) -> Prompt:
     return Prompt(content, tokens)
 
 
-def _content(raw: dict[str, Any], where: str) -> str | tuple[int, ...]:
+def _content(raw: Mapping[str, object], where: str) -> str | tuple[int, ...]:
     turns = raw.get("turns")
     if isinstance(turns, list) and turns:
         raw = {"prompt": turns[0]}

@@ -11,10 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
 
 from specsim.errors import FormatError
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow, ServerSide
+from specsim.formats.bench.record import (
+    BenchRun,
+    MeasuredAcceptance,
+    MeasuredLoad,
+    RequestRow,
+    ServerSide,
+)
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.bench.stats import (
     acceptance_from_counts,
@@ -66,7 +71,7 @@ class LiveRun:
     after: Snapshot | None = None
     samples: tuple[tuple[float, float, float], ...] = ()
     partial: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -130,7 +135,7 @@ class LiveRun:
             )
         return server
 
-    def _from_requests(self, warnings: list[str]) -> Any:
+    def _from_requests(self, warnings: list[str]) -> MeasuredAcceptance | None:
         """Acceptance from what the responses themselves say, without /metrics."""
         records = [r.record for r in self.finished]
         drafts = sum(r.verify_steps for r in records)
@@ -167,12 +172,12 @@ class LiveRun:
             waiting=sum(s[2] for s in inside) / count,
         )
 
-    def vllm_bench(self, metadata: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def vllm_bench(self, metadata: Mapping[str, str] | None = None) -> dict[str, object]:
         """The result as `vllm bench serve --save-result --save-detailed` writes it, without the
         texts, and with the tokens of every chunk. Times rounded to microseconds."""
         done, run = self.finished, self.bench()
         acceptance = run.acceptance
-        out: dict[str, Any] = {
+        out: dict[str, object] = {
             "date": datetime.now(UTC).strftime("%Y%m%d-%H%M%S"),
             "endpoint_type": "openai-chat" if "chat" in str(self.settings.get("endpoint"))
             else "openai",
@@ -222,7 +227,7 @@ class LiveRun:
             out |= _statistics(name, [v for v in values if v is not None])
         return out
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Everything seen, for a self-contained record: per request its times and tokens."""
         return {
             "url": self.url, "model": self.model, "version": self.version, "name": self.name,
@@ -248,7 +253,7 @@ def _row(request: LiveRequest) -> RequestRow:
     )
 
 
-def _request_dict(request: LiveRequest) -> dict[str, Any]:
+def _request_dict(request: LiveRequest) -> dict[str, object]:
     record = request.record
     return {
         "status": record.status, "reason": record.reason, "prompt_tokens": record.prompt_tokens,

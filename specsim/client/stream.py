@@ -8,13 +8,14 @@ the server's usage: of the last event, and of every chunk where the server knows
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from specsim.client.prompts import Prompt
 from specsim.errors import ServerError
 
 DONE = "[DONE]"
+Table = Mapping[str, object]
 MAX_TOKENS = 1 << 31
 MAX_STEPS = 1_000_000
 _SAID = ("content", "reasoning_content", "reasoning", "tool_calls")
@@ -30,15 +31,15 @@ class Sampling:
     ignore_eos: bool = False
     token_counts: bool = True
     seed: int | None = None
-    extra: tuple[tuple[str, Any], ...] = ()
+    extra: tuple[tuple[str, object], ...] = ()
 
 
-def body_of(prompt: Prompt, model: str, sampling: Sampling) -> dict[str, Any]:
+def body_of(prompt: Prompt, model: str, sampling: Sampling) -> dict[str, object]:
     """The JSON body of a streamed request."""
-    options: dict[str, Any] = {"include_usage": True}
+    options: dict[str, object] = {"include_usage": True}
     if sampling.token_counts:
         options["continuous_usage_stats"] = True
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "model": model, "stream": True, "stream_options": options,
         "max_tokens": prompt.output_tokens,
     }
@@ -93,54 +94,43 @@ class StreamedAnswer:
         if fault:
             text = fault.get("message", fault) if isinstance(fault, dict) else fault
             raise ServerError(f"the server reported an error in its stream: {str(text)[:200]}")
-        choices = event.get("choices")
+        choices, usage = event.get("choices"), _table(event, "usage")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            self._choice(choices[0], event, now_s)
-        self._usage(event.get("usage"))
-        self._spec(event.get("metrics"))
+            self._choice(choices[0], usage, now_s)
+        self._usage(usage)
+        self._spec(_table(_table(event, "metrics"), "speculative_decoding"))
         fingerprint = event.get("system_fingerprint")
         if isinstance(fingerprint, str):
             self.version = fingerprint[:100]
 
-    def _choice(self, choice: dict[str, Any], event: dict[str, Any], now_s: float) -> None:
+    def _choice(self, choice: Table, usage: Table, now_s: float) -> None:
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self.finish_reason = reason[:40]
-        delta = choice.get("delta")
-        chat = isinstance(delta, dict)
-        parts = delta if isinstance(delta, dict) else {"content": choice.get("text")}
+        count = _whole(usage.get("completion_tokens"))
+        chat = isinstance(choice.get("delta"), dict)
+        parts = _table(choice, "delta") if chat else {"content": choice.get("text")}
         if not any(parts.get(name) for name in _SAID):
             if "role" in parts and not reason:
                 return  # only names the role
-            if reason and self.times_s and not self._grew(event, unknown=not chat):
+            # An event without text may bring tokens: an end token, half a character.
+            grew = (count or 0) > self.counts[-1] if usage and self.counts else not chat
+            if reason and self.times_s and not grew:
                 return  # only ends the answer
         self.times_s.append(now_s)
-        usage = event.get("usage")
-        if isinstance(usage, dict) and (count := _whole(usage.get("completion_tokens"))):
+        if count:
             self.counts.append(count)
 
-    def _grew(self, event: dict[str, Any], unknown: bool) -> bool:
-        """Whether an event without text brought tokens (an end token, half a character)."""
-        usage = event.get("usage")
-        if not isinstance(usage, dict) or not self.counts:
-            return unknown
-        return (_whole(usage.get("completion_tokens")) or 0) > self.counts[-1]
-
-    def _usage(self, usage: Any) -> None:
-        if not isinstance(usage, dict):
-            return
+    def _usage(self, usage: Table) -> None:
         self.prompt_tokens = _whole(usage.get("prompt_tokens")) or self.prompt_tokens
         output = _whole(usage.get("completion_tokens"))
         self.output_tokens = self.output_tokens if output is None else output
-        details = usage.get("prompt_tokens_details")
-        if isinstance(details, dict):
-            cached = _whole(details.get("cached_tokens"))
-            self.cached_tokens = self.cached_tokens if cached is None else cached
+        cached = _whole(_table(usage, "prompt_tokens_details").get("cached_tokens"))
+        self.cached_tokens = self.cached_tokens if cached is None else cached
 
-    def _spec(self, metrics: Any) -> None:
+    def _spec(self, spec: Table) -> None:
         """vLLM's --per-request-spec-decode-metrics, in the last event."""
-        spec = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-        if not isinstance(spec, dict):
+        if not spec:
             return
         self.spec_steps = _whole(spec.get("num_spec_steps"))
         self.spec_drafted = _whole(spec.get("num_draft_tokens"))
@@ -162,7 +152,13 @@ class StreamedAnswer:
         return tuple(out) if all(value >= 0 for value in out) else ()
 
 
-def _whole(value: Any) -> int | None:
+def _table(table: Table, name: str) -> Table:
+    """The object in a field, empty where there is none."""
+    value = table.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_TOKENS:
         return None
     return value

@@ -12,7 +12,7 @@ from specsim.commands import decoder_setup as d
 from specsim.commands import options as o
 
 if TYPE_CHECKING:
-    from specsim.measure.run import MeasurePlan, PointProgress, Summary
+    from specsim.measure.run import MeasurePlan, MeasureSummary, PointProgress
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -137,7 +137,7 @@ def _bar(
         yield show
 
 
-def _text(target: Path, summary: "Summary") -> str:
+def _text(target: Path, summary: "MeasureSummary") -> str:
     lines = [f"{summary.points} points measured in {summary.elapsed_s:.0f} s, kept in {target}"]
     if summary.known:
         lines.append(f"{summary.known} points were in the file already")

@@ -30,7 +30,7 @@ VerifyAttention = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
 
 
 @dataclass(slots=True)
-class Rows:
+class BatchRows:
     """The slots a step works on.
 
     index: [B] int64 on the device. bound: host-known upper bound of committed tokens per row.
@@ -81,7 +81,7 @@ class KVCache:
 class PassPlan:
     """Everything about a forward pass that all layers share. Built once per pass."""
 
-    rows: Rows
+    rows: BatchRows
     q_len: int
     start: Tensor  # [B] position of each row's first token
     kv_len: int  # positions that are read: 0 .. kv_len-1

@@ -2,11 +2,11 @@
 
 from specsim.decoder.attention import KVCache
 from specsim.decoder.drafters.base import NoDraft, Proposer
-from specsim.decoder.drafters.draft_model import DraftModel
-from specsim.decoder.drafters.eagle import EagleHead, EagleWeights
-from specsim.decoder.drafters.early_exit import EarlyExit
-from specsim.decoder.drafters.ngram import NGram
-from specsim.decoder.drafters.suffix import Suffix
+from specsim.decoder.drafters.draft_model import DraftModelProposer
+from specsim.decoder.drafters.eagle import EagleProposer, EagleWeights
+from specsim.decoder.drafters.early_exit import EarlyExitProposer
+from specsim.decoder.drafters.ngram import NGramProposer
+from specsim.decoder.drafters.suffix import SuffixProposer
 from specsim.decoder.options import DecoderOptions
 from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer
@@ -26,14 +26,14 @@ def build_drafter(
     if wanted is None and draft is not None:
         raise UsageError(f"method {options.method!r} takes no draft model; leave draft out")
     if isinstance(draft, Transformer):
-        return DraftModel(draft, target, k, state, cache)
+        return DraftModelProposer(draft, target, k, state, cache)
     if isinstance(draft, EagleWeights):
-        return EagleHead(draft, target, k, state, cache)
+        return EagleProposer(draft, target, k, state, cache)
     if options.method == "ngram":
-        return NGram(k, options.prompt_lookup_max, options.prompt_lookup_min, state)
+        return NGramProposer(k, options.prompt_lookup_max, options.prompt_lookup_min, state)
     if options.method == "suffix":
-        return Suffix(k)
+        return SuffixProposer(k)
     if options.method == "early_exit":
         layers = options.early_exit_layers or max(1, target.config.num_layers * 5 // 6)
-        return EarlyExit(target, layers, k, state, cache)
+        return EarlyExitProposer(target, layers, k, state, cache)
     return NoDraft()

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from specsim.errors import ModelConfigError
 
 
-class Family(NamedTuple):
+class FamilyTraits(NamedTuple):
     """What sets the families apart. arch: the class of transformers, without 'ForCausalLM'."""
 
     arch: str
@@ -29,11 +29,11 @@ class Family(NamedTuple):
 
 # By Hugging Face's model_type.
 FAMILIES = {
-    "llama": Family("Llama"),
-    "mistral": Family("Llama"),
-    "qwen2": Family("Qwen2", qkv_bias=True),
-    "qwen3": Family("Qwen3", qk_norm=True),
-    "qwen3_moe": Family("Qwen3Moe", qk_norm=True, experts=True),
+    "llama": FamilyTraits("Llama"),
+    "mistral": FamilyTraits("Llama"),
+    "qwen2": FamilyTraits("Qwen2", qkv_bias=True),
+    "qwen3": FamilyTraits("Qwen3", qk_norm=True),
+    "qwen3_moe": FamilyTraits("Qwen3Moe", qk_norm=True, experts=True),
 }
 # Name in config.json -> field.
 _FIELDS = {

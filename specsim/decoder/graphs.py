@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import Rows
+from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.base import Proposal
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.step import HEADER, PROPOSED, Step
@@ -36,13 +36,13 @@ _STAGING = 4  # more than the steps that can be in flight
 def make_rows(
     slots: Sequence[int], bound: int, device: torch.device, exact: bool, bucket: int = 0,
     scratch: int = 0,
-) -> Rows:
+) -> BatchRows:
     """Rows of the slots, padded with the scratch slot to `bucket`."""
     padded = list(slots) + [scratch] * (bucket - len(slots))
     lo, hi = padded[0], padded[-1] + 1
     contiguous = padded == list(range(lo, hi))
     index = torch.tensor(padded, dtype=torch.int64).to(device, non_blocking=True)
-    return Rows(index, bound, (lo, hi) if contiguous else None, exact and len(padded) == 1,
+    return BatchRows(index, bound, (lo, hi) if contiguous else None, exact and len(padded) == 1,
                 tuple(padded))
 
 
@@ -192,7 +192,7 @@ class GraphRunner:
         padded = (*slots, *[self._step.state.scratch] * (size - len(slots)))
         self._stage(padded)
         if self._step.drafter.host_side:
-            rows = Rows(self._index[:size], self._bound, slots=padded)
+            rows = BatchRows(self._index[:size], self._bound, slots=padded)
             graphs.buffers.load(self._step.draft(rows, mode))
         else:
             graphs.draft()
@@ -218,7 +218,7 @@ class GraphRunner:
         key = (size, mode)
         if key not in self._graphs:
             self._index.fill_(self._step.state.scratch)
-            rows = Rows(self._index[:size], self._bound)
+            rows = BatchRows(self._index[:size], self._bound)
             self._graphs[key] = _Captured(self._step, rows, mode, self._buffers.rows(size),
                                           self._capture)
         return self._graphs[key]
@@ -273,7 +273,8 @@ class _Captured:
     """The three phases of one bucket and mode, reading and writing `buffers`."""
 
     def __init__(
-        self, step: Step, rows: Rows, mode: SamplingMode, buffers: PhaseBuffers, capture: Capture
+        self, step: Step, rows: BatchRows, mode: SamplingMode, buffers: PhaseBuffers,
+        capture: Capture,
     ) -> None:
         self.buffers = buffers
         if step.drafter.host_side:

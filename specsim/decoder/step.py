@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specsim.decoder.acceptance import ForcedAcceptance
-from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import (
     ACCEPT,
@@ -54,10 +54,10 @@ class Step:
             rates = acceptance.for_k(k).conditional()
             self.forced = torch.tensor(rates, dtype=torch.float64, device=self.state.n.device)
 
-    def draft(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def draft(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         return self.drafter.propose(rows, mode)
 
-    def verify(self, rows: Rows, drafts: Tensor) -> Tensor:
+    def verify(self, rows: BatchRows, drafts: Tensor) -> Tensor:
         """The target over [pending, drafts] of each row -> fp32 logits [B, k+1, V]."""
         state = self.state
         n = state.n[rows.index]
@@ -71,7 +71,7 @@ class Step:
         return self.target.logits(hidden).view(rows.size, q_len, -1)
 
     def sample(
-        self, rows: Rows, proposal: Proposal, logits: Tensor, mode: SamplingMode
+        self, rows: BatchRows, proposal: Proposal, logits: Tensor, mode: SamplingMode
     ) -> Tensor:
         """Accept, draw and commit; the record [B, HEADER + (k+1) + k]."""
         state, index = self.state, rows.index

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import AttentionBackend, KVCache, PassPlan, Rows
+from specsim.decoder.attention import AttentionBackend, BatchRows, KVCache, PassPlan
 from specsim.decoder.choose_kernels import ops_for
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
@@ -117,7 +117,7 @@ class Transformer:
         return total
 
     def plan(
-        self, rows: Rows, start: Tensor, q_len: int, cache: KVCache, bound: int | None = None
+        self, rows: BatchRows, start: Tensor, q_len: int, cache: KVCache, bound: int | None = None
     ) -> PassPlan:
         """Plan a pass over tokens at positions start .. start + q_len - 1 of each row.
 
@@ -133,7 +133,7 @@ class Transformer:
             return torch.full((1,), value, dtype=torch.int64, device=self.device)
 
         end = start + count
-        rows = Rows(one(slot), end, (slot, slot + 1))
+        rows = BatchRows(one(slot), end, (slot, slot + 1))
         causal = start == 0 and count > 1
         return self._planned(
             PassPlan(rows, count, one(start), end, cache, prompt=True, causal=causal)

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from specsim.decoder.attention import PagedAttention, Rows, SlotAttention
+from specsim.decoder.attention import BatchRows, PagedAttention, SlotAttention
 from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
@@ -72,7 +72,7 @@ def _run(point: MeasurePoint, name: str, layers: int, session: Session) -> list[
     cache = model.new_cache(pages, table, attention, layers)
     refill(cache.data, session.generator())
     index = torch.arange(seqs, device=device)
-    rows = Rows(index, ctx + 1, (0, seqs), exact=seqs == 1)
+    rows = BatchRows(index, ctx + 1, (0, seqs), exact=seqs == 1)
     start = torch.full((seqs,), ctx, dtype=torch.int64, device=device)
     plan = model.plan(rows, start, q_len, cache)
     qkv = session.normal(seqs * q_len, model.config.qkv_width)

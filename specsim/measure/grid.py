@@ -16,7 +16,7 @@ from itertools import product
 from specsim.measure import attention, ceilings, gemm, moe, sampling, serving, steps
 from specsim.measure.models import MeasuredModel
 from specsim.measure.preload import StepCase
-from specsim.measure.serving import MeasuredLoad
+from specsim.measure.serving import DecoderLoad
 from specsim.measure.session import MeasureJob
 from specsim.measure.timer import RepeatLimits
 
@@ -38,7 +38,7 @@ class Grid:
     draft_steps: tuple[StepCase, ...]  # of the larger models, drafted by smaller
     moe_tokens: tuple[int, ...]
     prompts: tuple[tuple[int, int], ...]
-    serving: MeasuredLoad
+    serving: DecoderLoad
     shares: tuple[float, ...]
 
 
@@ -68,7 +68,7 @@ _CPU_SMALL = Grid(
     draft_steps=(StepCase("draft_model", 3, 1, 128), StepCase("draft_model", 3, 4, 128)),
     moe_tokens=(1, 4, 16, 64),
     prompts=((64, 64), (512, 512), (1024, 256)),
-    serving=MeasuredLoad("ngram", 3, 0.6, max_num_seqs=8, prompt_len=64, output_len=32, burst=16,
+    serving=DecoderLoad("ngram", 3, 0.6, max_num_seqs=8, prompt_len=64, output_len=32, burst=16,
                         seconds=12.0),
     shares=(0.0, 0.6),
 )
@@ -84,7 +84,7 @@ _CPU_FULL = Grid(
     draft_steps=tuple(StepCase("draft_model", k, b, 128) for b in (1, 4, 8) for k in (1, 3, 5)),
     moe_tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     prompts=((32, 32), (128, 128), (512, 512), (2048, 2048), (2048, 512)),
-    serving=MeasuredLoad("ngram", 3, 0.6, max_num_seqs=16, prompt_len=128, output_len=64, burst=32,
+    serving=DecoderLoad("ngram", 3, 0.6, max_num_seqs=16, prompt_len=128, output_len=64, burst=32,
                         seconds=40.0),
     shares=(0.0, 0.3, 0.6, 0.9),
 )
@@ -99,7 +99,7 @@ _CUDA_SMALL = Grid(
     draft_steps=(StepCase("draft_model", 4, 1, 512), StepCase("draft_model", 4, 32, 512)),
     moe_tokens=(1, 8, 64),
     prompts=((512, 512), (2048, 2048)),
-    serving=MeasuredLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=128,
+    serving=DecoderLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=128,
                         burst=128, seconds=10.0),
     shares=(0.0, 0.6),
 )
@@ -115,7 +115,7 @@ _CUDA_FULL = Grid(
     draft_steps=tuple(StepCase("draft_model", k, b, 512) for b in (1, 32) for k in (2, 4, 7)),
     moe_tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256),
     prompts=((512, 512), (2048, 2048), (8192, 8192), (8192, 2048)),
-    serving=MeasuredLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=256,
+    serving=DecoderLoad("ngram", 4, 0.7, max_num_seqs=64, prompt_len=512, output_len=256,
                         burst=192, seconds=25.0),
     shares=(0.0, 0.3, 0.6, 0.9),
 )

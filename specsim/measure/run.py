@@ -53,7 +53,7 @@ class MeasurePlan:
 
 
 @dataclass(slots=True)
-class Summary:
+class MeasureSummary:
     """Outcome of a run. points: measured now. known: were in the file already. skipped: did not
     fit into the budget. failed: (what, error)."""
 
@@ -87,7 +87,7 @@ def measure(
     on_progress: Callable[[PointProgress], None] | None = None,
     clock: Callable[[], float] = time.monotonic, started: float | None = None,
     jobs: Sequence[MeasureJob] | None = None,
-) -> Summary:
+) -> MeasureSummary:
     """Measure into `out`, continuing what it holds. started: when the budget began, on `clock`.
 
     jobs: instead of the plan's grid (for tests). Raises UsageError when `out` belongs to another
@@ -100,7 +100,7 @@ def measure(
     header = plan.header()
     known = prepare_file(out, header)
     session = Session(torch.device(plan.device), plan.dtype, plan.used, grid.limits, plan.seed)
-    summary = Summary()
+    summary = MeasureSummary()
     total = sum(len(job.points) for job in jobs)
     deadline = began + budget_s * (1 - _RESERVE)
     with out.open("a", encoding="utf-8") as file:
@@ -171,7 +171,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _run(job: MeasureJob, session: Session, summary: Summary) -> list[Reading]:
+def _run(job: MeasureJob, session: Session, summary: MeasureSummary) -> list[Reading]:
     try:
         with torch.inference_mode():
             session.probe()

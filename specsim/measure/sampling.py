@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from specsim.decoder.attention import Rows, SlotAttention
+from specsim.decoder.attention import BatchRows, SlotAttention
 from specsim.decoder.drafters.base import NoDraft, Proposal
 from specsim.decoder.kv_cache import BlockTable
 from specsim.decoder.sampling import SamplingMode
@@ -58,6 +58,6 @@ def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
         probs = session.normal(rows, k, vocab, dtype=torch.float32).softmax(-1)
     drafts = torch.randint(vocab, (rows, k), device=device, generator=session.generator(1))
     proposal = Proposal(drafts, probs)
-    call = partial(step.sample, Rows(torch.arange(rows, device=device), 2), proposal, logits,
+    call = partial(step.sample, BatchRows(torch.arange(rows, device=device), 2), proposal, logits,
                    MODES[str(point.shape["mode"])])
     return [Reading.of(point, session.time([call]))]

@@ -26,7 +26,7 @@ _LEAST_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredLoad:
+class DecoderLoad:
     """Equal requests of prompt_len and output_len tokens; acceptance: i.i.d. rate per draft.
 
     burst: requests of the capacity run, all at once. seconds: how long arrivals last under each
@@ -49,7 +49,7 @@ class _Server:
 
     model: str
     vocab: int
-    load: MeasuredLoad
+    load: DecoderLoad
     capacity: list[float] = field(default_factory=list)
 
     def run(self, point: MeasurePoint, session: Session) -> list[Reading]:
@@ -107,7 +107,7 @@ class _Server:
 
 
 def jobs(
-    model: MeasuredModel, load: MeasuredLoad, shares: tuple[float, ...], dtype: str
+    model: MeasuredModel, load: DecoderLoad, shares: tuple[float, ...], dtype: str
 ) -> list[MeasureJob]:
     """shares of the capacity, 0 for all at once. Empty where the model has too few positions."""
     if load.prompt_len + load.output_len + load.k + 2 > model.config.max_position:

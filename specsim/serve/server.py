@@ -62,7 +62,7 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Server(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """uvicorn whose signals drain the service and do not end the process by themselves."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
@@ -118,6 +118,6 @@ def serve(service: Service, sock: socket.socket, ready: Callable[[], None]) -> N
         # Far more connections than requests that can be open; what is beyond gets 503.
         limit_concurrency=max(1024, 4 * service.capacity),
     )
-    Server(config, service, ready).run(sockets=[sock])
+    DrainingServer(config, service, ready).run(sockets=[sock])
     if service.thread.failure is not None:
         raise RuntimeError(f"the engine has failed: {service.thread.failure}")

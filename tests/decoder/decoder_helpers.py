@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from specsim.decoder.attention import PagedAttention, Rows, SlotAttention
+from specsim.decoder.attention import BatchRows, PagedAttention, SlotAttention
 from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
@@ -143,7 +143,7 @@ class SlotHarness:
         q_len = len(ids[0])
         lo = slots[0]
         span = (lo, lo + len(slots)) if slots == list(range(lo, lo + len(slots))) else None
-        rows = Rows(torch.tensor(slots), max(starts) + 1, span, exact=len(slots) == 1)
+        rows = BatchRows(torch.tensor(slots), max(starts) + 1, span, exact=len(slots) == 1)
         plan = self.model.plan(rows, torch.tensor(starts), q_len, self.cache)
         hidden = self.model.forward(torch.tensor(ids), plan)
         return self.model.logits(hidden).view(len(slots), q_len, -1)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from decoder_helpers import LLAMA, SlotHarness, make_model
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.drafters.ngram import lookup
-from specsim.decoder.drafters.suffix import Suffix, SuffixIndex, follow
+from specsim.decoder.drafters.suffix import SuffixIndex, SuffixProposer, follow
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest
@@ -59,7 +59,7 @@ def test_suffix_follows_the_longest_match_by_majority():
 
 
 def test_suffix_learns_from_finished_answers():
-    drafter = Suffix(4)
+    drafter = SuffixProposer(4)
     drafter.admit(0, [1, 2])
     assert drafter.drafts(0) == []
     drafter.commit(0, [10, 11, 12, 13, 14, 15])
@@ -71,7 +71,7 @@ def test_suffix_learns_from_finished_answers():
 
 
 def test_suffix_repeats_its_own_text():
-    drafter = Suffix(3)
+    drafter = SuffixProposer(3)
     drafter.admit(4, [5, 6, 7, 8, 9, 5, 6, 7])
     assert drafter.drafts(4) == [8, 9, 5]
 

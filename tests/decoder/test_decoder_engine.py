@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decoder_helpers import LLAMA, SlotHarness, make_model
-from specsim.decoder.drafters.draft_model import DraftModel
+from specsim.decoder.drafters.draft_model import DraftModelProposer
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
@@ -146,7 +146,7 @@ def test_draft_equal_to_target_is_always_accepted(tiny, shape):
 def test_a_one_token_first_pass_leaves_a_hole_in_the_draft_cache(tiny):
     """The bug the two-wide first pass prevents; only the acceptance shows it."""
 
-    class WithHole(DraftModel):
+    class WithHole(DraftModelProposer):
         def _pass(self, rows, tokens, start, bound):
             if tokens.shape[1] == 2:
                 out = super()._pass(rows, tokens[:, 1:], start + 1, bound)

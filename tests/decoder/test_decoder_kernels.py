@@ -12,9 +12,9 @@ import torch
 from decoder_helpers import CONFIGS, SlotHarness, make_model
 from specsim.decoder import kernels
 from specsim.decoder.attention import (
+    BatchRows,
     KVCache,
     PassPlan,
-    Rows,
     SlotAttention,
     auto_splits,
     causal_mask,
@@ -80,7 +80,7 @@ def test_the_cuda_prompt_mask_equals_ours():
 
 
     q, k, v = randn(1, 4, 3, 8), randn(1, 2, 9, 8), randn(1, 2, 9, 9)[..., :8]
-    rows = Rows(torch.tensor([0]), 9)
+    rows = BatchRows(torch.tensor([0]), 9)
     cache = KVCache(torch.zeros(1, 1, 2, 2, 9, 8), BlockTable(1, 9, 9, q.device), SlotAttention())
     plan = PassPlan(rows, 3, torch.tensor([6]), 9, cache)
     attend = torch.nn.functional.scaled_dot_product_attention

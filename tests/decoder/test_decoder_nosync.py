@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from decoder_helpers import CONFIGS, DRAFT, make_model
-from specsim.decoder.attention import Rows
+from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.base import Proposal
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
@@ -62,7 +62,7 @@ def engine_for(method, family, page_size, forced=False):
 
 def one_step(engine, mode):
     step = engine._step
-    rows = Rows(torch.tensor([0, 2, 3]), bound=30)
+    rows = BatchRows(torch.tensor([0, 2, 3]), bound=30)
     proposal = step.draft(rows, mode)
     logits = step.verify(rows, proposal.tokens)
     return step.sample(rows, proposal, logits, mode)
@@ -126,7 +126,7 @@ def test_on_cuda_no_step_synchronises(method):
                              num_speculative_tokens=METHODS[method], max_num_seqs=4,
                              max_model_len=64)
     engine = Engine(target, options, draft=draft, use_graphs=False)
-    rows = Rows(torch.tensor([0, 1, 2], device="cuda"), bound=30)
+    rows = BatchRows(torch.tensor([0, 1, 2], device="cuda"), bound=30)
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(20):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from decoder_helpers import DRAFT, LLAMA, SlotHarness, make_model
-from specsim.decoder.attention import Rows
+from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
@@ -65,7 +65,7 @@ def sample(engine, params, mode):
     state.top_p[:], state.seed[:] = params.top_p, torch.arange(ROWS + 1)
     accepted = 0
     for i in range(LENGTH):
-        rows = Rows(torch.arange(ROWS), length + min(LENGTH, 3 * i), (0, ROWS))
+        rows = BatchRows(torch.arange(ROWS), length + min(LENGTH, 3 * i), (0, ROWS))
         proposal = step.draft(rows, mode)
         record = step.sample(rows, proposal, step.verify(rows, proposal.tokens), mode)
         accepted += int(record[:, 1].sum())

@@ -160,7 +160,7 @@ def test_experts_are_counted() -> None:
 
 
 def test_serving_keeps_every_request() -> None:
-    load = serving.MeasuredLoad("ngram", 2, 0.5, max_num_seqs=3, prompt_len=5, output_len=6,
+    load = serving.DecoderLoad("ngram", 2, 0.5, max_num_seqs=3, prompt_len=5, output_len=6,
                                burst=7, seconds=0.05)
     got = readings(serving.jobs(tiny(), load, (0.0, 0.5), "fp32"))
     burst, poisson = got
@@ -175,7 +175,7 @@ def test_serving_keeps_every_request() -> None:
 
 
 def test_serving_continued_alone_measures_its_capacity_again() -> None:
-    load = serving.MeasuredLoad("none", 0, 0.0, max_num_seqs=2, prompt_len=4, output_len=3,
+    load = serving.DecoderLoad("none", 0, 0.0, max_num_seqs=2, prompt_len=4, output_len=3,
                                burst=4, seconds=0.02)
     (got,) = readings(serving.jobs(tiny(), load, (0.6,), "fp32"))
     assert got.values["rate_req_s"] > 0
@@ -213,7 +213,7 @@ def test_what_a_model_has_no_positions_for_is_left_out() -> None:
     assert attention.jobs(tiny(), ((1, 4, 512),), "fp32", "cpu") == []
     assert steps.step_jobs(tiny(), (("none", 0, 1, 500),), "fp32", "cpu") == []
     assert steps.prefill_jobs(tiny(), ((512, 512),), "fp32") == []
-    long = serving.MeasuredLoad("none", 0, 0.0, 1, prompt_len=400, output_len=200, burst=1,
+    long = serving.DecoderLoad("none", 0, 0.0, 1, prompt_len=400, output_len=200, burst=1,
                                seconds=0.1)
     assert serving.jobs(tiny(), long, (0.0,), "fp32") == []
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.sampling import DRAFT, SamplingMode, draw, target_probs, uniforms
 from specsim.decoder.state import SlotState
 
@@ -46,7 +46,7 @@ class Proposer:
         """A prompt chunk has been computed: ids [T + 1] (one token further, junk when `last`),
         the target's hidden states [T, H] before the final norm, at positions start .. start+T-1."""
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         raise NotImplementedError
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
@@ -59,7 +59,7 @@ class Proposer:
 class NoDraft(Proposer):
     """k = 0: plain decoding, by the same step."""
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         empty = torch.empty((rows.size, 0), dtype=torch.int64, device=rows.index.device)
         return Proposal(empty)
 
@@ -68,7 +68,7 @@ class DraftSampler:
     """Draws drafts from draft logits with the row's own temperature, top-k and top-p, and keeps
     the distributions for the verification. Greedy steps keep none."""
 
-    def __init__(self, state: SlotState, rows: Rows, mode: SamplingMode) -> None:
+    def __init__(self, state: SlotState, rows: BatchRows, mode: SamplingMode) -> None:
         self._mode = mode
         self._params = None if mode.greedy else state.params(rows.index)
         self._tokens: list[Tensor] = []

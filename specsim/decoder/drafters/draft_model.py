@@ -9,7 +9,7 @@ target is accepted 1.4 of 4 times instead of always.
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
@@ -17,7 +17,7 @@ from specsim.decoder.transformer import Transformer
 from specsim.errors import UsageError
 
 
-class DraftModel(Proposer):
+class DraftModelProposer(Proposer):
     """beside: the target's cache, whose pages and table this model's cache shares."""
 
     cache: KVCache
@@ -41,7 +41,7 @@ class DraftModel(Proposer):
             tokens, self.model.prompt_plan(slot, start, tokens.shape[0], self.cache)
         )
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         state, model = self._state, self.model
         n = state.n[rows.index]
         sampler = DraftSampler(state, rows, mode)
@@ -54,6 +54,6 @@ class DraftModel(Proposer):
             token = sampler.draw(model.logits(hidden), n + j)
         return sampler.proposal()
 
-    def _pass(self, rows: Rows, tokens: Tensor, start: Tensor, bound: int) -> Tensor:
+    def _pass(self, rows: BatchRows, tokens: Tensor, start: Tensor, bound: int) -> Tensor:
         plan = self.model.plan(rows, start, tokens.shape[1], self.cache, bound)
         return self.model.forward(tokens, plan)

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
 from specsim.decoder.layers import RMSNorm, linear_factory
 from specsim.decoder.sampling import SamplingMode
@@ -103,7 +103,7 @@ def _dim(part: str, sizes: dict[str, int]) -> int:
     return 2 * sizes[part[1:]] if part.startswith("2") else sizes[part]
 
 
-class EagleHead(Proposer):
+class EagleProposer(Proposer):
     """beside: the target's cache, whose pages and table the head's cache shares."""
 
     needs_hidden = True
@@ -160,7 +160,7 @@ class EagleHead(Proposer):
             self._state.hidden[slot, 0] = hidden[-1]
             self._state.base[slot] = start + count
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         state, k = self._state, self.num_speculative_tokens
         index = rows.index
         n, base = state.n[index], state.base[index]

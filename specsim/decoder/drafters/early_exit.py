@@ -6,7 +6,7 @@ Untrained exits agree with the target often enough only late (SmolLM2: 42 % at 2
 this is for demonstration and for checkpoints trained for it.
 """
 
-from specsim.decoder.attention import KVCache, Rows
+from specsim.decoder.attention import BatchRows, KVCache
 from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
@@ -14,7 +14,7 @@ from specsim.decoder.transformer import Transformer
 from specsim.errors import UsageError
 
 
-class EarlyExit(Proposer):
+class EarlyExitProposer(Proposer):
     """target_cache: the target's own, which is this drafter's too."""
 
     def __init__(
@@ -30,7 +30,7 @@ class EarlyExit(Proposer):
         self.exit_layers = exit_layers
         self._target, self._state, self._target_cache = target, state, target_cache
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         state, model = self._state, self._target
         n = state.n[rows.index]
         sampler = DraftSampler(state, rows, mode)

@@ -10,13 +10,13 @@ sync: a comparison of the whole token row per n-gram length. A row without a mat
 import torch
 from torch import Tensor
 
-from specsim.decoder.attention import Rows
+from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
 
 
-class NGram(Proposer):
+class NGramProposer(Proposer):
     def __init__(
         self, num_speculative_tokens: int, longest: int, shortest: int, state: SlotState
     ) -> None:
@@ -24,7 +24,7 @@ class NGram(Proposer):
         self._longest, self._shortest = longest, shortest
         self._state = state
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         state = self._state
         n = state.n[rows.index]
         width = min(rows.bound, state.token_ids.shape[1])

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specsim.decoder.attention import Rows
+from specsim.decoder.attention import BatchRows
 from specsim.decoder.drafters.base import Proposal, Proposer
 from specsim.decoder.sampling import SamplingMode
 
@@ -97,7 +97,7 @@ def follow(
     return draft, probs
 
 
-class Suffix(Proposer):
+class SuffixProposer(Proposer):
     """One index per running request and one store of finished answers, shared."""
 
     host_side = True
@@ -141,7 +141,7 @@ class Suffix(Proposer):
                 best, score = draft, sum(probs)
         return best
 
-    def propose(self, rows: Rows, mode: SamplingMode) -> Proposal:
+    def propose(self, rows: BatchRows, mode: SamplingMode) -> Proposal:
         """Proposals of the rows' slots; the filler is each row's last token. A slot without a
         request (a padded row) proposes nothing."""
         k, device = self.num_speculative_tokens, rows.index.device
