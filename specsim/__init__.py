@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from specsim.api.calibrate import Calibration, calibrate
     from specsim.api.capacity import Capacity, capacity
     from specsim.api.crossover import Crossover, crossover
+    from specsim.api.diagnose import Diagnosis, diagnose
+    from specsim.api.explain import Explanation, explain
+    from specsim.api.fleet import Fleet, fleet
+    from specsim.api.matrix import Matrix, matrix
     from specsim.api.pareto import Pareto, pareto
     from specsim.api.predict import Prediction, predict
     from specsim.api.report import report
     from specsim.api.simulate import Simulation, simulate
+    from specsim.api.sweep import SweepResult, sweep
     from specsim.api.tune import Tuning, tune
     from specsim.errors import SpecSimError
 
@@ -34,19 +39,29 @@ _PLACES = {
     "Calibration": "api.calibrate",
     "Capacity": "api.capacity",
     "Crossover": "api.crossover",
+    "Diagnosis": "api.diagnose",
+    "Explanation": "api.explain",
+    "Fleet": "api.fleet",
+    "Matrix": "api.matrix",
     "Pareto": "api.pareto",
     "Prediction": "api.predict",
     "Simulation": "api.simulate",
     "SpecSimError": "errors",
+    "SweepResult": "api.sweep",
     "Tuning": "api.tune",
     "calibrate": "api.calibrate",
     "capacity": "api.capacity",
     "crossover": "api.crossover",
+    "diagnose": "api.diagnose",
+    "explain": "api.explain",
+    "fleet": "api.fleet",
+    "matrix": "api.matrix",
     "pareto": "api.pareto",
     "predict": "api.predict",
     "read_bench": "api.bench",
     "report": "api.report",
     "simulate": "api.simulate",
+    "sweep": "api.sweep",
     "tune": "api.tune",
 }
 __all__ = [
@@ -54,20 +69,30 @@ __all__ = [
     "Calibration",
     "Capacity",
     "Crossover",
+    "Diagnosis",
+    "Explanation",
+    "Fleet",
+    "Matrix",
     "Pareto",
     "Prediction",
     "Simulation",
     "SpecSimError",
+    "SweepResult",
     "Tuning",
     "__version__",
     "calibrate",
     "capacity",
     "crossover",
+    "diagnose",
+    "explain",
+    "fleet",
+    "matrix",
     "pareto",
     "predict",
     "read_bench",
     "report",
     "simulate",
+    "sweep",
     "tune",
 ]
 
@@ -96,7 +121,7 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("calibrate", "report"):
+    if name in ("calibrate", "diagnose", "report"):
         return import_module(f"{__name__}.{name}")
     value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = value

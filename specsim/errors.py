@@ -50,3 +50,13 @@ class CalibrationError(SpecSimError):
 
 class ServerError(SpecSimError):
     """A server cannot be reached, or answers what no such server should."""
+
+
+MAX_MESSAGE = 1000  # characters of an error line
+
+
+def one_line(message: object) -> str:
+    """An error as one line of readable length, whatever a name or path in it contains."""
+    text = " ".join(str(message).split())
+    text = "".join(ch if ch.isprintable() else ascii(ch)[1:-1] for ch in text)
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 3] + "..."

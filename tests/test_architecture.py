@@ -15,6 +15,7 @@ LAYERS = {
     "units": 0, "errors": 0, "data": 0, "search": 0, "jsonable": 0,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
+    "options": 0.8,
     "hardware": 1, "model": 1,
     "methods": 1.5,  # what each drafting method runs; asked by all above
     "ops": 2,

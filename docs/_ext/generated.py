@@ -135,14 +135,13 @@ def _insert(words: list[str], page: str) -> str:
 
 def help_texts() -> dict[str, str]:
     """`specsim COMMAND --help` of every command, by its name."""
-    import typer
     from typer.testing import CliRunner
 
     from specsim.commands import app
-    from specsim.commands.config_file import walk
+    from specsim.options.registry import command_models
 
     runner, found = CliRunner(), {}
-    for name, _ in walk(typer.main.get_command(app)):
+    for name in command_models():
         done = runner.invoke(
             app, [*name.split(), "--help"], prog_name="specsim",
             env={"COLUMNS": str(WIDTH), "TERMINAL_WIDTH": str(WIDTH), "NO_COLOR": "1"},
@@ -161,39 +160,19 @@ def command_reference() -> str:
 
 def option_table(name: str) -> str:
     """The options of a function: name, what it may be, default, meaning."""
-    import typer
+    from specsim.options.declare import declared
+    from specsim.options.registry import function_models
 
-    from specsim.api.parameters import OPTIONS, defaults
-    from specsim.commands import app
-
-    commands: Any = typer.main.get_command(app)
-    helps = {p.name: getattr(p, "help", "") or "" for p in commands.commands[name].params}
+    words = {"Sequence": "list", "Mapping": "dict"}
     rows = ["| option | type | default | meaning |", "|---|---|---|---|"]
-    from typing import get_type_hints
-
-    hints = get_type_hints(OPTIONS[name])
-    for option, default in defaults(name).items():
+    for option, item in declared(function_models()[name]).items():
         if option == "model":
             continue
-        kind = _type_words(hints[option])
-        rows.append(
-            f"| `{option}` | {kind} | `{default!r}` | {helps[option].replace('|', 'or')} |"
-        )
+        kinds: list[Any] = [*([list] if item.several else []), *item.accepted]
+        kind = " or ".join(words.get(part.__name__, part.__name__) for part in kinds)
+        meaning = item.option.help.replace("|", "or")
+        rows.append(f"| `{option}` | {kind} | `{item.default!r}` | {meaning} |")
     return "\n".join(rows)
-
-
-def _type_words(hint: Any) -> str:
-    import types
-    from typing import Union, get_args, get_origin
-
-    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    names = []
-    for part in parts:
-        if part is type(None):
-            continue
-        origin = get_origin(part) or part
-        names.append({"Sequence": "list", "Mapping": "dict"}.get(origin.__name__, origin.__name__))
-    return " or ".join(dict.fromkeys(names))
 
 
 def report_of(name: str) -> str:

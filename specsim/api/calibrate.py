@@ -1,18 +1,16 @@
 """`specsim.calibrate`: an engine profile from benchmarks of one server, or a hardware profile from
 records of `specsim measure`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
-from pathlib import Path
 from typing import Any
 
-from specsim.api.options import Options
+from specsim.api.calibrate_bench import fit_from
+from specsim.api.calibrate_records import fit_records
+from specsim.api.functions import python_function
 from specsim.api.results import flat, frame, page_of
 from specsim.errors import UsageError
-
-PathText = str | PathLike[str]
-Paths = PathText | Sequence[PathText]
+from specsim.options.measured import CalibrateFunctionOptions
+from specsim.options.values import paths_of
 
 
 @dataclass(frozen=True)
@@ -69,67 +67,23 @@ class Calibration:
         return page_of(repr(self), self.to_rows(), self.warnings)
 
 
-def calibrate(
-    model: str | None = None,
-    *,
-    from_: Paths = (),
-    plain: Paths = (),
-    spec: Paths = (),
-    holdout: Paths = (),
-    records: Paths = (),
-    out: PathText | None = None,
-    report: PathText | None = None,
-    base: str = "",
-    statistic: str = "median",
-    gpu: str = "h200-sxm",
-    engine: str = "vllm",
-    tp: int = 1,
-    ep: int = 1,
-    attention_dp: int = 1,
-    weights: str | None = None,
-    kv: str | None = None,
-    method: str | None = None,
-    draft: str | None = None,
-    k: int | None = None,
-    max_num_seqs: int | None = None,
-    max_num_batched_tokens: int | None = None,
-    profiles: PathText | None = None,
-) -> Calibration:
+def run(options: CalibrateFunctionOptions) -> Calibration:
     """Fit the engine's overheads to benchmark results of one server that ran `model` (`from_`,
     `plain`, `spec`), or a hardware profile to `records` of `specsim measure`.
 
     out: the profile to write (.toml). report: the whole report as JSON. base, statistic: for
-    records, see `specsim calibrate --help`. Raises `specsim.errors.SpecSimError` for whatever a
-    caller can correct."""
-    target = None if out is None else Path(out)
-    document = None if report is None else Path(report)
-    folder = None if profiles is None else fspath(profiles)
-    if _paths(records):
-        if model is not None or _paths(from_) or _paths(plain) or _paths(spec):
-            raise UsageError("records and benchmark results are fitted apart; give one of them")
-        from specsim.api.calibrate_records import fit_records
-
-        return Calibration(
-            fit_records(_paths(records), base, target, document, folder, statistic)
-        )
-    if not (_paths(from_) or _paths(plain) or _paths(spec)):
+    records, see `specsim calibrate --help`."""
+    records = paths_of(options.records)
+    measured = [*paths_of(options.from_), *paths_of(options.plain), *paths_of(options.spec)]
+    if records and (options.model is not None or measured):
+        raise UsageError("records and benchmark results are fitted apart; give one of them")
+    if records:
+        return Calibration(fit_records(records, options))
+    if not measured:
         raise UsageError("nothing to fit; give from_=FILES with the model served, or records=FILES")
-    if model is None:
+    if options.model is None:
         raise UsageError("benchmark results need the model that was served; give it first")
-    from specsim.api.calibrate_bench import fit_from
-
-    options = Options(
-        model=model, gpu=gpu, engine=engine, tp=tp, ep=ep, attention_dp=attention_dp,
-        weights=weights, kv=kv, method=method, draft=draft, k=k, max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens, profiles=folder,
-    )
-    return Calibration(
-        fit_from(
-            options, _paths(from_), _paths(plain), _paths(spec), _paths(holdout), target, document
-        )
-    )
+    return Calibration(fit_from(str(options.model), options))
 
 
-def _paths(given: Paths) -> list[Path]:
-    one = [given] if isinstance(given, str | PathLike) else given
-    return [Path(path) for path in one]
+calibrate = python_function(CalibrateFunctionOptions, run)

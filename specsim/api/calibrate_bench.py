@@ -8,7 +8,6 @@ from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
-from specsim.api.options import Options
 from specsim.calibrate.fewshot import CALIBRATED, FewShotFit, FewShotPoint, PointError, fit
 from specsim.calibrate.fewshot_bench import (
     PLAIN,
@@ -26,24 +25,20 @@ from specsim.formats.bench import BenchRun, scan
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.engine_text import write_engine
 from specsim.methods.registry import is_plain
+from specsim.options.groups import DeploymentOptions
+from specsim.options.measured import CalibrateOptions
+from specsim.options.values import paths_of
 
-Files = Sequence[Path]
 
-
-def fit_from(
-    options: Options,
-    from_: Files,
-    plain: Files = (),
-    spec: Files = (),
-    holdout: Files = (),
-    out: Path | None = None,
-    report: Path | None = None,
-) -> dict[str, Any]:
-    """Reads the files, fits, writes `out` and `report`; what was found, as `--json` prints it."""
+def fit_from(model: str, asked: CalibrateOptions) -> dict[str, Any]:
+    """Reads the files, fits, writes --out and --report; what was found, as `--json` prints it."""
+    options = DeploymentOptions.of(asked).but(model=model)
+    out = None if asked.out is None else Path(asked.out)
+    report = None if asked.report is None else Path(asked.report)
     if out is not None and out.suffix.lower() != ".toml":
         raise UsageError(f"--out is {str(out)!r}; an engine profile is a .toml file")
-    if options.fidelity == "datasheet":
-        raise UsageError("a datasheet prediction has no overheads to fit; leave out --fidelity")
+    from_, plain = paths_of(asked.from_), paths_of(asked.plain)
+    spec, holdout = paths_of(asked.spec), paths_of(asked.holdout)
     given = [*from_, *plain, *spec, *holdout]
     check_writable(out, "--out", given)
     check_writable(report, "--report", [*given, out])
@@ -69,7 +64,7 @@ class _Seen:
 
     def __init__(
         self,
-        options: Options,
+        options: DeploymentOptions,
         untold: list[BenchRun],
         plain: list[BenchRun],
         spec: list[BenchRun],
@@ -91,8 +86,7 @@ class _Seen:
             self._same_server(run)
 
     def _plain_system(self) -> System:
-        options = replace(self.options, method="none", draft=None, k=None)
-        request = build_request(options)
+        request = build_request(self.options.plain())
         self.warnings += [w for w in request.warnings if w not in self.warnings]
         return request.system
 
@@ -108,9 +102,9 @@ class _Seen:
                 "--from, or name the method"
             )
         k = options.k if options.k is not None else drafts_of(drafting)
-        options = replace(options, method=method, k=k)
+        options = options.but(method=method, k=k)
         # A placeholder, so that a method whose acceptance nobody published can be priced.
-        given = replace(options, acceptance_length=1.5)
+        given = options.but(acceptance_length=1.5)
         setup = build_request(given).system.setup
         for run in drafting:
             found = acceptance_of(run, setup.k, setup.method)
@@ -123,7 +117,7 @@ class _Seen:
             try:
                 request = build_request(options)
             except UsageError:
-                request = build_request(replace(options, acceptance_length=1 + setup.k / 2))
+                request = build_request(options.but(acceptance_length=1 + setup.k / 2))
                 self.warnings.append(
                     "no file holds an acceptance and the catalogue has none: half of the drafts "
                     "were expected, and the fit found what fits; a /metrics dump would say it"
@@ -178,7 +172,7 @@ def _key(run: BenchRun) -> str:
     return f"{run.source}|{run.label}|{run.load.max_concurrency}|{run.load.request_rate}"
 
 
-def _read(files: Files, warnings: list[str]) -> list[BenchRun]:
+def _read(files: Sequence[Path], warnings: list[str]) -> list[BenchRun]:
     runs: list[BenchRun] = []
     for file in files:
         found = scan(file)
@@ -284,7 +278,7 @@ def _flags(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> s
 
 def _command(seen: _Seen, out: Path | None, flags: str) -> str:
     options, base = seen.options, seen.base
-    parts = ["specsim predict", options.model, f"--gpu {options.gpu}",
+    parts = ["specsim predict", str(options.model), f"--gpu {options.gpu}",
              f"--engine {out if out is not None else 'my-engine.toml'}"]
     for name, value, default in (("tp", base.parallel.tp, 1), ("ep", base.parallel.ep, 1),
                                  ("weights", options.weights, None), ("kv", options.kv, None),

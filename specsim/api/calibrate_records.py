@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from specsim.api.options import profile_folder
 from specsim.calibrate.records import RunHeader
 from specsim.calibrate.records_fit import calibrate, read_all
 from specsim.calibrate.write import (
@@ -20,29 +19,31 @@ from specsim.files import check_writable, write_whole
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
+from specsim.options.measured import CalibrateOptions
+from specsim.options.values import TextPath, profile_folder
 
 DECODER = "specsim"  # engine profile of the decoder that makes the records
 
 
 def fit_records(
     files: Sequence[Path],
-    base: str = "",
-    out: Path | None = None,
-    report_file: Path | None = None,
-    profiles: str | None = None,
-    statistic: str = "median",
+    asked: CalibrateOptions,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Fits a profile to `files` and writes what was asked for; what was found, as `--json` prints
     it. Raises SpecSimError for what cannot be read, fitted or written. tell: told how far it is."""
+    out = None if asked.out is None else Path(asked.out)
+    report_file = None if asked.report is None else Path(asked.report)
     name = "calibrated" if out is None else profile_name(out)
     check_writable(out, "--out", files)
     if out is not None:
         check_writable(engine_path(out), "the engine beside --out", files)
     check_writable(report_file, "--report", [*files, out])
     data = read_all(files)
-    start = base_profile(base, data.headers[-1], profiles)
-    outcome = calibrate(data, start, find_engine(DECODER), name, statistic=statistic, tell=tell)
+    start = base_profile(asked.base, data.headers[-1], asked.profiles)
+    outcome = calibrate(
+        data, start, find_engine(DECODER), name, statistic=asked.statistic, tell=tell
+    )
     written = [] if out is None else write_outcome(outcome, out)
     if report_file is not None:
         write_whole(report_file, json.dumps(report(outcome), indent=2, allow_nan=False) + "\n")
@@ -50,7 +51,7 @@ def fit_records(
     return report(outcome, points=False) | {"files": [str(path) for path in written]}
 
 
-def base_profile(name: str, run: RunHeader, profiles: str | None) -> HardwareProfile:
+def base_profile(name: str, run: RunHeader, profiles: TextPath | None) -> HardwareProfile:
     """The profile named, or the one that fits the records' device."""
     folder = profile_folder(profiles)
     if name:

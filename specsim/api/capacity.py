@@ -1,11 +1,12 @@
 """`specsim.capacity`: the largest load within objectives, by simulation."""
 
-from typing import Any, Unpack
+from typing import Any
 
-from specsim.api.capacity_run import run
-from specsim.api.parameters import CapacityOptions, filled
-from specsim.api.repeat import command_of
+from specsim.api.capacity_run import searched
+from specsim.api.functions import python_function
 from specsim.api.results import Result, flat
+from specsim.options.repeat import repeat
+from specsim.options.serving import CapacityOptions
 from specsim.planning import capacity_result as planning
 
 
@@ -21,12 +22,11 @@ class Capacity(Result, planning.Capacity):
         return capacity_text(self)
 
 
-def capacity(model: str | None = None, **options: Unpack[CapacityOptions]) -> Capacity:
+def run(options: CapacityOptions, bar: bool = False) -> Capacity:
     """Find the largest load of `model` within objectives, with speculation and without.
 
-    Options are those of `specsim capacity`; it simulates in `jobs` processes, so a script calls it
-    under `if __name__ == "__main__":`. Raises `specsim.errors.SpecSimError` for whatever a caller
-    can correct."""
-    values = filled("capacity", model, options)
-    found = run({**values, "json_out": False, "csv_out": False}, frozenset(options), bar=False)
-    return Capacity.of(found, command_of("capacity", values))
+    It simulates in `jobs` processes, so a script calls it under `if __name__ == "__main__":`."""
+    return Capacity.of(searched(options, bar=bar), repeat(options))
+
+
+capacity = python_function(CapacityOptions, run)

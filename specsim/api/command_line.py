@@ -4,87 +4,76 @@ What the command sets becomes the option of the same meaning. An option given be
 something else is refused, as everywhere; a MODEL beside it says which model its path or name is.
 """
 
-from dataclasses import fields, replace
-from typing import Any
+from typing import TypeVar
 
-from specsim.api.options import Options, shown
 from specsim.errors import UsageError
 from specsim.formats.server_command import ServerCommand, parse_command
 from specsim.latency.engine import find_engine
+from specsim.options.declare import OptionSet, declared
+from specsim.options.groups import DeploymentOptions, ModelArgument, ServerCommandOptions
+from specsim.options.values import shown
 
 MAX_LISTED = 12  # flags that one note names
 
-_DEFAULTS = Options("")
-_FLAGS = {"kv": "--kv", "attention_dp": "--attention-dp"}
+O = TypeVar("O", bound=OptionSet)  # noqa: E741
 
 
-def expand_command(options: Options) -> tuple[Options, list[str]]:
-    """The options with those of --command filled in, and what the user should know about it."""
-    if options.command is None:
+def expand_command(options: O) -> tuple[O, list[str]]:
+    """The options with those of --command filled in, and what the user should know about it.
+
+    A limit on the length of requests becomes --max-model-len where there is one; else the requests
+    asked about must keep it."""
+    if not isinstance(options, ServerCommandOptions) or options.command is None:
         return options, []
-    out, found = _filled(options, options.command)
-    limit = found.max_model_len
-    if limit is not None:
-        from specsim.api.deployment import build_workload
-
-        workload = build_workload(out)
-        tokens = workload.input_len + workload.output_len
-        if tokens > limit:
-            raise UsageError(
-                f"requests of {workload.input_len} + {workload.output_len} tokens are asked about, "
-                f"but the server in --command takes at most {limit}; shorten them with --input-len "
-                "and --output-len, or raise its limit"
-            )
+    found = parse_command(options.command)
+    model = (options.model if isinstance(options, ModelArgument) else None) or found.model
+    if not model:
+        raise UsageError("--command names no model; name it behind the command as MODEL")
+    out = options.but(model=model, command=None, **_changes(options, found))
+    if isinstance(out, DeploymentOptions) and found.max_model_len is not None:
+        _check_lengths(out, found.max_model_len)
     return out, _notes(found, out)
 
 
-def _filled(options: Options, command: str) -> tuple[Options, ServerCommand]:
-    """The options with what the command sets, and what it holds besides."""
-    found = parse_command(command)
-    model = options.model or found.model
-    if not model:
-        raise UsageError("--command names no model; name it behind the command as MODEL")
-    changes: dict[str, Any] = {}
-    for name, value in found.values.items():
+def _changes(options: OptionSet, found: ServerCommand) -> dict[str, object]:
+    """What the command sets that the options do not say yet."""
+    known = declared(type(options))
+    values = dict(found.values)
+    if "max_model_len" in known and found.max_model_len is not None:
+        values["max_model_len"] = found.max_model_len
+    changes = {}
+    for name, value in values.items():
         given = getattr(options, name)
-        if given in (getattr(_DEFAULTS, name), value):
+        if given == value:
+            continue
+        if given == known[name].default:
             changes[name] = value
-        elif name == "engine" and find_engine(given).name == found.engine:
-            continue  # the user knows the version
-        else:
-            flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+        elif name != "engine" or find_engine(given).name != found.engine:
             raise UsageError(
-                f"{flag} {shown(str(given))} contradicts --command, which says "
+                f"{known[name].flag} {shown(str(given))} contradicts --command, which says "
                 f"{shown(str(value))}; change one of them"
             )
-    return replace(options, model=model, command=None, **changes), found
+        # else the user knows the engine's version
+    return changes
 
 
-def expand_values(values: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str], list[str]]:
-    """The same for the raw values of a command with more options of its own: the values, the
-    names of those that the command set, the notes."""
-    before = {item.name: values[item.name] for item in fields(Options) if item.name in values}
-    given = Options(**{**before, "model": before.get("model") or ""})
-    if given.command is None:
-        return values, frozenset(), []
-    options, found = _filled(given, given.command)
-    after = {name: getattr(options, name) for name in before}
-    changed = frozenset(name for name in before if after[name] != before[name]) - {"command"}
-    limit, own = found.max_model_len, values.get("max_model_len")
-    if limit is not None and "max_model_len" in values:
-        if own not in (None, limit):
-            raise UsageError(
-                f"--max-model-len '{own}' contradicts --command, which says '{limit}'; change one "
-                "of them"
-            )
-        after["max_model_len"] = limit
-        changed |= {"max_model_len"}
-    return {**values, **after}, changed, _notes(found, options)
+def _check_lengths(options: DeploymentOptions, limit: int) -> None:
+    from specsim.api.deployment import build_workload
+
+    workload = build_workload(options)
+    if workload.input_len + workload.output_len > limit:
+        raise UsageError(
+            f"requests of {workload.input_len} + {workload.output_len} tokens are asked about, "
+            f"but the server in --command takes at most {limit}; shorten them with --input-len "
+            "and --output-len, or raise its limit"
+        )
 
 
-def _notes(found: ServerCommand, options: Options) -> list[str]:
+def _notes(found: ServerCommand, options: OptionSet) -> list[str]:
     notes = [f"--command: {text}" for text in found.notes]
-    speculative = options.speculative_config or options.method or options.draft
+    speculative = any(
+        getattr(options, name) for name in ("speculative_config", "method", "draft")
+    )
     if not speculative:
         notes.append("--command starts no speculation; what it would do is shown beside")
     for what, items in (

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
-from specsim.api.options import Options, parse_numbers, profile_folder, shown
 from specsim.errors import UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.vllm_args import SpeculativeConfig, parse_speculative_config
@@ -25,6 +24,9 @@ from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
 from specsim.model.spec import Drafter, ModelSpec, MoE
 from specsim.ops.work import Parallel
+from specsim.options.declare import OptionSet
+from specsim.options.groups import DeploymentOptions
+from specsim.options.values import Numbers, parse_numbers, profile_folder, shown
 from specsim.roofline.device import FIDELITIES
 from specsim.speculation.acceptance import Acceptance
 
@@ -32,13 +34,6 @@ TABLE_FIELD = "num_speculative_tokens_per_batch_size"
 TABLE_NOTE = (
     f"{TABLE_FIELD}: one draft length is priced at every batch here; `specsim simulate` follows "
     "the table, `specsim tune` makes one"
-)
-_ACCEPTANCE_FLAGS = (
-    "acceptance",
-    "acceptance_conditional",
-    "acceptance_rate",
-    "acceptance_mean",
-    "acceptance_length",
 )
 
 
@@ -51,7 +46,7 @@ class Request:
     warnings: tuple[str, ...] = field(default=())
 
 
-def build_workload(options: Options) -> Workload:
+def build_workload(options: DeploymentOptions) -> Workload:
     """The requests asked for: a named workload, with the lengths given in its place."""
     base = find_workload(options.workload) if options.workload is not None else None
     start = base or find_workload("chat")
@@ -65,8 +60,9 @@ def build_workload(options: Options) -> Workload:
     )
 
 
-def build_request(options: Options) -> Request:
-    """Checks the options together and builds the system. Raises SpecSimError for any misuse."""
+def build_request(given: OptionSet) -> Request:
+    """Checks what the options say together and builds the system. SpecSimError for any misuse."""
+    options = DeploymentOptions.of(given)
     warnings: list[str] = []
     if options.command is not None:
         from specsim.api.command_line import expand_command
@@ -76,7 +72,7 @@ def build_request(options: Options) -> Request:
         raise UsageError(
             f"fidelity {shown(options.fidelity)} is not known; use {' or '.join(FIDELITIES)}"
         )
-    spec = load_model(options.model)
+    spec = load_model(str(options.model or ""))
     if options.weights is not None:
         spec = variant(spec, options.weights)
     profile = load_profile(options.gpu, profile_folder(options.profiles))
@@ -85,15 +81,6 @@ def build_request(options: Options) -> Request:
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
     parallel = _parallel(options, spec, profile, warnings)
     setup, acceptance = _speculation(options, spec, engine, parallel, warnings)
-    for name in ("max_num_seqs", "max_num_batched_tokens"):
-        value = getattr(options, name)
-        if value is not None and not 1 <= value <= 10_000_000:
-            raise UsageError(
-                f"--{name.replace('_', '-')} is {value}; it must be from 1 to 10000000"
-            )
-    share = options.gpu_memory_utilization
-    if share is not None and not 0.05 <= share <= 1:
-        raise UsageError(f"--gpu-memory-utilization is {share:g}; it must be from 0.05 to 1")
     system = System(
         spec=spec,
         profile=profile,
@@ -104,7 +91,7 @@ def build_request(options: Options) -> Request:
         acceptance=acceptance,
         max_num_seqs=options.max_num_seqs or 0,
         max_num_batched_tokens=options.max_num_batched_tokens or 0,
-        gpu_memory_utilization=share or 0.0,
+        gpu_memory_utilization=options.gpu_memory_utilization or 0.0,
         fidelity=options.fidelity,
     )
     workload = build_workload(options)
@@ -126,7 +113,7 @@ def build_request(options: Options) -> Request:
 
 
 def _parallel(
-    options: Options, spec: ModelSpec, profile: HardwareProfile, warnings: list[str]
+    options: DeploymentOptions, spec: ModelSpec, profile: HardwareProfile, warnings: list[str]
 ) -> Parallel:
     parallel = Parallel(options.tp, options.ep, options.attention_dp)
     experts = [
@@ -152,17 +139,14 @@ def _parallel(
 
 
 def _speculation(
-    options: Options,
+    options: DeploymentOptions,
     spec: ModelSpec,
     engine: EngineProfile,
     parallel: Parallel,
     warnings: list[str],
 ) -> tuple[SpecSetup, Acceptance | None]:
     """The method with its drafter, and what is accepted; (none, None) for plain decoding."""
-    given = [name for name in _ACCEPTANCE_FLAGS if getattr(options, name) is not None]
-    if len(given) > 1:
-        flags = " and ".join("--" + name.replace("_", "-") for name in given)
-        raise UsageError(f"{flags} both say what is accepted; give one of them")
+    given = options.acceptance_flags
     config = _config(options, bool(given), warnings)
     method, k, draft = options.method, options.k, options.draft
     if config is not None:
@@ -197,10 +181,6 @@ def _speculation(
     if k is None and rates:
         k = len(rates)  # one rate per draft position
     topk, tokens = _tree(options.tree)
-    if not 0 < options.draft_share <= 1:
-        raise UsageError(
-            f"--draft-share is {options.draft_share:g}; it must be above 0 and at most 1"
-        )
     draft_tp = config.draft_tp if config is not None else 0
     if draft_tp not in (0, 1, parallel.tp):
         raise UsageError(
@@ -236,7 +216,7 @@ def _speculation(
             "in public: plain decoding only; give --acceptance-length to see what it would do"
         )
         return SpecSetup(), None
-    if setup.tree_topk > 1 and not engine.server.trees:
+    if setup.tree_topk > 1 and engine.name == "vllm":
         warnings.append(
             f"vLLM drafts chains: the tree of top-k {setup.tree_topk} is priced, but no version of "
             "it that is known here would run it; --engine sglang does"
@@ -247,17 +227,12 @@ def _speculation(
 
 
 def _config(
-    options: Options, acceptance_given: bool, warnings: list[str]
+    options: DeploymentOptions, acceptance_given: bool, warnings: list[str]
 ) -> SpeculativeConfig | None:
     """vLLM's JSON, which stands instead of the flags that say the same."""
     if options.speculative_config is None:
         return None
-    for name in ("method", "k", "draft"):
-        if getattr(options, name) is not None:
-            raise UsageError(
-                f"--speculative-config and --{name} contradict each other; give one of them"
-            )
-    config = parse_speculative_config(options.speculative_config)
+    config = parse_speculative_config(str(options.speculative_config))
     if acceptance_given and (config.acceptance or config.acceptance_length is not None):
         raise UsageError(
             "--speculative-config holds a synthetic acceptance and another one is given beside it; "
@@ -277,26 +252,26 @@ def _drafter(name: str | None, spec: ModelSpec) -> Drafter | None:
     return load_drafter(name, spec) or named_drafter(name)
 
 
-def _tree(text: str | None) -> tuple[int, int]:
-    if text is None:
+def _tree(given: Numbers | None) -> tuple[int, int]:
+    if given is None:
         return 1, 0
-    values = [int(value) for value in parse_numbers(text, "--tree")]
+    values = [int(value) for value in parse_numbers(given, "--tree")]
     if len(values) != 2:
-        raise UsageError(f"--tree is {shown(text)}; it must be TOPK,TOKENS such as 4,8")
+        raise UsageError(f"--tree is {shown(str(given))}; it must be TOPK,TOKENS such as 4,8")
     return values[0], values[1]
 
 
-def _rates(options: Options, config: SpeculativeConfig | None) -> list[float]:
+def _rates(options: DeploymentOptions, config: SpeculativeConfig | None) -> list[float]:
     """Acceptance by position, where it was given in that form (conditional or not)."""
-    for name in ("acceptance", "acceptance_conditional"):
-        text = getattr(options, name)
-        if text is not None:
-            return parse_numbers(text, "--" + name.replace("_", "-"), whole=False)
+    for given, flag in ((options.acceptance, "--acceptance"),
+                        (options.acceptance_conditional, "--acceptance-conditional")):
+        if given is not None:
+            return parse_numbers(given, flag, whole=False)
     return list(config.acceptance) if config is not None else []
 
 
 def _acceptance(
-    options: Options,
+    options: DeploymentOptions,
     config: SpeculativeConfig | None,
     rates: list[float],
     spec: ModelSpec,

@@ -1,13 +1,14 @@
 """`specsim.pareto`: speed for one user against throughput of a GPU, over all that can be set."""
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
-from specsim.api.parameters import ParetoOptions, filled
-from specsim.api.pareto_axes import axes_of, builder
-from specsim.api.repeat import command_of
+from specsim.api.functions import python_function
+from specsim.api.pareto_axes import axes_of, builder, one_deployment
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError
+from specsim.options.analytic import ParetoOptions
+from specsim.options.repeat import repeat
 from specsim.planning import pareto as planning
 
 Report = Callable[[int, int], None]
@@ -33,31 +34,28 @@ class Pareto(Result, planning.Pareto):
         return pareto_text(self)
 
 
-def pareto(model: str | None = None, **options: Unpack[ParetoOptions]) -> Pareto:
-    """Every combination of draft length, GPUs, formats and limits for `model`.
-
-    Options are those of `specsim pareto`. Raises `specsim.errors.SpecSimError` for whatever a
-    caller can correct."""
-    values = filled("pareto", model, options)
-    return Pareto.of(Study(values).run(), command_of("pareto", values))
-
-
 class Study:
     """Checked axes; `run` prices them."""
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        if values["model"] is None:
+    def __init__(self, options: ParetoOptions) -> None:
+        if options.model is None:
             raise UsageError("a MODEL is needed; `specsim models` lists them")
-        self.limits = (values["max_ttft"], values["stream_floor"])
-        for flag, limit in zip(("--max-ttft", "--stream-floor"), self.limits, strict=True):
-            if limit is not None and not 0 < limit < float("inf"):
-                raise UsageError(f"{flag} is {limit:g}; it must be above 0 and finite")
-        self.base, self.axes, self.options, self.warnings = axes_of(values)
+        self.options = options
+        self.base, self.axes = axes_of(options)
 
-    def run(self, report: Report | None = None) -> planning.Pareto:
+    def run(self, report: Report | None = None) -> Pareto:
         """report: told (done, all) while it goes on."""
-        slowest_s, floor = self.limits
-        return planning.pareto(
-            self.base.system, self.base.workload, self.axes, builder(self.options),
-            max_ttft_s=slowest_s, stream_floor_tok_s=floor, warnings=self.warnings, report=report,
+        found = planning.pareto(
+            self.base.system, self.base.workload, self.axes, builder(one_deployment(self.options)),
+            max_ttft_s=self.options.max_ttft, stream_floor_tok_s=self.options.stream_floor,
+            warnings=self.base.warnings, report=report,
         )
+        return Pareto.of(found, repeat(self.options))
+
+
+def run(options: ParetoOptions) -> Pareto:
+    """Every combination of draft length, GPUs, formats and limits for `model`."""
+    return Study(options).run()
+
+
+pareto = python_function(ParetoOptions, run)

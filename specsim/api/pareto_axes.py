@@ -1,36 +1,42 @@
 """What `pareto` varies: the axes from the options, and the systems on them."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 from specsim.analytic.predict import candidate_k
 from specsim.analytic.system import System
 from specsim.api.deployment import Request, build_request
-from specsim.api.options import Options, parse_numbers, shown
-from specsim.api.values import options_of
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.methods.base import MAX_K
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
+from specsim.options.analytic import ParetoAxesOptions, ParetoOptions
+from specsim.options.groups import DeploymentOptions
+from specsim.options.values import Numbers, Words, as_text, parse_numbers, shown
 from specsim.planning.pareto import Axes
 
 MAX_VALUE = 10_000_000
 
 
-def axes_of(values: dict[str, Any]) -> tuple[Request, Axes, Options, tuple[str, ...]]:
-    """The deployment that the options name, what is varied around it, and its options."""
-    lists = ("weights", "kv", "max_num_seqs", "max_num_batched_tokens")
-    options = options_of({name: value for name, value in values.items() if name not in lists})
-    tps = _numbers(values["tps"], "--tps", 1, 1024) if values["tps"] is not None else None
-    weights = _words(values["weights"], "--weights")
-    kv = _words(values["kv"], "--kv")
+def one_deployment(options: ParetoOptions) -> DeploymentOptions:
+    """The options with what is varied left open: lists are no value of one deployment."""
+    varied = ParetoAxesOptions.model_fields
+    given = {name: getattr(options, name) for name in options.model_fields_set
+             if name in DeploymentOptions.model_fields and name not in varied}
+    return DeploymentOptions.of_values(given)
+
+
+def axes_of(asked: ParetoOptions) -> tuple[Request, Axes]:
+    """The deployment that the options name, and what is varied around it."""
+    options = one_deployment(asked)
+    tps = _numbers(asked.tps, "--tps", 1, 1024) if asked.tps is not None else None
+    weights = _words(asked.weights, "--weights")
+    kv = _words(asked.kv, "--kv")
     base = None
     for tp in tps or (1, 2, 4, 8):
         # The smallest replica that holds the model says what can be varied.
         try:
-            base = build_request(replace(options, tp=tp, weights=weights[0] if weights else None))
+            base = build_request(options.but(tp=tp, weights=weights[0] if weights else None))
             break
         except CapacityError as error:
             refusal = error
@@ -39,26 +45,26 @@ def axes_of(values: dict[str, Any]) -> tuple[Request, Axes, Options, tuple[str, 
     system = base.system
     node = system.profile.gpus_per_node if system.profile.link_bytes_per_s > 0 else 1
     axes = Axes(
-        k=_ks(values["ks"], system),
+        k=_ks(asked.ks, system),
         tp=tps or tuple(tp for tp in (1, 2, 4, 8) if tp <= max(1, node)),
         weights=_weights(weights, system),
         kv_dtype=_kv(kv, system),
         max_num_seqs=_numbers(
-            values["max_num_seqs"] or "1,2,4,8,16,32,64,128,256,512", "--max-num-seqs", 1, MAX_VALUE
+            asked.max_num_seqs or "1,2,4,8,16,32,64,128,256,512", "--max-num-seqs", 1, MAX_VALUE
         ),
-        max_num_batched_tokens=_budgets(values["max_num_batched_tokens"], system),
+        max_num_batched_tokens=_budgets(asked.max_num_batched_tokens, system),
     )
     # What the base warns of by its own tp or dtype is not said of all.
-    return base, axes, options, base.warnings
+    return base, axes
 
 
-def _ks(text: str | None, system: System) -> tuple[int, ...]:
+def _ks(text: Numbers | None, system: System) -> tuple[int, ...]:
     if text is not None:
         found = _numbers(text, "--ks", 0, MAX_K)
         if any(found) and not system.speculative:
             raise UsageError(
-                f"--ks is {text}, but there is no speculation to vary; name a --method with its "
-                "acceptance (--acceptance-length)"
+                f"--ks is {as_text(text)}, but there is no speculation to vary; name a --method "
+                "with its acceptance (--acceptance-length)"
             )
         return found
     if not system.speculative:
@@ -82,13 +88,13 @@ def _kv(names: tuple[str, ...], system: System) -> tuple[str, ...]:
     return tuple(dict.fromkeys((system.kv_dtype, "fp8")))
 
 
-def _budgets(text: str | None, system: System) -> tuple[int, ...]:
+def _budgets(text: Numbers | None, system: System) -> tuple[int, ...]:
     if text is not None:
         return _numbers(text, "--max-num-batched-tokens", 1, MAX_VALUE)
     return tuple(sorted({2048, 8192, system.engine.max_num_batched_tokens}))
 
 
-def _numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
+def _numbers(text: Numbers, flag: str, low: int, high: int) -> tuple[int, ...]:
     found = parse_numbers(text, flag)
     for value in found:
         if not low <= value <= high:
@@ -96,32 +102,28 @@ def _numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
     return tuple(sorted({int(value) for value in found}))
 
 
-def _words(text: str | None, flag: str) -> tuple[str, ...]:
+def _words(text: Words | None, flag: str) -> tuple[str, ...]:
     if text is None:
         return ()
-    found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    found = tuple(dict.fromkeys(part.strip().lower() for part in as_text(text).split(",")))
     if not all(found):
-        raise UsageError(f"{flag} is {shown(text)}; it must be names separated by commas")
+        raise UsageError(f"{flag} is {shown(as_text(text))}; it must be names separated by commas")
     return found
 
 
-def builder(options: Options) -> Callable[[int, str, str, int], System]:
+def builder(options: DeploymentOptions) -> Callable[[int, str, str, int], System]:
     """The system with a tp, weight format, cache dtype and draft length; see `planning.pareto`.
 
     The acceptance is that of the options' own k, followed to other draft lengths. All draft
     lengths of one deployment share what prices its target's passes."""
-    built: dict[tuple[int, str, str, bool], Any] = {}
+    built: dict[tuple[int, str, str, bool], System | SpecSimError] = {}
 
     def sided(tp: int, weights: str, kv: str, plain: bool) -> System:
         key = (tp, weights, kv, plain)
         if key not in built:
-            asked = replace(options, tp=tp, weights=weights, kv=kv)
+            asked = options.but(tp=tp, weights=weights, kv=kv)
             if plain:
-                asked = replace(
-                    asked, method="none", draft=None, k=None, acceptance=None,
-                    acceptance_conditional=None, acceptance_rate=None, acceptance_mean=None,
-                    acceptance_length=None, draft_share=1.0, exit_layers=0,
-                )
+                asked = asked.plain()
             try:
                 built[key] = build_request(asked).system
             except SpecSimError as error:
@@ -129,7 +131,7 @@ def builder(options: Options) -> Callable[[int, str, str, int], System]:
         found = built[key]
         if isinstance(found, SpecSimError):
             raise found
-        return found  # type: ignore[no-any-return]
+        return found
 
     def build(tp: int, weights: str, kv: str, k: int) -> System:
         if k == 0:

@@ -6,9 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specsim.api.options import profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.files import replacing
+from specsim.options.values import profile_folder, shown
 
 if TYPE_CHECKING:
     from specsim.hardware.profile import HardwareProfile

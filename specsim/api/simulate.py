@@ -1,11 +1,12 @@
 """`specsim.simulate`: a load on a deployment, request by request, with and without speculation."""
 
-from typing import Any, Unpack
+from typing import Any
 
-from specsim.api.parameters import SimulateOptions, filled
-from specsim.api.repeat import command_of
+from specsim.api.functions import python_function
 from specsim.api.results import Result
-from specsim.api.simulate_run import run
+from specsim.api.simulate_run import simulated
+from specsim.options.repeat import repeat
+from specsim.options.serving import SimulateOptions
 from specsim.sim import result as sim
 
 
@@ -25,12 +26,11 @@ class Simulation(Result, sim.Simulation):
         return simulation_text(self)
 
 
-def simulate(model: str | None = None, **options: Unpack[SimulateOptions]) -> Simulation:
+def run(options: SimulateOptions, bar: bool = False) -> Simulation:
     """Simulate a load on `model`: one of `rate=`, `concurrency=`, `users=`, `trace=`, `scenario=`.
 
-    Options are those of `specsim simulate`. Raises `specsim.errors.SpecSimError` for whatever a
-    caller can correct. Ctrl-C ends the simulation and returns what was simulated until then
-    (`partial`)."""
-    values = filled("simulate", model, options)
-    found = run({**values, "json_out": False, "csv_out": False}, frozenset(options), bar=False)
-    return Simulation.of(found, command_of("simulate", values))
+    Ctrl-C ends the simulation and returns what was simulated until then (`partial`)."""
+    return Simulation.of(simulated(options, bar=bar), repeat(options))
+
+
+simulate = python_function(SimulateOptions, run)

@@ -7,14 +7,16 @@ One load at a time: an open loop (--rate), a closed loop (--concurrency), simula
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specsim.analytic.workload import Workload
-from specsim.api.options import shown
 from specsim.errors import UsageError
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.options.groups import RequestOptions
+from specsim.options.serving import SimulateOptions
+from specsim.options.values import TextPath, shown
 from specsim.sim.arrivals import bench_serve_times, gamma_times
 from specsim.sim.compare import LoadPlan
 from specsim.sim.loads import ClosedLoop, OpenLoop, bench_random_lengths
@@ -23,69 +25,14 @@ from specsim.sim.request import Request
 RATE_REQUESTS = 1000  # as `vllm bench serve --num-prompts`
 CLOSED_REQUESTS = 200
 CLOSED_REQUESTS_PER_CLIENT = 10
-MAX_DURATION_S = 100_000_000  # three years
-MAX_REQUESTS = 10_000_000
 MAX_SENT = 1_000_000_000  # in a run that only its duration ends, and Ctrl-C before
-MAX_CLIENTS = 100_000
 SHARED_PREFIX = 0  # key of the piece that all prompts begin with (--cached-share)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """Raw values of the load options; None: not given."""
-
-    rate: float | None = None
-    concurrency: int | None = None
-    users: int | None = None
-    trace: str | None = None
-    sort_trace: bool = False
-    burstiness: float | None = None
-    range_ratio: float | None = None
-    requests: int | None = None
-    duration: float | None = None
-    lengths_given: bool = False  # --workload, --input-len, --output-len or --cached-share
-
-
-def check_numbers(options: LoadOptions) -> None:
-    """Ranges of the single options."""
-    rate = options.rate
-    if rate is not None and (math.isnan(rate) or rate <= 0):
-        raise UsageError(
-            f"--rate is {rate:g}; it must be above 0 requests per second, or inf for all at once"
-        )
-    for name, count in (("concurrency", options.concurrency), ("users", options.users)):
-        if count is not None and not 1 <= count <= MAX_CLIENTS:
-            raise UsageError(f"--{name} is {count}; it must be from 1 to {MAX_CLIENTS}")
-    if options.requests is not None and not 1 <= options.requests <= MAX_REQUESTS:
-        raise UsageError(f"--requests is {options.requests}; it must be from 1 to {MAX_REQUESTS}")
-    duration = options.duration
-    if duration is not None and not (math.isfinite(duration) and duration > 0):
-        raise UsageError(f"--duration is {duration:g}; it must be seconds, above 0 and finite")
-    if duration is not None and duration > MAX_DURATION_S:
-        raise UsageError(
-            f"--duration is {duration:g}; it must be at most {MAX_DURATION_S} simulated seconds"
-        )
-    shape = options.burstiness
-    if shape is not None and not shape > 0:
-        raise UsageError(
-            f"--burstiness is {shape:g}; it must be above 0 (1: Poisson, below: bursts, inf: even)"
-        )
-    ratio = options.range_ratio
-    if ratio is not None and not 0 <= ratio < 1:
-        raise UsageError(f"--range-ratio is {ratio:g}; it must be from 0 to below 1")
-
-
-def check_together(options: LoadOptions, scenario: str | None) -> None:
-    """What contradicts each other. scenario: its name, if one was given."""
-    o = options
-    given = {
-        "--rate": o.rate is not None,
-        "--concurrency": o.concurrency is not None,
-        "--users": o.users is not None,
-        "--trace": o.trace is not None,
-        "--scenario": scenario is not None,
-    }
-    named = [name for name, there in given.items() if there]
+def check_together(o: SimulateOptions) -> None:
+    """What contradicts each other."""
+    loads = ("rate", "concurrency", "users", "trace", "scenario")
+    named = [f"--{name}" for name in loads if getattr(o, name) is not None]
     if not named:
         raise UsageError(
             "no load is given; name one of --rate, --concurrency, --users, --trace or --scenario, "
@@ -99,11 +46,11 @@ def check_together(options: LoadOptions, scenario: str | None) -> None:
     }
     if len(named) > 1 and tuple(named) not in fine:
         raise UsageError(f"{' and '.join(named)} are different loads; give one of them")
-    people = o.users is not None or scenario is not None
+    people = o.users is not None or o.scenario is not None
     if o.burstiness is not None and o.rate is None:
         raise UsageError("--burstiness belongs to --rate; give a rate or leave it out")
     source = "simulated people" if people else "the trace" if o.trace is not None else ""
-    if source and o.lengths_given:
+    if source and o.model_fields_set & RequestOptions.model_fields.keys():
         raise UsageError(
             f"the lengths of the requests come from {source}; leave out --workload, --input-len, "
             "--output-len and --cached-share"
@@ -126,7 +73,7 @@ def check_together(options: LoadOptions, scenario: str | None) -> None:
             )
 
 
-def fixed_plan(options: LoadOptions, workload: Workload) -> LoadPlan:
+def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:
     """An open or closed loop of requests with the workload's lengths."""
     check_fixed(workload, options.range_ratio)
     total = options.requests
@@ -225,7 +172,7 @@ def _requests(
         yield Request(time_s, prompt, output, spans)
 
 
-def trace_plan(options: LoadOptions) -> LoadPlan:
+def trace_plan(options: SimulateOptions) -> LoadPlan:
     """The requests of a trace at their own times, at another mean rate, at times drawn anew
     (--burstiness, or a trace without times), or in a closed loop.
 
@@ -233,8 +180,9 @@ def trace_plan(options: LoadOptions) -> LoadPlan:
     """
     assert options.trace is not None
     path = Path(options.trace)
+    name = shown(str(path))
     if not path.is_file():
-        raise UsageError(f"--trace {shown(options.trace)} is not a file")
+        raise UsageError(f"--trace {name} is not a file")
     try:
         kind = detect_format(path)
         reading = TraceOptions(limit=options.requests, sort_times=options.sort_trace)
@@ -244,7 +192,7 @@ def trace_plan(options: LoadOptions) -> LoadPlan:
             tokens += request.prompt_tokens + request.output_tokens / 2
             last_s = request.arrival_s
     except OSError as error:
-        raise UsageError(f"--trace {shown(options.trace)} cannot be read: {error}") from None
+        raise UsageError(f"--trace {name} cannot be read: {error}") from None
     timed = kind != "lengths"
     drawn = options.rate is not None and (options.burstiness is not None or not timed)
     if not timed and options.rate is None and options.concurrency is None:
@@ -296,10 +244,11 @@ def _at_times(times: Iterable[float], requests: Iterator[Request]) -> Iterator[R
         yield request._replace(arrival_s=time_s)
 
 
-def check_writable(path: str | None, option: str) -> None:
+def check_writable(given: TextPath | None, option: str) -> None:
     """Refuse an output file that cannot be written before the run, not after it."""
-    if path is None:
+    if given is None:
         return
+    path = str(given)
     if not path.strip():
         raise UsageError(f"{option} is empty; name a file")
     target = Path(path)

@@ -1,35 +1,20 @@
 """`specsim simulate`, from checked options to the result: deployment, load, runs, files."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any
 
 from specsim.analytic.workload import Workload
-from specsim.api.command_line import expand_values
-from specsim.api.deployment import (
-    TABLE_FIELD,
-    TABLE_NOTE,
-    Request,
-    build_request,
-    build_workload,
-)
-from specsim.api.options import shown
+from specsim.api.command_line import expand_command
+from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, Request, build_request
 from specsim.api.simulate_export import check_exports, write_exports
-from specsim.api.simulate_load import (
-    LoadOptions,
-    check_numbers,
-    check_together,
-    check_writable,
-    fixed_plan,
-    trace_plan,
-)
+from specsim.api.simulate_load import check_together, check_writable, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
-from specsim.api.values import options_of
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.formats.vllm_args import parse_speculative_config
+from specsim.options.serving import SimulateOptions
+from specsim.options.values import shown
 from specsim.sim.build import Deployment
 from specsim.sim.compare import Comparison, LoadPlan, Report, compare
 from specsim.sim.config import ROUTERS, Fault
@@ -39,156 +24,111 @@ from specsim.sim.scenario import Scenario, find_scenario
 from specsim.sim.slo import parse_slo
 from specsim.speculation.easiness import INDEPENDENT, Easiness, easiness_names, fitted_easiness
 
-Values = dict[str, Any]
-MAX_REPLICATIONS = 1000
 
-
-def run(values: Values, given: frozenset[str], *, bar: bool) -> Simulation:
+def simulated(options: SimulateOptions, *, bar: bool) -> Simulation:
     """Check everything, run, write the files asked for. UsageError and its kin for any misuse.
 
-    values: all options by name; given: those that stood on the command line. bar: show progress.
-    """
-    if values["json_out"] and values["csv_out"]:
-        raise UsageError("--json and --csv are both given; choose one output")
-    notes: list[str] = []
-    if values.get("command") is not None:
-        values, changed, notes = expand_values(values)
-        given |= changed
-    load = _load_options(values, given)
-    check_numbers(load)
-    check_together(load, values["scenario"])
-    people = values["users"] is not None or values["scenario"] is not None
-    name = DEFAULT_SCENARIO if values["scenario"] is None else values["scenario"]
+    bar: show progress."""
+    options, notes = expand_command(options)
+    check_together(options)
+    people = options.users is not None or options.scenario is not None
+    name = DEFAULT_SCENARIO if options.scenario is None else str(options.scenario)
     scenario = find_scenario(name) if people else None
+    gates: Mapping[str, float] = {}
     if scenario is not None:
-        values = _of_scenario(values, given, scenario)
-    for name, option in (("trace_out", "--trace-out"), ("records", "--records")):
-        check_writable(values[name], option)
-    steps_wanted = check_exports(values)
-    if values["model"] is None:
+        options, gates = _of_scenario(options, scenario)
+    for path, flag in ((options.trace_out, "--trace-out"), (options.records, "--records")):
+        check_writable(path, flag)
+    steps_wanted = check_exports(options)
+    if options.model is None:
         raise UsageError("a MODEL is needed (or a --scenario that names one); see `specsim models`")
-    options = options_of(values)
     request = build_request(options)
     if scenario is not None:
+        assert options.duration is not None and options.warmup is not None
         plan = people_plan(
-            scenario, load.users, load.concurrency, values["duration"], values["warmup"]
+            scenario, options.users, options.concurrency, options.duration, options.warmup
         )
-    elif load.trace is not None:
-        plan = trace_plan(load)
+    elif options.trace is not None:
+        plan = trace_plan(options)
     else:
-        plan = fixed_plan(load, build_workload(options))
+        plan = fixed_plan(options, request.workload)
     warnings = [*notes, *request.warnings]
-    deployment = _deployment(values, request, plan, warnings)
-    if load.trace is None and scenario is None:
+    deployment = _deployment(options, gates, request, plan, warnings)
+    if options.trace is None and scenario is None:
         _check_servable(deployment, request.workload)
-    seed, replications = _runs(values)
-    _warn_of_overload(load, request, deployment, warnings)
-    with _progress(bar, plan, deployment, values["baseline"], replications) as report:
+    _warn_of_overload(options, request, deployment, warnings)
+    with _progress(bar, plan, deployment, options.baseline, options.replications) as report:
         found = compare(
             deployment,
             plan,
-            seed,
-            replications=replications,
-            precision=values["precision"],
-            baseline=values["baseline"],
-            keep_trace=values["trace_out"] is not None or steps_wanted,
+            options.seed,
+            replications=options.replications,
+            precision=options.precision,
+            baseline=options.baseline,
+            keep_trace=options.trace_out is not None or steps_wanted,
             report=report,
         )
-    _write(values, found)
+    _write(options, found)
     warnings += _what_went_wrong(found)
     if found.partial:
-        warnings.append(_partial_words(found, values["baseline"], deployment))
-    result = Simulation(deployment, found, plan.description, seed, tuple(warnings))
-    write_exports(values, result)
+        warnings.append(_partial_words(found, options.baseline, deployment))
+    result = Simulation(deployment, found, plan.description, options.seed, tuple(warnings))
+    write_exports(options, result)
     return result
 
 
-def _of_scenario(values: Values, given: frozenset[str], scenario: Scenario) -> Values:
+def _of_scenario(
+    options: SimulateOptions, scenario: Scenario
+) -> tuple[SimulateOptions, Mapping[str, float]]:
     """Stage and gates of the scenario; its system too, if it was named and not only its people."""
-    out = with_scenario(values, given, scenario) if values["scenario"] is not None else dict(values)
-    if out["duration"] is None:
-        out["duration"] = scenario.duration_s
-    if out["warmup"] is None:
-        out["warmup"] = min(scenario.warmup_s, out["duration"] / 2)
-    if values["scenario"] is not None:
-        out["gates"] = dict(scenario.slo)
-    return out
-
-
-def _load_options(values: Values, given: frozenset[str]) -> LoadOptions:
-    lengths = {"workload", "input_len", "output_len", "cached_share"}
-    names = {item.name for item in fields(LoadOptions)} - {"lengths_given"}
-    return LoadOptions(
-        **{name: values[name] for name in names}, lengths_given=bool(lengths & given)
-    )
-
-
-def _runs(values: Values) -> tuple[int, int]:
-    """(first seed, runs)."""
-    seed, count, precision = values["seed"], values["replications"], values["precision"]
-    if not 0 <= seed < 1 << 32:
-        raise UsageError(f"--seed is {seed}; it must be from 0 to {(1 << 32) - 1}")
-    if not 1 <= count <= MAX_REPLICATIONS:
-        raise UsageError(f"--replications is {count}; it must be from 1 to {MAX_REPLICATIONS}")
-    if precision is not None and not 0 < precision < 1:
-        raise UsageError(
-            f"--precision is {precision:g}; it must be a share of the mean, above 0 and below 1"
-        )
-    return seed, count
+    named = options.scenario is not None
+    out = with_scenario(options, scenario) if named else options
+    duration = scenario.duration_s if out.duration is None else out.duration
+    warmup = min(scenario.warmup_s, duration / 2) if out.warmup is None else out.warmup
+    return out.but(duration=duration, warmup=warmup), scenario.slo if named else {}
 
 
 def _deployment(
-    values: Values, request: Request, plan: LoadPlan, warnings: list[str]
+    options: SimulateOptions, gates: Mapping[str, float], request: Request, plan: LoadPlan,
+    warnings: list[str],
 ) -> Deployment:
+    """The simulated deployment; gates: those that hold where --slo has none."""
     system = request.system
     table: tuple[tuple[int, int, int], ...] = ()
-    if values["speculative_config"] is not None:
-        table = parse_speculative_config(values["speculative_config"]).batch_table
+    if options.speculative_config is not None:
+        table = parse_speculative_config(str(options.speculative_config)).batch_table
         if TABLE_NOTE in warnings:
             warnings.remove(TABLE_NOTE)  # what the analytic model leaves out is simulated
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    if values["adaptive"]:
+    if options.adaptive:
         adaptive = _adaptive(request)
-    settings: dict[str, Any] = {
-        "n_replicas": _count(values["replicas"], "--replicas", 1, 4096),
-        "router": _router(values["router"]),
-        "max_concurrent": _count(values["max_concurrent"], "--max-concurrent", 0, 1_000_000),
-        "faults": _faults(values["fail"], values["replicas"]),
-        "slo": values.get("gates", {}) if values["slo"] is None else parse_slo(values["slo"]),
+    slo = gates if options.slo is None else parse_slo(str(options.slo))
+    settings: dict[str, object] = {
+        "n_replicas": options.replicas,
+        "router": _router(options.router),
+        "max_concurrent": options.max_concurrent,
+        "faults": _faults(options.fail, options.replicas),
+        "slo": slo,
     }
-    for option, name in (("warmup", "warmup_s"), ("duration", "duration_s"),
-                         ("request_timeout", "request_timeout_s")):
-        value = values[option]
-        if value is not None:
-            flag = "--" + option.replace("_", "-")
-            if not math.isfinite(value) or value < 0 or (option != "warmup" and value == 0):
-                rule = "0 or more" if option == "warmup" else "above 0"
-                raise UsageError(f"{flag} is {value:g}; it must be seconds, {rule}, and finite")
-            settings[name] = value
-    if values["max_model_len"] is not None:
-        settings["max_model_len"] = _count(
-            values["max_model_len"], "--max-model-len", 1, 100_000_000
-        )
-    if values["slo"] is not None and not settings["slo"]:
+    limits = {
+        "warmup_s": options.warmup, "duration_s": options.duration,
+        "request_timeout_s": options.request_timeout, "max_model_len": options.max_model_len,
+    }
+    settings |= {name: value for name, value in limits.items() if value is not None}
+    if options.slo is not None and not slo:
         raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
     deployment = Deployment(
         system,
         context_tokens=plan.context_tokens,
         context_variation=plan.context_variation,
-        easiness=_easiness(values["easiness"]),
+        easiness=acceptance_spread(options.easiness),
         per_batch_size=table,
         adaptive=adaptive,
-        prefix_caching=values["prefix_caching"],
+        prefix_caching=options.prefix_caching,
         settings=tuple(settings.items()),
     )
     _ = deployment.config, deployment.plain().config  # refuse what cannot run before it runs
     return deployment
-
-
-def _count(value: int, option: str, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise UsageError(f"{option} is {value}; it must be from {low} to {high}")
-    return value
 
 
 def _router(text: str) -> str:
@@ -224,7 +164,8 @@ def _faults(text: str | None, replicas: int) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _easiness(text: str | None) -> Easiness | None:
+def acceptance_spread(text: str | None) -> Easiness | None:
+    """How acceptance varies, by name; None: as fitted for the method."""
     if text is None:
         return None
     if text.strip().lower() in ("none", "independent"):
@@ -260,7 +201,7 @@ def _adaptive(request: Request) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 
 def _warn_of_overload(
-    load: LoadOptions, request: Request, deployment: Deployment, warnings: list[str]
+    load: SimulateOptions, request: Request, deployment: Deployment, warnings: list[str]
 ) -> None:
     """An open loop beyond what the deployment sustains has no steady state to report."""
     if load.rate is None or load.trace is not None or math.isinf(load.rate):
@@ -331,17 +272,17 @@ def _partial_words(found: Comparison, baseline: bool, deployment: Deployment) ->
     return f"interrupted: means of the {len(found.main.runs)} runs that were finished"
 
 
-def _write(values: Values, found: Comparison) -> None:
+def _write(options: SimulateOptions, found: Comparison) -> None:
     """Records and trace of the first run with speculation."""
-    path = values["records"]
+    path = None if options.records is None else str(options.records)
     try:
         if path is not None:
             if path.lower().endswith(".csv"):
                 found.first.write_csv(path)
             else:
                 found.first.write_jsonl(path)
-        if values["trace_out"] is not None:
-            found.first.to_chrome_trace(values["trace_out"])
+        if options.trace_out is not None:
+            found.first.to_chrome_trace(str(options.trace_out))
     except OSError as error:
         name = shown(str(error.filename)) if error.filename else "the output files"
         raise UsageError(f"cannot write {name}: {error.strerror}") from None

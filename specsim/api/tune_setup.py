@@ -2,29 +2,24 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import Request, build_request
-from specsim.api.options import Options, parse_numbers, profile_folder, shown
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import asked_version, find_engine
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain, method_name
+from specsim.options.analytic import TuneOptions
+from specsim.options.groups import DeploymentOptions, LengthsOptions
+from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
 from specsim.planning.tune_robust import TrafficCase, range_scenarios
 from specsim.speculation.acceptance_catalogue import lookup
 from specsim.units import GB
 
 MAX_PARTS = 20  # of --mix and --methods
-_PLAIN: dict[str, Any] = {
-    "method": "none", "k": None, "draft": None, "speculative_config": None, "acceptance": None,
-    "acceptance_conditional": None, "acceptance_rate": None, "acceptance_mean": None,
-    "acceptance_length": None, "tree": None, "draft_share": 1.0, "exit_layers": 0,
-}
-_ACCEPTANCE = tuple(name for name in _PLAIN if name.startswith("acceptance"))
 # Data sets whose measured acceptance stands for a kind of work, the first that is known.
 _DATASETS = {
     "chat": ("chat",),
@@ -55,38 +50,32 @@ class TuneSetup:
     version: str | None
 
 
-def build_setup(
-    options: Options,
-    methods: str | None,
-    max_memory: float | None,
-    acceptance_range: str | None,
-    mix: str | None,
-) -> TuneSetup:
+def build_setup(asked: TuneOptions) -> TuneSetup:
     """Checks everything. SpecSimError where plain decoding cannot run, or nothing was found that
     was asked for by name."""
-    options, notes = expand_command(options)
-    options = _limited(options, max_memory)
-    shares = _parse_mix(mix)
-    if shares and acceptance_range is not None:
+    options, notes = expand_command(DeploymentOptions.of(asked))
+    options = _limited(options, asked.max_memory)
+    shares = _parse_mix(asked.mix)
+    if shares and asked.acceptance_range is not None:
         raise UsageError("--mix and --acceptance-range both say what is accepted; give one")
     if shares:
         _check_beside_mix(options)
-    bounds = _range(acceptance_range)
-    given = [name for name in _ACCEPTANCE if getattr(options, name) is not None]
+    bounds = _range(asked.acceptance_range)
+    given = options.acceptance_flags
     if bounds is not None and not given:
-        options = replace(options, acceptance_length=sum(bounds) / 2)
-        given = ["acceptance_length"]
-    base = build_request(replace(options, **_PLAIN))
+        options = options.but(acceptance_length=sum(bounds) / 2)
+        given = options.acceptance_flags
+    base = build_request(options.plain())
     base = replace(base, workload=_mean_workload(shares, base.workload))
     named = options.method or options.draft or options.speculative_config
-    names = _methods(methods, options)
+    names = _methods(asked.methods, options)
     requests: list[Request] = []
     skipped: list[tuple[str, str]] = []
     if names is None and (named or given):
         requests.append(build_request(options))
     else:
         if names is not None and len(names) > 1 and (given or options.draft):
-            flag = "--draft" if options.draft else "--" + given[0].replace("_", "-")
+            flag = "--draft" if options.draft else given[0]
             raise UsageError(f"{flag} is for one method, but --methods names {len(names)}")
         wanted = base.system.engine.methods if names is None else names
         for name in wanted:
@@ -113,7 +102,7 @@ def build_setup(
 
 
 def _try(
-    options: Options,
+    options: DeploymentOptions,
     name: str,
     asked: bool,
     requests: list[Request],
@@ -126,7 +115,7 @@ def _try(
         skipped.append((name, missing))
         return
     try:
-        found = build_request(replace(options, method=name))
+        found = build_request(options.but(method=name))
     except SpecSimError as error:
         skipped.append((name, str(error)))
         return
@@ -141,9 +130,10 @@ def _only_none(names: tuple[str, ...]) -> bool:
     return bool(names) and all(is_plain(name) for name in names)
 
 
-def _methods(text: str | None, options: Options) -> tuple[str, ...] | None:
-    if text is None:
+def _methods(asked: Words | None, options: DeploymentOptions) -> tuple[str, ...] | None:
+    if asked is None:
         return None
+    text = as_text(asked)
     for name, flag in (("method", "--method"), ("speculative_config", "--speculative-config")):
         if getattr(options, name) is not None:
             raise UsageError(f"{flag} and --methods contradict each other; give one of them")
@@ -153,7 +143,7 @@ def _methods(text: str | None, options: Options) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(method_name(part) for part in parts))
 
 
-def _limited(options: Options, max_memory: float | None) -> Options:
+def _limited(options: DeploymentOptions, max_memory: float | None) -> DeploymentOptions:
     """--max-memory as the share that the engine may use."""
     if max_memory is None:
         return options
@@ -168,17 +158,17 @@ def _limited(options: Options, max_memory: float | None) -> Options:
             f"--max-memory is {max_memory:g}; {profile.name} has {profile.mem_bytes / GB:.0f} GB, "
             f"so give from {0.05 * profile.mem_bytes / GB:.0f} to {profile.mem_bytes / GB:.0f}"
         )
-    return replace(options, gpu_memory_utilization=share)
+    return options.but(gpu_memory_utilization=share)
 
 
-def _range(text: str | None) -> tuple[float, float] | None:
-    if text is None:
+def _range(asked: Numbers | None) -> tuple[float, float] | None:
+    if asked is None:
         return None
-    values = parse_numbers(text, "--acceptance-range", whole=False)
+    values = parse_numbers(asked, "--acceptance-range", whole=False)
     if len(values) != 2 or not 1 <= values[0] < values[1]:
         raise UsageError(
-            f"--acceptance-range is {shown(text)}; give two acceptance lengths at k, the lower "
-            "first, e.g. 2.1,3.2 (mean tokens per step, at least 1)"
+            f"--acceptance-range is {shown(as_text(asked))}; give two acceptance lengths at k, the "
+            "lower first, e.g. 2.1,3.2 (mean tokens per step, at least 1)"
         )
     return values[0], values[1]
 
@@ -251,8 +241,8 @@ def _parse_mix(text: str | None) -> list[_Part]:
     return out
 
 
-def _check_beside_mix(options: Options) -> None:
-    for name in ("workload", "input_len", "output_len"):
+def _check_beside_mix(options: DeploymentOptions) -> None:
+    for name in LengthsOptions.model_fields:
         if getattr(options, name) is not None:
             raise UsageError(
                 f"--mix and --{name.replace('_', '-')} both say what requests look like; give one "
@@ -315,10 +305,11 @@ def _spreads(systems: tuple[System, ...], draft: str | None) -> dict[str, tuple[
     return out
 
 
-def _served(options: Options) -> tuple[str | None, str | None, str | None]:
+def _served(options: DeploymentOptions) -> tuple[str | None, str | None, str | None]:
     """(model, draft, version) for the flags: as the user writes them, unless that is a file or
     the name of another weight format."""
-    model = options.model if "/" in options.model and options.weights is None else None
+    name = str(options.model)
+    model = name if "/" in name and options.weights is None else None
     if model is not None and model.endswith("config.json"):
         model = model.removesuffix("/config.json")
     draft = options.draft if options.draft and "/" in options.draft else None

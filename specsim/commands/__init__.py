@@ -1,4 +1,5 @@
-"""The `specsim` command: one file per command, heavy imports inside the functions."""
+"""The `specsim` command. A command is loaded when it runs: its module is imported, and its command
+line made from its options, only then; the table here has what the list of all commands shows."""
 
 import os
 import sys
@@ -7,11 +8,66 @@ from typing import Any, NoReturn
 import typer
 
 from specsim import __version__
-from specsim.commands.config_file import ConfiguredGroup
+from specsim.commands.lazy import ConfiguredGroup
+from specsim.errors import SpecSimError, one_line
+
+# Name and first sentence of the help.
+COMMANDS = {
+    "predict": "Predict what speculative decoding does.",
+    "simulate":
+        "Simulate a load request by request: tails, queues, bursts, prefix caches, several "
+        "replicas.",
+    "explain": "Show where a decode step's time goes: bytes, FLOP, bound and a bar per op.",
+    "models": "List the bundled models, or show one: parameters, bytes, cache, state, drafters.",
+    "gpus": "List the hardware profiles, or show one with its sources.",
+    "import": "Say what FILES are, and show them in one normal form whichever tool wrote them.",
+    "measure": "Measure kernels first, then whole steps and serving; one flushed line per point.",
+    "generate": "Generate text by speculative decoding, and measure it against plain decoding.",
+    "serve":
+        "Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health, "
+        "/version and /metrics.",
+    "train-head": "Train a one-layer draft head by self-distillation, inside a time budget.",
+    "calibrate": "Fit a hardware profile on RECORDS, or an engine profile on --from files.",
+    "crossover":
+        "Compare ordinary and speculative decoding while concurrency grows: where speculative "
+        "work stops being cheap, and where it stops paying, by context length.",
+    "pareto":
+        "Every combination of draft length, GPUs, formats and limits: which give one user the "
+        "most speed and a GPU the most throughput.",
+    "sweep": "Run every combination of options of a grid.",
+    "tune":
+        "Choose the method and the draft length: the best per load, a table by batch size, "
+        "what would change the answer, and the flags to type.",
+    "diagnose":
+        "Name what speculation is doing in a run or a live server, with evidence and next "
+        "steps.",
+    "watch":
+        "Watch a live vLLM, SGLang or TensorRT-LLM server: batch, acceptance, step time, and, "
+        "with MODEL, whether speculation pays at this load and which k would.",
+    "report":
+        "Write one self-contained HTML page from results of --json: interactive charts with "
+        "the numbers behind them, assumptions with their sources, commands to repeat.",
+    "capacity":
+        "The largest load within objectives, by simulation, with speculation and without: "
+        "what limits it, where to run, how many replicas a demand needs.",
+    "fleet":
+        "Which endpoints, how many replicas, TP, draft length and seats serve the models of a "
+        "file on its GPUs, what happens when a replica fails, and what does not fit.",
+    "matrix":
+        "Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and "
+        "without, at one operating point.",
+    "config": "Show the defaults that specsim.toml sets, and where each comes from.",
+    "validate": "Compare predictions with measurements.",
+}
+
+
+class Commands(ConfiguredGroup):
+    table = COMMANDS
+
 
 app = typer.Typer(
     name="specsim",
-    cls=ConfiguredGroup,
+    cls=Commands,
     help="What speculative decoding will do for an LLM, on a GPU, under a load.",
     add_completion=True,
     no_args_is_help=True,
@@ -35,20 +91,8 @@ def _root(
     """What speculative decoding will do for an LLM, on a GPU, under a load."""
 
 
-MAX_MESSAGE = 1000  # characters of an error line
-
-
-def one_line(message: object) -> str:
-    """An error as one line of readable length, whatever a name or path in it contains."""
-    text = " ".join(str(message).split())
-    text = "".join(ch if ch.isprintable() else ascii(ch)[1:-1] for ch in text)
-    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 3] + "..."
-
-
 def main() -> None:
     """Entry point: a user's error becomes one line on stderr and exit code 2."""
-    from specsim.errors import SpecSimError
-
     # typer does not export the base of its usage errors
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     # Started with a closed stream (`>&-`), Python has none there.
@@ -112,33 +156,3 @@ def _given(error: Any) -> str:
     return ""
 
 
-from specsim.commands import (  # noqa: E402
-    calibrate,
-    capacity,
-    config,
-    crossover,
-    diagnose,
-    explain,
-    fleet,
-    generate,
-    gpus,
-    import_,
-    matrix,
-    measure,
-    models,
-    pareto,
-    predict,
-    report,
-    serve,
-    simulate,
-    sweep,
-    train_head,
-    tune,
-    validate,
-    watch,
-)
-
-for module in (predict, simulate, explain, models, gpus, import_, validate, measure, generate,
-               serve, train_head, calibrate, crossover, pareto, sweep, tune, diagnose, watch,
-               report, capacity, fleet, matrix, config):
-    module.register(app)

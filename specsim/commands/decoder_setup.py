@@ -11,9 +11,7 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specsim.decoder.drafters.eagle import EagleWeights
@@ -27,32 +25,6 @@ if TYPE_CHECKING:
 DEFAULT_K = {"ngram": 6, "suffix": 6, "draft_model": 3, "eagle": 2, "early_exit": 2}
 _PLAIN_METHODS = ("none", "ngram", "suffix", "early_exit")
 MAX_K, MAX_THREADS = 64, 1024
-
-ModelOpt = Annotated[
-    str,
-    typer.Option(
-        "--model", help="smollm2-135m, a Hugging Face folder, or a .gguf file.", metavar="MODEL"
-    ),
-]
-DraftOpt = Annotated[
-    str,
-    typer.Option(
-        "--draft",
-        help="none, ngram, suffix, early-exit, head (the trained one of the model), a head's "
-        ".safetensors file, or a draft model (name, folder, .gguf).",
-        metavar="METHOD|MODEL",
-    ),
-]
-KOpt = Annotated[
-    int | None,
-    typer.Option("--k", "--num-speculative-tokens", help="Draft tokens per step."),
-]
-DtypeOpt = Annotated[str, typer.Option("--dtype", help="bf16, or fp32 (lossless to the token).")]
-ThreadsOpt = Annotated[
-    int | None, typer.Option("--threads", help="CPU threads of the model. Default: one per core.")
-]
-DeviceOpt = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
-SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the sampling.")]
 
 
 @dataclass(frozen=True)

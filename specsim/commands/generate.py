@@ -2,11 +2,11 @@
 
 import sys
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from specsim.commands import decoder_setup as d
+from specsim.commands.bind import command
+from specsim.options.local import GenerateCommand
 
 if TYPE_CHECKING:
     from specsim.commands.generate_run import Answer, Comparison
@@ -16,44 +16,9 @@ if TYPE_CHECKING:
 
 MAX_PROMPT_CHARS = 4_000_000
 
-Prompt = Annotated[str, typer.Argument(help="Text to continue; - reads it from standard input.")]
-MaxNew = Annotated[int, typer.Option("--max-new-tokens", help="Length of the answer.")]
-Temperature = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
-TopK = Annotated[int, typer.Option("--top-k", help="Sample from the k likeliest; 0 is all.")]
-TopP = Annotated[float, typer.Option("--top-p", help="Sample from this share of probability.")]
-Chat = Annotated[
-    bool, typer.Option("--chat", help="Ask as a user in the model's chat template.")
-]
-Compare = Annotated[
-    bool, typer.Option("--compare/--no-compare", help="Measure plain decoding too.")
-]
-Repeat = Annotated[int, typer.Option("--repeat", help="Runs of each kind.")]
-Color = Annotated[str, typer.Option("--color", help="auto, always or never.")]
 
-
-def register(app: typer.Typer) -> None:
-    app.command(name="generate")(generate)
-
-
-def generate(
-    prompt: Prompt,
-    model: d.ModelOpt = "smollm2-135m",
-    draft: d.DraftOpt = "ngram",
-    k: d.KOpt = None,
-    max_new_tokens: MaxNew = 128,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    chat: Chat = False,
-    dtype: d.DtypeOpt = "bf16",
-    seed: d.SeedOpt = 0,
-    threads: d.ThreadsOpt = None,
-    device: d.DeviceOpt = "auto",
-    compare: Compare = True,
-    repeat: Repeat = 1,
-    color: Color = "auto",
-    json_out: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+@command(GenerateCommand)
+def generate(options: GenerateCommand) -> None:
     """Generate text by speculative decoding, and measure it against plain decoding.
 
     The text goes to standard output, the numbers to standard error. Accepted drafts are green,
@@ -61,33 +26,35 @@ def generate(
     """
     from specsim.errors import UsageError
 
-    plan = d.plan(model, draft, k, dtype, device)
-    if color not in ("auto", "always", "never"):
-        raise UsageError(f"--color {color!r} must be auto, always or never")
-    if not 1 <= repeat <= 100:
-        raise UsageError(f"--repeat {repeat} must lie in 1..100")
-    if max_new_tokens < 1:
-        raise UsageError(f"--max-new-tokens {max_new_tokens} must be 1 or more")
-    text = sys.stdin.read(MAX_PROMPT_CHARS + 1) if prompt == "-" else prompt
+    plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
+    if options.color not in ("auto", "always", "never"):
+        raise UsageError(f"--color {options.color!r} must be auto, always or never")
+    if not 1 <= options.repeat <= 100:
+        raise UsageError(f"--repeat {options.repeat} must lie in 1..100")
+    if options.max_new_tokens < 1:
+        raise UsageError(f"--max-new-tokens {options.max_new_tokens} must be 1 or more")
+    text = sys.stdin.read(MAX_PROMPT_CHARS + 1) if options.prompt == "-" else options.prompt
     if not text:
         raise UsageError("the prompt is empty; give some text, or - for standard input")
     if len(text) > MAX_PROMPT_CHARS:
         raise UsageError(f"the prompt has more than {MAX_PROMPT_CHARS} characters; shorten it")
-    if not -(1 << 63) <= seed < 1 << 63:
-        raise UsageError(f"--seed {seed} must fit 64 bits")
+    if not -(1 << 63) <= options.seed < 1 << 63:
+        raise UsageError(f"--seed {options.seed} must fit 64 bits")
     d.need(d.DECODER_PACKAGES, "generate", "decoder")
-    d.prepare_torch(threads)
+    d.prepare_torch(options.threads)
     from specsim.decoder.options import SamplingParams
 
-    params = SamplingParams(max_tokens=max_new_tokens, temperature=temperature, top_k=top_k,
-                            top_p=top_p, seed=seed)
+    params = SamplingParams(
+        max_tokens=options.max_new_tokens, temperature=options.temperature, top_k=options.top_k,
+        top_p=options.top_p, seed=options.seed,
+    )
     tokenizer = d.read_tokenizer(plan)
-    ids = (tokenizer.encode_chat([{"role": "user", "content": text}]) if chat
+    ids = (tokenizer.encode_chat([{"role": "user", "content": text}]) if options.chat
            else tokenizer.encode(text))
-    loaded = d.load(plan, len(ids) + max_new_tokens, threads)
-    if top_k >= loaded.target.config.vocab_size:
+    loaded = d.load(plan, len(ids) + options.max_new_tokens, options.threads)
+    if options.top_k >= loaded.target.config.vocab_size:
         params = replace(params, top_k=0)  # a filter wider than the vocabulary is none
-    _run(_Bench(loaded, ids, params), runs=repeat, compare=compare, color=color, json_out=json_out)
+    _run(_Bench(loaded, ids, params), options)
 
 
 class _Bench:
@@ -140,16 +107,18 @@ class _Bench:
         return Comparison(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
 
 
-def _run(bench: _Bench, *, runs: int, compare: bool, color: str, json_out: bool) -> None:
+def _run(bench: _Bench, options: GenerateCommand) -> None:
     from specsim.commands.generate_run import run_once, to_dict
     from specsim.commands.generate_text import LiveText, report_text, use_color
     from specsim.report.tables import to_json
 
     loaded, params, plan = bench.loaded, bench.params, bench.loaded.plan
     engine = bench.speculative()
-    shown = not json_out
-    live = LiveText(loaded.tokenizer, sys.stdout.write if shown else lambda _: None,
-                    color=shown and use_color(sys.stdout, color), terminal=sys.stdout.isatty())
+    shown = not options.json_out
+    live = LiveText(
+        loaded.tokenizer, sys.stdout.write if shown else lambda _: None,
+        color=shown and use_color(sys.stdout, options.color), terminal=sys.stdout.isatty(),
+    )
 
     def on_step(output: "StepOutput") -> None:
         live.step(output)
@@ -159,9 +128,9 @@ def _run(bench: _Bench, *, runs: int, compare: bool, color: str, json_out: bool)
     if shown and not live.text.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
-    result = bench.measure(first, runs, compare)
+    result = bench.measure(first, options.repeat, options.compare)
     device = loaded.target.model.device
-    if json_out:
+    if options.json_out:
         head = {"model": plan.model, "method": plan.method, "draft": plan.drafter,
                 "num_speculative_tokens": plan.k, "dtype": plan.dtype, "device": str(device),
                 "threads": loaded.threads, "prompt_tokens": len(bench.ids),

@@ -1,63 +1,35 @@
 """`specsim import`: what a file is, in one normal form: benchmark results, traces, models."""
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from specsim.commands import options as o
+from specsim.commands.bind import command
+from specsim.commands.output import write
+from specsim.options.listing import ImportCommand
 
 if TYPE_CHECKING:
     from specsim.formats.recognise import TraceSummary
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="import")(import_results)
-
-
-def import_results(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            parser=o.named_path, metavar="FILES",
-            help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
-            "genai-perf, inference-perf, llmperf; /metrics dumps; pasted server log lines; "
-            "request traces; model folders, config.json, .gguf; folders of results."
-        ),
-    ],
-    before: Annotated[
-        Path | None,
-        typer.Option("--before", parser=o.named_path, metavar="FILE",
-                     help="An earlier /metrics dump: count only from it to FILE."),
-    ] = None,
-    requests: Annotated[
-        bool, typer.Option("--requests", help="With --json or --export, every request.")
-    ] = False,
-    export: Annotated[
-        str | None,
-        typer.Option("--export", help="Write the runs (with --requests, or of a trace, the "
-                     "requests) to FILE.csv, .json, .jsonl or .parquet."),
-    ] = None,
-    json_out: o.JsonOut = False,
-) -> None:
+@command(ImportCommand)
+def import_results(options: ImportCommand) -> None:
     """Say what FILES are, and show them in one normal form whichever tool wrote them."""
     from specsim.errors import UsageError
     from specsim.files import check_writable
     from specsim.formats.bench import scan
     from specsim.formats.recognise import TraceSummary, recognise
     from specsim.report.imported import found_text, imported_text
-    from specsim.report.tables import printable, to_json
+    from specsim.report.tables import printable
 
+    files, before = options.files, options.before
     if before is not None and len(files) != 1:
         raise UsageError(f"--before goes with one later /metrics dump; {len(files)} files given")
-    if requests and not (json_out or export):
+    if options.requests and not (options.json_out or options.export):
         raise UsageError("--requests goes with --json or --export; the table shows no requests")
-    if export is not None:
+    if options.export is not None:
         from specsim.report.export_rows import check_export_path
 
-        check_export_path(export)
-        check_writable(export, "--export", [*files, before])
+        check_export_path(str(options.export))
+        check_writable(options.export, "--export", [*files, before])
     runs: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
     traces: list[dict[str, Any]] = []
@@ -73,22 +45,22 @@ def import_results(
             models.append(other.to_dict())
             continue
         found = scan(file, before)
-        runs += [run.to_dict(requests=requests) for run in found.runs]
+        runs += [run.to_dict(requests=options.requests) for run in found.runs]
         skipped += [{"file": path, "reason": reason} for path, reason in found.skipped]
-    if export is not None:
-        _export(export, runs, sent, requests)
-    if json_out:
-        # what a file can be besides a result appears only where there is one
-        extra = {name: items for name, items in (("traces", traces), ("models", models)) if items}
-        text = to_json({"runs": runs, "skipped": skipped, **extra})
-    else:
+    if options.export is not None:
+        _export(str(options.export), runs, sent, options.requests)
+    # what a file can be besides a result appears only where there is one
+    extra = {name: items for name, items in (("traces", traces), ("models", models)) if items}
+
+    def text() -> str:
         shown = [found_text(item) for item in (*traces, *models)]
         if runs or skipped:
             plain = [{key: value for key, value in run.items() if key != "requests"}
                      for run in runs]
             shown.append(imported_text(plain, skipped))
-        text = printable("\n\n".join(shown))
-    sys.stdout.write(text + "\n")
+        return printable("\n\n".join(shown))
+
+    write(options, lambda: {"runs": runs, "skipped": skipped, **extra}, text)
 
 
 def _export(

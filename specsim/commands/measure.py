@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from specsim.commands import decoder_setup as d
-from specsim.commands import options as o
+from specsim.commands.bind import INTERRUPTED, Ended, command
+from specsim.commands.output import write
+from specsim.options.local import MeasureCommand
+from specsim.options.values import shown
 
 if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary, PointProgress
@@ -17,35 +18,8 @@ if TYPE_CHECKING:
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="measure")(measure)
-
-
-def measure(
-    budget: Annotated[
-        str, typer.Option("--budget", help="Time for the whole run: 600s, 10m.")
-    ] = "600s",
-    device: Annotated[
-        str, typer.Option("--device", help="cpu or cuda; default: cuda if there is one.")
-    ] = "",
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            help="A dense model: a known shape, a folder or a .gguf file; repeat for several "
-            "sizes, small to large.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="JSON lines file; an earlier run's is continued."),
-    ] = None,
-    grid: Annotated[str, typer.Option("--grid", help="small or full.")] = "small",
-    dtype: Annotated[str, typer.Option("--dtype", help="bf16 or fp32.")] = "bf16",
-    seed: d.SeedOpt = 0,
-    threads: d.ThreadsOpt = None,
-    json_out: o.JsonOut = False,
-) -> None:
+@command(MeasureCommand)
+def measure(options: MeasureCommand) -> None:
     """Measure kernels first, then whole steps and serving; one flushed line per point.
 
     Ctrl-C keeps what has been measured; the same command continues where it stopped.
@@ -53,21 +27,20 @@ def measure(
     import time
 
     started = time.monotonic()
-    budget_s = parse_duration(budget, "--budget")
-    plan = _plan(device, grid, model, dtype, seed, threads)
-    target = out if out is not None else Path(f"measured-{plan.device}.jsonl")
+    budget_s = parse_duration(options.budget, "--budget")
+    plan = _plan(options)
+    target = options.out if options.out is not None else Path(f"measured-{plan.device}.jsonl")
 
     from specsim.measure.run import measure as run
-    from specsim.report.tables import to_json
 
     with _bar(plan, budget_s) as show:
         summary = run(plan, target, budget_s, on_progress=show, started=started)
     result = {"file": str(target), **summary.to_dict()}
-    sys.stdout.write((to_json(result) if json_out else _text(target, summary)) + "\n")
+    write(options, lambda: result, lambda: _text(target, summary))
     if summary.interrupted:
-        raise typer.Exit(130)
+        raise Ended(INTERRUPTED)
     if summary.failed:
-        raise typer.Exit(1)
+        raise Ended(1)
 
 
 def parse_duration(text: str, name: str) -> float:
@@ -81,24 +54,23 @@ def parse_duration(text: str, name: str) -> float:
         value = -1.0
     if not 0.0 < value <= 1e6:
         raise UsageError(
-            f"{name} is {o.shown(text)}; it must be a time above 0 such as 600s, 10m or 1h"
+            f"{name} is {shown(text)}; it must be a time above 0 such as 600s, 10m or 1h"
         )
     return value
 
 
-def _plan(
-    device: str, grid: str, names: list[str] | None, dtype: str, seed: int, threads: int | None
-) -> "MeasurePlan":
+def _plan(options: MeasureCommand) -> "MeasurePlan":
     from specsim.errors import UsageError
 
+    device, grid = options.device, options.grid
     for name, value, known in (("--grid", grid, ("small", "full")),
-                               ("--dtype", dtype, ("bf16", "fp32")),
+                               ("--dtype", options.dtype, ("bf16", "fp32")),
                                ("--device", device, ("", "cpu", "cuda"))):
         if value not in known:
             choices = ", ".join(k for k in known if k)
-            raise UsageError(f"{name} is {o.shown(value)}; choose one of {choices}")
+            raise UsageError(f"{name} is {shown(value)}; choose one of {choices}")
     d.need({"torch": "torch", "safetensors": "safetensors"}, "measure", "decoder")
-    used = d.prepare_torch(threads)
+    used = d.prepare_torch(options.threads)
     import torch
 
     from specsim.measure.models import check_together, default_models, default_moe, find_model
@@ -107,10 +79,10 @@ def _plan(
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    models = tuple(find_model(name) for name in names or default_models(device, grid))
+    models = tuple(find_model(name) for name in options.model or default_models(device, grid))
     check_together(models)
     experts = find_model(default_moe(device))
-    return MeasurePlan(device, grid, models, experts, dtype, seed, used)
+    return MeasurePlan(device, grid, models, experts, options.dtype, options.seed, used)
 
 
 @contextmanager

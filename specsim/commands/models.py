@@ -1,79 +1,78 @@
 """`specsim models`: the bundled models and drafters, or one of them in full."""
 
-import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
+from specsim.commands.bind import command
+from specsim.commands.output import write
+from specsim.options.listing import ModelsCommand
 
-from specsim.commands import options as o
+if TYPE_CHECKING:
+    from specsim.model.catalogue import CatalogueEntry
+
+LEGEND = "active: what a token passes through, without the input table; MTP: has such a head"
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="models")(models)
-
-
-def models(
-    name: Annotated[
-        str | None, typer.Argument(help="A model (name, config.json or folder) to show.")
-    ] = None,
-    drafters: Annotated[bool, typer.Option("--drafters", help="List drafters instead.")] = False,
-    search: Annotated[str, typer.Option("--search", help="Only names with this text.")] = "",
-    json_out: o.JsonOut = False,
-) -> None:
+@command(ModelsCommand)
+def models(options: ModelsCommand) -> None:
     """List the bundled models, or show one: parameters, bytes, cache, state, drafters."""
     from specsim.model.catalogue import list_drafters, list_models
     from specsim.report.models import model_dict, model_text
-    from specsim.report.tables import printable, table, to_json
+    from specsim.report.tables import printable
 
-    if name is not None:
+    if options.name is not None:
         from specsim.formats.load_model import load_model
 
-        spec = load_model(name)
-        shown = model_dict(spec)
-        sys.stdout.write((to_json(shown) if json_out else printable(model_text(shown))) + "\n")
+        shown = model_dict(load_model(options.name))
+        write(options, lambda: shown, lambda: printable(model_text(shown)))
         return
-    entries = list_drafters() if drafters else list_models()
-    wanted = search.lower()
+    entries = list_drafters() if options.drafters else list_models()
+    wanted = options.search.lower()
     chosen = [
-        e
-        for e in entries
-        if not wanted or any(wanted in text.lower() for text in (e.name, *e.aliases))
+        entry for entry in entries
+        if not wanted or any(wanted in text.lower() for text in (entry.name, *entry.aliases))
     ]
-    if json_out:
-        listing = [
-            {
-                "name": e.name,
-                "kind": e.kind,
-                "family": e.family,
-                "parameters": e.parameters,
-                "active_parameters": e.active_parameters,
-                "weights": e.weights,
-                "has_mtp": e.has_mtp,
-                "drafters": list(e.drafters),
-                "targets": list(e.targets),
-                "aliases": list(e.aliases),
-            }
-            for e in chosen
-        ]
-        sys.stdout.write(to_json(listing) + "\n")
-        return
-    if drafters:
-        rows = [[e.name, e.kind, f"{e.parameters / 1e9:.3g} B", ", ".join(e.targets) or "-"]
-                for e in chosen]
-        sys.stdout.write(table(["drafter", "kind", "parameters", "for"], rows, left=2) + "\n")
-        return
+    text = _drafters_text if options.drafters else _models_text
+    write(options, lambda: [_listed(entry) for entry in chosen], lambda: text(chosen))
+
+
+def _listed(entry: "CatalogueEntry") -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "kind": entry.kind,
+        "family": entry.family,
+        "parameters": entry.parameters,
+        "active_parameters": entry.active_parameters,
+        "weights": entry.weights,
+        "has_mtp": entry.has_mtp,
+        "drafters": list(entry.drafters),
+        "targets": list(entry.targets),
+        "aliases": list(entry.aliases),
+    }
+
+
+def _drafters_text(entries: "Sequence[CatalogueEntry]") -> str:
+    from specsim.report.tables import table
+
+    rows = [[entry.name, entry.kind, f"{entry.parameters / 1e9:.3g} B",
+             ", ".join(entry.targets) or "-"] for entry in entries]
+    return table(["drafter", "kind", "parameters", "for"], rows, left=2)
+
+
+def _models_text(entries: "Sequence[CatalogueEntry]") -> str:
+    from specsim.report.tables import table
+
     rows = [
         [
-            e.name,
-            e.family,
-            e.weights,
-            f"{e.parameters / 1e9:.4g} B",
-            f"{e.active_parameters / 1e9:.3g} B",
-            "yes" if e.has_mtp else "-",
-            ", ".join(e.drafters) or "-",
+            entry.name,
+            entry.family,
+            entry.weights,
+            f"{entry.parameters / 1e9:.4g} B",
+            f"{entry.active_parameters / 1e9:.3g} B",
+            "yes" if entry.has_mtp else "-",
+            ", ".join(entry.drafters) or "-",
         ]
-        for e in chosen
+        for entry in entries
     ]
     headers = ["model", "family", "weights", "parameters", "active", "MTP", "drafters"]
-    legend = "active: what a token passes through, without the input table; MTP: has such a head"
-    sys.stdout.write(f"{table(headers, rows, left=3)}\n\n{legend}\n")
+    return f"{table(headers, rows, left=3)}\n\n{LEGEND}"

@@ -3,46 +3,28 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from specsim.commands import options as o
-
-Files = Annotated[
-    list[str],
-    typer.Argument(help="Results of --json; - reads standard input.", metavar="RESULT.json..."),
-]
-Output = Annotated[
-    str, typer.Option("--output", "-o", help="The HTML file to write; - for standard output.")
-]
-Title = Annotated[str | None, typer.Option("--title", help="Title of the page.")]
+from specsim.commands.bind import command
+from specsim.options.listing import ReportCommand
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="report")(report)
-
-
-def report(
-    files: Files,
-    output: Output = "report.html",
-    title: Title = None,
-    profiles: o.Profiles = None,
-) -> None:
+@command(ReportCommand)
+def report(options: ReportCommand) -> None:
     """Write one self-contained HTML page from results of --json: interactive charts with the
     numbers behind them, assumptions with their sources, commands to repeat. Opens offline."""
     from specsim.api.report import MAX_FILES, check_output, check_title, profiles_of, write_page
     from specsim.errors import UsageError
+    from specsim.options.values import profile_folder
     from specsim.report.html.render import DEFAULT_TITLE, render
     from specsim.report.kinds import KINDS
     from specsim.report.saved import parse, read_text
 
-    o.profile_folder(profiles)
+    folder, files, output = profile_folder(options.profiles), options.files, str(options.output)
     if len(files) > MAX_FILES:
         raise UsageError(f"{len(files)} results are given; a report shows at most {MAX_FILES}")
     if files.count("-") > 1:
         raise UsageError("- is given more than once; standard input can be read once")
-    check_title(title)
+    check_title(options.title)
     check_output(output, files)
     documents = []
     for path in files:
@@ -52,9 +34,10 @@ def report(
             name, text = Path(path).name or path, read_text(path)
         documents.append(parse(name, text, KINDS))
     words = ["specsim", "report", *files, "-o", output]
-    words += ["--title", title] if title else []
+    words += ["--title", options.title] if options.title else []
     page = render(
-        documents, profiles_of(documents, profiles), title or DEFAULT_TITLE, shlex.join(words)
+        documents, profiles_of(documents, folder), options.title or DEFAULT_TITLE,
+        shlex.join(words),
     )
     if output == "-":
         sys.stdout.write(page)

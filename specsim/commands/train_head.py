@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from specsim.commands import decoder_setup as d
-from specsim.commands import options as o
+from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.commands.measure import parse_duration
+from specsim.options.local import TrainHeadCommand
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,44 +29,8 @@ _JUDGED = 12  # held-out prompts decoded with the finished head
 _MAX_PROMPTS_BYTES = 200_000_000
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="train-head")(train_head)
-
-
-def train_head(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the head and what it came from.")],
-    budget: Annotated[
-        str, typer.Option("--budget", help="Wall time of this run: 20m, 1h.")
-    ] = "20m",
-    model: Annotated[
-        str, typer.Option("--model", help="smollm2-135m, a Hugging Face folder or a .gguf file.")
-    ] = "smollm2-135m",
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            help="JSON lines with a prompt (or turns, or question) each, or plain lines. Default: "
-            "prompts the model makes up itself, and built-in ones of many kinds.",
-        ),
-    ] = None,
-    tokens: Annotated[
-        int, typer.Option("--tokens", help="Answer tokens to train on, at most.")
-    ] = 120_000,
-    max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", help="Longest answer.")
-    ] = 128,
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the answers, at most.")] = 6,
-    vocab_size: Annotated[
-        int, typer.Option("--vocab-size", help="Tokens that the head can draft.")
-    ] = 8192,
-    init: Annotated[
-        Path | None,
-        typer.Option("--init", help="Head file to go on from, with its vocabulary."),
-    ] = None,
-    seed: d.SeedOpt = 0,
-    threads: d.ThreadsOpt = None,
-    json_out: o.JsonOut = False,
-) -> None:
+@command(TrainHeadCommand)
+def train_head(options: TrainHeadCommand) -> None:
     """Train a one-layer draft head by self-distillation, inside a time budget.
 
     Ctrl-C keeps answers and weights; the same command goes on where it stopped.
@@ -75,40 +38,39 @@ def train_head(
     from specsim.errors import UsageError
 
     started = time.monotonic()
-    budget_s = parse_duration(budget, "--budget")
-    limits = {"--tokens": (tokens, 10**9), "--max-new-tokens": (max_new_tokens, 4096),
-              "--epochs": (epochs, 1000), "--vocab-size": (vocab_size, 10**6)}
-    for name, (value, most) in limits.items():
-        if not 1 <= value <= most:
-            raise UsageError(f"{name} is {value}; it must lie in 1..{most}")
-    given = None if prompts is None else read_prompts(prompts)
+    budget_s = parse_duration(options.budget, "--budget")
+    given = None if options.prompts is None else read_prompts(options.prompts)
     d.need(d.DECODER_PACKAGES, "train-head", "decoder")
-    d.prepare_torch(threads)
+    d.prepare_torch(options.threads)
 
     from specsim.decoder.models import load_model
     from specsim.decoder.training import Recipe
     from specsim.report.tables import to_json
 
-    loaded = load_model(model)
+    loaded = load_model(options.model)
     if loaded.folder is None:
-        raise UsageError(f"model {model!r} has random weights; a head needs a trained model")
-    recipe = Recipe(epochs=epochs, vocab_size=min(vocab_size, loaded.config.vocab_size))
-    job = _Job(loaded, out, recipe, seed, started, budget_s, init)
+        name = repr(options.model)
+        raise UsageError(f"model {name} has random weights; a head needs a trained model")
+    recipe = Recipe(
+        epochs=options.epochs, vocab_size=min(options.vocab_size, loaded.config.vocab_size)
+    )
+    job = _Job(loaded, options.out, recipe, options.seed, started, budget_s, options.init)
     job.check_folder({
-        "model": loaded.name, "seed": seed, "max_new_tokens": max_new_tokens,
-        "vocab_size": recipe.vocab_size, "init": None if init is None else init.name,
-        "prompts": "built-in" if prompts is None else _digest(given),
+        "model": loaded.name, "seed": options.seed, "max_new_tokens": options.max_new_tokens,
+        "vocab_size": recipe.vocab_size,
+        "init": None if options.init is None else options.init.name,
+        "prompts": "built-in" if options.prompts is None else _digest(given),
     })
     try:
         with _bar(budget_s) as job.show:
-            result = job.run(given, tokens, max_new_tokens)
+            result = job.run(given, options.tokens, options.max_new_tokens)
     except KeyboardInterrupt:
         sys.stderr.write(
-            f"specsim: interrupted; answers and weights so far are in {out}, the same command "
-            "goes on from there\n"
+            f"specsim: interrupted; answers and weights so far are in {options.out}, the same "
+            "command goes on from there\n"
         )
-        raise typer.Exit(130) from None
-    sys.stdout.write((to_json(result) if json_out else _text(out, result)) + "\n")
+        raise Ended(INTERRUPTED) from None
+    sys.stdout.write((to_json(result) if options.json_out else _text(options.out, result)) + "\n")
 
 
 class _Job:

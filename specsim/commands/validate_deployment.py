@@ -7,11 +7,10 @@ point, unless the command line gives one; then the measured one is what the gap 
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from specsim.commands.options import Options
+from specsim.commands.bind import INTERRUPTED, Ended
+from specsim.options.groups import DeploymentOptions
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
@@ -19,26 +18,6 @@ if TYPE_CHECKING:
     from specsim.analytic.system import System
     from specsim.formats.bench.record import BenchRun
 
-PrefixCaching = Annotated[
-    bool | None,
-    typer.Option("--prefix-caching/--no-prefix-caching", help="Default: as the engine."),
-]
-Fitted = Annotated[
-    str | None,
-    typer.Option("--fitted", help="Names of points that a calibration has seen, comma separated "
-                 "(c=1): shown, not judged."),
-]
-MaxError = Annotated[
-    float | None,
-    typer.Option("--max-error", help="Exit with code 1 if the median error of throughput, TPOT, "
-                 "TTFT or E2E latency is above this share, e.g. 0.15."),
-]
-Out = Annotated[Path | None, typer.Option("--out", help="Write the whole comparison as JSON.")]
-Explain = Annotated[
-    bool, typer.Option("--explain/--no-explain", help="Say what explains the gap.")
-]
-ASSUMED_FLAGS = ("acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean",
-                 "acceptance_length")
 PLACEHOLDER_RATE = 0.5  # only so that the other options can be checked before a measurement
 
 
@@ -52,16 +31,16 @@ class Deployer:
     asked: bool  # a method was named
 
     @classmethod
-    def of(cls, options: Options) -> "Deployer":
+    def of(cls, options: DeploymentOptions) -> "Deployer":
         """Check the options. UsageError and its kin as for `specsim predict`."""
         from specsim.api.deployment import build_request
         from specsim.methods.registry import is_plain
 
-        assumed = any(getattr(options, name) is not None for name in ASSUMED_FLAGS)
+        assumed = bool(options.acceptance_flags)
         asked = (options.method is not None or options.speculative_config is not None
                  or options.draft is not None)
         if asked and not is_plain(options.method) and not assumed and not _synthetic(options):
-            checked = replace(options, acceptance_rate=PLACEHOLDER_RATE)
+            checked = options.but(acceptance_rate=PLACEHOLDER_RATE)
         else:
             checked = options
         request = build_request(checked)
@@ -118,21 +97,14 @@ def _drafted(run: "BenchRun") -> int | None:
     return run.server_args.num_speculative_tokens or len(found.per_position) or 1
 
 
-def _synthetic(options: Options) -> bool:
+def _synthetic(options: DeploymentOptions) -> bool:
     """Whether vLLM's JSON holds an acceptance of its own."""
     if options.speculative_config is None:
         return False
     from specsim.formats.vllm_args import parse_speculative_config
 
-    config = parse_speculative_config(options.speculative_config)
+    config = parse_speculative_config(str(options.speculative_config))
     return bool(config.acceptance) or config.acceptance_length is not None
-
-
-def check_max_error(value: float | None) -> None:
-    from specsim.errors import UsageError
-
-    if value is not None and not 0 < value < 100:
-        raise UsageError(f"--max-error is {value:g}; it must be above 0, e.g. 0.15 for 15 %")
 
 
 def names_of(text: str | None) -> tuple[str, ...]:
@@ -166,14 +138,14 @@ def finish(found: "Comparison", max_error: float | None, json_out: bool, out: Pa
     if partial:
         sys.stdout.flush()
         sys.stderr.write("specsim: interrupted; the figures are of what was finished\n")
-        raise typer.Exit(130)
+        raise Ended(INTERRUPTED)
     if stopped:
         sys.stdout.flush()
         sys.stderr.write(f"specsim: ended early: {stopped}; the points before it are kept\n")
-        raise typer.Exit(1)
+        raise Ended(1)
     if max_error is not None:
         over = [name for name in found.over(max_error) if name in JUDGED]
         if over:
             sys.stdout.flush()
             sys.stderr.write(f"specsim: median error above {max_error:g} in {', '.join(over)}\n")
-            raise typer.Exit(1)
+            raise Ended(1)

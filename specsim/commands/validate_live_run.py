@@ -11,7 +11,6 @@ from typing import Any
 from specsim.accuracy.compare import Comparison
 from specsim.accuracy.live import Settings, judge
 from specsim.accuracy.live_replay import LoadPoint
-from specsim.api.values import options_of
 from specsim.client import (
     LiveLoad,
     LiveRun,
@@ -28,7 +27,6 @@ from specsim.client.load import LoadProgress, Report
 from specsim.client.metrics import Scraper
 from specsim.client.prompts import take
 from specsim.commands import validate_deployment as d
-from specsim.commands.options import parse_concurrency, parse_numbers, parse_rates, shown
 from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
 from specsim.files import check_writable
 from specsim.formats.bench.server_metrics import run_of
@@ -36,48 +34,48 @@ from specsim.formats.load_model import load_model
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.methods.registry import is_plain
 from specsim.model.spec import ModelSpec
+from specsim.options.groups import DeploymentOptions
+from specsim.options.measured import MAX_LIVE_REQUESTS, ValidateLiveCommand
+from specsim.options.values import parse_concurrency, parse_numbers, parse_rates, shown
 from specsim.sim.arrivals import bench_serve_times
 
-Values = dict[str, Any]
 FEWEST, PER_CLIENT = 16, 4
-MAX_REQUESTS, MAX_REPEATS, MAX_TEMPERATURE = 100_000, 100, 10.0
 
 
-def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
+def run(options: ValidateLiveCommand, *, bar: bool) -> tuple[Comparison, bool, str]:
     """(comparison, interrupted, what ended it early). Every option is checked before anything is
     sent; a server that fails after some points ends the session with those."""
-    d.check_max_error(values["max_error"])
-    check_writable(values["out"], "--out", [values["prompts"], values["trace"]])
+    check_writable(options.out, "--out", [options.prompts, options.trace])
     target = Target(
-        values["url"], values["api_key_env"], stall_s=values["stall_timeout"],
-        request_s=values["request_timeout"],
+        options.url, options.api_key_env, stall_s=options.stall_timeout,
+        request_s=options.request_timeout,
     )
-    _check(values)
+    _check(options)
     served, drafted, notes = asyncio.run(_look(target))
-    name = values["served_model_name"] or served[0]
-    model = _model(values["model"], name)
-    named = values["method"] is not None and not is_plain(values["method"])
-    if drafted and named and values["k"] is None:
-        values["k"] = drafted
-    deployer = d.Deployer.of(options_of({**values, "model": model}))
+    name = options.served_model_name or served[0]
+    model = _model(None if options.model is None else str(options.model), name)
+    named = options.method is not None and not is_plain(options.method)
+    if drafted and named and options.k is None:
+        options = options.but(k=drafted)
+    deployer = d.Deployer.of(DeploymentOptions.of(options).but(model=model))
     deployer.check_drafts(drafted, target.base)
-    loads = _loads(values, load_model(model))
-    fitted = d.names_of(values["fitted"])
+    loads = _loads(options, load_model(model))
+    fitted = d.names_of(options.fitted)
     d.check_fitted(fitted, [load.name for load in loads])
     sampling = Sampling(
-        chat=values["chat"], ignore_eos=values["ignore_eos"],
-        temperature=values["temperature"] if values["temperature"] >= 0 else None,
+        chat=options.chat, ignore_eos=options.ignore_eos,
+        temperature=options.temperature if options.temperature >= 0 else None,
     )
-    _check_folder(values["save_bench"])
+    _check_folder(options.save_bench)
     runs: list[LiveRun] = []
     partial, stopped = False, ""
-    order = [(r, n) for r in range(values["repeats"]) for n in range(len(loads))]
-    with _progress(bar, loads, values["repeats"]) as report:
+    order = [(r, n) for r in range(options.repeats) for n in range(len(loads))]
+    with _progress(bar, loads, options.repeats) as report:
         for repeat, number in order:
             try:
                 found = drive(
                     target, loads[number], sampling, model=name, report=report(repeat, number),
-                    sample_every_s=values["sample_every"],
+                    sample_every_s=options.sample_every,
                 )
             except ServerError as error:
                 if not runs:
@@ -92,7 +90,7 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
             partial = found.partial
             if found.finished:
                 runs.append(found)
-                lost = _save(values["save_bench"], found, repeat, deployer)
+                lost = _save(options.save_bench, found, repeat, deployer)
                 notes += [lost] if lost else []
             if partial:
                 break
@@ -100,40 +98,24 @@ def run(values: Values, *, bar: bool) -> tuple[Comparison, bool, str]:
         raise KeyboardInterrupt
     if deployer.base.speculative and not any(d.drafts(r.bench()) for r in runs):
         notes.append("the server shows no drafts at all: simulated as plain decoding")
-    return _compare(values, runs, deployer, fitted, notes), partial, stopped
+    return _compare(options, runs, deployer, fitted, notes), partial, stopped
 
 
-def _check(values: Values) -> None:
-    for name, low, high in (("requests", 1, MAX_REQUESTS), ("repeats", 1, MAX_REPEATS),
-                            ("warmups", 1, 1000), ("output_len", 1, 1_000_000),
-                            ("seed", 0, (1 << 32) - 1)):
-        value = values[name]
-        if value is not None and not low <= value <= high:
-            raise UsageError(
-                f"--{name.replace('_', '-')} is {value}; it must be from {low} to {high}"
-            )
-    if not values["temperature"] <= MAX_TEMPERATURE:
-        raise UsageError(f"--temperature is {values['temperature']:g}; it must be at most 10")
-    if not 0.05 <= values["sample_every"] <= 3600:
-        raise UsageError(
-            f"--sample-every is {values['sample_every']:g}; it must be from 0.05 to 3600 seconds"
-        )
-    if not values["burstiness"] > 0:
-        raise UsageError(f"--burstiness is {values['burstiness']:g}; it must be above 0")
-    sources = [n for n in ("prompts", "trace", "random") if values[n] is not None]
+def _check(options: ValidateLiveCommand) -> None:
+    sources = [n for n in ("prompts", "trace", "random") if getattr(options, n) is not None]
     if len(sources) > 1:
         raise UsageError(f"--{sources[0]} and --{sources[1]} are both given; choose one")
-    paced = [n for n in ("concurrency", "rate") if values[n] is not None]
-    if values["trace"] is not None:
+    paced = [n for n in ("concurrency", "rate") if getattr(options, n) is not None]
+    if options.trace is not None:
         if paced:
             raise UsageError(f"--trace has its own send times; leave out --{paced[0]}")
     elif not paced:
         raise UsageError("no load is given; name --concurrency 1,2,4 or --rate 0.5,1")
     elif len(paced) == 2:
         rule = "give one concurrency with --rate (the most requests open at once)"
-        if len(parse_concurrency(values["concurrency"])) > 1:
+        if len(parse_concurrency(options.concurrency)) > 1:
             raise UsageError(f"--rate and several --concurrency are given; {rule}")
-    if values["chat"] and (values["trace"] is not None or values["random"] is not None):
+    if options.chat and (options.trace is not None or options.random is not None):
         raise UsageError("--chat sends texts, not token ids; leave it out or give --prompts")
 
 
@@ -164,37 +146,37 @@ def _model(given: str | None, served: str) -> str:
     return name
 
 
-def _prompts(values: Values, spec: ModelSpec, count: int) -> list[Prompt]:
-    if values["prompts"] is not None:
-        return read_prompts(values["prompts"], values["output_len"])
-    if values["random"] is not None:
-        lengths = [int(x) for x in parse_numbers(values["random"], "--random")]
+def _prompts(options: ValidateLiveCommand, spec: ModelSpec, count: int) -> list[Prompt]:
+    if options.prompts is not None:
+        return read_prompts(options.prompts, options.output_len)
+    if options.random is not None:
+        lengths = [int(x) for x in parse_numbers(options.random, "--random")]
         if len(lengths) != 2 or min(lengths) < 1:
             raise UsageError(
-                f"--random is {shown(values['random'])}; it must be PROMPT,OUTPUT such as 512,128"
+                f"--random is {shown(options.random)}; it must be PROMPT,OUTPUT such as 512,128"
             )
-        return random_prompts([(lengths[0], lengths[1])] * count, spec.vocab, values["seed"])
-    return builtin_prompts(values["output_len"])
+        return random_prompts([(lengths[0], lengths[1])] * count, spec.vocab, options.seed)
+    return builtin_prompts(options.output_len)
 
 
-def _loads(values: Values, spec: ModelSpec) -> list[LiveLoad]:
+def _loads(options: ValidateLiveCommand, spec: ModelSpec) -> list[LiveLoad]:
     """One load per point. Points take prompts one after the other, so that a prefix cache does
     not know them from the point before as long as the file has enough."""
-    warmups = values["warmups"]
-    if values["trace"] is not None:
-        return [_trace_load(values["trace"], values["requests"], spec, values["seed"], warmups)]
+    warmups = options.warmups
+    if options.trace is not None:
+        return [_trace_load(options.trace, options.requests, spec, options.seed, warmups)]
     limit = 0
-    if values["rate"] is not None:
-        if values["concurrency"] is not None:
-            limit = parse_concurrency(values["concurrency"])[0]
-        paces: list[tuple[float, int]] = [(rate, limit) for rate in parse_rates(values["rate"])]
+    if options.rate is not None:
+        if options.concurrency is not None:
+            limit = parse_concurrency(options.concurrency)[0]
+        paces: list[tuple[float, int]] = [(rate, limit) for rate in parse_rates(options.rate)]
     else:
-        paces = [(math.inf, c) for c in parse_concurrency(values["concurrency"])]
+        paces = [(math.inf, c) for c in parse_concurrency(options.concurrency)]
     counts = [
-        values["requests"] or max(FEWEST, PER_CLIENT * (c if math.isinf(rate) else 4))
+        options.requests or max(FEWEST, PER_CLIENT * (c if math.isinf(rate) else 4))
         for rate, c in paces
     ]
-    prompts = _prompts(values, spec, sum(counts))
+    prompts = _prompts(options, spec, sum(counts))
     loads, used = [], 0
     for (rate, clients), count in zip(paces, counts, strict=True):
         chosen = tuple(take(prompts, count, used))
@@ -202,14 +184,14 @@ def _loads(values: Values, spec: ModelSpec) -> list[LiveLoad]:
         times: tuple[float, ...] = ()
         if math.isfinite(rate):
             drawn = bench_serve_times(
-                count, rate, burstiness=values["burstiness"], seed=values["seed"]
+                count, rate, burstiness=options.burstiness, seed=options.seed
             )
             times = tuple(float(t) for t in drawn)
         name = f"c={clients}" if not times else f"rate={rate:g}"
         if times and clients:
             name += f" c<={clients}"
         loads.append(LiveLoad(
-            chosen, times, clients, rate, values["burstiness"], warmups, name
+            chosen, times, clients, rate, options.burstiness, warmups, name
         ))
     return loads
 
@@ -218,7 +200,7 @@ def _trace_load(
     path: Path, limit: int | None, spec: ModelSpec, seed: int, warmups: int
 ) -> LiveLoad:
     kind = detect_format(path)
-    found = list(read_trace(path, kind, TraceOptions(limit=limit or MAX_REQUESTS)))
+    found = list(read_trace(path, kind, TraceOptions(limit=limit or MAX_LIVE_REQUESTS)))
     if not found:
         raise FormatError(f"{path} holds no request")
     lengths = [(r.prompt_tokens, max(1, r.output_tokens)) for r in found]
@@ -268,10 +250,10 @@ def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> LoadPoint:
 
 
 def _compare(
-    values: Values, runs: list[LiveRun], deployer: d.Deployer, fitted: tuple[str, ...],
-    notes: list[str],
+    options: ValidateLiveCommand, runs: list[LiveRun], deployer: d.Deployer,
+    fitted: tuple[str, ...], notes: list[str],
 ) -> Comparison:
-    by_name = {load.name: load.prompts for load in _loads(values, deployer.base.spec)}
+    by_name = {load.name: load.prompts for load in _loads(options, deployer.base.spec)}
     points = [point_of(found, by_name[found.name]) for found in runs]
     base = deployer.base
     title = (
@@ -280,15 +262,16 @@ def _compare(
         f"same requests on {base.profile.title or base.profile.name}, "
         f"{base.engine.title or base.engine.name}"
     )
+    given = {key: value for key, value in options.values().items() if value is not None}
     provenance = {
-        "options": {key: _plain(value) for key, value in values.items() if value is not None},
+        "options": {key: _plain(value) for key, value in given.items()},
         "runs": [found.to_dict() for found in runs],
     }
-    settings = Settings(deployer.assumed, values["prefix_caching"], fitted, values["explain"])
+    settings = Settings(deployer.assumed, options.prefix_caching, fitted, options.explain)
     for found in runs:
         for reason, count in found.failures().items():
             notes.append(f"{found.name}: {count} x {reason}")
-    if values["random"] is not None or values["trace"] is not None:
+    if options.random is not None or options.trace is not None:
         notes.append("prompts were random tokens: what is accepted on them says nothing about text")
     return judge(
         "live", title, points, deployer.system, settings, provenance,

@@ -3,46 +3,17 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from specsim.commands import options as o
-from specsim.commands import validate_deployment as d
+from specsim.commands.bind import Ended, command
+from specsim.commands.output import write
+from specsim.options.measured import ValidateRecordsCommand
 
 MAX_REPORT_BYTES = 100_000_000
 
 
-def records(
-    files: Annotated[list[Path], typer.Argument(help="Files of `specsim measure`.")],
-    gpu: Annotated[
-        str, typer.Option("--gpu", help="Profile to judge: a name from `specsim gpus` or a .toml.")
-    ] = "",
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine",
-            help="Engine profile of the decoder that was measured. Default: the one written beside "
-            "the profile, else the shipped one.",
-        ),
-    ] = "",
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", help="Report of `specsim calibrate`: steps it used judge nothing."
-        ),
-    ] = None,
-    statistic: Annotated[
-        str, typer.Option("--statistic", help="Time of a record: median, p10 or min.")
-    ] = "median",
-    rows_out: Annotated[
-        bool, typer.Option("--rows", help="Also list every point with its error.")
-    ] = False,
-    profiles: o.Profiles = None,
-    max_error: d.MaxError = None,
-    out: d.Out = None,
-    json_out: o.JsonOut = False,
-) -> None:
+@command(ValidateRecordsCommand)
+def records(options: ValidateRecordsCommand) -> None:
     """Predict every record of FILES; points the profile was fitted on are shown apart."""
     from specsim.accuracy.records import compare_records
     from specsim.calibrate.records_fit import read_all
@@ -51,38 +22,38 @@ def records(
     from specsim.files import check_writable
     from specsim.hardware.store import find_profile, load_profile
     from specsim.latency.engine import find_engine
-    from specsim.report.tables import printable, to_json
+    from specsim.options.values import profile_folder
+    from specsim.report.tables import printable
 
-    d.check_max_error(max_error)
-    check_writable(out, "--out", [*files, report])
-    if not gpu:
+    check_writable(options.out, "--out", [*options.files, options.report])
+    if not options.gpu:
         raise UsageError("no profile is given; name one with --gpu (a name or a .toml)")
-    folder = o.profile_folder(profiles)
-    profile = load_profile(gpu, folder)
-    beside = engine_path(find_profile(gpu, folder))
-    name = engine or (str(beside) if beside.is_file() else "specsim")
-    data = read_all(files)
+    folder = profile_folder(options.profiles)
+    profile = load_profile(options.gpu, folder)
+    beside = engine_path(find_profile(options.gpu, folder))
+    name = options.engine or (str(beside) if beside.is_file() else "specsim")
+    data = read_all(options.files)
     run = data.headers[-1]
     found = compare_records(
-        data.records, profile, find_engine(name), statistic=statistic,
-        keys_fitted=_fitted_steps(report),
+        data.records, profile, find_engine(name), statistic=options.statistic,
+        keys_fitted=_fitted_steps(options.report),
         provenance={
-            "files": [path.name for path in files], "profile": gpu, "engine": name,
+            "files": [path.name for path in options.files], "profile": options.gpu, "engine": name,
             "device": dict(run.device), "software": dict(run.software),
-            "dates": sorted({h.date for h in data.headers}), "statistic": statistic,
+            "dates": sorted({h.date for h in data.headers}), "statistic": options.statistic,
         },
     )
     result = found.to_dict()
-    shown = to_json(result) if json_out else printable(text(result, rows_out))
-    sys.stdout.write(shown + "\n")
-    if out is not None:
+    write(options, lambda: result, lambda: printable(text(result, options.rows_out)))
+    if options.out is not None:
         sys.stdout.flush()
-        found.write(out)
-    over = found.over(max_error) if max_error is not None else ()
+        found.write(options.out)
+    over = found.over(options.max_error) if options.max_error is not None else ()
     if over:
         sys.stdout.flush()
-        sys.stderr.write(f"specsim: median error above {max_error:g} in {', '.join(over)}\n")
-        raise typer.Exit(1)
+        words = f"median error above {options.max_error:g} in {', '.join(over)}"
+        sys.stderr.write(f"specsim: {words}\n")
+        raise Ended(1)
 
 
 def _fitted_steps(report: Path | None) -> list[str]:

@@ -5,13 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from specsim.commands import decoder_setup as d
-from specsim.commands import options as o
-from specsim.commands.validate_deployment import MaxError, check_max_error
+from specsim.commands.bind import INTERRUPTED, Ended, command
+from specsim.options.local import ValidateRunCommand
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
@@ -24,37 +22,8 @@ Tell = Callable[[str], None]
 SHORT_SCALE = 10.0  # of the bars, for --short: tiny models, seconds of serving
 
 
-def run(
-    budget: Annotated[
-        str, typer.Option("--budget", help="Time for the whole run: 600s, 10m.")
-    ] = "10m",
-    short: Annotated[
-        bool, typer.Option("--short", help="Under a minute with tiny random models, wide bars.")
-    ] = False,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="As for `specsim measure`; repeat for several sizes."),
-    ] = None,
-    records: Annotated[
-        Path | None,
-        typer.Option("--records", help="Records of `specsim measure` on this machine to start "
-                     "from, instead of measuring again."),
-    ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="Runs of each serving load.")] = 3,
-    grid: Annotated[
-        str, typer.Option("--grid", help="Of the measurement: small or full.")
-    ] = "full",
-    work: Annotated[
-        Path, typer.Option("--work", help="Folder for what is done; a later call goes on.")
-    ] = Path("specsim-validate"),
-    seed: d.SeedOpt = 0,
-    threads: d.ThreadsOpt = None,
-    max_error: MaxError = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the whole comparison as JSON.")
-    ] = None,
-    json_out: o.JsonOut = False,
-) -> None:
+@command(ValidateRunCommand)
+def run(options: ValidateRunCommand) -> None:
     """Measure, fit on one part, predict the rest; simulate serving first, then serve and compare.
 
     On the CPU; a GPU is validated with `measure`, `calibrate` and `validate records`. Ctrl-C keeps
@@ -68,52 +37,52 @@ def run(
     from specsim.commands.validate_records import text as records_text
     from specsim.errors import UsageError
     from specsim.files import check_writable
+    from specsim.options.values import shown
     from specsim.report.tables import to_json
 
-    check_max_error(max_error)
-    if grid not in ("small", "full"):
-        raise UsageError(f"--grid is {o.shown(grid)}; choose one of small, full")
-    if not 1 <= repeats <= 20:
-        raise UsageError(f"--repeats is {repeats}; it must be from 1 to 20")
-    if short and (model or records):
+    if options.grid not in ("small", "full"):
+        raise UsageError(f"--grid is {shown(options.grid)}; choose one of small, full")
+    if options.short and (options.model or options.records):
         raise UsageError("--short brings its own tiny models; leave out --model and --records")
-    check_writable(out, "--out", [records])
+    check_writable(options.out, "--out", [options.records])
     d.need({"torch": "torch", "safetensors": "safetensors"}, "validate run", "decoder")
-    used = d.prepare_torch(threads)
-    budget_s = parse_duration(budget, "--budget")
-    plan = short_plan(seed) if short else full_plan(
-        budget_s, tuple(model or _models(grid)), seed, grid, repeats)
-    place = WorkFolder(work)
+    used = d.prepare_torch(options.threads)
+    budget_s = parse_duration(options.budget, "--budget")
+    plan = short_plan(options.seed) if options.short else full_plan(
+        budget_s, tuple(options.model or _models(options.grid)), options.seed, options.grid,
+        options.repeats,
+    )
+    place = WorkFolder(options.work)
     place.open(plan)
     interrupted = False
     with _progress() as tell:
         measuring = _measure_plan(plan, used)
-        if records is not None:
-            _check_same_machine(records, measuring)
-        interrupted = _measure(plan, measuring, place, records, tell)
-        outcome = None if interrupted else _calibrate(place, records, tell)
+        if options.records is not None:
+            _check_same_machine(options.records, measuring)
+        interrupted = _measure(plan, measuring, place, options.records, tell)
+        outcome = None if interrupted else _calibrate(place, options.records, tell)
         if outcome is not None:
             interrupted = _serve_all(plan, measuring, place, outcome, tell)
         found = _comparison(plan, place, outcome, used)
     if found is None:
         sys.stderr.write("specsim: interrupted; run the same command again to go on\n")
-        raise typer.Exit(130)
-    bars = verdicts(found, SHORT_SCALE if short else 1.0)
+        raise Ended(INTERRUPTED)
+    bars = verdicts(found, SHORT_SCALE if options.short else 1.0)
     result = found.to_dict() | {"bars": bars}
-    sys.stdout.write((to_json(result) if json_out else
+    sys.stdout.write((to_json(result) if options.json_out else
                       records_text(result, rows_out=True) + "\n\n" + _bars_text(bars)) + "\n")
     sys.stdout.flush()
-    if out is not None:
-        found.write(out)
+    if options.out is not None:
+        found.write(options.out)
     if interrupted:
         sys.stderr.write("specsim: interrupted; run the same command again to go on\n")
-        raise typer.Exit(130)
-    over = found.over(max_error) if max_error is not None else ()
-    if short and max_error is None:
+        raise Ended(INTERRUPTED)
+    over = found.over(options.max_error) if options.max_error is not None else ()
+    if options.short and options.max_error is None:
         over = tuple(name for name, item in bars.items() if not item["inside"])
     if over:
         sys.stderr.write(f"specsim: median error above the limit in {', '.join(over)}\n")
-        raise typer.Exit(1)
+        raise Ended(1)
 
 
 def _models(grid: str) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from specsim.accuracy.live_replay import (
     requests_of,
 )
 from specsim.api.deployment import build_request
-from specsim.commands.options import Options
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, MeasuredLoad, RequestRow
+from specsim.options.groups import DeploymentOptions as Options
 from specsim.sim.arrivals import bench_serve_times
 from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
 

@@ -9,10 +9,10 @@ from specsim.analytic.prices import KEPT, PriceCache
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.api.options import Options
 from specsim.hardware.store import load_profile
 from specsim.latency.engine_profile import Overheads
 from specsim.ops.work import UNIFORM, Parallel
+from specsim.options.groups import DeploymentOptions as Options
 from specsim.speculation.acceptance import Acceptance
 
 CHAT = Workload(1024, 460)
@@ -20,7 +20,7 @@ CHAT = Workload(1024, 460)
 
 @pytest.fixture
 def system() -> System:
-    return build_request(Options("qwen3.6-27b", weights="fp8", method="mtp")).system
+    return build_request(Options(model="qwen3.6-27b", weights="fp8", method="mtp")).system
 
 
 def kernels(system: System) -> object:

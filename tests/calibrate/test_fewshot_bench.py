@@ -18,7 +18,6 @@ from specsim.calibrate.fewshot_bench import (
     workload_of,
 )
 from specsim.commands import app
-from specsim.commands.options import Options
 from specsim.errors import CalibrationError
 from specsim.formats.bench import (
     BenchRun,
@@ -29,6 +28,7 @@ from specsim.formats.bench import (
     read_bench,
 )
 from specsim.latency.engine import find_engine
+from specsim.options.groups import DeploymentOptions as Options
 
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 BASE1 = DATA / "vllm_base_codeedit_c1.json"
@@ -36,7 +36,7 @@ NGRAM1 = DATA / "vllm_ngram3_codeedit_c1.json"
 NGRAM4 = DATA / "vllm_ngram3_codeedit_c4.json"
 DRAFT1 = DATA / "vllm_draftself_k2_c1.json"
 OPEN = DATA / "vllm_ngram3_openloop_crate.json"
-SMOL = build_request(Options("smollm2-135m", gpu="cpu-generic", method="none")).system
+SMOL = build_request(Options(model="smollm2-135m", gpu="cpu-generic", method="none")).system
 
 
 def one(path: Path) -> BenchRun:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from specsim.api.deployment import TABLE_NOTE, Request, build_request, build_workload
-from specsim.commands.options import Options, parse_concurrency, parse_numbers, parse_rates
 from specsim.errors import FormatError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.latency.engine import find_engine
@@ -15,13 +14,15 @@ from specsim.methods.base import find_method, method_of
 from specsim.methods.registry import method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import find_model
+from specsim.options.groups import DeploymentOptions as Options
+from specsim.options.values import parse_concurrency, parse_numbers, parse_rates
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 VLLM = find_engine("vllm")
 
 
 def build(model: str, **options: object) -> Request:
-    return build_request(Options(model, **options))  # type: ignore[arg-type]
+    return build_request(Options(model=model, **options))  # type: ignore[arg-type]
 
 
 # --- methods and drafters -----------------------------------------------------------------------
@@ -193,11 +194,11 @@ def test_what_is_not_modelled_is_said() -> None:
 
 
 def test_workloads_and_lengths() -> None:
-    assert build_workload(Options("x", workload="rag")).input_len == 8192
-    mixed = build_workload(Options("x", workload="rag", output_len=7, cached_share=0.5))
+    assert build_workload(Options(model="x", workload="rag")).input_len == 8192
+    mixed = build_workload(Options(model="x", workload="rag", output_len=7, cached_share=0.5))
     assert (mixed.input_len, mixed.output_len, mixed.cached_share) == (8192, 7, 0.5)
     assert mixed.name == "custom"
-    assert build_workload(Options("x")).name == "chat"
+    assert build_workload(Options(model="x")).name == "chat"
 
 
 def test_warnings_about_devices_and_positions() -> None:

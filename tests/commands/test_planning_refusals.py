@@ -1,21 +1,22 @@
 """Contradictions and engine rules in tune, matrix and --command: refused, with the way out."""
 
 import json
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from specsim.analytic.workload import Workload
-from specsim.api.command_line import expand_command, expand_values
+from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
-from specsim.api.options import Options
+from specsim.api.matrix import split_format
 from specsim.api.tune_setup import build_setup
 from specsim.commands import app
-from specsim.commands.matrix import split_format
 from specsim.errors import SpecSimError, UsageError
 from specsim.formats.vllm_args import parse_speculative_config
+from specsim.options.analytic import TuneOptions
+from specsim.options.groups import DeploymentOptions as Options
+from specsim.options.serving import SimulateOptions
 from specsim.planning.capacity_loads import Arrivals
 from specsim.planning.capacity_result import flags_of
 from specsim.planning.capacity_runs import Study
@@ -30,8 +31,7 @@ LLAMA = "vllm serve meta-llama/Llama-3.1-8B"
 
 
 def setup(**given: Any) -> Any:
-    extra = {name: given.pop(name, None) for name in ("acceptance_range", "mix")}
-    return build_setup(Options("llama-3.1-8b", **given), None, None, **extra)
+    return build_setup(TuneOptions(model="llama-3.1-8b", **given))
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,9 @@ def test_a_load_that_nothing_runs_changes_no_choice() -> None:
 def test_a_method_that_the_version_lost() -> None:
     given = {"method": "medusa", "acceptance_length": 2.0}
     with pytest.raises(UsageError, match=r"0\.33\.0 has no method 'medusa' any more"):
-        build_request(Options("llama-3.1-8b", engine="vllm==0.33.0", **given))
-    assert build_request(Options("llama-3.1-8b", engine="vllm==0.25.1", **given)).system.speculative
+        build_request(Options(model="llama-3.1-8b", engine="vllm==0.33.0", **given))
+    older = Options(model="llama-3.1-8b", engine="vllm==0.25.1", **given)
+    assert build_request(older).system.speculative
 
 
 def test_lookups_as_vllm_checks_them() -> None:
@@ -103,9 +104,9 @@ def test_lookups_as_vllm_checks_them() -> None:
 def test_a_budget_below_the_seats() -> None:
     with pytest.raises(UsageError, match="64 below --max-num-seqs 128, which vLLM refuses"):
         expand_command(
-            Options("", command=f"{LLAMA} --max-num-batched-tokens 64 --max-num-seqs 128")
+            Options(model="", command=f"{LLAMA} --max-num-batched-tokens 64 --max-num-seqs 128")
         )
-    options, _ = expand_command(Options("", command=f"{LLAMA} --max-num-batched-tokens 64"))
+    options, _ = expand_command(Options(model="", command=f"{LLAMA} --max-num-batched-tokens 64"))
     assert options.max_num_batched_tokens == 64
 
 
@@ -122,18 +123,17 @@ def test_a_budget_below_the_seats() -> None:
     ],
 )
 def test_the_longest_request_of_a_server(command: str, limit: int | None) -> None:
-    names = [item.name for item in fields(Options)]
-    values = {**{name: getattr(Options(""), name) for name in names}, "command": command}
-    found, changed, _ = expand_values({**values, "max_model_len": None})
-    assert found["max_model_len"] == limit and ("max_model_len" in changed) == (limit is not None)
+    found, _ = expand_command(SimulateOptions(command=command))
+    assert found.max_model_len == limit
+    assert ("max_model_len" in found.model_fields_set) == (limit is not None)
     if limit is None:
-        expand_command(Options("", command=command))
+        expand_command(Options(model="", command=command))
         return
     with pytest.raises(UsageError, match=f"takes at most {limit}"):
-        expand_command(Options("", command=command))
-    expand_command(Options("", command=command, input_len=limit - 10, output_len=10))
+        expand_command(Options(model="", command=command))
+    expand_command(Options(model="", command=command, input_len=limit - 10, output_len=10))
     with pytest.raises(UsageError, match="--max-model-len '7' contradicts --command"):
-        expand_values({**values, "max_model_len": 7})
+        expand_command(SimulateOptions(command=command, max_model_len=7))
 
 
 # --- matrix -------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_formats_behind_a_colon() -> None:
     ],
 )
 def test_cache_dtypes_are_those_of_the_engine(engine: str, kv: str, words: str | None) -> None:
-    system = build_request(Options("llama-3.1-8b", engine=engine, kv=kv)).system
+    system = build_request(Options(model="llama-3.1-8b", engine=engine, kv=kv)).system
     if words is None:
         with pytest.raises(UsageError, match=f"{engine} has no KV cache of {kv}; use --kv bf16"):
             ready_flags(system)
@@ -189,7 +189,7 @@ def test_cache_dtypes_are_those_of_the_engine(engine: str, kv: str, words: str |
     ],
 )
 def test_what_a_study_rests_on_is_typed(engine: str, words: tuple[str, str]) -> None:
-    system = build_request(Options("llama-3.1-8b", engine=engine)).system
+    system = build_request(Options(model="llama-3.1-8b", engine=engine)).system
     arrivals = Arrivals(Workload(256, 64), 10.0, 1.0, 1.0, 0.0)
     study = Study(system, (arrivals,), {}, (("max_model_len", 4096),), prefix_caching=False)
     command = flags_of(study, system).command
@@ -200,9 +200,9 @@ def test_what_a_study_rests_on_is_typed(engine: str, words: tuple[str, str]) -> 
 
 def test_a_tree_that_vllm_would_not_run_is_said() -> None:
     given = {"method": "eagle3", "k": 3, "tree": "4,8"}
-    said = build_request(Options("llama-3.1-8b", **given)).warnings
+    said = build_request(Options(model="llama-3.1-8b", **given)).warnings
     assert any("vLLM drafts chains" in text for text in said)
-    other = build_request(Options("llama-3.1-8b", engine="sglang", **given)).warnings
+    other = build_request(Options(model="llama-3.1-8b", engine="sglang", **given)).warnings
     assert not any("drafts chains" in text for text in other)
 
 
@@ -213,7 +213,7 @@ def test_an_interrupted_matrix_keeps_its_cells() -> None:
     def build(name: str, gpu: str, width: int) -> Any:
         if gpu == "b200":
             raise KeyboardInterrupt
-        found = build_request(Options(name, gpu=gpu, tp=width))
+        found = build_request(Options(model=name, gpu=gpu, tp=width))
         return found.system, found.warnings
 
     found = matrix(["llama-3.1-8b"], ["h200-sxm", "b200"], build, point,

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from specsim.api.deployment import build_request
 from specsim.commands import app, main
-from specsim.commands.options import Options
+from specsim.options.groups import DeploymentOptions as Options
 
 ROOT = Path(__file__).resolve().parents[2]
 LLAMA = ("llama-3.1-8b", "--method", "eagle3", "--k", "3", "--acceptance-length", "2.5")
@@ -663,7 +663,7 @@ def test_a_broken_trace_is_refused_with_its_line_before_the_run(
 @pytest.mark.parametrize(
     ("system", "message"),
     [
-        ("tp = 'two'", "[system] tp is \"'two'\"; it must be a whole number"),
+        ("tp = 'two'", "[system] tp is 'two'; it must be a whole number"),
         ("tp = true", "it must be a whole number"),
         ("model = 5", "it must be text"),
         ("acceptance = 'x'", "must be numbers separated by commas"),

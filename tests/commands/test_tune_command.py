@@ -11,8 +11,9 @@ import pytest
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
 from specsim.api.tune_setup import build_setup
-from specsim.commands.options import Options
 from specsim.errors import SpecSimError, UsageError
+from specsim.options.analytic import TuneOptions
+from specsim.options.groups import DeploymentOptions as Options
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = (
@@ -34,9 +35,7 @@ def run(*words: str, code: int = 0) -> Any:
 
 
 def setup(model: str = "qwen3.6-27b", **given: Any) -> Any:
-    names = ("methods", "max_memory", "acceptance_range", "mix")
-    extra = {name: given.pop(name, None) for name in names}
-    return build_setup(Options(model, **given), **extra)
+    return build_setup(TuneOptions(model=model, **given))
 
 
 def test_json_of_one_and_of_several_loads() -> None:
@@ -88,7 +87,7 @@ def test_errors_are_one_line() -> None:
 
 
 def test_what_the_command_leaves_open_stays_open() -> None:
-    options, notes = expand_command(Options("", command="vllm serve Qwen/Qwen3-8B --port 1"))
+    options, notes = expand_command(Options(model="", command="vllm serve Qwen/Qwen3-8B --port 1"))
     assert options.method is None
     assert options.speculative_config is None
     assert any("starts no speculation" in text for text in notes)
@@ -96,22 +95,22 @@ def test_what_the_command_leaves_open_stays_open() -> None:
 
 
 def test_a_model_beside_names_the_path() -> None:
-    options, _ = expand_command(Options("qwen3-8b", command="vllm serve /models/mine"))
+    options, _ = expand_command(Options(model="qwen3-8b", command="vllm serve /models/mine"))
     assert options.model == "qwen3-8b"
     with pytest.raises(UsageError, match="names no model"):
-        expand_command(Options("", command="vllm serve --port 1"))
+        expand_command(Options(model="", command="vllm serve --port 1"))
 
 
 def test_a_version_beside_the_command_is_kept() -> None:
-    options, _ = expand_command(Options("", engine="vllm==0.33.0", command="vllm serve a"))
+    options, _ = expand_command(Options(model="", engine="vllm==0.33.0", command="vllm serve a"))
     assert options.engine == "vllm==0.33.0"
     with pytest.raises(UsageError, match="--engine 'sglang' contradicts"):
-        expand_command(Options("", engine="sglang", command="vllm serve a"))
+        expand_command(Options(model="", engine="sglang", command="vllm serve a"))
 
 
 def test_sglang_command_builds_its_tree() -> None:
     request = build_request(Options(
-        "", acceptance_length=3.0,
+        model="", acceptance_length=3.0,
         command="python -m sglang.launch_server --model meta-llama/Llama-3.1-8B-Instruct "
         "--speculative-algorithm EAGLE3",
     ))

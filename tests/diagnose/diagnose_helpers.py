@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.commands.options import Options
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
+from specsim.options.groups import DeploymentOptions as Options
 
 CHAT = Workload(1024, 256)
 GOOD = (0.8, 0.65, 0.52)
@@ -20,7 +20,7 @@ GOOD = (0.8, 0.65, 0.52)
 @lru_cache(maxsize=32)
 def system(model="llama-3.1-8b", gpu="h100", method="eagle3", k=3, **options):
     """A deployment; its acceptance is a stand-in that evidence replaces."""
-    chosen = Options(model, gpu=gpu, method=method, k=k, acceptance_length=2.0, **options)
+    chosen = Options(model=model, gpu=gpu, method=method, k=k, acceptance_length=2.0, **options)
     return build_request(chosen).system
 
 

@@ -12,20 +12,17 @@ import pytest
 from typer.testing import CliRunner
 
 from diagnose_helpers import GOOD, Counters, serving
-from specsim.commands import diagnose, watch, watch_run
+from specsim.api import watch as watch_run
+from specsim.commands import app
 from specsim.diagnose.scrape import ScrapeError
 from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.options.measured import WatchCommand
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
 LLAMA = ("llama-3.1-8b", "--gpu", "h100", "--method", "eagle3")
 
 
 def call(*words):
-    import typer
-
-    app = typer.Typer()
-    diagnose.register(app)
-    watch.register(app)
     result = CliRunner().invoke(app, [str(word) for word in words])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -185,8 +182,7 @@ def test_ctrl_c_ends_it_in_peace(monkeypatch):
 
     monkeypatch.setattr(watch_run.time, "sleep", interrupt)
     with serving(Busy()) as (url, _):
-        watch_run.run({"model": None, "url": url, "interval": 1.0, "window": 30.0, "for_": None,
-                       "once": False}, frozenset(), Show())
+        watch_run.watch(WatchCommand(url=url, interval=1.0), Show())
     assert len(shown) == 1
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from specsim.api.diagnose import diagnose
 from specsim.commands import app
-from specsim.commands.diagnose import run as diagnose_run
 from specsim.latency.engine import find_engine
 
 pytest.importorskip("prometheus_client")
@@ -16,12 +16,6 @@ STEP = find_engine("vllm").overheads.step_s
 LLAMA = ["llama-3.1-8b", "--gpu", "h100", "--method", "eagle3", "--k", "3"]
 GOOD = ["--acceptance", "0.8,0.65,0.5"]
 POOR = ["--k", "5", "--acceptance", "0.6,0.3,0.15,0.07,0.03"]
-OPTIONS = {"tp": 1, "ep": 1, "attention_dp": 1, "gpu": "h100", "weights": None, "kv": None,
-           "engine": None, "method": "eagle3", "draft": None, "k": None,
-           "speculative_config": None, "tree": None, "workload": None, "input_len": None,
-           "output_len": None, "max_num_seqs": None, "max_num_batched_tokens": None,
-           "gpu_memory_utilization": None, "fidelity": "calibrated", "profiles": None,
-           "before": None, "after": None, "plain": None, "url": None, "interval": 10.0}
 
 
 def judged(tmp_path, *words, form="prom", **options):
@@ -30,9 +24,8 @@ def judged(tmp_path, *words, form="prom", **options):
     flag = "--export-prometheus" if form == "prom" else "--export-vllm-bench"
     result = CliRunner().invoke(app, ["simulate", *words, "--no-baseline", flag, str(path)])
     assert result.exit_code == 0, result.output or result.exception
-    model = words[0]
-    values = OPTIONS | options | {"words": [str(path), model]}
-    (item,) = diagnose_run(values, frozenset())["diagnoses"]
+    given = {"gpu": "h100", "method": "eagle3", **options, "words": [str(path), words[0]]}
+    (item,) = diagnose(**given).to_dict()["diagnoses"]
     json.dumps(item, allow_nan=False)
     return {finding["rule"]: finding for finding in item["findings"]}, item
 

@@ -85,7 +85,8 @@ def test_a_page_shows_what_its_commands_print(tmp_path: Path) -> None:
 
 
 def test_reference_has_every_command_and_option() -> None:
-    from specsim.api.parameters import OPTIONS, defaults
+    from specsim.options.declare import declared
+    from specsim.options.registry import function_models
 
     texts = generated.help_texts()
     assert {"predict", "tune", "config", "validate live", "report"} <= set(texts)
@@ -93,9 +94,9 @@ def test_reference_has_every_command_and_option() -> None:
     for name, text in texts.items():
         assert text.startswith("Usage: ") and f"## specsim {name}\n" in reference, name
     assert "--max-num-batched-tokens" in texts["predict"]
-    for name in OPTIONS:
+    for name, model in function_models().items():
         table = generated.option_table(name)
-        for option in defaults(name):
+        for option in declared(model):
             assert option == "model" or f"| `{option}` |" in table
 
 

@@ -4,23 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from specsim.commands import import_
+from specsim.commands import app
 from specsim.errors import FormatError, UsageError
 
 DATA = Path(__file__).parent / "data"
 
 
 def call(*words: str) -> str:
-    app = typer.Typer()
-    import_.register(app)
-
-    @app.callback()
-    def _root() -> None:
-        """So that `import` is a word of its own, as in the real command."""
-
     result = CliRunner().invoke(app, ["import", *words])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -44,13 +44,13 @@ def test_a_packed_model_is_priced_between_its_bytes_and_16_bits(tmp_path):
     """One client waits for weights: time per token follows the bytes, not the name of the type."""
     from specsim.analytic.predict import predict
     from specsim.api.deployment import build_request
-    from specsim.commands.options import Options
+    from specsim.options.groups import DeploymentOptions as Options
 
     steps = []
     for kind in (12, 8, 1):  # Q4_K, Q8_0, F16
         path = write(tmp_path, gguf_maker.llama(layers=32, hidden=4096, ffn=11008, heads=32, kv=8,
                                                 vocab=32000, kind=kind, head_kind=kind))
-        request = build_request(Options(str(path), gpu="l4", method="none"))
+        request = build_request(Options(model=str(path), gpu="l4", method="none"))
         steps.append(predict(request.system, request.workload, [1]).points[0].step_s)
     assert steps[0] < 0.7 * steps[1] and steps[1] < 0.7 * steps[2]
 

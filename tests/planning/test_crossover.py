@@ -14,11 +14,11 @@ from specsim.analytic.predict import break_even, predict
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.api.options import parse_contexts
 from specsim.commands import main
-from specsim.commands.options import Options
 from specsim.errors import CapacityError, UsageError
 from specsim.model.counts import weight_bytes
+from specsim.options.groups import DeploymentOptions as Options
+from specsim.options.values import parse_contexts
 from specsim.planning.crossover import Crossover, crossover, first_above, grid_to
 from specsim.planning.utilisation import (
     demand,
@@ -31,7 +31,7 @@ LOAD = Workload(1024, 256)
 
 def system(model: str = "llama-3.1-8b", **more: object) -> System:
     given = {"method": "eagle3", "k": 3, "acceptance_length": 2.5, **more}
-    return build_request(Options(model, **given)).system  # type: ignore[arg-type]
+    return build_request(Options(model=model, **given)).system  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_context_that_does_not_fit_is_told_and_the_others_stay() -> None:
 
 
 def test_no_speculation_is_refused() -> None:
-    plain = build_request(Options("llama-3.1-8b", method="none")).system
+    plain = build_request(Options(model="llama-3.1-8b", method="none")).system
     with pytest.raises(UsageError, match="no speculation"):
         crossover(plain, LOAD, [1024])
 

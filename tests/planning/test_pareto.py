@@ -16,11 +16,11 @@ from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.api.pareto_axes import builder
 from specsim.commands import main
-from specsim.commands.options import Options
 from specsim.errors import CapacityError, UsageError
+from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.pareto import Axes, Pareto, ParetoPoint, frontier, pareto
 
-QWEN = Options("qwen3.6-27b")
+QWEN = Options(model="qwen3.6-27b")
 BASE = build_request(QWEN).system
 LOAD = Workload(1024, 256)
 AXES = Axes((0, 1, 3), (1, 2), ("bf16", "fp8"), ("bf16", "fp8"), (1, 16, 64, 512), (2048, 8192))
@@ -44,7 +44,7 @@ def test_every_combination_is_counted_once(found: Pareto) -> None:
 def test_points_are_closed_loops_of_the_deployment_they_name(found: Pareto) -> None:
     for point in found.points[:: len(found.points) // 12]:
         options = Options(
-            "qwen3.6-27b", tp=point.tp, weights=point.weights, kv=point.kv_dtype,
+            model="qwen3.6-27b", tp=point.tp, weights=point.weights, kv=point.kv_dtype,
             method="mtp" if point.k else "none", k=point.k or None,
             max_num_seqs=point.max_num_seqs, max_num_batched_tokens=point.max_num_batched_tokens,
         )
@@ -89,7 +89,7 @@ def test_reasons_name_what_is_in_the_way() -> None:
     assert reasons["the cache holds fewer requests than max_num_seqs"] > 0
     assert reasons["the token budget is below one request's tokens"] > 0
     assert reasons["the model cannot be split over this tp"] == 8
-    small = Options("qwen3.6-27b", gpu="l40s", weights="fp8")
+    small = Options(model="qwen3.6-27b", gpu="l40s", weights="fp8")
     axes = Axes((0,), (1,), ("bf16", "fp8"), ("bf16",), (1,), (8192,))
     assert run(axes, small).infeasible == {"the weights do not fit": 1}
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specsim.api.fleet import run
 from specsim.api.simulate_load import check_writable
-from specsim.commands.fleet_run import run
-from specsim.commands.sweep import build_sweep
-from specsim.commands.sweep_task import run_task
+from specsim.api.sweep import build_sweep
+from specsim.api.sweep_task import run_task
 from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.options.serving import FleetOptions, SweepOptions
 from specsim.planning.capacity_demand import read_demand
 from specsim.planning.fleet_file import fleet_from, read_fleet
 from specsim.planning.fleet_pack import Piece, devices_of, pack
@@ -39,7 +40,7 @@ def model(**more: Any) -> dict[str, Any]:
 def plan(tmp_path: Path, **more: Any) -> Any:
     path = tmp_path / "fleet.json"
     path.write_text(json.dumps(model(**more)))
-    return run(str(path), quick=True, seed=0, jobs=1, profiles=None, bar=False)
+    return run(FleetOptions(file=path, quick=True, jobs=1))
 
 
 def test_values() -> None:
@@ -116,7 +117,7 @@ def test_a_cell_beyond_the_reader_is_no_csv(tmp_path: Path) -> None:
 
 def test_an_even_pace_is_a_value_of_a_sweep(tmp_path: Path) -> None:
     words = ["model=llama-3.1-8b", "rate=2", "duration=5"]
-    sweep = build_sweep(None, None, words, ["burstiness=1,inf"], None, None)
+    sweep = build_sweep(SweepOptions(set_=words, grid=["burstiness=1,inf"]))
     with Journal.open(str(tmp_path / "j"), sweep, restart=False) as kept:
         kept.add("x", {"result": {}})
     with Journal.open(str(tmp_path / "j"), sweep, restart=False) as kept:
@@ -138,7 +139,7 @@ def test_an_even_pace_is_a_value_of_a_sweep(tmp_path: Path) -> None:
 )
 def test_values_and_files_that_a_sweep_refuses(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        build_sweep(None, None, ["model=llama-3.1-8b", "rate=2", *words], [], None, None)
+        build_sweep(SweepOptions(set_=["model=llama-3.1-8b", "rate=2", *words]))
 
 
 def test_numbers_of_a_sweep_file_too(tmp_path: Path) -> None:
@@ -146,17 +147,17 @@ def test_numbers_of_a_sweep_file_too(tmp_path: Path) -> None:
     for line, message in ((f"requests = {HUGE}", "whole number up to"), ("rate = nan", "a number")):
         path.write_text(f'[fixed]\nmodel = "llama-3.1-8b"\n{line}\n')
         with pytest.raises(UsageError, match=message):
-            build_sweep(path, None, [], [], None, None)
+            build_sweep(SweepOptions(file=path))
 
 
 def test_a_command_names_the_model_of_a_sweep() -> None:
     words = ["command=vllm serve Qwen/Qwen3.6-27B-FP8 --max-num-seqs 1", "concurrency=8"]
-    sweep = build_sweep(None, "predict", words, [], None, None)
+    sweep = build_sweep(SweepOptions(run="predict", set_=words))
     task = next(iter(sweep.tasks()))
     found = run_task({"run": "predict", "options": dict(task.options), "seed": None})
     assert found["result"]["running"] == 1
     with pytest.raises(UsageError, match="a model is needed"):
-        build_sweep(None, "predict", ["concurrency=8"], [], None, None)
+        build_sweep(SweepOptions(run="predict", set_=["concurrency=8"]))
 
 
 def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
             read(str(pipe))
         with pytest.raises(UsageError, match="does not exist"):
             read(str(tmp_path / "none"))
-    sweep = build_sweep(None, "predict", ["model=llama-3.1-8b", "concurrency=1"], [], None, None)
+    sweep = build_sweep(SweepOptions(run="predict", set_=["model=llama-3.1-8b", "concurrency=1"]))
     with pytest.raises(UsageError, match="not seekable"):
         Journal.open(str(pipe), sweep, restart=False)
 
@@ -208,7 +209,7 @@ def test_endpoints_with_and_without_a_command_are_one_table(tmp_path: Path) -> N
     raw["models"].append({"name": "b", "model": "qwen3-8b", "method": "medusa", "rate": 1,
                           "acceptance_length": 2.0, "slo": {"ttft_p95": 2}})
     path.write_text(json.dumps(raw))
-    found = run(str(path), quick=True, seed=0, jobs=1, profiles=None, bar=False)
+    found = run(FleetOptions(file=path, quick=True, jobs=1))
     first, second = found.endpoints
     assert first.flags is not None and second.flags is None and "assumed" in second.no_flags
     rows = list(csv.DictReader(io.StringIO(to_csv(e.row() for e in found.endpoints))))

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from specsim.api.sweep import build_sweep
+from specsim.api.sweep_task import run_task
 from specsim.commands import main
-from specsim.commands.sweep import build_sweep
-from specsim.commands.sweep_task import run_task
 from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.options.serving import SweepOptions
 from specsim.planning.executors.base import Closing, Done, Job, TaskFunction
 from specsim.planning.sweep import Sweep
 from specsim.planning.sweep_journal import Journal
@@ -274,8 +275,9 @@ def test_text_shows_rows_reasons_and_columns_that_nobody_has() -> None:
 
 
 def build(path: Path | None = None, **more: Any) -> Sweep:
-    given = {"run": None, "fixed": [], "grid": [], "repeats": None, "columns": None, **more}
-    return build_sweep(path, **given)
+    if "fixed" in more:
+        more["set_"] = more.pop("fixed")
+    return build_sweep(SweepOptions(file=path, **more))
 
 
 FILE = """

@@ -12,9 +12,9 @@ from specsim.analytic.prices import PriceCache
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.commands.options import Options
 from specsim.errors import UsageError
 from specsim.ops.work import UNIFORM
+from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.tune import Tuning, tune
 from specsim.planning.tune_choices import (
     Load,
@@ -34,7 +34,7 @@ CHAT = Workload(1024, 460)
 
 
 def system(model: str = QWEN, **options: Any) -> System:
-    return build_request(Options(model, **options)).system
+    return build_request(Options(model=model, **options)).system
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,7 @@ def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
     assert "use of experts" in {u.name for u in found.unknowns}
     dense = sensitivity([qwen], Choice("mtp", 3), CHAT, 16)
     assert "use of experts" not in {u.name for u in dense.unknowns}
-    even = build_request(Options("qwen3.6-35b-a3b", acceptance_length=3.0, k=3)).system
+    even = build_request(Options(model="qwen3.6-35b-a3b", acceptance_length=3.0, k=3)).system
     assert even.latency.routing != UNIFORM
 
 

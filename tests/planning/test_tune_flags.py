@@ -9,17 +9,17 @@ import pytest
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
-from specsim.commands.options import Options
 from specsim.errors import UsageError
 from specsim.latency.engine import asked_version
 from specsim.latency.engine_profile import version_key
+from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.flags import graphed_requests, ready_flags
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 
 
 def system(model: str, **options: Any) -> System:
-    return build_request(Options(model, **options)).system
+    return build_request(Options(model=model, **options)).system
 
 
 def config_of(args: list[str]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_a_command_read_back_is_the_same_deployment(options: dict[str, Any]) -> 
     first = build_request(Options(**options)).system
     flags = ready_flags(first)
     accepted = {name: value for name, value in options.items() if name.startswith("acceptance")}
-    again = build_request(Options("", command=flags.command, **accepted)).system
+    again = build_request(Options(model="", command=flags.command, **accepted)).system
     if first.setup.method == "none":
         again = again.plain()
     assert (again.spec.name, again.spec.weights) == (first.spec.name, first.spec.weights)

@@ -9,11 +9,12 @@ from specsim.analytic.open import open_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
-from specsim.api.simulate_load import LoadOptions, fixed_plan
-from specsim.commands.options import Options
+from specsim.api.simulate_load import fixed_plan
 from specsim.errors import CapacityError
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import PrefillChunk, StepShape
+from specsim.options.groups import DeploymentOptions as Options
+from specsim.options.serving import SimulateOptions
 from specsim.sim.build import (
     Deployment,
     LookupCost,
@@ -130,7 +131,7 @@ def test_the_simulation_runs_out_of_memory_where_the_plan_says() -> None:
         system(model="nemotron-3-super", weights="fp8", method="mtp", k=2, acceptance_length=2.4),
         max_num_seqs=256,
     )
-    load = fixed_plan(LoadOptions(concurrency=64, requests=128), Workload(1024, 64))
+    load = fixed_plan(SimulateOptions(concurrency=64, requests=128), Workload(1024, 64))
     config = sim_config(deployed, context_tokens=1056)
     found = simulate(config, load.make(0), step_cost(deployed), 0).summary()
     assert found["running_max"] == pytest.approx(deployed.memory.max_requests(1056), abs=1)
@@ -262,7 +263,7 @@ SYSTEMS = [QWEN, {**LLAMA, "engine": "sglang"}, GEMMA]
 def test_at_low_load_the_time_per_token_is_the_predicted_one(options: dict[str, object]) -> None:
     deployed = system(**options)
     rate = 0.05 * closed_loop(deployed, CHAT, 1).request_rate
-    load = fixed_plan(LoadOptions(rate=rate, requests=600), CHAT)
+    load = fixed_plan(SimulateOptions(rate=rate, requests=600), CHAT)
     for side in (deployed, deployed.plain()):
         found = Deployment(side, load.context_tokens)
         summary = simulate(found.config, load.make(0), found.cost, 0).summary()
@@ -277,7 +278,7 @@ def test_in_a_closed_loop_the_throughput_is_the_predicted_one(
     options: dict[str, object], clients: int
 ) -> None:
     deployed = system(**options)
-    load = fixed_plan(LoadOptions(concurrency=clients, requests=max(200, 10 * clients)), CHAT)
+    load = fixed_plan(SimulateOptions(concurrency=clients, requests=max(200, 10 * clients)), CHAT)
     for side in (deployed, deployed.plain()):
         found = Deployment(side, load.context_tokens)
         summary = simulate(found.config, load.make(0), found.cost, 0).summary()

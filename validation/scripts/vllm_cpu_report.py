@@ -31,9 +31,9 @@ from specsim.accuracy.live_replay import (
     measured_acceptance,
     predict,
 )
-from specsim.commands.options import Options
 from specsim.commands.validate_deployment import Deployer
 from specsim.formats.bench import read_bench
+from specsim.options.groups import DeploymentOptions as Options
 from specsim.report.tables import table
 
 MODEL, K = "smollm2-135m", 3

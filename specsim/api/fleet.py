@@ -1,97 +1,88 @@
-"""`specsim fleet`, from a checked file to models that can be sized: systems, loads, demands."""
+"""`specsim.fleet`: several models with their demand on a pool of GPUs, from a file."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request, build_workload
-from specsim.commands.options import Options, profile_folder
+from specsim.api.functions import named_function
+from specsim.api.results import Result, flat
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
+from specsim.options.groups import DeploymentOptions
+from specsim.options.repeat import repeat
+from specsim.options.serving import FleetOptions
+from specsim.options.tables import engine_of, from_table
+from specsim.options.values import profile_folder
+from specsim.planning import fleet_result as planning
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
-from specsim.planning.fleet_result import Fleet
 from specsim.planning.fleet_size import Asked, gates_of
 from specsim.planning.values import real, shown
 from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
 
+K = TypeVar("K", str, int, float)
 STAGE_S, WARMUP_S = 300.0, 60.0
-MAX_JOBS = 64
 MAX_WHOLE = 1_000_000_000_000
-# Key of a fleet's model -> (option, type).
-_OPTIONS: dict[str, tuple[str, type]] = {
-    "weights": ("weights", str),
-    "kv": ("kv", str),
-    "ep": ("ep", int),
-    "method": ("method", str),
-    "draft": ("draft", str),
-    "num_speculative_tokens": ("k", int),
-    "acceptance_rate": ("acceptance_rate", float),
-    "acceptance_mean_rate": ("acceptance_mean", float),
-    "acceptance_length": ("acceptance_length", float),
-    "max_num_seqs": ("max_num_seqs", int),
-    "max_num_batched_tokens": ("max_num_batched_tokens", int),
-    "gpu_memory_utilization": ("gpu_memory_utilization", float),
-    "fidelity": ("fidelity", str),
-    "workload": ("workload", str),
-    "input_len": ("input_len", int),
-    "output_len": ("output_len", int),
-    "cached_share": ("cached_share", float),
-}
-_LISTS = {"acceptance": "acceptance", "acceptance_conditional": "acceptance_conditional"}
+# Keys of a fleet's model that the plan itself decides or that it checks by rules of its own.
+_OWN_KEYS = ("model", "gpu", "tp", "max_model_len", "engine", "engine_version")
 
 
-def run(
-    path: str, *, quick: bool, seed: int, jobs: int | None, profiles: str | None, bar: bool
-) -> Fleet:
-    """Read the file, build what it names, plan."""
-    if not 0 <= seed < 1 << 32:
-        raise UsageError(f"--seed is {seed}; it must be from 0 to {(1 << 32) - 1}")
-    count = default_jobs() if jobs is None else jobs
-    if not 1 <= count <= MAX_JOBS:
-        raise UsageError(f"--jobs is {count}; it must be from 1 to {MAX_JOBS}")
-    folder = profile_folder(profiles)
-    file = read_fleet(path)
+class Fleet(Result, planning.Fleet):
+    """Endpoints of a pool: `endpoints`, `misfits`, `gpus`, ..."""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [flat(endpoint.row()) for endpoint in self.endpoints]
+
+    def to_text(self) -> str:
+        from specsim.report.fleet import fleet_text
+
+        return fleet_text(self)
+
+
+def run(options: FleetOptions, bar: bool = False) -> Fleet:
+    """Plan the endpoints of a fleet `file`: models with their demand on a pool of GPUs.
+
+    It simulates in `jobs` processes, so a script calls it under `if __name__ == "__main__":`."""
+    count = default_jobs() if options.jobs is None else options.jobs
+    folder = profile_folder(options.profiles)
+    file = read_fleet(str(options.file))
     devices = {pool.gpu: load_profile(pool.gpu, folder) for pool in file.pools}
     warnings: list[str] = []
     asked: dict[str, Asked] = {}
     demands: dict[str, float] = {}
     for model in file.models:
-        options = _options(model, profiles)
-        find_engine(options.engine)  # a misspelt one is no misfit
-        shape = _shape(model, options)
-        asked[model.name] = _asked(model, options, shape, warnings)
-        demands[model.name] = _demand(model, options, shape)
+        deployment = _deployment(model, folder)
+        find_engine(deployment.engine)  # a misspelt one is no misfit
+        shape = _shape(model, deployment)
+        asked[model.name] = _asked(model, deployment, shape, warnings)
+        demands[model.name] = _demand(model, deployment)
     with words_line(bar, "planning") as tell:
-        return plan_fleet(
-            file, asked, demands, devices, quick=quick, seed=seed, jobs=count, tell=tell,
-            warnings=warnings,
+        found = plan_fleet(
+            file, asked, demands, devices, quick=options.quick, seed=options.seed, jobs=count,
+            tell=tell, warnings=warnings,
         )
+    return Fleet.of(found, repeat(options))
 
 
-def _options(model: Wanted, profiles: str | None) -> Options:
+fleet = named_function(FleetOptions, run)
+
+
+def _deployment(model: Wanted, profiles: str | None) -> DeploymentOptions:
     """The options of a model, GPU and TP left open."""
-    out: dict[str, Any] = {}
-    given: Mapping[str, Any] = {**model.served, **model.traffic}
-    for key, value in given.items():
-        if key in _LISTS:
-            out[_LISTS[key]] = _rates(model, key, value)
-        elif key in _OPTIONS:
-            option, kind = _OPTIONS[key]
-            out[option] = _typed(model, key, value, kind)
-    engine, version = given.get("engine", "vllm"), given.get("engine_version")
-    engine = _typed(model, "engine", engine, str)
-    if version is not None:
-        engine = f"{engine}=={_typed(model, 'engine_version', version, str)}"
-    name = _typed(model, "model", given["model"], str)
-    return Options(model=name, engine=engine, profiles=profiles, **out)
+    table = {**model.served, **model.traffic}
+    place = f"model {model.name}:"
+    read = {key: value for key, value in table.items() if key not in _OWN_KEYS}
+    found = from_table(DeploymentOptions, read, place, MAX_WHOLE)
+    name = _typed(model, "model", table["model"], str)
+    engine = engine_of(table, place)
+    return DeploymentOptions.of_values({"model": name, "profiles": profiles, **engine, **found})
 
 
-def _typed(model: Wanted, key: str, value: Any, kind: type) -> Any:
+def _typed(model: Wanted, key: str, value: object, kind: type[K]) -> K:
     found = real(value) if kind is float else value
     # Nothing here counts beyond this, and an error repeats the number.
     huge = kind is int and isinstance(value, int) and abs(value) > MAX_WHOLE
@@ -101,20 +92,7 @@ def _typed(model: Wanted, key: str, value: Any, kind: type) -> Any:
     return found
 
 
-def _rates(model: Wanted, key: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    numbers = isinstance(value, list) and value and all(
-        real(x) is not None for x in value
-    )
-    if not numbers:
-        raise UsageError(
-            f"model {model.name}: {key} is {shown(value)}; it must be a list of numbers"
-        )
-    return ",".join(repr(real(x)) for x in value)
-
-
-def _shape(model: Wanted, options: Options) -> LoadShape:
+def _shape(model: Wanted, options: DeploymentOptions) -> LoadShape:
     traffic = model.traffic
 
     def seconds(key: str, default: float) -> float:
@@ -155,7 +133,9 @@ def _check_stage(model: Wanted, duration_s: float, warmup_s: float) -> None:
         )
 
 
-def _asked(model: Wanted, options: Options, shape: LoadShape, warnings: list[str]) -> Asked:
+def _asked(
+    model: Wanted, options: DeploymentOptions, shape: LoadShape, warnings: list[str]
+) -> Asked:
     slo = dict(model.slo)
     if not slo and model.scenario is not None:
         slo = dict(find_scenario(model.scenario).slo)
@@ -170,9 +150,7 @@ def _asked(model: Wanted, options: Options, shape: LoadShape, warnings: list[str
         )
 
     def build(gpu: str, tp: int) -> System:
-        from dataclasses import replace
-
-        request = build_request(replace(options, gpu=gpu, tp=tp))
+        request = build_request(options.but(gpu=gpu, tp=tp))
         for text in request.warnings:
             note = f"{model.name}: {text}"
             if note not in warnings:
@@ -207,7 +185,7 @@ def _asked(model: Wanted, options: Options, shape: LoadShape, warnings: list[str
     return asked
 
 
-def _demand(model: Wanted, options: Options, shape: LoadShape) -> float:
+def _demand(model: Wanted, options: DeploymentOptions) -> float:
     if model.demand == "tokens_per_s":
         return model.amount / build_workload(options).output_len
     return model.amount

@@ -4,41 +4,35 @@ Acceptance and draft length come from the evidence, not from options; options on
 was served. Without MODEL there is no prediction, and only counters are judged.
 """
 
-from dataclasses import replace
-from typing import Any
-
 from specsim.api.deployment import build_request
-from specsim.api.values import options_of
-from specsim.commands.options import Options
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.errors import UsageError
 from specsim.methods.base import find_method
 from specsim.methods.registry import method_name
+from specsim.options.declare import declared
+from specsim.options.groups import DeploymentOptions
+from specsim.options.measured import SeenServerOptions
 
-_NEED_MODEL = {
-    "gpu": "--gpu", "tp": "--tp", "ep": "--ep", "attention_dp": "--attention-dp",
-    "weights": "--weights", "kv": "--kv", "method": "--method", "draft": "--draft", "k": "--k",
-    "speculative_config": "--speculative-config", "tree": "--tree", "workload": "--workload",
-    "input_len": "--input-len", "output_len": "--output-len", "max_num_seqs": "--max-num-seqs",
-    "max_num_batched_tokens": "--max-num-batched-tokens",
-    "gpu_memory_utilization": "--gpu-memory-utilization", "profiles": "--profiles",
-}
+# What is known of an engine or how steps are priced describes no deployment.
+_ALONE = {"engine", "fidelity"}
 
 
-def check_options(model: str | None, values: dict[str, Any], given: frozenset[str]) -> None:
+def check_described(model: str | None, options: SeenServerOptions) -> None:
     """Options that describe a deployment mean nothing without one."""
-    if model is None:
-        for name, flag in _NEED_MODEL.items():
-            if name in given:
-                raise UsageError(
-                    f"{flag} describes the deployment, but no MODEL is named; add one of "
-                    "`specsim models`, or leave it out"
-                )
+    if model is not None:
+        return
+    for name in declared(SeenServerOptions):
+        if name in options.typed and name not in _ALONE:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{flag} describes the deployment, but no MODEL is named; add one of "
+                "`specsim models`, or leave it out"
+            )
 
 
 def predictor_for(
-    model: str | None, values: dict[str, Any], evidence: Evidence, warnings: list[str]
+    model: str | None, asked: SeenServerOptions, evidence: Evidence, warnings: list[str]
 ) -> Predictor | None:
     """The deployment that the options and the evidence describe; None without MODEL.
 
@@ -46,10 +40,8 @@ def predictor_for(
     """
     if model is None:
         return None
-    chosen = {**values, "model": model}
-    if chosen.get("engine") is None:
-        chosen["engine"] = evidence.engine or "vllm"
-    options = options_of(chosen)
+    engine = asked.engine or evidence.engine or "vllm"
+    options = DeploymentOptions.of(asked).but(model=model, engine=engine)
     method = options.method
     off = method is not None and not find_method(method_name(method)).speculates
     if options.speculative_config is None and not off and evidence.speculates:
@@ -65,7 +57,7 @@ def predictor_for(
     return Predictor(request.system, request.workload, fixed or options.workload is not None)
 
 
-def _with_measured(options: Options, evidence: Evidence) -> Options:
+def _with_measured(options: DeploymentOptions, evidence: Evidence) -> DeploymentOptions:
     """k and acceptance as measured, where the options leave them open."""
     k = options.k or len(evidence.per_position) or evidence.num_speculative_tokens
     method = options.method
@@ -81,7 +73,7 @@ def _with_measured(options: Options, evidence: Evidence) -> Options:
         length = min(max(1.0, length), k + 1.0)
     share = evidence.draft_share
     lookup = method is not None and find_method(method_name(method)).lookup
-    return replace(
-        options, k=k, method=method, acceptance_length=length,
+    return options.but(
+        k=k, method=method, acceptance_length=length,
         draft_share=min(1.0, max(0.01, round(share, 2))) if share and lookup else 1.0,
     )

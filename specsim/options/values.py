@@ -1,53 +1,24 @@
-"""The options of a deployment and its load as plain values, and how lists in text are read.
+"""Values of options: how lists in text are read, how errors show what was given.
 
-The command line, configuration files and Python callers all end here; what the values say together
-is checked in `specsim.api.deployment`.
+Where the command line takes text with commas ("1,8,64"), Python callers may give one number or
+several; both are read here.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 
 from specsim.errors import UsageError
+
+Numbers = str | float | Sequence[float]  # text with commas, one number, several
+Words = str | Sequence[str]
+TextPath = str | Path  # arrives as text
+FilePath = Path | str  # arrives as a Path
+FilePaths = Sequence[FilePath] | FilePath
 
 MAX_VALUES = 1000  # of one comma separated list
 MAX_SHOWN = 60  # characters of a bad value that an error repeats
 MAX_CONTEXT = 10_000_000  # tokens
-
-
-@dataclass
-class Options:
-    """Raw values of one command line or call."""
-
-    model: str
-    gpu: str = "h200-sxm"
-    tp: int = 1
-    ep: int = 1
-    attention_dp: int = 1
-    weights: str | None = None
-    kv: str | None = None
-    engine: str = "vllm"
-    method: str | None = None
-    draft: str | None = None
-    k: int | None = None
-    speculative_config: str | None = None
-    acceptance: str | None = None
-    acceptance_conditional: str | None = None
-    acceptance_rate: float | None = None
-    acceptance_mean: float | None = None
-    acceptance_length: float | None = None
-    tree: str | None = None
-    draft_share: float = 1.0
-    exit_layers: int = 0
-    workload: str | None = None
-    input_len: int | None = None
-    output_len: int | None = None
-    cached_share: float = 0.0
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    gpu_memory_utilization: float | None = None
-    fidelity: str = "calibrated"
-    profiles: str | None = None
-    command: str | None = None
 
 
 def shown(text: str) -> str:
@@ -55,9 +26,36 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "...")
 
 
-def parse_numbers(text: str, name: str, *, whole: bool = True) -> list[float]:
+def shown_value(value: object) -> str:
+    """Any value as an error shows it."""
+    return shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]
+
+
+def as_text(given: Numbers | Words) -> str:
+    """A list as the command line has it, with commas."""
+    if isinstance(given, str):
+        return given
+    items = given if isinstance(given, Sequence) else (given,)
+    return ",".join(item if isinstance(item, str) else f"{item:.17g}" for item in items)
+
+
+def named_path(text: str) -> Path:
+    """A path to read; UsageError for an empty one, which would be the current folder."""
+    if not text.strip():
+        raise UsageError(f"{text!r} names no file; name one, or . for this folder")
+    return Path(text)
+
+
+def paths_of(given: FilePaths | None) -> list[Path]:
+    """The paths of an option that may be given several times."""
+    if given is None:
+        return []
+    return [Path(path) for path in ([given] if isinstance(given, str | Path) else given)]
+
+
+def parse_numbers(given: Numbers, name: str, *, whole: bool = True) -> list[float]:
     """A comma separated list of numbers; UsageError with the value and the rule."""
-    parts = text.split(",")
+    parts = as_text(given).split(",")
     if len(parts) > MAX_VALUES:
         raise UsageError(f"{name} has {len(parts)} values; give at most {MAX_VALUES}")
     values: list[float] = []
@@ -75,36 +73,39 @@ def parse_numbers(text: str, name: str, *, whole: bool = True) -> list[float]:
     return values
 
 
-def parse_concurrency(text: str | None, default: tuple[int, ...] = (1, 4, 16, 64)) -> list[int]:
-    if text is None:
+def parse_concurrency(
+    given: Numbers | None, default: tuple[int, ...] = (1, 4, 16, 64)
+) -> list[int]:
+    """Clients of closed loops: whole numbers, in rising order."""
+    if given is None:
         return list(default)
-    values = parse_numbers(text, "--concurrency")
+    values = parse_numbers(given, "--concurrency")
     for value in values:
         if not 1 <= value <= 1_000_000:
             raise UsageError(f"--concurrency has {value:.15g}; it must be from 1 to 1000000")
     return sorted({int(value) for value in values})
 
 
-def parse_rates(text: str) -> list[float]:
+def parse_rates(given: Numbers) -> list[float]:
     """Requests per second of the open loop: positive numbers, in rising order."""
-    values = parse_numbers(text, "--rate", whole=False)
+    values = parse_numbers(given, "--rate", whole=False)
     for value in values:
         if value <= 0:
             raise UsageError(f"--rate has {value:g}; it must be above 0 requests per second")
     return sorted(set(values))
 
 
-def profile_folder(text: str | None) -> str | None:
+def profile_folder(given: TextPath | None) -> str | None:
     """The folder of --profiles; an empty name would silently mean the current folder."""
-    if text is not None and not text.strip():
+    if given is not None and not str(given).strip():
         raise UsageError("--profiles is empty; name a folder that holds .toml files")
-    return text
+    return None if given is None else str(given)
 
 
-def parse_contexts(text: str) -> list[int]:
+def parse_contexts(given: Numbers) -> list[int]:
     """'1k,8k,32k' as tokens; UsageError with the value and the rule."""
     found = []
-    for part in text.split(","):
+    for part in as_text(given).split(","):
         word = part.strip().lower()
         number, scale = (word[:-1], 1024) if word.endswith("k") else (word, 1)
         try:

@@ -6,32 +6,35 @@ import re
 import sys
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from specsim.commands.diagnose_setup import check_options, predictor_for
+from specsim.api.deployment import build_request
+from specsim.api.served import check_described, predictor_for
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.diagnose.scrape import ScrapeError, metrics_url, scrape
 from specsim.diagnose.watching import FIRST, Observation, Observer, Watcher
 from specsim.errors import FormatError, UsageError
+from specsim.options.groups import DeploymentOptions
+from specsim.options.measured import WatchCommand
 from specsim.report.tables import printable
 from specsim.report.watch_view import HISTORY, watch_line, watch_screen
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)\s*([smh]?)")
-LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.2, 3600.0
+MOST_INTERVAL_S = 3600.0
 
 
 class Show(Protocol):
     """Where observations go."""
 
-    def __enter__(self) -> "Show": ...
+    def __enter__(self) -> object: ...
     def __exit__(self, *_: object) -> None: ...
     def __call__(self, seen: Observation) -> None: ...
 
 
 class _Plain:
-    def __enter__(self) -> "_Plain":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,35 +90,29 @@ class ScreenShow:
         self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
-def run(values: dict[str, Any], given: frozenset[str], show: Show) -> None:
+def watch(options: WatchCommand, show: Show) -> None:
     """Watch until the time is up or Ctrl-C. SpecSimError for misuse, or when the server cannot be
     read at the start; later failures are shown and the next scrape is tried."""
-    model = values["model"]
-    check_options(model, values, given)
-    interval = values["interval"]
-    if not LEAST_INTERVAL_S <= interval <= MOST_INTERVAL_S:
-        raise UsageError(
-            f"--interval is {interval:g}; it must be from {LEAST_INTERVAL_S:g} to "
-            f"{MOST_INTERVAL_S:g} seconds"
-        )
-    window = values["window"]
+    model = None if options.model is None else str(options.model)
+    check_described(model, options)
+    interval, window = options.interval, options.window
     if not interval <= window <= MOST_INTERVAL_S:
-        if "window" in given:
+        if "window" in options.typed:
             raise UsageError(
                 f"--window is {window:g}; it must be from --interval ({interval:g}) to "
                 f"{MOST_INTERVAL_S:g} seconds"
             )
         window = interval
-    end = duration_s(values["for_"])
-    if values["once"] and end is not None:
+    end = duration_s(options.for_)
+    if options.once and end is not None:
         raise UsageError("--once and --for both say when to stop; give one of them")
-    url = metrics_url(values["url"])
+    url = metrics_url(options.url)
     if model is not None:
-        _check_deployment(model, values)
+        _check_deployment(model, options)
     notes: list[str] = []
 
     def make(evidence: Evidence) -> Predictor | None:
-        return predictor_for(model, values, evidence, notes)
+        return predictor_for(model, options, evidence, notes)
 
     observer = Observer(Watcher(url, window), make)
     start = time.monotonic()
@@ -123,7 +120,7 @@ def run(values: dict[str, Any], given: frozenset[str], show: Show) -> None:
     _say(notes)
     with show:
         try:
-            if not values["once"]:
+            if not options.once:
                 show(seen)
             next_s = start + interval
             while end is None or next_s - start <= end + 1e-9:
@@ -134,7 +131,7 @@ def run(values: dict[str, Any], given: frozenset[str], show: Show) -> None:
                 except (ScrapeError, FormatError) as error:
                     seen = observer.unreachable(at_s, str(error))
                 show(seen)
-                if values["once"] and seen.state != FIRST:
+                if options.once and seen.state != FIRST:
                     return
                 # a slow scrape skips beats instead of hurrying after them
                 next_s += interval * (1 + max(0.0, time.monotonic() - next_s) // interval)
@@ -155,11 +152,10 @@ def duration_s(text: str | None) -> float | None:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _check_deployment(model: str, values: dict[str, Any]) -> None:
+def _check_deployment(model: str, options: WatchCommand) -> None:
     """Refuse what cannot be before the server is asked: model, GPU, weights, sizes."""
-    bare = {**values, "method": "none", "draft": None, "k": None, "speculative_config": None,
-            "tree": None}
-    predictor_for(model, bare, Evidence("options"), [])
+    asked = DeploymentOptions.of(options).but(model=model, engine=options.engine or "vllm")
+    build_request(asked.plain())
 
 
 def _say(notes: list[str]) -> None:

@@ -1,0 +1,147 @@
+"""`specsim.diagnose`: what a benchmark, a pair of /metrics dumps or a live server says about its
+speculation, with the evidence and what to do next. Read-only."""
+
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specsim.api.functions import named_function
+from specsim.api.results import Result, flat
+from specsim.api.served import check_described, predictor_for
+from specsim.diagnose.evidence import Evidence, evidence_of
+from specsim.diagnose.judge import diagnose as judge
+from specsim.diagnose.scrape import metrics_url, scrape
+from specsim.diagnose.watching import Watcher
+from specsim.errors import UsageError
+from specsim.formats.bench import read_bench, scan
+from specsim.options.measured import DiagnoseOptions
+from specsim.options.repeat import repeat
+from specsim.options.values import FilePath
+from specsim.report.tables import printable
+
+
+@dataclass(frozen=True)
+class Diagnosis(Result):
+    """Findings per run: `document["diagnoses"]`, as `specsim diagnose --json` prints them."""
+
+    document: dict[str, Any]
+    command: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(self.document["warnings"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.document
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per run."""
+        return [flat(item) for item in self.document["diagnoses"]]
+
+    def to_text(self) -> str:
+        from specsim.report.diagnosis import diagnosis_text
+
+        return printable(diagnosis_text(self.document))
+
+
+def run(options: DiagnoseOptions) -> Diagnosis:
+    """Name what speculation does in a run (`words=[FILE]` or `[FILE, MODEL]`, or `before` and
+    `after`) or at a live server (`url`), with evidence and next steps."""
+    file, model = _arguments(options)
+    check_described(model, options)
+    if "interval" in options.typed and options.url is None:
+        raise UsageError("--interval goes with --url; leave it out")
+    skipped: tuple[tuple[str, str], ...] = ()
+    if options.url is not None:
+        evidence = [_live(options.url, options.interval)]
+    elif file is None:
+        assert options.after is not None
+        evidence = [evidence_of(scan(options.after, options.before).runs[0])]
+    else:
+        found = scan(file)
+        evidence, skipped = [evidence_of(item) for item in found.runs], found.skipped
+    plain = _plain(options.plain, evidence)
+    warnings: list[str] = []
+    diagnoses = []
+    for item in evidence:
+        notes: list[str] = []
+        predictor = predictor_for(model, options, item, notes)
+        warnings += [text for text in notes if text not in warnings]
+        diagnoses.append(judge(item, predictor, plain).to_dict())
+    document = {
+        "kind": "diagnosis",
+        "diagnoses": diagnoses,
+        "skipped": [{"file": path, "reason": reason} for path, reason in skipped],
+        "warnings": warnings,
+    }
+    return Diagnosis(document, repeat(options))
+
+
+diagnose = named_function(DiagnoseOptions, run)
+
+
+def _arguments(options: DiagnoseOptions) -> tuple[str | None, str | None]:
+    """(file, model); exactly one source of evidence."""
+    words = list(options.words or ())
+    pair = options.before is not None or options.after is not None
+    if pair and (options.before is None or options.after is None):
+        raise UsageError("--before and --after belong together; give both /metrics dumps")
+    if pair and options.url is not None:
+        raise UsageError("--url and --before/--after are both given; choose one source")
+    named = pair or options.url is not None
+    if not named and not words:
+        raise UsageError(
+            "nothing to diagnose; give a result FILE, --before A --after B, or --url http://..."
+        )
+    if len(words) > (1 if named else 2):
+        rule = "only MODEL goes with --url or --before/--after" if named else "FILE and MODEL"
+        raise UsageError(
+            f"{len(words)} arguments given; {rule}, e.g. specsim diagnose result.json llama-3.1-8b"
+        )
+    file = None if named else words.pop(0)
+    return file, words[0] if words else None
+
+
+def _live(url: str, interval: float) -> Evidence:
+    """Two scrapes of a live server; while it is idle or restarts, what one scrape holds."""
+    address = metrics_url(url)
+    watcher = Watcher(address)
+    watcher.take(scrape(address))
+    wait = min(interval, 2.0)
+    end = time.monotonic() + interval
+    window = None
+    with _waiting(f"reading {address} for {interval:g} s"):
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(wait, left))  # further scrapes in between average the gauges
+            window = watcher.take(scrape(address))
+    assert window is not None
+    return window.evidence
+
+
+def _waiting(words: str) -> AbstractContextManager[object]:
+    """A sign of life on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(words)
+
+
+def _plain(given: FilePath | None, evidence: list[Evidence]) -> Evidence | None:
+    """The run without speculation that --plain names."""
+    if given is None:
+        return None
+    path = Path(given)
+    runs = read_bench(path)
+    if len(runs) != 1 or len(evidence) != 1:
+        raise UsageError(
+            f"--plain compares one run with one run; {len(evidence)} and {len(runs)} were found; "
+            "give single result files of the same load"
+        )
+    found = evidence_of(runs[0])
+    if found.speculates:
+        raise UsageError(f"--plain {path} was measured with speculation; give a run without it")
+    return found

@@ -1,0 +1,105 @@
+"""`specsim.explain`: where the time of one engine step goes, op by op."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.analytic.closed import running_limit
+from specsim.analytic.system import System
+from specsim.api.deployment import build_request
+from specsim.api.functions import python_function
+from specsim.api.results import Result, flat
+from specsim.errors import UsageError
+from specsim.latency.breakdown import StepLatency
+from specsim.options.analytic import ExplainOptions
+from specsim.options.repeat import repeat
+from specsim.options.values import parse_concurrency
+
+
+@dataclass(frozen=True)
+class ExplainedStep:
+    """One step. title: 'plain decode step' or 'verify step, k = K'; running: its sequences;
+    context_tokens: of each."""
+
+    title: str
+    running: int
+    context_tokens: float
+    step: StepLatency
+
+    def to_dict(self) -> dict[str, Any]:
+        ops = [
+            {
+                "op": item.op.name,
+                "phase": item.phase,
+                "count": item.op.count,
+                "seconds": item.seconds,
+                "share": item.seconds / self.step.total_s,
+                "bytes": item.op.bytes * item.op.count,
+                "flops": item.op.flops * item.op.count,
+                "bound": item.time.bound,
+            }
+            for item in self.step.ops
+        ]
+        head = {
+            "step": self.title, "running": self.running, "context_tokens": self.context_tokens
+        }
+        return {**head, **self.step.to_dict(), "ops": ops}
+
+
+@dataclass(frozen=True)
+class Explanation(Result):
+    """The steps of a deployment, plain and verifying: `steps`, each with the times of its ops."""
+
+    system: System
+    steps: tuple[ExplainedStep, ...]
+    warnings: tuple[str, ...]
+    command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "explanation",
+            "model": self.system.spec.name,
+            "gpu": self.system.profile.name,
+            "engine": self.system.engine.name,
+            "fidelity": self.system.fidelity,
+            "steps": [step.to_dict() for step in self.steps],
+            "warnings": list(self.warnings),
+            "command": self.command,
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row per op of every step."""
+        rows = []
+        for step in self.steps:
+            found = step.to_dict()
+            head = {name: found[name] for name in ("step", "running", "context_tokens")}
+            rows += [flat({**head, **op}) for op in found["ops"]]
+        return rows
+
+    def to_text(self) -> str:
+        from specsim.report.explanation import explanation_text
+
+        return explanation_text(self.to_dict())
+
+
+def run(options: ExplainOptions) -> Explanation:
+    """Show where the time of a decode step of `model` goes, at one or several `concurrency`."""
+    if options.model is None and options.command is None:
+        raise UsageError("explain needs a MODEL or a --command; `specsim models` lists them")
+    request = build_request(options)
+    system = request.system
+    batches = parse_concurrency(options.concurrency, (1,))
+    limit = running_limit(system, request.workload)
+    context = request.workload.mean_context
+    sides = [("plain decode step", system.plain())]
+    if system.speculative:
+        sides.append((f"verify step, k = {system.setup.k}", system))
+    steps = []
+    for batch in batches:
+        running = min(batch, limit)
+        for title, side in sides:
+            step = side.latency.step(side.decode_shape(running, context))
+            steps.append(ExplainedStep(title, running, context, step))
+    return Explanation(system, tuple(steps), request.warnings, repeat(options))
+
+
+explain = python_function(ExplainOptions, run)

@@ -1,0 +1,42 @@
+"""The MindRouter cluster's six endpoints as served, beside the speedups that it reported."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from specsim.analytic.mindrouter import Endpoint, predict_table
+from specsim.errors import UsageError
+from specsim.options.analytic import PredictCommand
+from specsim.options.declare import declared
+from specsim.options.values import profile_folder
+
+# What holds for the table too; all else describes a model of one's own.
+_ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "csv_out")
+
+
+@dataclass(frozen=True)
+class MindrouterTable:
+    endpoints: tuple[Endpoint, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "mindrouter", "table": self.to_rows()}
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [row.to_dict() for row in self.endpoints]
+
+    def to_text(self) -> str:
+        from specsim.report.mindrouter import mindrouter_text
+
+        return mindrouter_text(self.endpoints)
+
+
+def run(options: PredictCommand) -> MindrouterTable:
+    """The table on the GPU and engine asked for. Defaults of specsim.toml are for models of one's
+    own, not for this table."""
+    asked = PredictCommand(**{name: getattr(options, name) for name in options.typed})
+    for name, item in declared(PredictCommand).items():
+        if name not in _ALLOWED and getattr(asked, name) != item.default:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
+    folder = profile_folder(asked.profiles)
+    rows = predict_table(asked.gpu, asked.engine, asked.fidelity, folder)
+    return MindrouterTable(tuple(rows))

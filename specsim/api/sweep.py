@@ -1,0 +1,203 @@
+"""`specsim.sweep`: many predictions or simulations, on one machine or a cluster, resumable."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specsim.api.functions import named_function
+from specsim.api.results import Result, flat
+from specsim.api.sweep_task import option_name, option_value, parse_value, run_task
+from specsim.errors import UsageError
+from specsim.files import check_writable
+from specsim.formats.load_model import load_model
+from specsim.hardware.store import load_profile
+from specsim.latency.engine import find_engine
+from specsim.options.repeat import repeat
+from specsim.options.serving import SweepOptions
+from specsim.options.values import parse_concurrency, parse_rates, shown
+from specsim.planning.executors import open_executor
+from specsim.planning.sweep import RUNS, Sweep
+from specsim.planning.sweep_file import Definition, read_definition
+from specsim.planning.sweep_journal import Journal
+from specsim.planning.sweep_run import SweepRun, run_sweep
+from specsim.report.progress import task_bar
+
+
+@dataclass(frozen=True)
+class SweepResult(Result):
+    """The rows of a sweep: one per combination and repeat, with `params` and `result`."""
+
+    document: dict[str, Any]
+    text: str
+    command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.document
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        return [flat({**row, **(row["result"] or {}), "result": None})
+                for row in self.document["rows"]]
+
+    def to_text(self) -> str:
+        return self.text
+
+
+def run(options: SweepOptions) -> SweepResult:
+    """Run every combination of a grid of options: those of `file`, of `set_` and of `grid`.
+
+    It works in `workers` processes, so a script calls it under `if __name__ == "__main__":`."""
+    import json
+
+    from specsim.report.sweeps import sweep_json, sweep_text
+
+    with running(options, bar=False) as found:
+        document = json.loads("".join(sweep_json(found)))
+        return SweepResult(document, sweep_text(found), repeat(options))
+
+
+@contextmanager
+def running(options: SweepOptions, *, bar: bool) -> Iterator[SweepRun]:
+    """The sweep, run; its journal, which holds the rows, is open until the end."""
+    from specsim.report.sweeps import write_rows
+
+    out = None if options.out is None else str(options.out)
+    if out is not None and not out.lower().endswith((".csv", ".jsonl")):
+        raise UsageError(f"--out is {shown(out)}; the name must end in .csv or .jsonl")
+    check_writable(out, "--out", [options.file])
+    wanted = build_sweep(options)
+    place = None if options.journal is None else str(options.journal)
+    if place is None and options.file is not None:
+        place = str(Path(options.file).with_suffix(".journal.jsonl"))
+    elif place is not None and not place.strip():
+        raise UsageError("--journal is empty; name a file")
+    if place is not None and out is not None and Path(place).resolve() == Path(out).resolve():
+        raise UsageError(f"--out and the journal are both {shown(out)}; give each its own file")
+    with Journal.open(place, wanted, restart=options.restart) as kept:
+        missing = wanted.count > len(kept.offsets)
+        pool = open_executor(
+            options.executor if missing else "local", options.workers if missing else None
+        )
+        with pool, task_bar(bar, "tasks") as report:
+            found = run_sweep(wanted, run_task, kept, pool, report)
+        if out is not None:
+            try:
+                write_rows(found, out)
+            except OSError as error:
+                raise UsageError(f"cannot write {shown(out)}: {error.strerror}") from None
+        yield found
+
+
+sweep = named_function(SweepOptions, run)
+
+
+def build_sweep(options: SweepOptions) -> Sweep:
+    """The checked definition: that of the file with what the options add or replace."""
+    file = options.file
+    if file is None and not options.set_ and not options.grid:
+        raise UsageError(
+            "nothing to run; name a FILE that defines a sweep, or give --set and --grid, for "
+            "example --set model=qwen3.6-27b --set concurrency=16 --grid k=1,2,3"
+        )
+    found = read_definition(file) if file is not None else Definition()
+    if options.run is not None:
+        found.run = options.run
+    if found.run not in RUNS:
+        raise UsageError(f"run is {shown(found.run)}; a sweep runs {' or '.join(RUNS)}")
+    if options.repeats is not None:
+        found.repeats = options.repeats
+    if options.columns is not None:
+        names = (name.strip() for name in options.columns.split(","))
+        found.columns = tuple(name for name in names if name)
+    _check_options(found, str(file) if file else "")
+    _add_typed(found, options.set_ or [], options.grid or [])
+    result = Sweep(
+        found.run, found.fixed, found.grid, found.cases, found.repeats, found.columns, found.name
+    )
+    _check_meaning(result)
+    return result
+
+
+def _check_options(found: Definition, where: str) -> None:
+    """Names and types of a file's options."""
+    def table(values: dict[str, Any], section: str) -> dict[str, Any]:
+        place = f"{where}: [{section}]"
+        out = {}
+        for name, value in values.items():
+            plain = option_name(name, found.run, place)
+            out[plain] = option_value(plain, value, found.run, place)
+        return out
+
+    found.fixed = table(found.fixed, "fixed")
+    found.cases = [table(case, "case") for case in found.cases]
+    grid = {}
+    for name, values in found.grid.items():
+        plain = option_name(name, found.run, f"{where}: [grid]")
+        grid[plain] = [
+            option_value(plain, value, found.run, f"{where}: [grid]") for value in values
+        ]
+    found.grid = grid
+
+
+def _add_typed(found: Definition, fixed: Sequence[str], grid: Sequence[str]) -> None:
+    """--set and --grid: an option there stands in place of the file's."""
+    for flag, words in (("--set", fixed), ("--grid", grid)):
+        for word in words:
+            name, sign, text = word.partition("=")
+            if not sign:
+                raise UsageError(f"{flag} is {shown(word)}; write NAME=VALUE")
+            plain = option_name(name, found.run, flag)
+            found.fixed.pop(plain, None)
+            found.grid.pop(plain, None)
+            if any(plain in case for case in found.cases):
+                raise UsageError(
+                    f"{flag} {plain}: the file's [[case]] groups set it; change it there"
+                )
+            if flag == "--set":
+                found.fixed[plain] = parse_value(plain, text, found.run, flag)
+            else:
+                mark = ";" if ";" in text else ","
+                found.grid[plain] = [
+                    parse_value(plain, part, found.run, flag) for part in text.split(mark)
+                ]
+
+
+def _check_meaning(sweep: Sweep) -> None:
+    """Names that nothing is known of are misspelt, not a combination that does not fit; they are
+    refused before anything runs."""
+    names = {*sweep.fixed, *sweep.varied}
+    if sweep.run == "predict":
+        if ("concurrency" in names) == ("rate" in names):
+            raise UsageError(
+                "a sweep of predict needs concurrency or rate, one value per task: give one of "
+                "them in fixed or in grid"
+            )
+        if not names & {"model", "command"}:
+            raise UsageError(
+                "a model is needed: give it in fixed, in grid or with --set model=... (or a "
+                "command that names one)"
+            )
+        _check_loads(sweep)
+    folder = sweep.fixed.get("profiles")
+    for value in _values(sweep, "model"):
+        load_model(value)
+    for value in _values(sweep, "gpu"):
+        load_profile(value, folder)
+    for value in _values(sweep, "engine"):
+        find_engine(value)
+
+
+def _check_loads(sweep: Sweep) -> None:
+    """As `specsim predict` checks them."""
+    for value in _values(sweep, "concurrency"):
+        parse_concurrency(str(value))
+    for value in _values(sweep, "rate"):
+        parse_rates(repr(value))
+
+
+def _values(sweep: Sweep, name: str) -> list[Any]:
+    """Every value that an option takes."""
+    given = [sweep.fixed.get(name), *sweep.grid.get(name, ())]
+    given += [case.get(name) for case in sweep.cases]
+    return [value for value in given if value is not None]

@@ -1,0 +1,121 @@
+"""One task of a sweep, as a worker runs it: the options of `simulate` or `predict` to figures.
+
+A worker imports this module and gets plain values; what it gives back is JSON-ready. The figures
+are those of `specsim simulate --json` and of a point of `specsim predict --json`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from specsim.errors import SpecSimError, UsageError, one_line
+from specsim.options.analytic import PredictCommand, PredictOptions
+from specsim.options.declare import Declared, OptionSet, declared
+from specsim.options.serving import SimulateCommand, SimulateOptions
+from specsim.options.tables import VALUE_WORDS, file_keys, from_value, is_number
+from specsim.options.values import shown
+
+MAX_WHOLE = 1 << 53  # nothing counts beyond it, and an error repeats the number
+_COMMANDS: dict[str, type[OptionSet]] = {"simulate": SimulateCommand, "predict": PredictCommand}
+_LOADS = {"concurrency": int, "rate": float}  # of predict, one per task
+
+
+def run_task(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """{'result': figures}, or {'error': one line} where the options are refused."""
+    try:
+        if payload["run"] == "simulate":
+            result = _simulate({**payload["options"], "seed": payload["seed"]})
+        else:
+            result = _predict(payload["options"])
+    except SpecSimError as error:
+        return {"error": one_line(error)}
+    return {"result": result}
+
+
+def _simulate(options: Mapping[str, Any]) -> dict[str, Any]:
+    from specsim.api.simulate_run import simulated
+
+    found = simulated(SimulateOptions.of_values(options), bar=False)
+    if found.partial:
+        # A signal meant for somebody else must not leave half a run among the results.
+        raise RuntimeError("the simulation was interrupted")
+    left_out = ("kind", "inputs", "seed", "replications", "partial")
+    return {name: value for name, value in found.to_dict().items() if name not in left_out}
+
+
+def _predict(options: Mapping[str, Any]) -> dict[str, Any]:
+    from specsim.api.predict import run
+
+    found = run(PredictOptions.of_values(options))
+    return {
+        **found.points[0].to_dict(),
+        "k": found.system.setup.k,
+        "acceptance_length": found.acceptance_length,
+        "break_even_concurrency": found.break_even_concurrency,
+        "max_concurrency": found.max_concurrency,
+        "warnings": list(found.warnings),
+    }
+
+
+# --- options ------------------------------------------------------------------------------
+
+
+@cache
+def _options(run: str) -> dict[str, Declared]:
+    """The options that a task may have."""
+    found = {name: item for name, item in declared(_COMMANDS[run]).items()
+             if not item.option.output}
+    if run == "predict":
+        found |= {name: replace(found[name], kind=kind, accepted=(kind,))
+                  for name, kind in _LOADS.items()}
+    return found
+
+
+def option_name(name: str, run: str, where: str) -> str:
+    """The option's name as the functions have it; UsageError with near matches."""
+    plain = name.strip().lstrip("-").replace("-", "_")
+    known, typed = _options(run), declared(_COMMANDS[run])
+    if plain not in known and plain in file_keys(_COMMANDS[run]):
+        plain = file_keys(_COMMANDS[run])[plain].name
+    if plain in known:
+        return plain
+    if plain in typed or plain in ("json", "csv"):
+        raise UsageError(
+            f"{where}: {shown(name)} says where one result goes; a sweep has --out, --json and "
+            "--csv of its own"
+        )
+    near = get_close_matches(plain, known, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UsageError(
+        f"{where}: {shown(name)} is not an option of specsim {run}; {hint}see "
+        f"`specsim {run} --help`"
+    )
+
+
+def option_value(name: str, value: object, run: str, where: str) -> object:
+    """A value as the option wants it; UsageError that names the value and the rule."""
+    item = _options(run)[name]
+    if Sequence in item.accepted and is_number(value):
+        return repr(value)
+    return from_value(item, name, value, f"{where}:", MAX_WHOLE)
+
+
+def parse_value(name: str, text: str, run: str, where: str) -> object:
+    """A value typed on the command line."""
+    kind, word = _options(run)[name].kind, text.strip()
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[word.lower()]
+        found: object = kind(word)
+        beyond = isinstance(found, int) and abs(found) > MAX_WHOLE
+        if beyond or (isinstance(found, float) and math.isnan(found)):
+            raise ValueError
+        return found
+    except (KeyError, ValueError):
+        limit = f" up to {MAX_WHOLE}" if kind is int else ""
+        raise UsageError(
+            f"{where}: {name} is {shown(word)}; it must be {VALUE_WORDS[kind]}{limit}"
+        ) from None

@@ -1,0 +1,87 @@
+"""Groups of commands that are loaded when they run.
+
+`specsim --help` and a command must not wait for the modules and options of all the others; so a
+group knows of its commands only where they are and what its list shows of them.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from keyword import iskeyword
+from typing import Any, ClassVar
+
+from typer.core import TyperCommand, TyperGroup
+
+from specsim.commands.bind import Command
+
+
+class Loaded(MutableMapping[str, Any]):
+    """The commands of a group by name; each is loaded when it is looked up."""
+
+    def __init__(self, table: dict[str, str], prefix: str) -> None:
+        self._table, self._prefix = table, prefix
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            if name not in self._table:
+                raise KeyError(name)
+            self._made[name] = _load(name, self._prefix)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._table, **self._made})
+
+    def __len__(self) -> int:
+        return len({**self._table, **self._made})
+
+
+def _load(name: str, prefix: str) -> Any:
+    module = prefix + (f"{name}_" if iskeyword(name) else name.replace("-", "_"))
+    found = import_module(f"specsim.commands.{module}")
+    if hasattr(found, "GROUP"):
+        return found.GROUP
+    command: Command[Any] = next(
+        item for item in vars(found).values()
+        if isinstance(item, Command) and item.options.NAME.rpartition(" ")[2] == name
+    )
+    return command.parsed()
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands stand in `table`: name and first sentence of the help, in the order
+    of --help. A command X is in the module `prefix` + X."""
+
+    table: ClassVar[dict[str, str]]
+    prefix = ""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Loaded(self.table, self.prefix)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        listed: dict[str, Any] = {
+            name: TyperCommand(name=name, help=text) for name, text in self.table.items()
+        }
+        TyperGroup(name=self.name, commands=listed).format_commands(ctx, formatter)
+
+
+class ConfiguredGroup(LazyGroup):
+    """The top of the command line, with the defaults of specsim.toml for every command below."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        rest: list[str] = super().parse_args(ctx, args)
+        # Help and completion must work whatever a file says.
+        if words and not ctx.resilient_parsing and not {"--help", "--version"} & set(words):
+            from specsim.options.config_file import default_map, find_file, read_file
+
+            found = find_file()
+            if found is not None:
+                ctx.default_map = default_map(read_file(found), words)
+        return rest

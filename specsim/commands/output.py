@@ -1,0 +1,110 @@
+"""Writing a result in the form that was asked for: text, JSON or CSV."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from specsim.commands.bind import INTERRUPTED, Ended
+from specsim.options.groups import JsonOptions, OutputOptions
+
+if TYPE_CHECKING:
+    from specsim.options.analytic import DrawnOptions
+    from specsim.report.plots import Panel, Picture
+
+
+class Shown(Protocol):
+    """A result: what JSON holds, what a terminal shows."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_text(self) -> str: ...
+
+
+def show(
+    result: Shown,
+    options: JsonOptions,
+    rows: Callable[[], Iterable[dict[str, Any]]] = list,
+    *,
+    text: Callable[[], str] | None = None,
+    document: Callable[[], dict[str, Any]] | None = None,
+) -> None:
+    """Prints a result. rows: of CSV; text, document: where they are not the result's own."""
+    write(options, document or result.to_dict, text or result.to_text, rows)
+
+
+def write(
+    options: JsonOptions,
+    document: Callable[[], Mapping[str, Any] | list[Any]],
+    text: Callable[[], str],
+    rows: Callable[[], Iterable[dict[str, Any]]] = list,
+) -> None:
+    """Prints one of the three forms; only that one is made."""
+    from specsim.report.tables import to_csv, to_json
+
+    if options.json_out:
+        shown = to_json(document())
+    elif isinstance(options, OutputOptions) and options.csv_out:
+        shown = to_csv(rows()).rstrip("\n")
+    else:
+        shown = text()
+    sys.stdout.write(shown + "\n")
+
+
+def check_drawing(options: "DrawnOptions") -> None:
+    """Refuses a --plot that cannot be drawn or written, before anything is computed."""
+    from specsim.files import check_writable
+    from specsim.report.plots_file import check_plot
+
+    check_plot(options.plot)
+    check_writable(options.plot, "--plot")
+
+
+def show_drawn(
+    result: Shown,
+    options: "DrawnOptions",
+    rows: Callable[[], Iterable[dict[str, Any]]],
+    picture: Callable[[], "Picture"],
+    panel: Callable[[], "Panel"],
+    document: Callable[[], dict[str, Any]] | None = None,
+) -> None:
+    """Prints a result; `picture` is what --plot writes, `panel` what the terminal shows."""
+    from specsim.report.plots_file import write_picture
+
+    if options.plot is not None:
+        write_picture(picture(), options.plot)
+
+    def text() -> str:
+        parts = [result.to_text()]
+        if not options.no_plot:
+            parts.append(terminal_plot(panel()))
+        if options.plot is not None:
+            parts.append(f"plot: {options.plot}")
+        return "\n\n".join(parts)
+
+    show(result, options, rows, text=text, document=document)
+
+
+def quiet(options: JsonOptions) -> bool:
+    """Whether nobody looks at progress: another form than text, or no terminal."""
+    formed = options.json_out or (isinstance(options, OutputOptions) and options.csv_out)
+    return formed or not (sys.stdout.isatty() and sys.stderr.isatty())
+
+
+def end_if_partial(partial: bool, words: str = "") -> None:
+    """The exit code of a run that Ctrl-C ended; its figures are printed."""
+    if not partial:
+        return
+    if words:
+        sys.stdout.flush()
+        sys.stderr.write(f"specsim: interrupted; {words}\n")
+    raise Ended(INTERRUPTED)
+
+
+def terminal_plot(panel: "Panel") -> str:
+    """The panel as wide as the terminal, in colour where there is one."""
+    from specsim.report.plots_text import panel_text
+
+    width = min(110, shutil.get_terminal_size((78, 24)).columns)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return panel_text(panel, max(50, width), colour=colour)

@@ -1,0 +1,30 @@
+"""`specsim validate published`: published measurements beside their predictions."""
+
+import sys
+
+from specsim.commands.bind import Ended, command
+from specsim.commands.output import write
+from specsim.options.measured import PublishedCommand
+
+
+@command(PublishedCommand)
+def published(options: PublishedCommand) -> None:
+    """Score every row of FILES that can be predicted; count the others by reason."""
+    from specsim.accuracy.score import QUANTITIES, read_rows, score_rows
+    from specsim.report.scores import report_text
+    from specsim.report.tables import printable
+
+    rows = [row for file in options.files for row in read_rows(file)]
+    report = score_rows(rows, keep_cases=False)
+    result = report.to_dict()
+    if options.rows_out:
+        result["judged"] = [score.to_dict() for score in report.scores]
+    write(options, lambda: result, lambda: printable(report_text(result)))
+    limit = options.max_error
+    if limit is None:
+        return
+    overall = result["overall"]
+    over = [name for name in QUANTITIES if (overall[name]["median_abs_error"] or 0.0) > limit]
+    if over:
+        sys.stderr.write(f"specsim: median error above {limit:g} in {', '.join(over)}\n")
+        raise Ended(1)

@@ -1,0 +1,28 @@
+"""The options of all commands and of the Python functions, each declared once.
+
+An option is a field of a model; what it is called, what it means and what it may be stand with it:
+
+    class BatchLimits(OptionSet):
+        max_num_seqs: Annotated[
+            int | None, Opt(help="Largest number of running sequences.", ge=1, le=10_000_000)
+        ] = None
+
+Small models hold what belongs together (`groups`); those of a command are joined from them, in the
+order of `--help`, and stand with their family: `analytic` (predict, explain, tune, crossover,
+pareto, matrix), `serving` (simulate, capacity, fleet, sweep), `listing` (models, gpus, import,
+config, report), `measured` (diagnose, watch, validate, calibrate), `local` (generate, serve,
+measure, train-head). What two options say together and must not is a `model_validator` of the group
+that has both. `PredictOptions` are those of the Python function, `PredictCommand` has besides them
+what only the command line has: the form of the output.
+
+All else is made from the models:
+
+* the command line (`specsim.commands.bind`), its defaults from specsim.toml and `specsim config`;
+* the Python functions, their signatures and types (`specsim.api.functions`);
+* the command that a result carries to be repeated (`repeat`);
+* the option tables of scenario, fleet and sweep files (`file_keys`), and those of the reference.
+
+To add an option: a field here, and the line that uses it. To add a command: its model here, a use
+case in `specsim.api` (options in, result out), and a module of `specsim.commands` that writes the
+result, named in the table of `specsim.commands`.
+"""

@@ -1,0 +1,273 @@
+"""Declaring options: what stands beside a field (`Opt`), and what is read from the fields."""
+
+import json
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Annotated, ClassVar, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
+from pydantic.fields import FieldInfo
+
+from specsim.errors import UsageError
+from specsim.options.values import shown_value
+
+_KIND_WORDS: dict[object, str] = {
+    int: "a whole number", float: "a number", str: "text", bool: "True or False",
+    Path: "a path", Sequence: "a list", Mapping: "a mapping",
+}
+
+
+class Opt:
+    """What a field is on the command line.
+
+    flags: spellings, where they are not just the field's name; '--on/--off' for both sides of a
+    flag. ge, gt, le, lt: bounds of a number; rule: what it must be, where the bounds do not say it.
+    output: it says where a result goes, and is no part of the command that repeats it. argument:
+    given by place. file_key: its name in scenario and fleet files, where that is another one."""
+
+    __slots__ = ("argument", "bounds", "file_key", "flags", "help", "metavar", "output", "parser",
+                 "rule")
+
+    def __init__(
+        self, *flags: str, help: str, metavar: str | None = None, ge: float | None = None,
+        gt: float | None = None, le: float | None = None, lt: float | None = None, rule: str = "",
+        output: bool = False, argument: bool = False, file_key: str = "",
+        parser: Callable[[str], Path] | None = None,
+    ) -> None:
+        self.flags, self.help, self.metavar, self.parser = flags, help, metavar, parser
+        self.bounds, self.rule = (ge, gt, le, lt), rule
+        self.output, self.argument, self.file_key = output, argument, file_key
+
+    def check(self, flag: str, value: object) -> None:
+        """UsageError for a number out of its bounds."""
+        ge, gt, le, lt = self.bounds
+        if self.bounds == (None,) * 4 or not isinstance(value, int | float):
+            return
+        low = (ge is None or value >= ge) and (gt is None or value > gt)
+        if low and (le is None or value <= le) and (lt is None or value < lt):
+            return
+        words = self.rule or _range_words(ge, gt, le)
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        raise UsageError(f"{flag} is {text}; it must be {words}")
+
+
+def _range_words(ge: float | None, gt: float | None, le: float | None) -> str:
+    """Bounds in words; bounds of another form have a rule of their own."""
+    if gt is not None:
+        return f"above {gt:.15g}" + ("" if le is None else f" and at most {le:.15g}")
+    if le is None:
+        return f"at least {ge:.15g}"
+    return f"from {ge:.15g} to {le:.15g}" if ge is not None else f"at most {le:.15g}"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One option as it was declared. kind: the class of its values on the command line; several: a
+    list of them; accepted: the classes that a Python caller may give."""
+
+    name: str
+    option: Opt
+    kind: type
+    several: bool
+    accepted: tuple[object, ...]
+    optional: bool
+    required: bool
+    default: object
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """As typer takes them: '--on/--off' for a flag with two sides."""
+        return self.option.flags or ("--" + self.name.strip("_").replace("_", "-"),)
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """Its spellings, less those that switch it off."""
+        return tuple(text.partition("/")[0] for text in self.spellings)
+
+    @property
+    def off(self) -> tuple[str, ...]:
+        return tuple(off for text in self.spellings if (off := text.partition("/")[2]))
+
+    @property
+    def flag(self) -> str:
+        """The longest spelling, which says most; MODEL for what is given by place."""
+        return self.name.upper() if self.option.argument else max(self.on, key=len)
+
+    def read(self, value: object) -> object:
+        """A value of a Python caller as the command line would have parsed it. UsageError."""
+        if value is None and self.optional:
+            return None
+        items = _items(value)
+        if self.several and items is not None:
+            return [self._single(item) for item in items]
+        return [self._single(value)] if self.several else self._single(value)
+
+    def _single(self, value: object) -> object:
+        number = plain_number(value)
+        accepted = self.accepted
+        if number is not None and (float in accepted or (int in accepted and number == value
+                                                         and isinstance(number, int))):
+            if self.kind is str:
+                return f"{number:.17g}"
+            return float(number) if float in accepted else number
+        if isinstance(value, bool):
+            if bool in accepted:
+                return value
+        elif isinstance(value, str | Path) and (str in accepted or Path in accepted):
+            return self.kind(value)
+        elif isinstance(value, Mapping) and Mapping in accepted:
+            limits = all(plain_number(limit) is not None for limit in value.values())
+            if limits and self.name == "slo":
+                return ",".join(f"{gate}={limit}" for gate, limit in value.items())
+            return json.dumps(value)
+        elif Sequence in accepted and (items := _items(value)) is not None:
+            return ",".join(self._word(item) for item in items)
+        words = " or ".join(dict.fromkeys(_KIND_WORDS[kind] for kind in accepted))
+        raise UsageError(f"{self.name} is {shown_value(value)}; it must be {words}")
+
+    def _word(self, item: object) -> str:
+        number = plain_number(item)
+        if number is not None:
+            return f"{number:.17g}"
+        if isinstance(item, str):
+            return item
+        raise UsageError(f"{self.name} has {shown_value(item)}; it must be numbers or text")
+
+
+class OptionSet(BaseModel):
+    """Some options with their values. All are checked one by one when it is made; `but` changes
+    some of a checked set. `model_fields_set`: those that were given, not left as built in."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, protected_namespaces=()
+    )
+    NAME: ClassVar[str] = ""  # of the command, where it is that of one
+
+    _of_file: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_values(cls, given: Mapping[str, object]) -> dict[str, object]:
+        known = declared(cls)
+        return {
+            name: known[name].read(value) if name in known else value
+            for name, value in given.items()
+        }
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        for name, option in declared(type(self)).items():
+            if name in self.model_fields_set:
+                option.option.check(option.flag, getattr(self, name))
+        return self
+
+    @classmethod
+    def of_values(
+        cls, given: Mapping[str, object], of_file: frozenset[str] = frozenset()
+    ) -> Self:
+        """The options of a command line or a file. of_file: those that specsim.toml has set."""
+        made = cls.model_validate(given)
+        made._of_file = of_file
+        return made
+
+    @classmethod
+    def known(cls, given: Mapping[str, object]) -> None:
+        """UsageError for a name that is no option, with near ones, and for one that is missing."""
+        names = declared(cls)
+        missing = [name for name, item in names.items() if item.required and name not in given]
+        if missing:
+            raise UsageError(f"specsim.{cls.NAME} needs {missing[0]}; give it by name")
+        for name in given:
+            if name not in names:
+                near = get_close_matches(name, names, n=2)
+                function = f"specsim.{cls.NAME}"
+                hint = f"did you mean {' or '.join(near)}?" if near else f"see help({function})"
+                raise UsageError(f"{function} has no option {name!r}; {hint}")
+
+    def values(self) -> dict[str, object]:
+        """All of them by name, in the order of --help."""
+        return {name: getattr(self, name) for name in declared(type(self))}
+
+    @property
+    def typed(self) -> frozenset[str]:
+        """Those that were given with the call itself, not by specsim.toml."""
+        return frozenset(self.model_fields_set) - self._of_file
+
+    @property
+    def of_file(self) -> frozenset[str]:
+        return self._of_file
+
+    def but(self, **changes: object) -> Self:
+        """The same with some values changed; these count as given, and all is checked again."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return self.of_values({**given, **changes}, self._of_file)
+
+
+def plain_number(value: object) -> int | float | None:
+    """A number of Python or NumPy as a plain one; None for everything else."""
+    if isinstance(value, bool | str | Path) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return value
+    scalar = getattr(value, "item", None)  # NumPy's scalars
+    if scalar is None or getattr(value, "shape", ()) != ():
+        return None
+    plain = scalar()
+    return plain if isinstance(plain, int | float) and not isinstance(plain, bool) else None
+
+
+def _items(value: object) -> list[object] | None:
+    """The items of lists, tuples, ranges, arrays and the like; None for text, mappings, raw bytes
+    and what is one thing."""
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        return None
+    return list(value)
+
+
+@cache
+def declared(options: type[OptionSet]) -> dict[str, Declared]:
+    """The options of a model by name, in the order of --help. Do not change the dict."""
+    found = {}
+    for name in dict.fromkeys(_names(options)):
+        field = options.model_fields[name]
+        option = next((item for item in field.metadata if isinstance(item, Opt)), None)
+        if option is not None:
+            found[name] = _declared(name, option, field)
+    # Where a result goes is said last.
+    last = [name for name in ("json_out", "csv_out") if name in found]
+    return {name: found[name] for name in [*(n for n in found if n not in last), *last]}
+
+
+def _names(options: type[OptionSet]) -> Iterator[str]:
+    """Names of fields as the classes are written: those of the bases, then its own."""
+    for base in options.__bases__:
+        if issubclass(base, OptionSet):
+            yield from _names(base)
+    yield from (name for name in options.__annotations__ if name in options.model_fields)
+
+
+def _declared(name: str, option: Opt, field: FieldInfo) -> Declared:
+    parts = [part for part in _parts(field.annotation) if part is not type(None)]
+    several = get_origin(parts[0]) in (list, Sequence)
+    if several:
+        parts = [*_parts(get_args(parts[0])[0])]
+    kinds = tuple(get_origin(part) or part for part in parts)
+    if not isinstance(kinds[0], type):
+        raise TypeError(f"{name}: {field.annotation} has no class of values")
+    return Declared(
+        name, option, kinds[0], several, kinds, type(None) in _parts(field.annotation),
+        field.is_required(), None if field.is_required() else field.default,
+    )
+
+
+def _parts(hint: object) -> tuple[object, ...]:
+    """The members of a union, inner unions dissolved."""
+    if get_origin(hint) is Annotated:
+        return _parts(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(inner for part in get_args(hint) for inner in _parts(part))
+    return (hint,)
