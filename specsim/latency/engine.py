@@ -8,6 +8,7 @@ Packaged files are built without that check, which a test makes; reading them ne
 
 import re
 import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
@@ -25,10 +26,11 @@ from specsim.latency.engine_profile import (
 )
 
 MAX_FILE_BYTES = 1_000_000
+Tables = dict[str, Any]  # a parsed file
 T = TypeVar("T")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Tables:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise FormatError(f"{path.name} is larger than 1 MB; an engine profile is a few kB of TOML")
     try:
@@ -37,13 +39,14 @@ def _read(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path.name} is not valid TOML: {error}") from None
 
 
-def engine_from_dict(raw: dict[str, Any], where: str) -> EngineProfile:
+def engine_from_dict(raw: Tables, where: str) -> EngineProfile:
     """Check a parsed engine TOML of the user's. Unknown keys, wrong types and out-of-range values
     are refused.
 
     [engine] inherit = "vllm 0.25.1" takes what the file leaves out of [engine] and [overheads]
-    from that profile. What it leaves out of [scheduler] and [server], which say how the engine of
-    that name works, comes from the packaged profile of its own name, where there is one."""
+    from that profile, but for since, title and aliases. What it leaves out of [scheduler] and
+    [server], which say how the engine of that name works, comes from the packaged profile of its
+    own name, where there is one."""
     from specsim.latency.engine_schema import check_engine
 
     check_engine(raw, where)
@@ -53,11 +56,13 @@ def engine_from_dict(raw: dict[str, Any], where: str) -> EngineProfile:
 
 
 def _built(
-    raw: dict[str, Any], parent: EngineProfile | None, same: EngineProfile | None
+    raw: Tables, parent: EngineProfile | None, same: EngineProfile | None
 ) -> EngineProfile:
     """A profile from checked tables; see `engine_from_dict` for what is filled in."""
     body = {key: _frozen(value) for key, value in raw["engine"].items() if key != "inherit"}
-    inherited = _own(parent) if parent is not None else {}
+    inherited = _fields(parent) if parent is not None else {}
+    for own in ("since", "title", "aliases"):
+        inherited.pop(own, None)
     return EngineProfile(
         **{
             **inherited,
@@ -71,14 +76,14 @@ def _built(
     )
 
 
-def _own(profile: object) -> dict[str, Any]:
+def _fields(profile: object) -> dict[str, Any]:
     return {f.name: getattr(profile, f.name) for f in fields(profile)}  # type: ignore[arg-type]
 
 
-def _table(raw: dict[str, Any], key: str, base: T) -> T:
+def _table(raw: Tables, key: str, base: T) -> T:
     """A table as its class, keys that it leaves out as in `base`."""
     given = {name: _frozen(value) for name, value in raw.get(key, {}).items()}
-    return type(base)(**{**_own(base), **given})
+    return type(base)(**{**_fields(base), **given})
 
 
 def _frozen(value: Any) -> Any:
@@ -89,7 +94,17 @@ def _frozen(value: Any) -> Any:
 @lru_cache(maxsize=1)
 def list_engines() -> tuple[EngineProfile, ...]:
     """All packaged engine profiles, by name and version."""
-    found = [_built(_read(path), None, None) for path in data_root("engines").glob("*.toml")]
+    raws = [_read(path) for path in data_root("engines").glob("*.toml")]
+    first = _by_version(_built(raw, None, None) for raw in raws if "inherit" not in raw["engine"])
+    later = []
+    for raw in raws:
+        if "inherit" in raw["engine"]:
+            parent = _named(first, raw["engine"]["inherit"])
+            later.append(_built(raw, parent, parent))
+    return _by_version((*first, *later))
+
+
+def _by_version(found: Iterable[EngineProfile]) -> tuple[EngineProfile, ...]:
     return tuple(sorted(found, key=lambda e: (e.name, version_key(e.version))))
 
 
@@ -105,13 +120,20 @@ def find_engine(name: str, version: str | None = None) -> EngineProfile:
         if not path.is_file():
             raise ProfileError(f"engine profile {text!r} is not a file; give a path to a .toml")
         return engine_from_dict(_read(path), path.name)
+    return _named(list_engines(), text, version)
+
+
+def _named(
+    engines: Sequence[EngineProfile], name: str, version: str | None = None
+) -> EngineProfile:
+    text = name.strip()
     for joint in ("==", "@", " "):
         if joint in text and version is None:
             text, version = (part.strip() for part in text.split(joint, 1))
     key = text.lower().replace("_", "").replace("-", "").replace(" ", "")
-    same = [e for e in list_engines() if key == e.name or key in e.aliases]
+    same = [e for e in engines if key == e.name or key in e.aliases]
     if not same:
-        names = sorted({e.name for e in list_engines()})
+        names = sorted({e.name for e in engines})
         near = get_close_matches(key, names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ProfileError(
@@ -133,7 +155,7 @@ def packaged(name: str, version: str) -> EngineProfile | None:
     return _at(same, version) if same else None
 
 
-def _at(same: list[EngineProfile], version: str) -> EngineProfile:
+def _at(same: Sequence[EngineProfile], version: str) -> EngineProfile:
     """Of one engine the newest profile that begins no later than the version, or the oldest."""
     wanted = version_key(version)
     older = [e for e in same if version_key(e.since or e.version) <= wanted]

@@ -58,15 +58,18 @@ def test_extending_does_what_it_shows() -> None:
         "my-gpu.toml", "my_family.py", "my-model/config.json", "ask.py", "retention.py",
         "retention_ops.py", "retnet.py", "retnet-7b/config.json", "ask_retnet.py",
         "my-head/config.json",
-        "my-engine.toml",
+        "twin.py", "my-fork.toml", "ask_twin.py",
+        "my-engine.toml", "vllm-0.40.toml",
     ]
     for name, body in blocks:
         assert len(body.splitlines()) < 30, f"{name} is longer than what the page says"
     outputs = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    assert len(outputs) == 5
+    assert len(outputs) == 7
     assert all("speculation" in out or "memory per GPU" in out for out in outputs)
     assert "assumed (measured on h200-sxm)" in outputs[0]
     assert "state 67.1 MB per request" in outputs[2]  # of the mixer that the page adds
+    assert "$ python ask_twin.py" in outputs[4] and "best" in outputs[4]
+    assert "--engine vllm-0.40.toml" in outputs[6]
 
 
 def test_a_page_shows_what_its_commands_print(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Engine profiles: the shipped ones, versions and names, and what a file may not say."""
 
 import math
+import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
+from specsim.latency import engine
 from specsim.latency.engine import engine_from_dict, find_engine, list_engines
 from specsim.latency.graphs import padded_tokens
 from specsim.methods.base import METHODS
@@ -18,10 +21,10 @@ GOOD = {"engine": {"name": "mine", "version": "1.0"}}
 def test_shipped_profiles_are_complete() -> None:
     names = {engine.name for engine in list_engines()}
     assert names >= {"vllm", "sglang", "trtllm"}
-    for engine in list_engines():
-        assert engine.methods and set(engine.methods) <= set(METHODS)
-        assert engine.sources, f"{engine.name} {engine.version} names no source"
-        assert engine.title
+    for found in list_engines():
+        assert found.methods and set(found.methods) <= set(METHODS)
+        assert found.sources, f"{found.name} {found.version} names no source"
+        assert found.title
 
 
 @pytest.mark.parametrize(
@@ -222,3 +225,25 @@ def test_what_a_version_offers(what: str, version: str, there: bool) -> None:
 
 def test_features_that_an_engine_does_not_list_are_not_there() -> None:
     assert not find_engine("sglang").server.offers("draft_table", "9.9")
+
+
+def test_a_version_that_lies_in_the_folder_is_known_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adding a version is one file, which says only what is new."""
+    folder = tmp_path / "engines"
+    shutil.copytree(data_root("engines"), folder)
+    (folder / "vllm-0.40.toml").write_text(
+        '[engine]\nname = "vllm"\nversion = "0.40"\ninherit = "vllm 0.25.1"\nmax_k = 8\n'
+        'methods = ["none", "mtp"]\n[overheads]\nstep_s = 1e-3\n'
+    )
+    monkeypatch.setattr(engine, "data_root", lambda name: folder)
+    engine.list_engines.cache_clear()
+    try:
+        new, old = find_engine("vllm"), find_engine("vllm==0.39")
+        assert (new.version, new.max_k, new.methods) == ("0.40", 8, ("none", "mtp"))
+        assert new.overheads == replace(old.overheads, step_s=1e-3)
+        assert old.version == "0.25.1"
+        assert (new.server, new.scheduler) == (old.server, old.scheduler)
+    finally:
+        engine.list_engines.cache_clear()
