@@ -4,6 +4,7 @@ page, and in the list of settings."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from specsim.methods.registry import is_plain
 from specsim.report.blocks import Terms
 from specsim.report.doc import Doc
 
@@ -47,7 +48,7 @@ def gpus_of(doc: Doc) -> int:
 
 def speculative(doc: Doc) -> bool:
     k = doc.maybe("k")
-    return doc.text("method", "none") != "none" and (k is None or k > 0)
+    return not is_plain(doc.text("method", "none")) and (k is None or k > 0)
 
 
 def drafting(doc: Doc, source: str = "") -> str:

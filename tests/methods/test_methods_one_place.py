@@ -23,9 +23,8 @@ RECORDS = {
     "calibrate/host.py", "calibrate/price.py", "accuracy/run_plan.py", "commands/validate_run.py",
     "commands/validate_run_serve.py",
 }
-# The key of a checkpoint's head in the catalogue; pages of results, which are plain JSON there.
-OTHERS = {"model/serial.py", "report/html/common.py", "report/html/prediction.py",
-          "report/html/simulation.py"}
+# The key of a checkpoint's head in the catalogue.
+OTHERS = {"model/serial.py"}
 
 
 def literals(node: ast.expr) -> list[str]:
