@@ -141,20 +141,20 @@ def problem_of(error: ValidationError, shape: type[BaseModel]) -> Problem:
     """What to tell of pydantic's list: unknown keys first, they are often misspelt needed ones."""
     found = error.errors(include_url=False)
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
-    holder, hint, words = _walk(shape, first["loc"])
-    place = _without_tags(first["loc"])
-    if first["type"] == "extra_forbidden":
-        return Problem("unknown", place, first["input"], known=_keys(holder))
-    if first["type"] == "missing":
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        place, holder, _ = _walk(shape, first["loc"][:-1])
+        return Problem("unknown", (*place, first["loc"][-1]), first["input"], known=_keys(holder))
+    place, hint, words = _walk(shape, first["loc"])
+    if kind == "missing":
         return Problem("missing", place, rule=words or _words(hint))
-    if first["type"] == "value_error":
+    if kind == "value_error":
         said = first["ctx"]["error"]
         if not isinstance(said, Broken):
             return Problem("said", place, first["input"], str(said))
         if said.key:
             return Problem("wrong", (*place, said.key), said.value, said.rule)
-        value = first["input"] if said.value is None else said.value
-        return Problem("wrong", place, value, said.rule)
+        return Problem("wrong", place, first["input"], said.rule)
     return Problem("wrong", place, first["input"], words or _words(hint) or first["msg"].lower())
 
 
@@ -234,40 +234,52 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _walk(shape: type[BaseModel], place: tuple[str | int, ...]) -> tuple[object, object, str]:
-    """(the type that holds the last part of `place`, the type of that part, the words of the
-    innermost `Rule` on the way to it)."""
-    holder: object = shape
+Place = tuple[str | int, ...]
+
+
+def _walk(shape: type[BaseModel], place: Place) -> tuple[Place, object, str]:
+    """(the place without what pydantic adds for unions, the type of what is there, the words of
+    the innermost `Rule` on the way to it)."""
     hint: object = shape
     words = ""
-    for part in place:
-        following, said = _inner(hint, part)
-        if following is None:  # a tag of a union, or a key that is not known
-            holder = hint if _model(hint) is not None else holder
-            continue
-        holder, hint, words = hint, following, said
-    return holder, hint, words
+    kept: Place = ()
+    while place:
+        taken, following, said = _inner(hint, place)
+        kept += place[:taken]
+        if taken:
+            hint, words = following, said
+        place = place[taken or 1 :]
+    return kept, hint, words
 
 
-def _inner(hint: object, part: str | int) -> tuple[object | None, str]:
-    """The type of one key or element inside `hint`, and its rule."""
+def _inner(hint: object, place: Place) -> tuple[int, object, str]:
+    """(how many parts of `place` lead to the next type, that type, its rule); 0: none, it is a
+    tag of a union."""
     model = _model(hint)
     if model is not None:
         for name, field in model.model_fields.items():
-            if part in (name, field.alias, field.validation_alias, *_choices(field)):
-                said = next((m.words for m in field.metadata if isinstance(m, Rule)), "")
-                return _annotated(field), said
-        return None, ""
+            for spelling in _spellings(name, field):
+                if place[: len(spelling)] == spelling:
+                    said = next((m.words for m in field.metadata if isinstance(m, Rule)), "")
+                    return len(spelling), _annotated(field), said
+        if model.model_config.get("extra") == "allow" and isinstance(place[0], str):
+            extra = typing.get_args(model.__annotations__.get("__pydantic_extra__"))
+            return 1, extra[1] if extra else object, ""
+        return 0, None, ""
     for arm in _arms(hint):
         origin, arguments = typing.get_origin(arm), typing.get_args(arm)
-        element = None
-        if origin in (dict, Mapping) or origin is types.MappingProxyType:
-            element = arguments[1] if isinstance(part, str) else None
-        elif isinstance(part, int) and arguments:
-            element = arguments[0]
-        if element is not None:
-            return element, _rule(element) or _rule(hint)
-    return None, ""
+        keyed = origin in (dict, Mapping) and isinstance(place[0], str)
+        if keyed or (isinstance(place[0], int) and arguments):
+            element = arguments[1] if keyed else arguments[0]
+            return 1, element, _rule(element) or _rule(hint)
+    return (1, object, "") if hint is object else (0, None, "")
+
+
+def _spellings(name: str, field: Any) -> list[Place]:
+    """The places of a field in its table: its name, aliases, and paths of an AliasPath."""
+    choices = getattr(field.validation_alias, "choices", [field.validation_alias])
+    paths = [tuple(getattr(choice, "path", (choice,))) for choice in choices]
+    return sorted([(name,), (field.alias,), *paths], key=len, reverse=True)
 
 
 def _annotated(field: Any) -> object:
@@ -275,11 +287,6 @@ def _annotated(field: Any) -> object:
     for item in field.metadata:
         hint = Annotated[hint, item]
     return hint
-
-
-def _choices(field: Any) -> list[object]:
-    """The spellings of an AliasChoices."""
-    return list(getattr(field.validation_alias, "choices", ()))
 
 
 def _arms(hint: object) -> list[object]:
@@ -312,15 +319,6 @@ def _keys(hint: object) -> tuple[str, ...]:
     if model is None:
         return ()
     return tuple(f.alias or name for name, f in model.model_fields.items())
-
-
-def _without_tags(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The place without what pydantic adds for unions: 'int', 'list[float]', 'function-...'."""
-    tags = ("int", "float", "str", "bool", "none")
-    return tuple(
-        part for part in place
-        if not isinstance(part, str) or (part not in tags and not part.endswith(("]", "()", ")")))
-    )
 
 
 def _words(hint: object) -> str:

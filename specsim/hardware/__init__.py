@@ -6,9 +6,8 @@ from specsim.hardware.store import (
     find_profile,
     list_profiles,
     load_profile,
-    load_profile_text,
 )
-from specsim.hardware.toml_file import to_toml, with_overrides
+from specsim.hardware.toml_file import to_toml
 
 __all__ = [
     "HardwareProfile",
@@ -17,7 +16,5 @@ __all__ = [
     "find_profile",
     "list_profiles",
     "load_profile",
-    "load_profile_text",
     "to_toml",
-    "with_overrides",
 ]

@@ -114,25 +114,6 @@ class HardwareProfile:
             return f"it has {', '.join(sorted(self.kernels))}"
         return 'add [kernels] inherit = "h200-sxm" to take measured tables as an assumption'
 
-    def compute_dtype(self, dtype: str) -> str:
-        """The dtype in which a product of `dtype` operands really runs on this device.
-
-        `dtype` itself where there is a unit for it; otherwise 16 bit, as weight-only kernels do
-        (FP8 weights on an A100 or FP4 weights on an H200 multiply in bf16).
-        """
-        if dtype in self.flops:
-            return dtype
-        if "bf16" in self.flops:
-            return "bf16"
-        raise ProfileError(
-            f"profile {self.name!r} has no peak for {dtype!r} and no bf16 to fall back on; add "
-            "bf16 under [peak.flops]"
-        )
-
-    def peak_flops(self, dtype: str) -> float:
-        """Dense peak FLOP/s for a product of `dtype` operands, after `compute_dtype`."""
-        return self.flops[self.compute_dtype(dtype)]
-
     def require_link(self, gpus: int) -> None:
         """UsageError when `gpus` devices of this kind cannot work on one model together."""
         if gpus > 1 and self.link_bytes_per_s <= 0:

@@ -96,14 +96,6 @@ def load_profile(name: str, folder: str | os.PathLike[str] | None = None) -> Har
     return _load(find_profile(name, folder), folder, ())
 
 
-def load_profile_text(text: str, name: str, origin: str = "profile") -> HardwareProfile:
-    """The profile a TOML text describes; [kernels] inherit names a shipped profile."""
-    doc = parse_document(text, origin)
-    parent = inherit_name(doc, origin)
-    inherited = None if parent is None else load_profile(parent)
-    return profile_from_document(doc, name, origin, inherited)
-
-
 def _find_in(place: Path, name: str, skip: tuple[Path, ...] = ()) -> Path | None:
     stem = name.strip().lower()
     # Only a plain file name may be joined: the user's text must not walk out of the folder.

@@ -8,16 +8,14 @@ written with as few digits as give the same float back.
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from specsim.errors import FormatError, ProfileError
+from specsim.errors import FormatError
 from specsim.hardware.profile import HardwareProfile, KernelTable
-from specsim.hardware.schema import NUMBERS, profile_from_document, refuse_unknown
+from specsim.hardware.schema import NUMBERS
 
 MAX_FILE_BYTES = 1_000_000
-OVERRIDE_SOURCE = "set by the caller, not measured or looked up"
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -135,57 +133,3 @@ def _value(value: object) -> str:
 def _string(text: str) -> str:
     # JSON's escapes are TOML's, except that TOML also wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def with_overrides(profile: HardwareProfile, **changes: Any) -> HardwareProfile:
-    """A copy with some values changed, checked like a file's.
-
-    Keys are field names (`mem_bytes_per_s=3e12`), a dtype's peak (`**{"flops.bf16": 8e14}`), a
-    kernel parameter (`**{"kernels.gemm.bf16.mem": 0.9}`), or `kernels={name: KernelTable}` to
-    replace whole tables. A changed number loses its source and counts as assumed, unless
-    `sources` or `assumed` are given too. Raises ProfileError for unknown names and bad values.
-    """
-    names = [f.name for f in fields(HardwareProfile) if f.name != "origin"]
-    dotted = {k: v for k, v in changes.items() if k.startswith(("flops.", "kernels."))}
-    plain = {k: v for k, v in changes.items() if k not in dotted}
-    refuse_unknown(f"overrides of {profile.name}", plain, names)
-    for key in ("flops", "sources", "kernels"):
-        if key in plain:
-            if not isinstance(plain[key], Mapping):
-                raise ProfileError(f"overrides of {profile.name}: {key} must be a mapping")
-            plain[key] = {**getattr(profile, key), **plain[key]}
-    draft = replace(profile, **plain)
-    flops, kernels = dict(draft.flops), dict(draft.kernels)
-    for key, value in dotted.items():
-        group, _, rest = key.partition(".")
-        if group == "flops":
-            flops[rest] = value
-            continue
-        table_name, _, param = rest.rpartition(".")
-        table = draft.kernel(table_name)
-        table[param]  # an override changes a parameter, it cannot invent one
-        kernels[table_name] = replace(
-            kernels[table_name],
-            params={**kernels[table_name].params, param: value},
-            source=f"{param}: {OVERRIDE_SOURCE}; the rest: {table.source}",
-            assumed=True,
-        )
-    draft = replace(draft, flops=flops, kernels=kernels)
-    # A number set by hand no longer has the source of the value it replaced.
-    touched = {k for k in changes if k not in ("flops", "kernels")}
-    touched |= {f"flops.{d}" for d in changes.get("flops", ())}
-    given = changes.get("sources", {})
-    numeric = {n.field for n in NUMBERS} | {f"flops.{d}" for d in flops}
-    sources = {
-        k: OVERRIDE_SOURCE if k in touched and k not in given else v
-        for k, v in draft.sources.items()
-    }
-    assumed = set(draft.assumed)
-    if "assumed" not in changes:
-        assumed |= {k for k in touched & numeric if k not in given}
-    draft = replace(draft, sources=sources, assumed=frozenset(assumed))
-    try:
-        doc = to_document(draft)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ProfileError(f"overrides of {profile.name}: wrong type of value ({error})") from None
-    return profile_from_document(doc, draft.name, f"overrides of {profile.name}")

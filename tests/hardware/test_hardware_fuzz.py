@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from profile_text import load_profile_text
 from specsim.data import data_root
 from specsim.errors import SpecSimError
-from specsim.hardware import HardwareProfile, load_profile_text, to_toml
+from specsim.hardware import HardwareProfile, to_toml
 from specsim.hardware.schema import profile_from_document
 
 MINIMAL = Path(__file__).with_name("minimal.toml").read_text()

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from profile_text import load_profile_text
 from specsim.errors import FormatError, ProfileError
-from specsim.hardware import HardwareProfile, load_profile, load_profile_text
+from specsim.hardware import HardwareProfile, load_profile
 
 MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
-from specsim.hardware.toml_file import with_overrides
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
@@ -61,7 +60,7 @@ def priced(
 
 def test_one_product_by_hand() -> None:
     # (M, K, N) = (8, 4096, 12288): memory-bound at 4.3 TB/s and 788 TFLOP/s, 1.0 us of arithmetic
-    device = with_overrides(H200, mem_bytes_per_s=4.3e12, **{"flops.bf16": 788e12})
+    device = replace(H200, mem_bytes_per_s=4.3e12, flops={**H200.flops, "bf16": 788e12})
     op = OpCost("x", Gemm(8, 12288, 4096), flops=805_306_368.0, weight_bytes=100_663_296.0)
     time = plain_roofline(op, device)
     assert time.mem_s == pytest.approx(23.4e-6, rel=1e-3)
@@ -299,7 +298,7 @@ def test_a_better_device_is_never_slower(
 @fast
 def test_twice_the_bandwidth_halves_a_memory_bound_step(seqs: int, ctx: int) -> None:
     shape = decode_shape(min(seqs, 64), ctx)
-    double = with_overrides(H200, mem_bytes_per_s=2 * H200.mem_bytes_per_s)
+    double = replace(H200, mem_bytes_per_s=2 * H200.mem_bytes_per_s)
     step, other = priced(LLAMA).step(shape), priced(LLAMA, profile=double).step(shape)
     assert step.compute_s == 0
     assert other.total_s == pytest.approx(step.total_s / 2)
