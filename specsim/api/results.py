@@ -5,18 +5,19 @@ Each is a result of a lower layer (all of its fields and properties are there) w
     to_dict()      what `--json` prints, key by key
     to_frame()     its rows as a pandas or polars data frame
     str(result)    the text that the command prints
-    _repr_html_()  a table, for notebooks; every text in it is escaped
+    _repr_html_()  the same blocks for a notebook; every text in them is escaped
     command        the command line that repeats it
 """
 
-import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Self
 
 from specsim.errors import UsageError
+from specsim.report.blocks import Lines, Notes, Section
 from specsim.report.export_rows import flat as dotted
+from specsim.report.tables import Table
 
 MAX_HTML_ROWS = 60
 MANY = 8  # rows, or columns, that fit beside each other
@@ -62,7 +63,16 @@ class Result:
         return f"<specsim.{type(self).__name__}: {self.command}>"
 
     def _repr_html_(self) -> str:
-        return page_of(repr(self), self.to_rows(), getattr(self, "warnings", ()))
+        from specsim.report.doc import Doc
+        from specsim.report.html.page import fragment
+        from specsim.report.kinds import SECTIONS
+
+        found = self.to_dict()
+        make = SECTIONS.get(str(found.get("kind")))
+        if make is None:
+            return page_of(repr(self), self.to_rows(), getattr(self, "warnings", ()))
+        section = make(Doc(found, "this result"))
+        return fragment(replace(section, blocks=(Lines([repr(self)], "lead"), *section.blocks)))
 
 
 def frame(rows: Sequence[dict[str, Any]], library: str | None = None) -> Any:
@@ -102,29 +112,22 @@ def page_of(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str])
     """Title, rows and notes as HTML without any script; texts are escaped.
 
     Few rows of many columns stand on end: one line per column."""
+    from specsim.report.html.page import fragment
+
     columns = list(dict.fromkeys(name for row in rows for name in row))
     shown = rows[:MAX_HTML_ROWS]
-    parts = [f"<div><p><code>{html.escape(title)}</code></p>"]
-    if rows and len(rows) <= MANY < len(columns):
+    table = Table(columns, [[cell(row.get(name)) for name in columns] for row in shown])
+    if len(rows) <= MANY < len(columns):
         lines = [[name, *(cell(row.get(name)) for row in shown)] for name in columns]
-        parts.append(f"<table><tbody>{''.join(map(_line, lines))}</tbody></table>")
-    elif rows:
-        lines = [[cell(row.get(name)) for name in columns] for row in shown]
-        parts.append(
-            f"<table><thead>{_line(columns, 'th')}</thead>"
-            f"<tbody>{''.join(map(_line, lines))}</tbody></table>"
-        )
-    if len(rows) > MAX_HTML_ROWS:
-        parts.append(f"<p>{len(rows) - MAX_HTML_ROWS} more rows: to_frame() has all.</p>")
-    parts += [f"<p>note: {html.escape(str(note))}</p>" for note in notes]
-    return "".join(parts) + "</div>"
+        table = Table(["", *(f"row {i + 1}" for i in range(len(shown)))], lines)
+    more = [f"{len(rows) - len(shown)} more rows: to_frame() has all."]
+    return fragment(Section(title, title, [
+        Lines([title], "lead"), table if rows else None,
+        Lines(more if len(rows) > len(shown) else []), Notes(list(map(str, notes))),
+    ]))
 
 
-def _line(cells: Sequence[Any], kind: str = "td") -> str:
-    return "<tr>" + "".join(f"<{kind}>{html.escape(str(c))}</{kind}>" for c in cells) + "</tr>"
-
-
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """A value in a table: four figures, nothing for None."""
     if value is None:
         return ""

@@ -49,11 +49,12 @@ class Page:
         body = tag(
             "section", tag("h2", section.title, id=f"{anchor}-title"),
             tag("p", f"From {source}", class_="source") if source else None,
-            self._blocks(section.blocks), id=anchor, aria_labelledby=f"{anchor}-title",
+            self.blocks(section.blocks), id=anchor, aria_labelledby=f"{anchor}-title",
         )
         self.sections.append((anchor, section.short, body))
 
-    def _blocks(self, blocks: Sequence[Block | None]) -> list[Child]:
+    def blocks(self, blocks: Sequence[Block | None]) -> list[Child]:
+        """Markup of those that hold something."""
         return [self._block(block) for block in present(blocks)]
 
     def _block(self, block: Block) -> Child:
@@ -71,13 +72,13 @@ class Page:
             case Command():
                 return tag("div", tag("p", block.lead), tag("pre", tag("code", block.words)))
             case Group():
-                return join(self._blocks(block.blocks))
+                return join(self.blocks(block.blocks))
             case Facts():
                 return facts(block.items)
             case Terms():
                 return fold(block.title, pairs(block.items), opened=True)
             case Fold():
-                return fold(block.title, self._blocks(block.blocks))
+                return fold(block.title, self.blocks(block.blocks))
             case Charts():
                 drawn = [self._chart(item) for item in block.items if item is not None]
                 return tag("div", drawn, class_="grid") if drawn else None
@@ -116,6 +117,12 @@ class Page:
                 f"{MAX_PAGE_BYTES / 1e6:.0f} MB: give fewer results at a time"
             )
         return text
+
+
+def fragment(section: Section) -> str:
+    """A section without its charts, for a notebook: neither style nor script."""
+    blocks = [block for block in section.blocks if not isinstance(block, Charts)]
+    return tag("div", Page(section.title).blocks(blocks))
 
 
 def _line(text: str, role: str) -> Html:
