@@ -13,6 +13,7 @@ PACKAGE = ROOT / "specsim"
 # Layer of each part of the package; a module may import from its own part and from lower layers.
 LAYERS = {
     "units": 0, "errors": 0, "data": 0, "search": 0, "jsonable": 0,
+    "vllm_files": 0,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
     "options": 0.8,
@@ -29,7 +30,7 @@ LAYERS = {
     "api": 9,
     "commands": 10,
 }
-GROUND = {"units", "errors", "data", "search", "jsonable", "files", "checked"}
+GROUND = {"units", "errors", "data", "search", "jsonable", "vllm_files", "files", "checked"}
 # Edges: what they may import besides themselves.
 EDGES = {
     "formats": {*GROUND, "model", "hardware", "methods", "sim.request"},

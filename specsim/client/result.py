@@ -6,8 +6,7 @@ reads those can read.
 """
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -24,14 +23,12 @@ from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.bench.stats import (
     acceptance_from_counts,
     per_request,
-    percentile,
     total,
     with_derived,
 )
 from specsim.formats.metrics_text import Snapshot, difference
 from specsim.sim.request import FINISHED, RequestRecord
-
-PERCENTS = (50, 90, 95, 99)
+from specsim.vllm_files import acceptance_fields, latency_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +191,10 @@ class LiveRun:
             "output_throughput": run.output_tok_s,
         }
         if acceptance is not None and acceptance.num_drafts:
-            out |= {
-                "spec_decode_acceptance_rate": 100 * (acceptance.acceptance_rate or 0.0),
-                "spec_decode_acceptance_length": acceptance.acceptance_length,
-                "spec_decode_num_drafts": acceptance.num_drafts,
-                "spec_decode_draft_tokens": acceptance.draft_tokens,
-                "spec_decode_accepted_tokens": acceptance.accepted_tokens,
-                "spec_decode_per_position_acceptance_rates": list(acceptance.per_position),
-            }
+            out |= acceptance_fields(
+                acceptance.num_drafts, acceptance.draft_tokens or 0,
+                acceptance.accepted_tokens or 0, acceptance.per_position,
+            )
         out |= {
             "input_lens": [r.record.prompt_tokens for r in self.requests],
             "output_lens": [
@@ -224,7 +217,8 @@ class LiveRun:
             ("itl", [gap for r in done for gap in r.itls_s]),
             ("e2el", [r.record.e2el_s for r in done]),
         ):
-            out |= _statistics(name, [v for v in values if v is not None])
+            known = [v for v in values if v is not None]
+            out |= latency_fields(name, known) if known else {}
         return out
 
     def to_dict(self) -> dict[str, object]:
@@ -267,17 +261,3 @@ def _request_dict(request: LiveRequest) -> dict[str, object]:
 
 def _micro(value: float | None) -> float:
     return 0.0 if value is None else round(value, 6)
-
-
-def _statistics(name: str, values: Sequence[float]) -> dict[str, float]:
-    if not values:
-        return {}
-    ordered = sorted(values)
-    out = {
-        f"mean_{name}_ms": 1e3 * statistics.fmean(values),
-        f"median_{name}_ms": 1e3 * percentile(ordered, 50),
-        f"std_{name}_ms": 1e3 * statistics.pstdev(values),
-    }
-    for percent in PERCENTS:
-        out[f"p{percent}_{name}_ms"] = 1e3 * percentile(ordered, percent)
-    return out

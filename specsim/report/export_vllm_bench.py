@@ -11,7 +11,6 @@ positions.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,12 @@ from specsim import __version__
 from specsim.report.export_chunks import ChunkTimes
 from specsim.sim.request import FINISHED, RequestRecord
 from specsim.sim.result import Simulation
+from specsim.vllm_files import acceptance_fields, latency_fields
 
-PERCENTILES = (50, 90, 95, 99)
 NO_DATE = "19700101-000000"  # a simulation has none, and the same run gives the same bytes
 
 
-def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, Any]:
+def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, object]:
     """The first run with speculation as one JSON-ready object. detailed: also the lists per
     request, for which the run must have kept its steps (keep_trace)."""
     result, inputs = simulation.comparison.first, simulation.inputs()
@@ -46,7 +45,7 @@ def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, 
         rate, shape = (len(sent) - 1) / span if span > 0 else "inf", None
     prompt_tokens = sum(record.prompt_tokens for record in done)
     output_tokens = sum(record.output_tokens for record in done)
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "date": NO_DATE,
         "endpoint_type": inputs["engine"],
         "backend": inputs["engine"],
@@ -88,7 +87,7 @@ def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, 
         "e2el": [_latency(record) for record in done],
     }
     for name, values in times.items():
-        out.update(_statistics(name, values))
+        out.update(latency_fields(name, values))
     return out
 
 
@@ -99,7 +98,7 @@ def _latency(record: RequestRecord) -> float:
 
 def _lists(
     sent: Sequence[RequestRecord], gaps: dict[int, list[float]], start: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What --save-detailed keeps; failed requests hold their place with zeros."""
     good = [record.status == FINISHED for record in sent]
     return {
@@ -123,23 +122,12 @@ def _lists(
     }
 
 
-def _acceptance(done: Sequence[RequestRecord], simulation: Simulation) -> dict[str, Any]:
+def _acceptance(done: Sequence[RequestRecord], simulation: Simulation) -> dict[str, object]:
     drafts = sum(record.verify_steps for record in done)
-    if not drafts:
-        return {}
     drafted = sum(record.drafted_tokens for record in done)
     accepted = sum(record.accepted_tokens for record in done)
-    out: dict[str, Any] = {
-        "spec_decode_acceptance_rate": 100.0 * accepted / drafted if drafted else 0.0,
-        "spec_decode_acceptance_length": 1 + accepted / drafts,
-        "spec_decode_num_drafts": drafts,
-        "spec_decode_draft_tokens": drafted,
-        "spec_decode_accepted_tokens": accepted,
-    }
-    rates = position_rates(simulation, accepted / drafts, drafted, drafts)
-    if rates:
-        out["spec_decode_per_position_acceptance_rates"] = rates
-    return out
+    rates = position_rates(simulation, accepted / drafts, drafted, drafts) if drafts else []
+    return acceptance_fields(drafts, drafted, accepted, rates)
 
 
 def position_rates(
@@ -156,19 +144,6 @@ def position_rates(
     if total <= 0:
         return [0.0] * k
     return [min(1.0, rate * per_draft / total) for rate in shape]
-
-
-def _statistics(name: str, values: Sequence[float]) -> dict[str, float]:
-    """mean, median, std and percentiles in ms; zeros where there is nothing, as vLLM writes."""
-    ms = np.asarray(values, dtype=np.float64) * 1e3 if len(values) else np.zeros(1)
-    out = {
-        f"mean_{name}_ms": float(ms.mean()),
-        f"median_{name}_ms": float(np.median(ms)),
-        f"std_{name}_ms": float(ms.std()),
-    }
-    for percent in PERCENTILES:
-        out[f"p{percent}_{name}_ms"] = float(np.percentile(ms, percent))
-    return out
 
 
 def _peak_chunks(done: Sequence[RequestRecord], gaps: dict[int, list[float]]) -> float:

@@ -20,26 +20,21 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from specsim.vllm_files import BUCKETS, length_buckets
+
 FINISH_REASONS = ("stop", "length", "abort", "error")
 _LABELS = ("model_name", "engine")
 
-_TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
-         10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
-_PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
-              10.0, 20.0, 40.0, 80.0)
-_REQUEST = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0,
-            120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0)
-_ITERATION = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _HISTOGRAMS = {
-    "time_to_first_token_seconds": ("Time from arrival to the first token.", _TTFT),
-    "inter_token_latency_seconds": ("Time between two outputs of a request.", _PER_TOKEN),
-    "request_time_per_output_token_seconds": ("Decode time per token after the first.", _PER_TOKEN),
-    "e2e_request_latency_seconds": ("Time from arrival to the end.", _REQUEST),
-    "request_queue_time_seconds": ("Time waiting for a slot.", _REQUEST),
-    "request_inference_time_seconds": ("Time from slot to last token.", _REQUEST),
-    "request_prefill_time_seconds": ("Time from slot to first token.", _REQUEST),
-    "request_decode_time_seconds": ("Time from first to last token.", _REQUEST),
-    "iteration_tokens_total": ("Prompt and generated tokens of an engine step.", _ITERATION),
+    "time_to_first_token_seconds": "Time from arrival to the first token.",
+    "inter_token_latency_seconds": "Time between two outputs of a request.",
+    "request_time_per_output_token_seconds": "Decode time per token after the first.",
+    "e2e_request_latency_seconds": "Time from arrival to the end.",
+    "request_queue_time_seconds": "Time waiting for a slot.",
+    "request_inference_time_seconds": "Time from slot to last token.",
+    "request_prefill_time_seconds": "Time from slot to first token.",
+    "request_decode_time_seconds": "Time from first to last token.",
+    "iteration_tokens_total": "Prompt and generated tokens of an engine step.",
 }
 
 
@@ -54,12 +49,6 @@ class RequestTimes:
     num_prompt_tokens: int
     num_generation_tokens: int
     max_tokens: int
-
-
-def _length_buckets(limit: int) -> tuple[float, ...]:
-    """1, 2, 5, 10, 20, 50, ... up to the context length, as vLLM has them."""
-    steps = [m * 10**e for e in range(10) for m in (1, 2, 5)]
-    return tuple(float(step) for step in steps if step <= limit) or (1.0,)
 
 
 class ServeMetrics:
@@ -105,10 +94,10 @@ class ServeMetrics:
         by_reason.labels(*self._values, "capacity").set_function(waiting)
         by_reason.labels(*self._values, "deferred").set(0)
         self._gauge("kv_cache_usage_perc", "Share of the cache in use, 0 to 1.", cache_usage)
-        lengths = _length_buckets(max_model_len)
+        lengths = length_buckets(max_model_len)
         self._histograms = {
-            name: self._histogram(name, text, buckets)
-            for name, (text, buckets) in _HISTOGRAMS.items()
+            name: self._histogram(name, text, BUCKETS[name])
+            for name, text in _HISTOGRAMS.items()
         } | {
             name: self._histogram(name, text, lengths)
             for name, text in (
