@@ -19,19 +19,49 @@ Option names are those of the command that is run, with - or _. This module read
 options there are and what they may hold is checked by the command.
 """
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, ValidationError
+
+from specsim.checked import (
+    MAX_BYTES,
+    Problem,
+    Rule,
+    Shape,
+    did_you_mean,
+    file_text,
+    problem_of,
+    shown,
+    toml_table,
+)
 from specsim.errors import FormatError
-from specsim.files import read_limited
 
-MAX_FILE_BYTES = 1_000_000
-SECTIONS = ("sweep", "fixed", "grid", "case")
-KEYS = ("run", "repeats", "columns", "name")
+Table = Annotated[dict[str, object], Rule("a table of options")]
+Values = Annotated[
+    list[object], Rule("a list of values; a single value belongs in [fixed]")
+]
+
+
+class Head(Shape):
+    """[sweep]."""
+
+    run: str = "simulate"
+    repeats: Annotated[int, Rule("a whole number")] = 1
+    columns: Annotated[tuple[str, ...], Field(strict=False), Rule("a list of names")] = ()
+    name: str | None = None
+
+
+class SweepShape(Shape):
+    """The file: option names are looked at later."""
+
+    sweep: Head = Head()
+    fixed: Table = Field(default_factory=dict)
+    grid: dict[str, Values] = Field(default_factory=dict)
+    case: Annotated[
+        list[dict[str, object]], Rule("written as [[case]], one group of options each")
+    ] = Field(default_factory=list)
 
 
 @dataclass
@@ -50,67 +80,27 @@ class Definition:
 def read_definition(path: Path | str) -> Definition:
     """The definition in a file; FormatError that names the file, the place and the rule."""
     place = Path(path)
+    if place.is_dir():
+        raise FormatError(f"{path} is a folder; name a .toml file that defines a sweep")
+    raw = toml_table(file_text(place, MAX_BYTES), str(path))
     try:
-        if place.is_dir():
-            raise FormatError(f"{path} is a folder; name a .toml file that defines a sweep")
-        raw = read_limited(place, MAX_FILE_BYTES)
-    except OSError as error:
-        raise FormatError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    except ValueError as error:
-        raise FormatError(f"cannot read {str(path)!r}: {error}") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise FormatError(f"{path} is larger than {MAX_FILE_BYTES} bytes; no sweep file is")
-    try:
-        document = tomllib.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise FormatError(f"{path} is not valid TOML: {reason}") from None
-    return _definition(document, str(path), place.stem)
+        found = SweepShape.model_validate(raw)
+    except ValidationError as error:
+        raise FormatError(_told(problem_of(error, SweepShape), str(path))) from None
+    head = found.sweep
+    return Definition(
+        head.run, head.repeats, head.columns, place.stem if head.name is None else head.name,
+        found.fixed, found.grid, found.case,
+    )
 
 
-def _definition(document: Mapping[str, Any], where: str, stem: str) -> Definition:
-    _known(document, SECTIONS, where, "section")
-    head = _table(document.get("sweep", {}), where, "[sweep]")
-    _known(head, KEYS, f"{where}: [sweep]", "key")
-    found = Definition(name=stem)
-    for key, kind, words in (("run", str, "text"), ("name", str, "text"),
-                             ("repeats", int, "a whole number")):
-        value = head.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise FormatError(f"{where}: [sweep] {key} is {value!r}; it must be {words}")
-        setattr(found, key, value)
-    columns = head.get("columns", [])
-    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise FormatError(f"{where}: [sweep] columns must be a list of names")
-    found.columns = tuple(columns)
-    found.fixed = dict(_table(document.get("fixed", {}), where, "[fixed]"))
-    for name, values in _table(document.get("grid", {}), where, "[grid]").items():
-        if not isinstance(values, list):
-            raise FormatError(
-                f"{where}: [grid] {name} must be a list of values; a single value belongs in "
-                "[fixed]"
-            )
-        found.grid[name] = list(values)
-    cases = document.get("case", [])
-    if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
-        raise FormatError(f"{where}: write cases as [[case]], one group of options each")
-    found.cases = [dict(case) for case in cases]
-    return found
-
-
-def _table(value: Any, where: str, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise FormatError(f"{where}: {name} must be a table of options")
-    return value
-
-
-def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str, what: str) -> None:
-    for key in table:
-        if key not in names:
-            near = get_close_matches(key, names, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise FormatError(
-                f"{where}: unknown {what} {key!r}; {hint}there are {', '.join(names)}"
-            )
+def _told(problem: Problem, where: str) -> str:
+    """What is wrong, in the words of a sweep file."""
+    if problem.kind == "unknown":
+        known = ", ".join(problem.known)
+        what = "key" if len(problem.place) > 1 else "section"
+        near = did_you_mean(problem.key, problem.known, quote="")
+        hint = f"{near} " if near.startswith("did") else ""
+        at = f"{where}: [sweep]" if len(problem.place) > 1 else where
+        return f"{at}: unknown {what} {shown(problem.key)}; {hint}there are {known}"
+    return problem.line(where)
