@@ -26,11 +26,9 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
-from specsim.sim.build import memory_of
-from specsim.sim.humans import ChatBehaviour
+from specsim.sim.build import caches_prefixes, memory_of
+from specsim.sim.humans import played_turns
 
-PLAYED = 200  # people played to learn means of turns
-SPEED_TOK_S = 40.0  # assumed speed of their answers; it only places turns in time
 MOST_STATES = 60_000
 ROUNDS = 4  # of the fixed point of throughput and prefix hits
 SPREAD_P10 = 0.8  # p10 of the streams' rates over their mean, where rates are means
@@ -66,50 +64,23 @@ class Turns:
 def turns_of(people: People) -> Turns:
     """Plays the people without an engine."""
     behaviour = people.behaviour
-    generator = np.random.default_rng(0)
-    rows: list[tuple[float, float, float, float]] = []
-    pauses: list[float] = []
-    for _ in range(PLAYED):
-        _play(behaviour, people, generator, rows, pauses)
+    turns = [
+        turn
+        for turn in played_turns(behaviour, people.duration_s, thinking=people.thinking)
+        if turn.at_s >= people.warmup_s
+    ]
+    rows = [
+        (turn.prompt_tokens, turn.old_tokens, turn.answer_tokens,
+         turn.prompt_tokens + turn.answer_tokens / 2)
+        for turn in turns
+    ]
     if not rows:
         prompt = behaviour.system_tokens + behaviour.opener_tokens.mean
         answer = behaviour.output_tokens.mean
         rows.append((prompt, behaviour.system_tokens, answer, prompt + answer / 2))
     prompt, old, output, context = np.mean(np.array(rows), axis=0).tolist()
-    return Turns(prompt, old, output, context, tuple(pauses))
-
-
-def _play(
-    behaviour: ChatBehaviour,
-    people: People,
-    generator: np.random.Generator,
-    rows: list[tuple[float, float, float, float]],
-    pauses: list[float],
-) -> None:
-    now_s = behaviour.start_s.draw(generator) if people.thinking else 0.0
-    context, old, turn = 0.0, 0.0, 0
-    while now_s < people.duration_s:
-        if turn == 0:
-            context = behaviour.system_tokens + behaviour.opener_tokens.draw(generator)
-            old = 0.0
-        else:
-            context += behaviour.followup_tokens.draw(generator)
-        answer = max(1.0, behaviour.output_tokens.draw(generator))
-        measured = now_s >= people.warmup_s
-        if measured:
-            rows.append((context, old, answer, context + answer / 2))
-        old = context + (answer if behaviour.answers_cached else 0.0)
-        context += answer
-        turn += 1
-        if turn >= behaviour.max_turns or generator.random() >= behaviour.another_turn:
-            turn = 0
-        now_s += answer / SPEED_TOK_S
-        if people.thinking:
-            pause_s = min(answer / behaviour.read_tok_s, behaviour.read_max_s)
-            pause_s += behaviour.compose_s.draw(generator)
-            now_s += pause_s
-            if measured:
-                pauses.append(pause_s)
+    pauses_s = tuple(turn.pause_s for turn in turns) if people.thinking else ()
+    return Turns(prompt, old, output, context, pauses_s)
 
 
 @dataclass(frozen=True)
@@ -173,10 +144,9 @@ class CrowdModel:
         self._states: dict[tuple[int, float], SteadyState] = {}
         plan = memory_of(system)
         size = plan.kv_bytes_per_token + sum(part for _, part in plan.windows)
-        recurrent = plan.state_bytes_per_seq > 0 and system.engine.name == "vllm"
-        self.caches = not recurrent and system.engine.name != "transformers"
+        self.caches = caches_prefixes(system)
         self.cache_tokens = plan.pool_bytes / size if size > 0 else math.inf
-        self.seats = running_limit(system, self.turns.workload(0.0))
+        self.slots = running_limit(system, self.turns.workload(0.0))
 
     def _state(self, running: int, hit: float) -> SteadyState:
         key = (running, hit)
@@ -218,14 +188,14 @@ class CrowdModel:
 
     def _chain(self, people: int, hit: float) -> Crowd:
         think_s = max(self.turns.pause_s, 1e-9)
-        seats = min(self.seats, people)
-        grid = _grid(seats)
+        slots = min(self.slots, people)
+        grid = _grid(slots)
         rates = np.interp(
-            np.arange(1, seats + 1), grid, [self._state(n, hit).request_rate for n in grid]
+            np.arange(1, slots + 1), grid, [self._state(n, hit).request_rate for n in grid]
         )
         most = min(people, MOST_STATES)
         n = np.arange(0, most + 1)
-        deaths = rates[np.minimum(np.maximum(n, 1), seats) - 1]
+        deaths = rates[np.minimum(np.maximum(n, 1), slots) - 1]
         logs = np.zeros(most + 1)
         births = (people - n[:-1]) / think_s
         with np.errstate(divide="ignore"):
@@ -235,11 +205,11 @@ class CrowdModel:
         # An arrival sees the others: states of `people` weighted by who still can arrive.
         seen = weight * (people - n)
         seen = seen / seen.sum() if seen.sum() > 0 else weight
-        running = float((weight * np.minimum(n, seats)).sum())
-        waiting = float((weight * np.maximum(0, n - seats)).sum())
+        running = float((weight * np.minimum(n, slots)).sum())
+        waiting = float((weight * np.maximum(0, n - slots)).sum())
         rate = float((weight * np.where(n > 0, deaths, 0.0)).sum())
         state = self._state(max(1, round(running)), hit)
-        waits = np.maximum(0, n - seats + 1) / rates[-1]
+        waits = np.maximum(0, n - slots + 1) / rates[-1]
         queue_s = float((seen * waits).sum())
         order = np.searchsorted(np.cumsum(seen), 0.95)
         p95_s = float(waits[min(int(order), most)]) + state.ttft_s
@@ -250,10 +220,10 @@ class CrowdModel:
         )
 
 
-def _grid(seats: int) -> list[int]:
+def _grid(slots: int) -> list[int]:
     """Batch sizes to price: all small ones, then 20 % apart, and the last."""
-    sizes, size = {1, seats}, 1
-    while size < seats:
+    sizes, size = {1, slots}, 1
+    while size < slots:
         sizes.add(size)
         size = max(size + 1, math.ceil(size * 1.2))
     return sorted(sizes)

@@ -115,7 +115,7 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
         max_num_seqs=system.seqs_limit,
         max_num_batched_tokens=system.batched_tokens,
         block_size=memory_of(system).block_size,
-        prefix_caching=_caches_prefixes(system) if prefix_caching is None else prefix_caching,
+        prefix_caching=caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
         reserve_full_isl=system.mixes if reserves is None else reserves,
@@ -127,7 +127,7 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
     )
 
 
-def _caches_prefixes(system: System) -> bool:
+def caches_prefixes(system: System) -> bool:
     """Whether the engine keeps prefixes when nobody asks."""
     scheduler = system.engine.scheduler
     stateless = system.memory.state_bytes_per_seq <= 0

@@ -7,8 +7,9 @@ random stream of his own: what he writes does not depend on how fast the system 
 1..n are the same people in a run with more of them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from specsim.sim.request import FINISHED, Request
 from specsim.sim.ticket import Ticket
 
 KEYS_PER_USER = 1 << 20  # conversations of one user
+PLAYED_USERS = 200
+PLAYED_TOK_S = 40.0  # assumed speed of answers; it only places turns in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,49 @@ class ChatBehaviour:
             raise UsageError(f"another_turn is {self.another_turn!r}; it must be 0 to below 1")
         if self.max_turns < 1 or self.read_tok_s <= 0:
             raise UsageError("max_turns must be 1 or more and read_tok_s above 0")
+
+    def reading_s(self, answer_tokens: float) -> float:
+        return min(answer_tokens / self.read_tok_s, self.read_max_s)
+
+
+class PlayedTurn(NamedTuple):
+    """A turn without an engine: when it is written, its prompt (history and message), of which
+    `old` tokens were in the prompt (or answer) before and could be cached, the answer, and the
+    pause after it."""
+
+    at_s: float
+    prompt_tokens: float
+    old_tokens: float
+    answer_tokens: float
+    pause_s: float
+
+
+def played_turns(
+    behaviour: ChatBehaviour, last_s: float, *, thinking: bool
+) -> Iterator[PlayedTurn]:
+    """What PLAYED_USERS people write until `last_s`, if answers come at PLAYED_TOK_S."""
+    generator = np.random.default_rng(0)
+    for _ in range(PLAYED_USERS):
+        now_s = behaviour.start_s.draw(generator) if thinking else 0.0
+        context = old = 0.0
+        turn = 0
+        while now_s < last_s:
+            if turn == 0:
+                context = behaviour.system_tokens + behaviour.opener_tokens.draw(generator)
+                old = 0.0
+            else:
+                context += behaviour.followup_tokens.draw(generator)
+            answer = max(1.0, behaviour.output_tokens.draw(generator))
+            turn += 1
+            over = turn >= behaviour.max_turns or generator.random() >= behaviour.another_turn
+            pause_s = 0.0
+            if thinking:
+                pause_s = behaviour.reading_s(answer) + behaviour.compose_s.draw(generator)
+            yield PlayedTurn(now_s, context, old, answer, pause_s)
+            now_s = now_s + answer / PLAYED_TOK_S + pause_s
+            old = context + (answer if behaviour.answers_cached else 0.0)
+            context += answer
+            turn = 0 if over else turn
 
 
 class Humans:
@@ -122,8 +168,8 @@ class _User:
             self._turn = 0
         pause_s = 0.0
         if self._thinking:
-            reading = min(ticket.output_tokens / habits.read_tok_s, habits.read_max_s)
-            pause_s = reading + habits.compose_s.draw(self._generator)
+            reading_s = habits.reading_s(ticket.output_tokens)
+            pause_s = reading_s + habits.compose_s.draw(self._generator)
         if pause_s > 0.0 or status != FINISHED:
             # A refused request must not be sent again in the same instant, for ever.
             self._cluster.clock.call_at(time_s + max(pause_s, 1e-3), self._write)
@@ -131,7 +177,7 @@ class _User:
             self._write()
 
 
-def behaviour_to_dict(behaviour: ChatBehaviour) -> dict[str, Any]:
+def behaviour_to_dict(behaviour: ChatBehaviour) -> dict[str, float | bool]:
     """Means of the laws, for the record beside a result."""
     return {
         "opener_tokens_mean": behaviour.opener_tokens.mean,

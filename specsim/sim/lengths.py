@@ -15,10 +15,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
+from pydantic import Field, ValidationError
 
+from specsim.checked import Rule, Shape, problem_of
 from specsim.errors import UsageError
 
 MAX_SIGMA = 10.0  # e^10 either way is already four orders of magnitude
@@ -153,79 +155,124 @@ class Values:
         return math.fsum(self.values) / len(self.values)
 
 
-_KEYS = {
-    "constant": {"value", "plus"},
-    "uniform": {"low", "high", "plus"},
-    "lognormal": {"median", "mean", "sigma", "low", "high", "plus"},
-    "mixture": {"parts"},
-    "values": {"values"},
+Amount = Annotated[float, Field(ge=0), Rule("a number, 0 or more")]
+
+
+class _Table(Shape):
+    """A law as a table. p: its share in a mixture; kind: a name for people."""
+
+    dist: str
+    p: object = None
+    kind: object = None
+
+
+class _Constant(_Table):
+    value: Amount
+    plus: Amount = 0.0
+
+    def law(self, where: str) -> Law:
+        return Constant(self.value + self.plus)
+
+
+class _Uniform(_Table):
+    low: Amount
+    high: Amount
+    plus: Amount = 0.0
+
+    def law(self, where: str) -> Law:
+        if self.high < self.low:
+            raise UsageError(f"{where}: high is {self.high:g}, below low {self.low:g}")
+        return Uniform(self.low, self.high, self.plus)
+
+
+class _Lognormal(_Table):
+    sigma: Amount
+    low: Amount = 0.0
+    high: Amount = math.inf
+    plus: Amount = 0.0
+    median: Amount | None = None
+    mean: Amount | None = None
+
+    def law(self, where: str) -> Law:
+        if not 0 < self.sigma <= MAX_SIGMA:
+            raise UsageError(
+                f"{where}: sigma is {self.sigma:g}; a lognormal needs one above 0 and at most "
+                f"{MAX_SIGMA:g} (lengths of people's texts have 0.3 to 1.5)"
+            )
+        if self.high <= self.low:
+            raise UsageError(f"{where}: high is {self.high:g}; it must be above low, {self.low:g}")
+        if self.median is not None and self.mean is None:
+            return Lognormal(self.median, self.sigma, self.low, self.high, self.plus)
+        if self.mean is not None and self.median is None:
+            return lognormal_with_mean(self.mean, self.sigma, self.low, self.high, self.plus)
+        raise UsageError(f"{where}: a lognormal needs either median or mean")
+
+
+class _Values(_Table):
+    values: Annotated[
+        tuple[Amount, ...],
+        Field(strict=False, min_length=1),
+        Rule("a list with at least one number, each 0 or more"),
+    ]
+
+    def law(self, where: str) -> Law:
+        return Values(self.values)
+
+
+class _Mixture(_Table):
+    parts: Annotated[
+        tuple[dict[str, object], ...],
+        Field(strict=False, min_length=1),
+        Rule("a list of laws with p"),
+    ]
+
+    def law(self, where: str) -> Law:
+        laws = [
+            (_amount(part.get("p"), f"{where}: part {i + 1}: p"),
+             law_from(part, f"{where}: part {i + 1}"))
+            for i, part in enumerate(self.parts)
+        ]
+        total = math.fsum(share for share, _ in laws)
+        if abs(total - 1.0) > 1e-6:
+            raise UsageError(f"{where}: the shares p of the mixture sum to {total:g}, not to 1")
+        return Mixture(tuple(laws))
+
+
+_TABLES: dict[str, type[_Constant | _Uniform | _Lognormal | _Mixture | _Values]] = {
+    "constant": _Constant,
+    "uniform": _Uniform,
+    "lognormal": _Lognormal,
+    "mixture": _Mixture,
+    "values": _Values,
 }
 
 
-def law_from(value: Any, where: str) -> Law:
-    """The law a TOML value describes. `where` names the entry in errors."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Mapping):
-        raise UsageError(f"{where} is {value!r}; it must be a number or a table with 'dist'")
+def law_from(value: object, where: str) -> Law:
+    """The law a TOML value describes. `where` names the entry in errors. UsageError."""
     if not isinstance(value, Mapping):
-        return Constant(_number(value, where))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UsageError(f"{where} is {value!r}; it must be a number or a table with 'dist'")
+        return Constant(_amount(value, where))
     kind = value.get("dist")
-    if kind not in _KEYS:
-        raise UsageError(f"{where}: dist is {kind!r}; it must be one of {', '.join(_KEYS)}")
-    unknown = set(value) - _KEYS[kind] - {"dist", "p", "kind"}
-    if unknown:
-        raise UsageError(
-            f"{where}: {sorted(unknown)[0]!r} does not belong to dist {kind!r}; "
-            f"it has {', '.join(sorted(_KEYS[kind]))}"
-        )
-
-    def number(key: str, default: float | None = None) -> float:
-        if key not in value and default is None:
-            raise UsageError(f"{where}: dist {kind!r} needs {key}")
-        return _number(value.get(key, default), f"{where}: {key}")
-
-    if kind == "constant":
-        return Constant(number("value") + number("plus", 0.0))
-    if kind == "uniform":
-        low, high = number("low"), number("high")
-        if high < low:
-            raise UsageError(f"{where}: high is {high:g}, below low {low:g}")
-        return Uniform(low, high, number("plus", 0.0))
-    if kind == "lognormal":
-        sigma, low, high = number("sigma"), number("low", 0.0), number("high", math.inf)
-        if not 0 < sigma <= MAX_SIGMA:
-            raise UsageError(
-                f"{where}: sigma is {sigma:g}; a lognormal needs one above 0 and at most "
-                f"{MAX_SIGMA:g} (lengths of people's texts have 0.3 to 1.5)"
-            )
-        if high <= low:
-            raise UsageError(f"{where}: high is {high:g}; it must be above low, {low:g}")
-        if ("median" in value) == ("mean" in value):
-            raise UsageError(f"{where}: a lognormal needs either median or mean")
-        if "mean" in value:
-            return lognormal_with_mean(number("mean"), sigma, low, high, number("plus", 0.0))
-        return Lognormal(number("median"), sigma, low, high, number("plus", 0.0))
-    if kind == "values":
-        values = value.get("values")
-        if not isinstance(values, list) or not values:
-            raise UsageError(f"{where}: values must be a list with at least one number")
-        return Values(tuple(_number(x, f"{where}: values") for x in values))
-    parts = value.get("parts")
-    if not isinstance(parts, list) or not parts:
-        raise UsageError(f"{where}: a mixture needs parts, a list of laws with p")
-    laws = []
-    for i, part in enumerate(parts):
-        share = part.get("p") if isinstance(part, Mapping) else None
-        inner = f"{where}: part {i + 1}"
-        laws.append((_number(share, f"{inner}: p"), law_from(part, inner)))
-    total = math.fsum(share for share, _ in laws)
-    if abs(total - 1.0) > 1e-6:
-        raise UsageError(f"{where}: the shares p of the mixture sum to {total:g}, not to 1")
-    return Mixture(tuple(laws))
+    shape = _TABLES.get(kind) if isinstance(kind, str) else None
+    if shape is None:
+        raise UsageError(f"{where}: dist is {kind!r}; it must be one of {', '.join(_TABLES)}")
+    try:
+        table = shape.model_validate(value)
+    except ValidationError as wrong:
+        problem = problem_of(wrong, shape)
+        if problem.kind == "unknown":
+            known = sorted({*problem.known} - {*_Table.model_fields})
+            text = f"{problem.key!r} does not belong to dist {kind!r}; it has {', '.join(known)}"
+        elif problem.kind == "missing":
+            text = f"dist {kind!r} needs {problem.key}"
+        else:
+            text = f"{problem.key} is {problem.value!r}; it must be {problem.rule}"
+        raise UsageError(f"{where}: {text}") from None
+    return table.law(where)
 
 
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UsageError(f"{where} is {value!r}; it must be a number")
-    if value < 0:
-        raise UsageError(f"{where} is {value!r}; it must be 0 or more")
+def _amount(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UsageError(f"{where} is {value!r}; it must be a number, 0 or more")
     return float(value)

@@ -6,20 +6,21 @@ model, GPU, engine and speculation for the command that builds them; [users] how
 refused: a misspelt one would otherwise change nothing, silently.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from pydantic import Field
+
+from specsim.checked import Rule, Shape, check, did_you_mean, file_text, toml_table
 from specsim.data import data_root
-from specsim.errors import FormatError, UsageError
+from specsim.errors import UsageError
 from specsim.sim.humans import ChatBehaviour, Humans
-from specsim.sim.lengths import Constant, law_from
+from specsim.sim.lengths import law_from
 from specsim.sim.slo import canonical, check_slo
 
-MAX_FILE_BYTES = 1_000_000
 SYSTEM_KEYS = {
     "model", "gpu", "tp", "ep", "weights", "kv", "engine", "engine_version", "max_model_len",
     "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization",
@@ -27,13 +28,46 @@ SYSTEM_KEYS = {
     "acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean_rate",
     "acceptance_length", "easiness", "replicas", "router", "max_concurrent",
 }
-STAGE_KEYS = {"duration_s", "warmup_s", "ladder"}
-USER_KEYS = {
-    "count", "thinking", "system_tokens", "another_turn", "max_turns", "read_tok_s", "read_max_s",
-    "compose_s", "start_s", "output_tokens", "opener_tokens", "followup_tokens",
-    "answers_cached",
-}
-TABLES = {"name", "source", "system", "users", "stage", "slo", "assumed"}
+MOST_USERS = 100_000  # of a ladder
+Seconds = Annotated[float, Field(ge=0), Rule("a number, 0 or more")]
+
+
+class _Users(Shape):
+    """How people behave, see `humans.ChatBehaviour`; what is of any type is a law."""
+
+    opener_tokens: object
+    followup_tokens: object
+    output_tokens: object
+    compose_s: object = 0.0
+    start_s: object = 0.0
+    count: Annotated[int, Field(ge=1)] = 1
+    thinking: bool = True
+    system_tokens: Annotated[int, Field(ge=0)] = 0
+    another_turn: Seconds = 0.0
+    max_turns: Annotated[int, Field(ge=1)] = 1
+    read_tok_s: Seconds = 15.0
+    read_max_s: Seconds = 45.0
+    answers_cached: bool = True
+
+
+class _Stage(Shape):
+    duration_s: Seconds = 360.0
+    warmup_s: Seconds = 60.0
+    ladder: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=MOST_USERS)], ...],
+        Field(strict=False, max_length=200),
+        Rule(f"at most 200 whole numbers of users from 1 to {MOST_USERS}"),
+    ] = ()
+
+
+class _File(Shape):
+    users: _Users
+    name: object = None
+    source: object = ""
+    system: dict[str, object] = Field(default_factory=dict)  # checked by who builds the system
+    stage: _Stage = Field(default_factory=_Stage)
+    slo: dict[str, int | float] = Field(default_factory=dict)
+    assumed: dict[str, object] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +82,7 @@ class Scenario:
     behaviour: ChatBehaviour
     duration_s: float
     warmup_s: float
-    system: Mapping[str, Any] = field(default_factory=dict)
+    system: Mapping[str, object] = field(default_factory=dict)
     slo: Mapping[str, float] = field(default_factory=dict)
     assumed: Mapping[str, str] = field(default_factory=dict)
     ladder: tuple[int, ...] = ()
@@ -82,111 +116,41 @@ def find_scenario(name: str) -> Scenario:
         path = data_root("scenarios") / f"{name}.toml"
     if not path.is_file():
         raise UsageError(f"scenario file {name!r} does not exist")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise FormatError(f"{path.name} is larger than 1 MB; a scenario is a few kB of TOML")
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # syntax, encoding, huge numbers, deep nesting
-        raise FormatError(f"{path.name} is not valid TOML: {error}") from None
-    return scenario_from(raw, path.name)
+    return scenario_from(toml_table(file_text(path), path.name), path.name)
 
 
-def scenario_from(raw: Mapping[str, Any], where: str) -> Scenario:
+def scenario_from(raw: Mapping[str, object], where: str) -> Scenario:
     """Check a parsed scenario. UsageError names the table and the key."""
-    _known(raw, TABLES, f"{where}: the top level")
-    users = _table(raw, "users", where)
-    stage = _table(raw, "stage", where)
-    system = _table(raw, "system", where)
-    slo = _table(raw, "slo", where)
-    assumed = _table(raw, "assumed", where)
-    _known(users, USER_KEYS, f"{where}: [users]")
-    _known(stage, STAGE_KEYS, f"{where}: [stage]")
-    _known(system, SYSTEM_KEYS, f"{where}: [system]")
-    for key in ("opener_tokens", "followup_tokens", "output_tokens"):
-        if key not in users:
-            raise UsageError(f"{where}: [users] needs {key}")
-
-    def law(key: str, default: float | None = None) -> Any:
-        if key not in users and default is not None:
-            return Constant(default)
-        return law_from(users[key], f"{where}: [users] {key}")
-
-    behaviour = ChatBehaviour(
-        opener_tokens=law("opener_tokens"),
-        followup_tokens=law("followup_tokens"),
-        output_tokens=law("output_tokens"),
-        compose_s=law("compose_s", 0.0),
-        start_s=law("start_s", 0.0),
-        system_tokens=_whole(users, "system_tokens", 0, where, 0),
-        another_turn=_number(users, "another_turn", 0.0, where),
-        max_turns=_whole(users, "max_turns", 1, where, 1),
-        read_tok_s=_number(users, "read_tok_s", 15.0, where),
-        read_max_s=_number(users, "read_max_s", 45.0, where),
-        answers_cached=_switch(users, "answers_cached", where),
-    )
-    gates = {canonical(name): limit for name, limit in slo.items()}
+    file = check(_File, {"users": {}, **raw}, where, UsageError)
+    users, stage = file.users, file.stage
+    for key in file.system:
+        if key not in SYSTEM_KEYS:
+            hint = did_you_mean(key, SYSTEM_KEYS)
+            raise UsageError(f"{where}: [system] has no key {key!r}; {hint}")
+    laws = {
+        key: law_from(getattr(users, key), f"{where}: [users] {key}")
+        for key in ("opener_tokens", "followup_tokens", "output_tokens", "compose_s", "start_s")
+    }
+    gates = {canonical(name): limit for name, limit in file.slo.items()}
     check_slo(gates)
-    thinking = _switch(users, "thinking", where)
     return Scenario(
-        name=str(raw.get("name", where)),
-        source=str(raw.get("source", "")),
-        users=_whole(users, "count", 1, where, 1),
-        thinking=thinking,
-        behaviour=behaviour,
-        duration_s=_number(stage, "duration_s", 360.0, where),
-        warmup_s=_number(stage, "warmup_s", 60.0, where),
-        system=dict(system),
+        name=where if file.name is None else str(file.name),
+        source=str(file.source),
+        users=users.count,
+        thinking=users.thinking,
+        behaviour=ChatBehaviour(
+            **laws,
+            system_tokens=users.system_tokens,
+            another_turn=users.another_turn,
+            max_turns=users.max_turns,
+            read_tok_s=users.read_tok_s,
+            read_max_s=users.read_max_s,
+            answers_cached=users.answers_cached,
+        ),
+        duration_s=stage.duration_s,
+        warmup_s=stage.warmup_s,
+        system=file.system,
         slo=gates,
-        assumed={key: str(value) for key, value in assumed.items()},
-        ladder=_stages(stage, where),
+        assumed={key: str(value) for key, value in file.assumed.items()},
+        ladder=tuple(sorted(set(stage.ladder))),
     )
-
-
-def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = raw.get(key, {})
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{where}: {key} must be a table [{key}], got {value!r}")
-    return value
-
-
-def _known(table: Mapping[str, Any], known: set[str], what: str) -> None:
-    for key in table:
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            others = f"; it has {', '.join(sorted(known))}"
-            hint = f"; did you mean {near[0]!r}?" if near else others
-            raise UsageError(f"{what} has no key {key!r}{hint}")
-
-
-def _switch(table: Mapping[str, Any], key: str, where: str) -> bool:
-    value = table.get(key, True)
-    if not isinstance(value, bool):
-        raise UsageError(f"{where}: [users] {key} is {value!r}; it must be true or false")
-    return value
-
-
-def _stages(table: Mapping[str, Any], where: str) -> tuple[int, ...]:
-    value = table.get("ladder", [])
-    whole = isinstance(value, list) and all(
-        isinstance(x, int) and not isinstance(x, bool) and 1 <= x <= 100_000 for x in value
-    )
-    if not whole or len(value) > 200:
-        raise UsageError(
-            f"{where}: [stage] ladder is {value!r:.60}; it must be at most 200 whole numbers of "
-            "users from 1 to 100000"
-        )
-    return tuple(sorted(set(value)))
-
-
-def _number(table: Mapping[str, Any], key: str, default: float, where: str) -> float:
-    value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise UsageError(f"{where}: {key} is {value!r}; it must be a number, 0 or more")
-    return float(value)
-
-
-def _whole(table: Mapping[str, Any], key: str, default: int, where: str, low: int) -> int:
-    value = table.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise UsageError(f"{where}: {key} is {value!r}; it must be a whole number from {low}")
-    return value

@@ -15,11 +15,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from specsim.latency.shape import StepCost, StepShape
-from specsim.sim.humans import ChatBehaviour
+from specsim.sim.humans import ChatBehaviour, played_turns
 
 PARTS = 4
-PLAYED_USERS = 200
-STREAM_TOK_S = 40.0  # assumed speed of answers; it only places turns in time
 
 
 @lru_cache(maxsize=64)
@@ -74,31 +72,13 @@ def chat_contexts(
     """(mean, coefficient of variation) of the tokens that conversations hold between two times of
     a run, halfway through the answers and weighted by their length.
 
-    Users are played with answers at STREAM_TOK_S, so that a short run sees young conversations.
+    Users are played without an engine, so that a short run sees young conversations.
     """
-    generator = np.random.default_rng(0)
-    held: list[float] = []
-    weights: list[float] = []
-    for _ in range(PLAYED_USERS):
-        start_s = behaviour.start_s.draw(generator)
-        now_s, context, turn = start_s if thinking else 0.0, 0.0, 0
-        while now_s < last_s:
-            if turn == 0:
-                context = behaviour.system_tokens + behaviour.opener_tokens.draw(generator)
-            else:
-                context += behaviour.followup_tokens.draw(generator)
-            answer = max(1.0, behaviour.output_tokens.draw(generator))
-            if now_s >= first_s:
-                held.append(context + answer / 2)
-                weights.append(answer)
-            context += answer
-            turn += 1
-            if turn >= behaviour.max_turns or generator.random() >= behaviour.another_turn:
-                turn = 0
-            now_s += answer / STREAM_TOK_S
-            if thinking:
-                reading_s = min(answer / behaviour.read_tok_s, behaviour.read_max_s)
-                now_s += reading_s + behaviour.compose_s.draw(generator)
+    turns = [
+        turn for turn in played_turns(behaviour, last_s, thinking=thinking) if turn.at_s >= first_s
+    ]
+    held = [turn.prompt_tokens + turn.answer_tokens / 2 for turn in turns]
+    weights = [turn.answer_tokens for turn in turns]
     if not held:
         first = behaviour.system_tokens + behaviour.opener_tokens.mean
         return first + behaviour.output_tokens.mean / 2, 0.0
