@@ -18,7 +18,7 @@ from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import DecoderOptions, SamplingParams
-from specsim.decoder.transformer import Transformer
+from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import CheckpointSource
 from specsim.measure.session import refill
 
@@ -210,4 +210,4 @@ def same_weights(
     """This decoder with the weights of a loaded transformers model."""
     source = CheckpointSource(config, _State(model), dtype)  # type: ignore[arg-type]
     with torch.no_grad():
-        return Transformer(config, source, dtype=dtype, **options)
+        return Transformer(config, source, ModelOptions(dtype=dtype, **options))

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from specsim.errors import ServerError, UsageError
+from specsim.errors import ServerError, UsageError, require
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,28 +45,23 @@ class Target:
             port, host = parts.port, parts.hostname
         except ValueError:
             raise UsageError(f"--url {shown} is no address; write http://HOST:PORT") from None
-        if parts.scheme not in ("http", "https") or not host:
-            raise UsageError(f"--url {shown} must begin with http:// or https:// and name a host")
-        if parts.username or parts.password:
-            raise UsageError("--url holds a user name or password; use --api-key-env instead")
-        if parts.query or parts.fragment:
-            raise UsageError(f"--url {shown} has a query; give the server's address only")
-        if port == 0:
-            raise UsageError(f"--url {shown} has port 0; name the port the server listens on")
-        try:
-            host.encode("ascii" if ":" in host else "idna")
-        except UnicodeError:  # parts that are empty or longer than 63 characters
-            raise UsageError(f"--url {shown} names no possible host; correct it") from None
-        if any(ord(ch) <= 32 or ord(ch) == 127 for ch in self.url):
-            raise UsageError(f"--url {shown} holds a space or control character; write it plainly")
-        for name in ("connect_s", "stall_s", "request_s"):
-            value = getattr(self, name)
-            if not 0 < value <= 86400:
-                raise UsageError(f"{name} is {value}; it must be seconds, above 0, at most a day")
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise UsageError(
-                f"--api-key-env names {self.api_key_env[:60]!r}, which is not set; export it first"
-            )
+        require(
+            (parts.scheme in ("http", "https") and bool(host),
+             f"--url {shown} must begin with http:// or https:// and name a host"),
+            (not (parts.username or parts.password),
+             "--url holds a user name or password; use --api-key-env instead"),
+            (not (parts.query or parts.fragment),
+             f"--url {shown} has a query; give the server's address only"),
+            (port != 0, f"--url {shown} has port 0; name the port the server listens on"),
+            (_possible_host(host or ""), f"--url {shown} names no possible host; correct it"),
+            (not any(ord(ch) <= 32 or ord(ch) == 127 for ch in self.url),
+             f"--url {shown} holds a space or control character; write it plainly"),
+            *((0 < getattr(self, name) <= 86400,
+               f"{name} is {getattr(self, name)}; it must be seconds, above 0, at most a day")
+              for name in ("connect_s", "stall_s", "request_s")),
+            (not self.api_key_env or bool(os.environ.get(self.api_key_env)),
+             f"--api-key-env names {self.api_key_env[:60]!r}, which is not set; export it first"),
+        )
 
     @property
     def base(self) -> str:
@@ -76,6 +71,14 @@ class Target:
     def headers(self) -> dict[str, str]:
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _possible_host(host: str) -> bool:
+    try:
+        host.encode("ascii" if ":" in host else "idna")
+    except UnicodeError:  # parts that are empty or longer than 63 characters
+        return False
+    return True
 
 
 def load_aiohttp() -> ModuleType:

@@ -27,7 +27,7 @@ from specsim.client.prompts import WARM_UP, Prompt
 from specsim.client.result import LiveRequest, LiveRun
 from specsim.client.sse import EventParser
 from specsim.client.stream import Sampling, StreamedAnswer, body_of
-from specsim.errors import ServerError, UsageError
+from specsim.errors import ServerError, UsageError, require
 from specsim.sim.request import (
     FAILED,
     FINISHED,
@@ -57,16 +57,17 @@ class LiveLoad:
     name: str = ""
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.prompts) <= MAX_REQUESTS:
-            raise UsageError(
-                f"{len(self.prompts)} requests are to be sent; it must be 1 to {MAX_REQUESTS}"
-            )
-        if self.times_s and len(self.times_s) != len(self.prompts):
-            raise UsageError(f"{len(self.times_s)} send times for {len(self.prompts)} prompts")
-        if not self.times_s and self.max_concurrency < 1:
-            raise UsageError("a closed loop needs a concurrency of 1 or more")
-        if any(b < a for a, b in pairwise(self.times_s)):
-            raise UsageError("send times must not fall; sort the requests by time")
+        count = len(self.prompts)
+        require(
+            (1 <= count <= MAX_REQUESTS,
+             f"{count} requests are to be sent; it must be 1 to {MAX_REQUESTS}"),
+            (not self.times_s or len(self.times_s) == count,
+             f"{len(self.times_s)} send times for {count} prompts"),
+            (bool(self.times_s) or self.max_concurrency >= 1,
+             "a closed loop needs a concurrency of 1 or more"),
+            (all(a <= b for a, b in pairwise(self.times_s)),
+             "send times must not fall; sort the requests by time"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from specsim.decoder.state import SlotState
 from specsim.decoder.step import ACCEPTED, EMITTED, FINISHED, HEADER, PROPOSED, Step
 from specsim.decoder.timing import PhaseClock, StepTiming
 from specsim.decoder.transformer import Transformer
-from specsim.errors import CapacityError, UsageError
+from specsim.errors import CapacityError, UsageError, require
 
 
 class Engine:
@@ -139,21 +139,17 @@ class Engine:
         is full."""
         prompt, params = request.prompt_ids, request.params
         limit, vocab = self.options.max_model_len, self.target.config.vocab_size
-        if not prompt:
-            raise UsageError("the prompt has no tokens; give at least one")
-        if len(prompt) + params.max_tokens > limit:
-            raise UsageError(
-                f"prompt of {len(prompt)} tokens plus max_tokens {params.max_tokens} exceeds "
-                f"max_model_len {limit}; shorten one of them"
-            )
-        bad = next((t for t in prompt if not 0 <= t < vocab), None)
-        if bad is not None:
-            raise UsageError(f"prompt token id {bad} is outside the vocabulary 0..{vocab - 1}")
-        if len(self._stops(params)) > MAX_STOP_IDS:
-            raise UsageError(
-                f"{len(self._stops(params))} stop tokens, the model's own among them; at most "
-                f"{MAX_STOP_IDS} are supported"
-            )
+        bad, stops = next((t for t in prompt if not 0 <= t < vocab), None), self._stops(params)
+        require(
+            (len(prompt) > 0, "the prompt has no tokens; give at least one"),
+            (len(prompt) + params.max_tokens <= limit,
+             f"prompt of {len(prompt)} tokens plus max_tokens {params.max_tokens} exceeds "
+             f"max_model_len {limit}; shorten one of them"),
+            (bad is None, f"prompt token id {bad} is outside the vocabulary 0..{vocab - 1}"),
+            (len(stops) <= MAX_STOP_IDS,
+             f"{len(stops)} stop tokens, the model's own among them; at most {MAX_STOP_IDS} are "
+             "supported"),
+        )
         if len(self._waiting) >= self.options.max_waiting:
             raise CapacityError(
                 f"{len(self._waiting)} requests are waiting, the limit is "
@@ -201,10 +197,7 @@ class Engine:
     def _admit(self) -> None:
         while self._waiting and self._free:
             request, arrival = self._waiting[0]
-            if self.table.whole_slots:
-                pages: list[int] | None = []
-            else:
-                pages = self.pages.reserve(self._reserve_tokens(request))
+            pages = self.pages.reserve(self._reserve_tokens(request))
             if pages is None:
                 return
             self._waiting.popleft()
@@ -213,8 +206,7 @@ class Engine:
                                    arrival_s=arrival, admitted_s=self.clock())
             slot = RunningSlot(index, self._epochs[index], request, pages, result)
             self._slots[index] = slot
-            if pages:
-                self.table.assign(index, pages)
+            self.table.assign(index, pages)
             seed = request.params.seed
             if seed is None:
                 seed = seed_for(request.request_id, self.options.seed)

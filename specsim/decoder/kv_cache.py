@@ -19,15 +19,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specsim.errors import CapacityError
-
 
 class BlockTable:
     """Which page holds which positions of which slot: table [slots, max_pages] int64 on device.
 
-    `whole_slots`: one page per slot, page id = slot id; then the table never changes and a range
-    of slots is a view of the cache. Otherwise page 0 is scratch and every table entry without a
-    page of its own points there.
+    `whole_slots`: one page per slot, page id = slot id (both are handed out lowest first); then the
+    table never changes and a range of slots is a view of the cache. Otherwise page 0 is scratch and
+    every table entry without a page of its own points there.
     """
 
     __slots__ = ("max_pages", "page_size", "slots", "table", "whole_slots")
@@ -82,17 +80,17 @@ class PageAllocator:
     def free(self) -> int:
         return len(self._free)
 
+    @property
+    def usage(self) -> float:
+        """Share that is handed out, 0 to 1."""
+        return (self.total - len(self._free)) / self.total
+
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
     def reserve(self, tokens: int) -> list[int] | None:
         """Pages for `tokens`, or None when too few are free now."""
         need = self.pages_for(tokens)
-        if need > self.total:
-            raise CapacityError(
-                f"a request of {tokens} tokens needs {need} cache pages of {self.page_size}, the "
-                f"cache has {self.total}; raise kv_pages or shorten the request"
-            )
         if need > len(self._free):
             return None
         return [self._free.pop() for _ in range(need)]

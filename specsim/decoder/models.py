@@ -15,9 +15,9 @@ import torch
 
 from specsim.decoder.config import ModelConfig, read_config
 from specsim.decoder.gguf_files import convert
-from specsim.decoder.native_ops import native_available
+from specsim.decoder.native_ops import native_by_default
 from specsim.decoder.tokenizer import Tokenizer
-from specsim.decoder.transformer import Transformer
+from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import CheckpointReader, CheckpointSource, RandomSource
 from specsim.errors import ModelConfigError, UsageError
 
@@ -100,11 +100,10 @@ def load_model(
         folder = find_folder(source, cache)
         config = read_config(folder)
         weights = CheckpointSource(config, CheckpointReader(folder), torch_dtype)
-    if native is None:
-        native = device == "cpu" and native_available()
+    how = ModelOptions(torch_dtype, device, linear, max_positions,
+                       native=native_by_default(device) if native is None else native)
     with torch.no_grad():
-        model = Transformer(config, weights, dtype=torch_dtype, device=device, linear=linear,
-                            max_positions=max_positions, native=native)
+        model = Transformer(config, weights, how)
     return LoadedModel(name if folder is None else folder.name, model, folder)
 
 

@@ -35,6 +35,11 @@ def native_available() -> bool:
     return True
 
 
+def native_by_default(device: str) -> bool:
+    """Whether a model on this device runs the compiled kernels when nothing else is said."""
+    return device == "cpu" and native_available()
+
+
 @dataclass(slots=True)
 class NativePlan:
     """The parameter block, what it points to, and the address of each layer's cache."""

@@ -38,34 +38,43 @@ class Layer:
     moe: ExpertLayer | None
 
 
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How a model runs.
+
+    linear: 'auto' | 'plain' | 'packed' (see `layers`). max_positions: None for the config's.
+    static: no host sync anywhere in the pass (needed by CUDA graphs); None: on CUDA. use_triton:
+    None: on CUDA. native: numba's kernels between the products, on the CPU (see `native`).
+    """
+
+    dtype: torch.dtype = torch.bfloat16
+    device: torch.device | str = "cpu"
+    linear: str = "auto"
+    max_positions: int | None = None
+    static: bool | None = None
+    use_triton: bool | None = None
+    native: bool = False
+
+
 class Transformer:
     """A model on one device. Build it with `models.load_model` or from any WeightSource.
 
     One engine at a time may run it: native kernels share a scratch buffer.
 
-    linear: 'auto' | 'plain' | 'packed' (see `layers`). static: no host sync anywhere in
-    the pass (needed by CUDA graphs); the default on CUDA. native: numba's kernels between the
-    products, on the CPU (see `native`).
     """
 
-    def __init__(
-        self, config: ModelConfig, source: WeightSource, *, dtype: torch.dtype = torch.bfloat16,
-        device: torch.device | str = "cpu", linear: str = "auto", max_positions: int | None = None,
-        static: bool | None = None, use_triton: bool | None = None, native: bool = False,
-    ) -> None:
-        self.config = config
-        self.device = torch.device(device)
-        self.dtype = dtype
-        self.linear = linear
-        self.ops = ops_for(self.device, dtype, use_triton, native)
-        self._static = self.device.type == "cuda" if static is None else static
-        self._factory = linear_factory(linear, self.device, dtype)
+    def __init__(self, config: ModelConfig, source: WeightSource, how: ModelOptions) -> None:
+        self.config, self.dtype, self.linear = config, how.dtype, how.linear
+        self.device = torch.device(how.device)
+        self.ops = ops_for(self.device, how.dtype, how.use_triton, how.native)
+        self._static = self.device.type == "cuda" if how.static is None else how.static
+        self._factory = linear_factory(how.linear, self.device, how.dtype)
         self.embed = self._put(source.embed())
         self.layers = [self.make_layer(source.layer(i)) for i in range(config.num_layers)]
         self.norm = RMSNorm(self._put(source.final_norm()), config.rms_norm_eps)
         self.head_weight = self.embed if config.tie_word_embeddings else self._put(source.head())
         self._head = self._factory(self.head_weight)
-        self.max_positions = max_positions or config.max_position
+        self.max_positions = how.max_positions or config.max_position
         self._angles = rope_table(config, self.max_positions, self.device)
 
     def _put(self, tensor: Tensor) -> Tensor:

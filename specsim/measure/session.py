@@ -10,8 +10,8 @@ from torch import Tensor
 
 from specsim.calibrate.records import Timing, Value
 from specsim.decoder.models import TORCH_DTYPES, load_model
-from specsim.decoder.native_ops import native_available
-from specsim.decoder.transformer import Transformer
+from specsim.decoder.native_ops import native_by_default
+from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure.models import MeasuredModel
 from specsim.measure.timer import Call, RepeatLimits, Timed, Timer, timer_for
@@ -131,8 +131,9 @@ class Session:
             else:
                 source = RandomSource(wanted.config, self.torch_dtype, self.seed,
                                       device=self.device)
-                model = Transformer(wanted.config, source, dtype=self.torch_dtype,
-                                    device=self.device, native=native_kernels(self.device))
+                model = Transformer(wanted.config, source, ModelOptions(
+                    self.torch_dtype, self.device, native=native_by_default(self.device.type)
+                ))
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.fill_bytes_per_s = size / (time.perf_counter() - before)
@@ -183,11 +184,6 @@ class Session:
         rest = estimate_s - timed * slack
         seen = min(20.0, max(0.5, (took_s - rest) / timed))
         self._slack[job.part] = max(seen, 0.5 * (slack + seen))
-
-
-def native_kernels(device: torch.device) -> bool:
-    """Whether models here run the compiled CPU kernels, as `load_model` decides it."""
-    return device.type == "cpu" and native_available()
 
 
 def refill(data: Tensor, generator: torch.Generator) -> None:

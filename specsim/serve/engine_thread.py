@@ -82,7 +82,7 @@ class EngineThread:
         self.metrics = ServeMetrics(
             model_name, engine.options.num_speculative_tokens, engine.options.max_model_len,
             running=lambda: engine.num_running, waiting=lambda: self.num_waiting,
-            cache_usage=self.cache_usage,
+            cache_usage=lambda: engine.pages.usage,
         )
         self.counts = engine.stats.snapshot()  # at the end of the last step
         self.failure: Exception | None = None
@@ -274,10 +274,3 @@ class EngineThread:
             live.job.arrival_s, result.admitted_s, live.first_token_s, live.last_output_s,
             len(live.job.prompt_ids), live.num_tokens, live.job.params.max_tokens,
         ))
-
-    def cache_usage(self) -> float:
-        """Share of the cache that is handed out, 0 to 1."""
-        engine = self.engine
-        if engine.table.whole_slots:
-            return engine.num_running / engine.options.max_num_seqs
-        return 1.0 - engine.pages.free / engine.pages.total

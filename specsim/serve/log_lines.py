@@ -29,7 +29,8 @@ class LogLines:
             f"Engine 000: Avg prompt throughput: {prompt / seconds:.1f} tokens/s, "
             f"Avg generation throughput: {generated / seconds:.1f} tokens/s, "
             f"Running: {thread.engine.num_running} reqs, Waiting: {thread.num_waiting} reqs, "
-            f"GPU KV cache usage: {100 * thread.cache_usage():.1f}%, Prefix cache hit rate: 0.0%"
+            f"GPU KV cache usage: {100 * thread.engine.pages.usage:.1f}%, "
+            "Prefix cache hit rate: 0.0%"
         ]
         drafts = counted.num_drafts
         if drafts:

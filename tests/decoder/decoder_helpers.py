@@ -11,7 +11,7 @@ from specsim.decoder.attention import BatchRows, PagedAttention, SlotAttention
 from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
-from specsim.decoder.transformer import Transformer
+from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource
 
 LLAMA = ModelConfig(
@@ -34,7 +34,8 @@ def make_model(
     config: ModelConfig, seed: int = 0, std: float = 0.2, dtype=torch.float32, **options
 ) -> Transformer:
     """A random model. std 0.2 spreads the logits, so that argmax ties do not occur."""
-    return Transformer(config, RandomSource(config, dtype, seed, std=std), dtype=dtype, **options)
+    return Transformer(config, RandomSource(config, dtype, seed, std=std),
+                       ModelOptions(dtype=dtype, **options))
 
 
 def hf_tensors(config: ModelConfig, seed: int, stacked: bool = False) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ from specsim.calibrate.records import KINDS
 from specsim.decoder.models import TORCH_DTYPES
 from specsim.decoder.options import DecoderOptions
 from specsim.decoder.requests import EngineRequest
-from specsim.decoder.transformer import Transformer
+from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import RandomSource
 from specsim.measure import attention, ceilings, gemm, moe, preload, sampling, serving, steps
 from specsim.measure.grid import GRIDS, grid_for, jobs_for
@@ -34,7 +34,8 @@ def readings(jobs, s=None):
 
 @pytest.fixture(scope="module")
 def model():
-    return Transformer(TINY, RandomSource(TINY, torch.float32, std=0.2), dtype=torch.float32)
+    return Transformer(TINY, RandomSource(TINY, torch.float32, std=0.2),
+                       ModelOptions(torch.float32))
 
 
 def test_ceilings_report_rates_and_set_the_estimates() -> None:
