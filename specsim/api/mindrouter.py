@@ -5,8 +5,8 @@ from typing import Any
 
 from specsim.analytic.mindrouter import Endpoint, predict_table
 from specsim.errors import UsageError
-from specsim.options.analytic import PredictCommand
 from specsim.options.declare import declared
+from specsim.options.prediction import PredictCommand
 from specsim.options.values import profile_folder
 
 # What holds for the table too; all else describes a model of one's own.

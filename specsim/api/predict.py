@@ -7,7 +7,7 @@ from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError
-from specsim.options.analytic import PredictOptions
+from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from specsim.errors import SpecSimError, UsageError, one_line
-from specsim.options.analytic import PredictCommand, PredictOptions
 from specsim.options.declare import Declared, OptionSet, declared
+from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.options.serving import SimulateCommand, SimulateOptions
 from specsim.options.tables import VALUE_WORDS, file_keys, from_value, is_number
 from specsim.options.values import shown

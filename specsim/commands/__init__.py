@@ -93,6 +93,8 @@ def _root(
 
 def main() -> None:
     """Entry point: a user's error becomes one line on stderr and exit code 2."""
+    # No plug-in has a say in our options, and looking for them in all packages takes time.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # typer does not export the base of its usage errors
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     # Started with a closed stream (`>&-`), Python has none there.

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 @command(ConfigCommand)
 def config(options: ConfigCommand) -> None:
     """Show the defaults that specsim.toml sets, and where each comes from."""
-    from specsim.options.config_file import FILE_NAME, VARIABLE, find_file, read_file
+    from specsim.options.config_file import read_file
+    from specsim.options.config_place import FILE_NAME, VARIABLE, find_file
     from specsim.report.tables import printable, table
 
     path = find_file()

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 from typer.core import TyperCommand, TyperGroup
 
-from specsim.commands.bind import Command
-
 
 class Loaded(MutableMapping[str, Any]):
     """The commands of a group by name; each is loaded when it is looked up."""
@@ -42,6 +40,8 @@ class Loaded(MutableMapping[str, Any]):
 
 
 def _load(name: str, prefix: str) -> Any:
+    from specsim.commands.bind import Command
+
     module = prefix + (f"{name}_" if iskeyword(name) else name.replace("-", "_"))
     found = import_module(f"specsim.commands.{module}")
     if hasattr(found, "GROUP"):
@@ -79,9 +79,11 @@ class ConfiguredGroup(LazyGroup):
         rest: list[str] = super().parse_args(ctx, args)
         # Help and completion must work whatever a file says.
         if words and not ctx.resilient_parsing and not {"--help", "--version"} & set(words):
-            from specsim.options.config_file import default_map, find_file, read_file
+            from specsim.options.config_place import find_file
 
             found = find_file()
             if found is not None:
+                from specsim.options.config_file import default_map, read_file
+
                 ctx.default_map = default_map(read_file(found), words)
         return rest

@@ -2,7 +2,7 @@
 
 from specsim.commands.bind import command
 from specsim.commands.output import show, terminal_plot
-from specsim.options.analytic import PredictCommand
+from specsim.options.prediction import PredictCommand
 
 
 @command(PredictCommand)

@@ -2,18 +2,19 @@
 
 An option is a field of a model; what it is called, what it means and what it may be stand with it:
 
-    class BatchLimits(OptionSet):
-        max_num_seqs: Annotated[
-            int | None, Opt(help="Largest number of running sequences.", ge=1, le=10_000_000)
-        ] = None
+    class BatchLimitsOptions(OptionSet):
+        max_num_seqs: int | None = opt(
+            None, help="Largest number of running sequences.", ge=1, le=10_000_000
+        )
 
 Small models hold what belongs together (`groups`); those of a command are joined from them, in the
-order of `--help`, and stand with their family: `analytic` (predict, explain, tune, crossover,
-pareto, matrix), `serving` (simulate, capacity, fleet, sweep), `listing` (models, gpus, import,
-config, report), `measured` (diagnose, watch, validate, calibrate), `local` (generate, serve,
-measure, train-head). What two options say together and must not is a `model_validator` of the group
-that has both. `PredictOptions` are those of the Python function, `PredictCommand` has besides them
-what only the command line has: the form of the output.
+order of `--help`, and stand with their family: `prediction` (predict), `analytic` (explain, tune,
+crossover, pareto, matrix), `serving` (simulate, capacity, fleet, sweep), `listing` (models, gpus,
+import, config, report), `measured` (diagnose, watch, validate, calibrate), `local` (generate,
+serve, measure, train-head); a model costs about a millisecond where its family is imported. What
+two options say together and must not is a `model_validator` of the group that has both.
+`PredictOptions` are those of the Python function, `PredictCommand` has besides them what only the
+command line has: the form of the output.
 
 All else is made from the models:
 

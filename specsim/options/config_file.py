@@ -13,7 +13,6 @@ one, or none when it is empty. The command line beats the file, a command's own 
 --concurrency), the one that is typed puts aside the other's default.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -34,8 +33,6 @@ from specsim.options.groups import (
 from specsim.options.registry import command_models
 from specsim.options.values import shown, shown_value
 
-FILE_NAME = "specsim.toml"
-VARIABLE = "SPECSIM_CONFIG"
 EVERY = "defaults"
 MAX_BYTES = 1_000_000
 
@@ -102,27 +99,6 @@ def all_options() -> dict[str, dict[str, Declared]]:
                   if not option.option.argument or name == "model"}
         for command, model in command_models().items()
     }
-
-
-def find_file() -> Path | None:
-    """The file that holds: that of SPECSIM_CONFIG, or the nearest one upwards; None without any."""
-    named = os.environ.get(VARIABLE)
-    if named is not None:
-        if not named.strip():
-            return None
-        path = Path(named)
-        if not path.is_file():
-            raise UsageError(f"{VARIABLE} is {shown(named)}, which is no file; correct or unset it")
-        return path
-    try:
-        here = Path.cwd()
-    except OSError:  # the directory was removed
-        return None
-    for folder in (here, *here.parents):
-        path = folder / FILE_NAME
-        if path.is_file():
-            return path
-    return None
 
 
 def read_file(path: Path) -> ConfigFile:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.fields import FieldInfo
 
 from specsim.errors import UsageError
@@ -21,26 +21,27 @@ _KIND_WORDS: dict[object, str] = {
 }
 
 
+REQUIRED: Any = object()  # instead of a default
+
+
+@dataclass(frozen=True)
 class Opt:
     """What a field is on the command line.
 
     flags: spellings, where they are not just the field's name; '--on/--off' for both sides of a
-    flag. ge, gt, le, lt: bounds of a number; rule: what it must be, where the bounds do not say it.
+    flag. bounds: of a number (ge, gt, le, lt); rule: what it must be, where they do not say it.
     output: it says where a result goes, and is no part of the command that repeats it. argument:
     given by place. file_key: its name in scenario and fleet files, where that is another one."""
 
-    __slots__ = ("argument", "bounds", "file_key", "flags", "help", "metavar", "output", "parser",
-                 "rule")
-
-    def __init__(
-        self, *flags: str, help: str, metavar: str | None = None, ge: float | None = None,
-        gt: float | None = None, le: float | None = None, lt: float | None = None, rule: str = "",
-        output: bool = False, argument: bool = False, file_key: str = "",
-        parser: Callable[[str], Path] | None = None,
-    ) -> None:
-        self.flags, self.help, self.metavar, self.parser = flags, help, metavar, parser
-        self.bounds, self.rule = (ge, gt, le, lt), rule
-        self.output, self.argument, self.file_key = output, argument, file_key
+    flags: tuple[str, ...]
+    help: str
+    metavar: str | None
+    bounds: tuple[float | None, float | None, float | None, float | None]
+    rule: str
+    output: bool
+    argument: bool
+    file_key: str
+    parser: Callable[[str], Path] | None
 
     def check(self, flag: str, value: object) -> None:
         """UsageError for a number out of its bounds."""
@@ -136,6 +137,28 @@ class Declared:
         if isinstance(item, str):
             return item
         raise UsageError(f"{self.name} has {shown_value(item)}; it must be numbers or text")
+
+
+T = TypeVar("T")
+
+
+def opt(
+    default: T, *flags: str, help: str, metavar: str | None = None, ge: float | None = None,
+    gt: float | None = None, le: float | None = None, lt: float | None = None, rule: str = "",
+    output: bool = False, argument: bool = False, file_key: str = "",
+    parser: Callable[[str], Path] | None = None,
+) -> T:
+    """A field of an `OptionSet` with its default; the rest is said of `Opt`.
+
+    (What it returns is the field, which type checkers take for the default, as for pydantic's
+    own `Field`.)"""
+    field: Any = Field() if default is REQUIRED else Field(default=default)
+    field.metadata.append(Opt(
+        flags, help=help, metavar=metavar, bounds=(ge, gt, le, lt), rule=rule, output=output,
+        argument=argument, file_key=file_key, parser=parser,
+    ))
+    made: T = field
+    return made
 
 
 class OptionSet(BaseModel):

@@ -1,12 +1,12 @@
 """Options that several commands share, in groups of what belongs together."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import model_validator
 
 from specsim.errors import UsageError
-from specsim.options.declare import Opt, OptionSet, declared
+from specsim.options.declare import OptionSet, declared, opt
 from specsim.options.values import Numbers, TextPath
 
 MAX_LIMIT = 10_000_000
@@ -14,71 +14,59 @@ MAX_SEED = (1 << 32) - 1
 
 
 class ModelArgument(OptionSet):
-    model: Annotated[
-        TextPath | None,
-        Opt(
-            help="Model: a name from `specsim models`, a config.json, or its folder.",
-            argument=True,
-        ),
-    ] = None
+    model: TextPath | None = opt(
+        None, help="Model: a name from `specsim models`, a config.json, or its folder.",
+        argument=True,
+    )
 
 
 class ServerCommandOptions(OptionSet):
-    command: Annotated[
-        str | None,
-        Opt(
-            help="A server's whole command line ('vllm serve ...', 'python -m "
-            "sglang.launch_server ...'), in place of the options it sets."
-        ),
-    ] = None
+    command: str | None = opt(
+        None,
+        help="A server's whole command line ('vllm serve ...', 'python -m sglang.launch_server "
+             "...'), in place of the options it sets.",
+    )
 
 
 class GpuOptions(OptionSet):
-    gpu: Annotated[str, Opt(help="GPU: a name from `specsim gpus` or a .toml.")] = "h200-sxm"
+    gpu: str = opt("h200-sxm", help="GPU: a name from `specsim gpus` or a .toml.")
 
 
 class TensorParallelOptions(OptionSet):
-    tp: Annotated[int, Opt(help="GPUs that share every layer.")] = 1
+    tp: int = opt(1, help="GPUs that share every layer.")
 
 
 class ExpertParallelOptions(OptionSet):
-    ep: Annotated[int, Opt(help="GPUs over which whole experts are spread.")] = 1
-    attention_dp: Annotated[int, Opt(help="Attention groups (DP attention).")] = 1
+    ep: int = opt(1, help="GPUs over which whole experts are spread.")
+    attention_dp: int = opt(1, help="Attention groups (DP attention).")
 
 
 class NumberFormatsOptions(OptionSet):
-    weights: Annotated[
-        str | None, Opt(help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int4.")
-    ] = None
-    kv: Annotated[str | None, Opt(help="KV cache dtype: bf16, fp8.")] = None
+    weights: str | None = opt(None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int4.")
+    kv: str | None = opt(None, help="KV cache dtype: bf16, fp8.")
 
 
 class EngineOptions(OptionSet):
-    engine: Annotated[
-        str, Opt(help="vllm, sglang, trtllm or transformers; a version: vllm==0.10.")
-    ] = "vllm"
+    engine: str = opt("vllm", help="vllm, sglang, trtllm or transformers; a version: vllm==0.10.")
 
 
 class MethodOptions(OptionSet):
-    method: Annotated[
-        str | None,
-        Opt(
-            help="none, mtp, draft-model, eagle, eagle3, medusa, ngram, suffix, dflash, dspark, "
-            "early-exit. Default: what the model ships or the catalogue has."
-        ),
-    ] = None
+    method: str | None = opt(
+        None,
+        help="none, mtp, draft-model, eagle, eagle3, medusa, ngram, suffix, dflash, dspark, "
+             "early-exit. Default: what the model ships or the catalogue has.",
+    )
 
 
 class DrafterOptions(OptionSet):
-    draft: Annotated[str | None, Opt(help="Drafter: name, config.json or folder.")] = None
+    draft: str | None = opt(None, help="Drafter: name, config.json or folder.")
 
 
 class DraftLengthOptions(OptionSet):
-    k: Annotated[
-        int | None,
-        Opt("--k", "--num-speculative-tokens", help="Draft tokens per step.",
-            file_key="num_speculative_tokens"),
-    ] = None
+    k: int | None = opt(
+        None, "--k", "--num-speculative-tokens", help="Draft tokens per step.",
+        file_key="num_speculative_tokens",
+    )
 
 
 class DraftingOptions(MethodOptions, DrafterOptions, DraftLengthOptions):
@@ -86,9 +74,9 @@ class DraftingOptions(MethodOptions, DrafterOptions, DraftLengthOptions):
 
 
 class SpeculativeJsonOptions(OptionSet):
-    speculative_config: Annotated[
-        str | Mapping[str, object] | None, Opt(help="vLLM's JSON, instead of the above.")
-    ] = None
+    speculative_config: str | Mapping[str, object] | None = opt(
+        None, help="vLLM's JSON, instead of the above.",
+    )
 
 
 class ServerOptions(
@@ -111,31 +99,26 @@ class ServerOptions(
 class AcceptanceRatesOptions(OptionSet):
     """Forms of acceptance besides its length; one of all may be given."""
 
-    acceptance: Annotated[
-        Numbers | None,
-        Opt(
-            help="P(at least i drafts accepted) for i = 1, 2, ..., comma separated (vLLM's rates)."
-        ),
-    ] = None
-    acceptance_conditional: Annotated[
-        Numbers | None, Opt(help="P(draft i accepted | all before accepted).")
-    ] = None
-    acceptance_rate: Annotated[
-        float | None, Opt(help="One conditional rate for every position (i.i.d. model).")
-    ] = None
-    acceptance_mean: Annotated[
-        float | None,
-        Opt(
-            help="Accepted / drafted tokens over all k positions.",
-            file_key="acceptance_mean_rate",
-        ),
-    ] = None
+    acceptance: Numbers | None = opt(
+        None,
+        help="P(at least i drafts accepted) for i = 1, 2, ..., comma separated (vLLM's rates).",
+    )
+    acceptance_conditional: Numbers | None = opt(
+        None, help="P(draft i accepted | all before accepted).",
+    )
+    acceptance_rate: float | None = opt(
+        None, help="One conditional rate for every position (i.i.d. model).",
+    )
+    acceptance_mean: float | None = opt(
+        None, help="Accepted / drafted tokens over all k positions.",
+        file_key="acceptance_mean_rate",
+    )
 
 
 class AcceptanceLengthOptions(OptionSet):
-    acceptance_length: Annotated[
-        float | None, Opt(help="Mean tokens per step with the bonus, 1 to k + 1.")
-    ] = None
+    acceptance_length: float | None = opt(
+        None, help="Mean tokens per step with the bonus, 1 to k + 1.",
+    )
 
 
 class AcceptanceOptions(AcceptanceRatesOptions, AcceptanceLengthOptions):
@@ -157,33 +140,28 @@ class AcceptanceOptions(AcceptanceRatesOptions, AcceptanceLengthOptions):
 
 
 class TreeOptions(OptionSet):
-    tree: Annotated[
-        str | Sequence[int] | None,
-        Opt(help="Tree drafts: TOPK,TOKENS (SGLang's eagle-topk, draft-tokens)."),
-    ] = None
+    tree: str | Sequence[int] | None = opt(
+        None, help="Tree drafts: TOPK,TOKENS (SGLang's eagle-topk, draft-tokens).",
+    )
 
 
 class DraftShareOptions(OptionSet):
-    draft_share: Annotated[
-        float,
-        Opt(help="n-gram, suffix: share of steps in which a draft exists.", gt=0, le=1),
-    ] = 1.0
-    exit_layers: Annotated[int, Opt(help="early-exit: layers that draft.")] = 0
+    draft_share: float = opt(
+        1.0, help="n-gram, suffix: share of steps in which a draft exists.", gt=0, le=1,
+    )
+    exit_layers: int = opt(0, help="early-exit: layers that draft.")
 
 
 class LengthsOptions(OptionSet):
-    workload: Annotated[
-        str | None,
-        Opt(help="chat, short, summarize, code, reasoning, rag or long-context."),
-    ] = None
-    input_len: Annotated[int | None, Opt(help="Prompt tokens per request.")] = None
-    output_len: Annotated[int | None, Opt(help="Output tokens per request.")] = None
+    workload: str | None = opt(
+        None, help="chat, short, summarize, code, reasoning, rag or long-context.",
+    )
+    input_len: int | None = opt(None, help="Prompt tokens per request.")
+    output_len: int | None = opt(None, help="Output tokens per request.")
 
 
 class CachedShareOptions(OptionSet):
-    cached_share: Annotated[
-        float, Opt(help="Share of the prompt found in the prefix cache.")
-    ] = 0.0
+    cached_share: float = opt(0.0, help="Share of the prompt found in the prefix cache.")
 
 
 class RequestOptions(LengthsOptions, CachedShareOptions):
@@ -191,17 +169,13 @@ class RequestOptions(LengthsOptions, CachedShareOptions):
 
 
 class ClientOptions(OptionSet):
-    concurrency: Annotated[
-        Numbers | None, Opt(help="Clients in a closed loop, e.g. 1,4,16.")
-    ] = None
+    concurrency: Numbers | None = opt(None, help="Clients in a closed loop, e.g. 1,4,16.")
 
 
 class LoadOptions(ClientOptions):
     """Loads to look at: of a closed loop or of an open one."""
 
-    rate: Annotated[
-        Numbers | None, Opt(help="Requests per second (open loop), e.g. 0.5,1,2.")
-    ] = None
+    rate: Numbers | None = opt(None, help="Requests per second (open loop), e.g. 0.5,1,2.")
 
     def check_one_loop(self) -> None:
         if self.concurrency is not None and self.rate is not None:
@@ -211,30 +185,26 @@ class LoadOptions(ClientOptions):
 
 
 class BatchLimitsOptions(OptionSet):
-    max_num_seqs: Annotated[
-        int | None, Opt(help="Largest number of running sequences.", ge=1, le=MAX_LIMIT)
-    ] = None
-    max_num_batched_tokens: Annotated[
-        int | None, Opt(help="Token budget of a step.", ge=1, le=MAX_LIMIT)
-    ] = None
+    max_num_seqs: int | None = opt(
+        None, help="Largest number of running sequences.", ge=1, le=MAX_LIMIT,
+    )
+    max_num_batched_tokens: int | None = opt(
+        None, help="Token budget of a step.", ge=1, le=MAX_LIMIT,
+    )
 
 
 class MemoryShareOptions(OptionSet):
-    gpu_memory_utilization: Annotated[
-        float | None, Opt(help="Share of memory an engine uses.", ge=0.05, le=1)
-    ] = None
+    gpu_memory_utilization: float | None = opt(
+        None, help="Share of memory an engine uses.", ge=0.05, le=1,
+    )
 
 
 class ProfilesOptions(OptionSet):
-    profiles: Annotated[
-        TextPath | None, Opt(help="Folder with hardware profiles of your own.")
-    ] = None
+    profiles: TextPath | None = opt(None, help="Folder with hardware profiles of your own.")
 
 
 class FidelityOptions(OptionSet):
-    fidelity: Annotated[
-        str, Opt(help="calibrated, or datasheet (a plain roofline).")
-    ] = "calibrated"
+    fidelity: str = opt("calibrated", help="calibrated, or datasheet (a plain roofline).")
 
 
 class PricingOptions(FidelityOptions, ProfilesOptions):
@@ -265,26 +235,21 @@ class DeploymentOptions(
 
 
 class SeedOptions(OptionSet):
-    seed: Annotated[
-        int, Opt(help="Everything random derives from it.", ge=0, le=MAX_SEED)
-    ] = 0
+    seed: int = opt(0, help="Everything random derives from it.", ge=0, le=MAX_SEED)
 
 
 class JobsOptions(OptionSet):
-    jobs: Annotated[
-        int | None,
-        Opt(help="Processes. Default: 2, or 1 on a single core.", ge=1, le=64),
-    ] = None
+    jobs: int | None = opt(None, help="Processes. Default: 2, or 1 on a single core.", ge=1, le=64)
 
 
 class JsonOptions(OptionSet):
-    json_out: Annotated[bool, Opt("--json", help="Print JSON.", output=True)] = False
+    json_out: bool = opt(False, "--json", help="Print JSON.", output=True)
 
 
 class OutputOptions(JsonOptions):
     """The form of what is printed."""
 
-    csv_out: Annotated[bool, Opt("--csv", help="Print CSV.", output=True)] = False
+    csv_out: bool = opt(False, "--csv", help="Print CSV.", output=True)
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

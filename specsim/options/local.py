@@ -1,68 +1,60 @@
 """Options of what runs on this machine: generate, serve, measure, train-head, validate run."""
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from specsim.options.declare import Opt, OptionSet
+from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.groups import DraftLengthOptions, JsonOptions
 from specsim.options.measured import ComparisonOutOptions, MaxErrorOptions
 
 
 class SamplingSeedOptions(OptionSet):
-    seed: Annotated[int, Opt(help="Seed of the sampling.")] = 0
+    seed: int = opt(0, help="Seed of the sampling.")
 
 
 class ThreadsOptions(OptionSet):
-    threads: Annotated[
-        int | None, Opt(help="CPU threads of the model. Default: one per core.")
-    ] = None
+    threads: int | None = opt(None, help="CPU threads of the model. Default: one per core.")
 
 
 class DecoderModelOptions(OptionSet):
-    model: Annotated[
-        str,
-        Opt(help="smollm2-135m, a Hugging Face folder, or a .gguf file.", metavar="MODEL"),
-    ] = "smollm2-135m"
-    draft: Annotated[
-        str,
-        Opt(
-            help="none, ngram, suffix, early-exit, head (the trained one of the model), a head's "
-            ".safetensors file, or a draft model (name, folder, .gguf).", metavar="METHOD|MODEL",
-        ),
-    ] = "ngram"
+    model: str = opt(
+        "smollm2-135m", help="smollm2-135m, a Hugging Face folder, or a .gguf file.",
+        metavar="MODEL",
+    )
+    draft: str = opt(
+        "ngram", metavar="METHOD|MODEL",
+        help="none, ngram, suffix, early-exit, head (the trained one of the model), a head's "
+             ".safetensors file, or a draft model (name, folder, .gguf).",
+    )
 
 
 class DecoderDtypeOptions(OptionSet):
-    dtype: Annotated[str, Opt(help="bf16, or fp32 (lossless to the token).")] = "bf16"
+    dtype: str = opt("bf16", help="bf16, or fp32 (lossless to the token).")
 
 
 class DecoderDeviceOptions(OptionSet):
-    device: Annotated[str, Opt(help="cpu, cuda, or auto.")] = "auto"
+    device: str = opt("auto", help="cpu, cuda, or auto.")
 
 
 class PromptOptions(OptionSet):
-    prompt: Annotated[
-        str, Opt(help="Text to continue; - reads it from standard input.", argument=True)
-    ]
+    prompt: str = opt(
+        REQUIRED, help="Text to continue; - reads it from standard input.", argument=True,
+    )
 
 
 class SamplingOptions(OptionSet):
-    max_new_tokens: Annotated[int, Opt(help="Length of the answer.")] = 128
-    temperature: Annotated[float, Opt(help="0 is greedy.")] = 0.0
-    top_k: Annotated[int, Opt(help="Sample from the k likeliest; 0 is all.")] = 0
-    top_p: Annotated[float, Opt(help="Sample from this share of probability.")] = 1.0
-    chat: Annotated[bool, Opt(help="Ask as a user in the model's chat template.")] = False
+    max_new_tokens: int = opt(128, help="Length of the answer.")
+    temperature: float = opt(0.0, help="0 is greedy.")
+    top_k: int = opt(0, help="Sample from the k likeliest; 0 is all.")
+    top_p: float = opt(1.0, help="Sample from this share of probability.")
+    chat: bool = opt(False, help="Ask as a user in the model's chat template.")
 
 
 class GenerateOutputOptions(OptionSet):
-    compare: Annotated[
-        bool, Opt("--compare/--no-compare", help="Measure plain decoding too.")
-    ] = True
-    repeat: Annotated[int, Opt(help="Runs of each kind.")] = 1
-    color: Annotated[str, Opt(help="auto, always or never.")] = "auto"
-    json_out: Annotated[
-        bool, Opt("--json", help="Print one JSON object.", output=True)
-    ] = False
+    compare: bool = opt(True, "--compare/--no-compare", help="Measure plain decoding too.")
+    repeat: int = opt(1, help="Runs of each kind.")
+    color: str = opt("auto", help="auto, always or never.")
+    json_out: bool = opt(False, "--json", help="Print one JSON object.", output=True)
 
 
 class GenerateCommand(
@@ -75,25 +67,18 @@ class GenerateCommand(
 class ListenOptions(OptionSet):
     """Where the server listens, and how much it takes."""
 
-    host: Annotated[str, Opt(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Opt(help="Port to listen on; 0 takes a free one.")] = 8000
-    served_model_name: Annotated[str | None, Opt(help="Name of the model in the API.")] = None
-    max_num_seqs: Annotated[int, Opt(help="Sequences that run at once.")] = 8
-    max_model_len: Annotated[
-        int | None, Opt(help="Tokens of prompt and answer. Default: up to 2048.")
-    ] = None
-    max_num_batched_tokens: Annotated[int, Opt(help="Prompt tokens computed per step.")] = 512
-    max_queue: Annotated[
-        int, Opt(help="Requests that may wait; more are refused with 429.")
-    ] = 256
-    shutdown_timeout: Annotated[
-        float, Opt(help="Seconds for running requests after a signal.")
-    ] = 60.0
-    per_request_spec_decode_metrics: Annotated[
-        str,
-        Opt(help="none, summary or detailed: what each response says about its drafts."),
-    ] = "none"
-    log_interval: Annotated[float, Opt(help="Seconds between log lines; 0 writes none.")] = 10.0
+    host: str = opt("127.0.0.1", help="Address to listen on.")
+    port: int = opt(8000, help="Port to listen on; 0 takes a free one.")
+    served_model_name: str | None = opt(None, help="Name of the model in the API.")
+    max_num_seqs: int = opt(8, help="Sequences that run at once.")
+    max_model_len: int | None = opt(None, help="Tokens of prompt and answer. Default: up to 2048.")
+    max_num_batched_tokens: int = opt(512, help="Prompt tokens computed per step.")
+    max_queue: int = opt(256, help="Requests that may wait; more are refused with 429.")
+    shutdown_timeout: float = opt(60.0, help="Seconds for running requests after a signal.")
+    per_request_spec_decode_metrics: str = opt(
+        "none", help="none, summary or detailed: what each response says about its drafts.",
+    )
+    log_interval: float = opt(10.0, help="Seconds between log lines; 0 writes none.")
 
 
 class ServeCommand(
@@ -106,19 +91,18 @@ class ServeCommand(
 class MeasureOptions(OptionSet):
     """What is measured, and for how long."""
 
-    budget: Annotated[str, Opt(help="Time for the whole run: 600s, 10m.")] = "600s"
-    device: Annotated[str, Opt(help="cpu or cuda; default: cuda if there is one.")] = ""
-    model: Annotated[
-        list[str] | None,
-        Opt(help="A dense model: a known shape, a folder or a .gguf file; repeat for several "
-            "sizes, small to large."),
-    ] = None
-    out: Annotated[
-        Path | None,
-        Opt(help="JSON lines file; an earlier run's is continued.", output=True),
-    ] = None
-    grid: Annotated[str, Opt(help="small or full.")] = "small"
-    dtype: Annotated[str, Opt(help="bf16 or fp32.")] = "bf16"
+    budget: str = opt("600s", help="Time for the whole run: 600s, 10m.")
+    device: str = opt("", help="cpu or cuda; default: cuda if there is one.")
+    model: list[str] | None = opt(
+        None,
+        help="A dense model: a known shape, a folder or a .gguf file; repeat for several sizes, "
+             "small to large.",
+    )
+    out: Path | None = opt(
+        None, help="JSON lines file; an earlier run's is continued.", output=True,
+    )
+    grid: str = opt("small", help="small or full.")
+    dtype: str = opt("bf16", help="bf16 or fp32.")
 
 
 class MeasureCommand(MeasureOptions, SamplingSeedOptions, ThreadsOptions, JsonOptions):
@@ -128,29 +112,19 @@ class MeasureCommand(MeasureOptions, SamplingSeedOptions, ThreadsOptions, JsonOp
 class TrainHeadOptions(OptionSet):
     """What a draft head is trained on, and how long."""
 
-    out: Annotated[
-        Path, Opt(help="Folder for the head and what it came from.", output=True)
-    ]
-    budget: Annotated[str, Opt(help="Wall time of this run: 20m, 1h.")] = "20m"
-    model: Annotated[
-        str, Opt(help="smollm2-135m, a Hugging Face folder or a .gguf file.")
-    ] = "smollm2-135m"
-    prompts: Annotated[
-        Path | None,
-        Opt(help="JSON lines with a prompt (or turns, or question) each, or plain lines. Default: "
-            "prompts the model makes up itself, and built-in ones of many kinds."),
-    ] = None
-    tokens: Annotated[
-        int, Opt(help="Answer tokens to train on, at most.", ge=1, le=10**9)
-    ] = 120_000
-    max_new_tokens: Annotated[int, Opt(help="Longest answer.", ge=1, le=4096)] = 128
-    epochs: Annotated[int, Opt(help="Passes over the answers, at most.", ge=1, le=1000)] = 6
-    vocab_size: Annotated[
-        int, Opt(help="Tokens that the head can draft.", ge=1, le=10**6)
-    ] = 8192
-    init: Annotated[
-        Path | None, Opt(help="Head file to go on from, with its vocabulary.")
-    ] = None
+    out: Path = opt(REQUIRED, help="Folder for the head and what it came from.", output=True)
+    budget: str = opt("20m", help="Wall time of this run: 20m, 1h.")
+    model: str = opt("smollm2-135m", help="smollm2-135m, a Hugging Face folder or a .gguf file.")
+    prompts: Path | None = opt(
+        None,
+        help="JSON lines with a prompt (or turns, or question) each, or plain lines. Default: "
+             "prompts the model makes up itself, and built-in ones of many kinds.",
+    )
+    tokens: int = opt(120_000, help="Answer tokens to train on, at most.", ge=1, le=10**9)
+    max_new_tokens: int = opt(128, help="Longest answer.", ge=1, le=4096)
+    epochs: int = opt(6, help="Passes over the answers, at most.", ge=1, le=1000)
+    vocab_size: int = opt(8192, help="Tokens that the head can draft.", ge=1, le=10**6)
+    init: Path | None = opt(None, help="Head file to go on from, with its vocabulary.")
 
 
 class TrainHeadCommand(TrainHeadOptions, SamplingSeedOptions, ThreadsOptions, JsonOptions):
@@ -160,23 +134,20 @@ class TrainHeadCommand(TrainHeadOptions, SamplingSeedOptions, ThreadsOptions, Js
 class ValidateRunOptions(OptionSet):
     """What is measured and kept on the way to the comparison."""
 
-    budget: Annotated[str, Opt(help="Time for the whole run: 600s, 10m.")] = "10m"
-    short: Annotated[
-        bool, Opt(help="Under a minute with tiny random models, wide bars.")
-    ] = False
-    model: Annotated[
-        list[str] | None, Opt(help="As for `specsim measure`; repeat for several sizes.")
-    ] = None
-    records: Annotated[
-        Path | None,
-        Opt(help="Records of `specsim measure` on this machine to start from, instead of "
-            "measuring again."),
-    ] = None
-    repeats: Annotated[int, Opt(help="Runs of each serving load.", ge=1, le=20)] = 3
-    grid: Annotated[str, Opt(help="Of the measurement: small or full.")] = "full"
-    work: Annotated[
-        Path, Opt(help="Folder for what is done; a later call goes on.", output=True)
-    ] = Path("specsim-validate")
+    budget: str = opt("10m", help="Time for the whole run: 600s, 10m.")
+    short: bool = opt(False, help="Under a minute with tiny random models, wide bars.")
+    model: list[str] | None = opt(None, help="As for `specsim measure`; repeat for several sizes.")
+    records: Path | None = opt(
+        None,
+        help="Records of `specsim measure` on this machine to start from, instead of measuring "
+             "again.",
+    )
+    repeats: int = opt(3, help="Runs of each serving load.", ge=1, le=20)
+    grid: str = opt("full", help="Of the measurement: small or full.")
+    work: Path = opt(
+        Path("specsim-validate"), help="Folder for what is done; a later call goes on.",
+        output=True,
+    )
 
 
 class ValidateRunCommand(

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from specsim.options.declare import Opt, OptionSet
+from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.groups import (
     MAX_SEED,
     AcceptanceOptions,
@@ -35,9 +35,7 @@ MAX_LIVE_REQUESTS = 100_000
 
 
 class SeenEngineOptions(OptionSet):
-    engine: Annotated[
-        str | None, Opt(help="Engine, with version: vllm==0.25. Default: as seen.")
-    ] = None
+    engine: str | None = opt(None, help="Engine, with version: vllm==0.25. Default: as seen.")
 
 
 class SeenServerOptions(
@@ -51,30 +49,21 @@ class SeenServerOptions(
 class EvidenceOptions(OptionSet):
     """What is judged: a file, two dumps or a live server."""
 
-    words: Annotated[
-        Sequence[str] | None,
-        Opt(
-            help="A benchmark result, /metrics dump, log or folder (as `specsim import` reads); "
-            "then, to compare with predictions, the model that was served.",
-            metavar="[FILE] [MODEL]", argument=True,
-        ),
-    ] = None
-    before: Annotated[
-        FilePath | None, Opt(help="A /metrics dump from before a run.")
-    ] = None
-    after: Annotated[FilePath | None, Opt(help="One from after it.")] = None
-    plain: Annotated[
-        FilePath | None,
-        Opt(help="Result of the same load without speculation: measures the gain."),
-    ] = None
-    url: Annotated[
-        str | None, Opt(help="A live server: http://HOST:PORT; its /metrics is read.")
-    ] = None
-    interval: Annotated[
-        float,
-        Opt(help="Seconds between the two scrapes of --url.", ge=0.5, le=3600,
-            rule="from 0.5 to 3600 seconds"),
-    ] = 10.0
+    words: Sequence[str] | None = opt(
+        None, metavar="[FILE] [MODEL]", argument=True,
+        help="A benchmark result, /metrics dump, log or folder (as `specsim import` reads); then, "
+             "to compare with predictions, the model that was served.",
+    )
+    before: FilePath | None = opt(None, help="A /metrics dump from before a run.")
+    after: FilePath | None = opt(None, help="One from after it.")
+    plain: FilePath | None = opt(
+        None, help="Result of the same load without speculation: measures the gain.",
+    )
+    url: str | None = opt(None, help="A live server: http://HOST:PORT; its /metrics is read.")
+    interval: float = opt(
+        10.0, help="Seconds between the two scrapes of --url.",
+        ge=0.5, le=3600, rule="from 0.5 to 3600 seconds",
+    )
 
 
 class DiagnoseOptions(EvidenceOptions, SeenServerOptions):
@@ -86,27 +75,20 @@ class DiagnoseCommand(DiagnoseOptions, JsonOptions):
 
 
 class ServerUrlOptions(OptionSet):
-    url: Annotated[str, Opt(help="A live server: http://HOST:PORT.")]
+    url: str = opt(REQUIRED, help="A live server: http://HOST:PORT.")
 
 
 class WatchTimeOptions(OptionSet):
-    interval: Annotated[
-        float,
-        Opt(help="Seconds between scrapes.", ge=0.2, le=3600, rule="from 0.2 to 3600 seconds"),
-    ] = 5.0
-    window: Annotated[
-        float, Opt(help="Seconds over which counters are taken together.")
-    ] = 30.0
-    for_: Annotated[
-        str | None, Opt(help="Stop after this long: 60s, 5m, 1h. Default: Ctrl-C.")
-    ] = None
-    once: Annotated[bool, Opt(help="Two scrapes, one observation, then stop.")] = False
+    interval: float = opt(
+        5.0, help="Seconds between scrapes.", ge=0.2, le=3600, rule="from 0.2 to 3600 seconds",
+    )
+    window: float = opt(30.0, help="Seconds over which counters are taken together.")
+    for_: str | None = opt(None, help="Stop after this long: 60s, 5m, 1h. Default: Ctrl-C.")
+    once: bool = opt(False, help="Two scrapes, one observation, then stop.")
 
 
 class JsonLinesOptions(OptionSet):
-    json_out: Annotated[
-        bool, Opt("--json", help="Print one JSON object per line.", output=True)
-    ] = False
+    json_out: bool = opt(False, "--json", help="Print one JSON object per line.", output=True)
 
 
 class WatchCommand(
@@ -121,49 +103,41 @@ class WatchCommand(
 class FitOptions(OptionSet):
     """What is written, and what a fit of records starts from."""
 
-    out: Annotated[
-        FilePath | None,
-        Opt("--out", "-o", help="The profile to write (.toml). Without: only the report.",
-            output=True),
-    ] = None
-    base: Annotated[
-        str,
-        Opt(help="Profile whose peaks and kernel parameters the fit starts from. Default: "
-            "cpu-generic for records of a CPU, the profile of the device's name for a GPU."),
-    ] = ""
-    report: Annotated[
-        FilePath | None,
-        Opt(help="Write the whole report, with what was fitted, as JSON.", output=True),
-    ] = None
-    statistic: Annotated[
-        str,
-        Opt(help="Which time of a record is fitted: median, p10 or min (a busy machine)."),
-    ] = "median"
+    out: FilePath | None = opt(
+        None, "--out", "-o", help="The profile to write (.toml). Without: only the report.",
+        output=True,
+    )
+    base: str = opt(
+        "",
+        help="Profile whose peaks and kernel parameters the fit starts from. Default: cpu-generic "
+             "for records of a CPU, the profile of the device's name for a GPU.",
+    )
+    report: FilePath | None = opt(
+        None, help="Write the whole report, with what was fitted, as JSON.", output=True,
+    )
+    statistic: str = opt(
+        "median", help="Which time of a record is fitted: median, p10 or min (a busy machine).",
+    )
 
 
 class BenchFilesOptions(OptionSet):
     """Result files of benchmarks of one server."""
 
-    from_: Annotated[
-        FilePaths | None,
-        Opt(help="Result file of a benchmark of one server; repeatable.", metavar="FILE",
-            parser=named_path),
-    ] = None
-    plain: Annotated[
-        FilePaths | None,
-        Opt(help="As --from, and said to be without speculation.", metavar="FILE",
-            parser=named_path),
-    ] = None
-    spec: Annotated[
-        FilePaths | None,
-        Opt(help="As --from, and said to be with speculation.", metavar="FILE",
-            parser=named_path),
-    ] = None
-    holdout: Annotated[
-        FilePaths | None,
-        Opt(help="With --from: files that judge the fit, not part of it.", metavar="FILE",
-            parser=named_path),
-    ] = None
+    from_: FilePaths | None = opt(
+        None, help="Result file of a benchmark of one server; repeatable.",
+        metavar="FILE", parser=named_path,
+    )
+    plain: FilePaths | None = opt(
+        None, help="As --from, and said to be without speculation.",
+        metavar="FILE", parser=named_path,
+    )
+    spec: FilePaths | None = opt(
+        None, help="As --from, and said to be with speculation.", metavar="FILE", parser=named_path,
+    )
+    holdout: FilePaths | None = opt(
+        None, help="With --from: files that judge the fit, not part of it.",
+        metavar="FILE", parser=named_path,
+    )
 
 
 class CalibrateOptions(
@@ -175,7 +149,7 @@ class CalibrateOptions(
 
 
 class RecordFilesOptions(OptionSet):
-    records: Annotated[FilePaths | None, Opt(help="Files of `specsim measure`.")] = None
+    records: FilePaths | None = opt(None, help="Files of `specsim measure`.")
 
 
 class CalibrateFunctionOptions(ModelArgument, RecordFilesOptions, CalibrateOptions):
@@ -183,11 +157,10 @@ class CalibrateFunctionOptions(ModelArgument, RecordFilesOptions, CalibrateOptio
 
 
 class CalibrateInputsOptions(OptionSet):
-    inputs: Annotated[
-        list[str] | None,
-        Opt(help="Files of `specsim measure`; with --from: the MODEL that was served.",
-            metavar="RECORDS...", argument=True),
-    ] = None
+    inputs: list[str] | None = opt(
+        None, help="Files of `specsim measure`; with --from: the MODEL that was served.",
+        metavar="RECORDS...", argument=True,
+    )
 
 
 class CalibrateCommand(CalibrateInputsOptions, CalibrateOptions, JsonOptions):
@@ -200,33 +173,27 @@ class CalibrateCommand(CalibrateInputsOptions, CalibrateOptions, JsonOptions):
 class PublishedCommand(JsonOptions):
     NAME: ClassVar = "validate published"
 
-    files: Annotated[
-        list[Path],
-        Opt(help="CSV with the columns of published_measurements.csv or e2e_silicon_h200.csv.",
-            argument=True),
-    ]
-    max_error: Annotated[
-        float | None,
-        Opt(help="Exit with code 1 if a median error is above this.", gt=0,
-            rule="above 0, e.g. 0.15 for 15 %"),
-    ] = None
-    rows_out: Annotated[
-        bool, Opt("--rows", help="Also list every judged value with its error.")
-    ] = False
+    files: list[Path] = opt(
+        REQUIRED, argument=True,
+        help="CSV with the columns of published_measurements.csv or e2e_silicon_h200.csv.",
+    )
+    max_error: float | None = opt(
+        None, help="Exit with code 1 if a median error is above this.",
+        gt=0, rule="above 0, e.g. 0.15 for 15 %",
+    )
+    rows_out: bool = opt(False, "--rows", help="Also list every judged value with its error.")
 
 
 class MaxErrorOptions(OptionSet):
-    max_error: Annotated[
-        float | None,
-        Opt(help="Exit with code 1 if the median error of throughput, TPOT, TTFT or E2E latency "
-            "is above this share, e.g. 0.15.", gt=0, lt=100, rule="above 0, e.g. 0.15 for 15 %"),
-    ] = None
+    max_error: float | None = opt(
+        None, gt=0, lt=100, rule="above 0, e.g. 0.15 for 15 %",
+        help="Exit with code 1 if the median error of throughput, TPOT, TTFT or E2E latency is "
+             "above this share, e.g. 0.15.",
+    )
 
 
 class ComparisonOutOptions(OptionSet):
-    out: Annotated[
-        Path | None, Opt(help="Write the whole comparison as JSON.", output=True)
-    ] = None
+    out: Path | None = opt(None, help="Write the whole comparison as JSON.", output=True)
 
 
 class JudgedServerOptions(
@@ -237,32 +204,28 @@ class JudgedServerOptions(
 
 
 class ComparisonOptions(OptionSet):
-    prefix_caching: Annotated[
-        bool | None,
-        Opt("--prefix-caching/--no-prefix-caching", help="Default: as the engine."),
-    ] = None
-    fitted: Annotated[
-        str | None,
-        Opt(help="Names of points that a calibration has seen, comma separated (c=1): shown, not "
-            "judged."),
-    ] = None
-    explain: Annotated[
-        bool, Opt("--explain/--no-explain", help="Say what explains the gap.")
-    ] = True
+    prefix_caching: bool | None = opt(
+        None, "--prefix-caching/--no-prefix-caching", help="Default: as the engine.",
+    )
+    fitted: str | None = opt(
+        None,
+        help="Names of points that a calibration has seen, comma separated (c=1): shown, not "
+             "judged.",
+    )
+    explain: bool = opt(True, "--explain/--no-explain", help="Say what explains the gap.")
 
 
 class MeasuredFilesOptions(OptionSet):
-    files: Annotated[
-        list[Path],
-        Opt(help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
-            "genai-perf, inference-perf or llmperf; files or folders.", metavar="FILES",
-            argument=True, parser=named_path),
-    ]
-    model: Annotated[
-        str | None,
-        Opt(help="Model: a name from `specsim models`, a config.json, or its folder. Default: "
-            "the name in the file."),
-    ] = None
+    files: list[Path] = opt(
+        REQUIRED, metavar="FILES", argument=True, parser=named_path,
+        help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
+             "genai-perf, inference-perf or llmperf; files or folders.",
+    )
+    model: str | None = opt(
+        None,
+        help="Model: a name from `specsim models`, a config.json, or its folder. Default: the "
+             "name in the file.",
+    )
 
 
 class ValidateBenchCommand(
@@ -273,70 +236,47 @@ class ValidateBenchCommand(
 
 
 class DrivenServerOptions(OptionSet):
-    url: Annotated[str, Opt(help="An OpenAI-compatible server: http://HOST:PORT.")]
+    url: str = opt(REQUIRED, help="An OpenAI-compatible server: http://HOST:PORT.")
 
 
 class DrivenLoadOptions(OptionSet):
     """What is sent, and how it is waited for."""
 
-    prompts: Annotated[
-        Path | None,
-        Opt(help="JSON lines {prompt, output_tokens}; default: built-in texts."),
-    ] = None
-    trace: Annotated[
-        Path | None,
-        Opt(help="A recorded trace: its send times and lengths, as random tokens."),
-    ] = None
-    random: Annotated[
-        str | None, Opt(help="Random token ids of these lengths: PROMPT,OUTPUT.")
-    ] = None
-    output_len: Annotated[
-        int | None, Opt(help="Output tokens, instead of the file's.", ge=1, le=1_000_000)
-    ] = None
-    requests: Annotated[
-        int | None,
-        Opt(help="Requests per point. Default: 16, or 4 per client.", ge=1, le=MAX_LIVE_REQUESTS),
-    ] = None
-    repeats: Annotated[int, Opt(help="How often every point is measured.", ge=1, le=100)] = 1
-    burstiness: Annotated[
-        float, Opt(help="Gamma shape of the gaps: 1 Poisson, inf even.", gt=0)
-    ] = 1.0
-    served_model_name: Annotated[
-        str | None, Opt(help="Model at the server. Default: its first.")
-    ] = None
-    chat: Annotated[bool, Opt(help="Use /v1/chat/completions.")] = False
-    temperature: Annotated[
-        float, Opt(help="Sampling temperature; below 0: the server's own.", le=10)
-    ] = 0.0
-    ignore_eos: Annotated[
-        bool, Opt(help="Answers have the whole length asked for (vLLM).")
-    ] = False
-    api_key_env: Annotated[
-        str, Opt(help="Environment variable that holds the server's key.")
-    ] = ""
-    request_timeout: Annotated[float, Opt(help="Seconds for a whole answer.")] = 600.0
-    stall_timeout: Annotated[
-        float, Opt(help="Seconds for the next piece of an answer.")
-    ] = 60.0
-    warmups: Annotated[
-        int, Opt(help="Requests before each point, not counted.", ge=1, le=1000)
-    ] = 1
-    sample_every: Annotated[
-        float,
-        Opt(help="Seconds between looks at the server's gauges.", ge=0.05, le=3600,
-            rule="from 0.05 to 3600 seconds"),
-    ] = 1.0
-    seed: Annotated[
-        int, Opt(help="Of send times and random tokens.", ge=0, le=MAX_SEED)
-    ] = 0
+    prompts: Path | None = opt(
+        None, help="JSON lines {prompt, output_tokens}; default: built-in texts.",
+    )
+    trace: Path | None = opt(
+        None, help="A recorded trace: its send times and lengths, as random tokens.",
+    )
+    random: str | None = opt(None, help="Random token ids of these lengths: PROMPT,OUTPUT.")
+    output_len: int | None = opt(
+        None, help="Output tokens, instead of the file's.", ge=1, le=1_000_000,
+    )
+    requests: int | None = opt(
+        None, help="Requests per point. Default: 16, or 4 per client.", ge=1, le=MAX_LIVE_REQUESTS,
+    )
+    repeats: int = opt(1, help="How often every point is measured.", ge=1, le=100)
+    burstiness: float = opt(1.0, help="Gamma shape of the gaps: 1 Poisson, inf even.", gt=0)
+    served_model_name: str | None = opt(None, help="Model at the server. Default: its first.")
+    chat: bool = opt(False, help="Use /v1/chat/completions.")
+    temperature: float = opt(0.0, help="Sampling temperature; below 0: the server's own.", le=10)
+    ignore_eos: bool = opt(False, help="Answers have the whole length asked for (vLLM).")
+    api_key_env: str = opt("", help="Environment variable that holds the server's key.")
+    request_timeout: float = opt(600.0, help="Seconds for a whole answer.")
+    stall_timeout: float = opt(60.0, help="Seconds for the next piece of an answer.")
+    warmups: int = opt(1, help="Requests before each point, not counted.", ge=1, le=1000)
+    sample_every: float = opt(
+        1.0, help="Seconds between looks at the server's gauges.",
+        ge=0.05, le=3600, rule="from 0.05 to 3600 seconds",
+    )
+    seed: int = opt(0, help="Of send times and random tokens.", ge=0, le=MAX_SEED)
 
 
 class SaveBenchOptions(OptionSet):
-    save_bench: Annotated[
-        Path | None,
-        Opt(help="Folder for one result file per point, as `vllm bench serve` writes it.",
-            output=True),
-    ] = None
+    save_bench: Path | None = opt(
+        None, help="Folder for one result file per point, as `vllm bench serve` writes it.",
+        output=True,
+    )
 
 
 class ValidateLiveCommand(
@@ -347,27 +287,18 @@ class ValidateLiveCommand(
 
 
 class JudgedRecordsOptions(OptionSet):
-    files: Annotated[
-        list[Path], Opt(help="Files of `specsim measure`.", argument=True)
-    ]
-    gpu: Annotated[
-        str, Opt(help="Profile to judge: a name from `specsim gpus` or a .toml.")
-    ] = ""
-    engine: Annotated[
-        str,
-        Opt(help="Engine profile of the decoder that was measured. Default: the one written "
-            "beside the profile, else the shipped one."),
-    ] = ""
-    report: Annotated[
-        Path | None,
-        Opt(help="Report of `specsim calibrate`: steps it used judge nothing."),
-    ] = None
-    statistic: Annotated[
-        str, Opt(help="Time of a record: median, p10 or min.")
-    ] = "median"
-    rows_out: Annotated[
-        bool, Opt("--rows", help="Also list every point with its error.")
-    ] = False
+    files: list[Path] = opt(REQUIRED, help="Files of `specsim measure`.", argument=True)
+    gpu: str = opt("", help="Profile to judge: a name from `specsim gpus` or a .toml.")
+    engine: str = opt(
+        "",
+        help="Engine profile of the decoder that was measured. Default: the one written beside "
+             "the profile, else the shipped one.",
+    )
+    report: Path | None = opt(
+        None, help="Report of `specsim calibrate`: steps it used judge nothing.",
+    )
+    statistic: str = opt("median", help="Time of a record: median, p10 or min.")
+    rows_out: bool = opt(False, "--rows", help="Also list every point with its error.")
 
 
 class ValidateRecordsCommand(

@@ -6,7 +6,8 @@ from importlib import import_module
 
 from specsim.options.declare import OptionSet
 
-FAMILIES = ("analytic", "serving", "listing", "measured", "local")  # modules of this package
+# Modules of this package.
+FAMILIES = ("prediction", "analytic", "serving", "listing", "measured", "local")
 
 
 @cache

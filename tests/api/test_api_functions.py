@@ -19,8 +19,8 @@ from specsim.api.calibrate import calibrate
 from specsim.api.results import page_of
 from specsim.commands import app, main
 from specsim.errors import CapacityError, FormatError, ModelConfigError, SpecSimError, UsageError
-from specsim.options.analytic import PredictOptions
 from specsim.options.declare import declared
+from specsim.options.prediction import PredictOptions
 from specsim.options.registry import function_models
 
 ROOT = Path(__file__).resolve().parents[2]
