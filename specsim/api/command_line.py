@@ -7,7 +7,8 @@ something else is refused, as everywhere; a MODEL beside it says which model its
 from typing import TypeVar
 
 from specsim.errors import UsageError
-from specsim.formats.server_command import ServerCommand, parse_command
+from specsim.formats.server_command import parse_command
+from specsim.formats.server_flags import ServerCommand
 from specsim.latency.engine import find_engine
 from specsim.options.declare import OptionSet, declared
 from specsim.options.groups import DeploymentOptions, ModelArgument, ServerCommandOptions

@@ -12,7 +12,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
 from specsim.errors import UsageError
 from specsim.formats.load_model import load_drafter, load_model
-from specsim.formats.vllm_args import SpeculativeConfig, parse_speculative_config
+from specsim.formats.speculative_config import SpeculativeConfig, parse_speculative_config
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine

@@ -12,7 +12,7 @@ from specsim.api.simulate_export import check_exports, write_exports
 from specsim.api.simulate_load import check_together, check_writable, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.formats.vllm_args import parse_speculative_config
+from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.serving import SimulateOptions
 from specsim.options.values import shown
 from specsim.sim.build import Deployment

@@ -101,7 +101,7 @@ def _synthetic(options: DeploymentOptions) -> bool:
     """Whether vLLM's JSON holds an acceptance of its own."""
     if options.speculative_config is None:
         return False
-    from specsim.formats.vllm_args import parse_speculative_config
+    from specsim.formats.speculative_config import parse_speculative_config
 
     config = parse_speculative_config(str(options.speculative_config))
     return bool(config.acceptance) or config.acceptance_length is not None

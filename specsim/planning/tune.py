@@ -13,7 +13,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import jsonable
-from specsim.planning.flags import ServeCommand, ready_flags
+from specsim.planning.flags import LaunchCommand, ready_flags
 from specsim.planning.tune_choices import (
     LONGEST,
     OBJECTIVES,
@@ -45,7 +45,7 @@ class LoadAnswer:
     margins: tuple[Margin, ...] = ()
     robust: Robust | None = None
     sensitivity: Sensitivity | None = None
-    flags: ServeCommand | None = None
+    flags: LaunchCommand | None = None
     no_flags: str = ""
     nearest: Candidate | None = None
 
@@ -80,7 +80,7 @@ class Tuning:
     gates: Mapping[str, float]
     answers: tuple[LoadAnswer, ...]
     dynamic: DynamicTable | None = None
-    dynamic_flags: ServeCommand | None = None
+    dynamic_flags: LaunchCommand | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     plain: System | None = field(default=None)
@@ -256,7 +256,7 @@ def flags_of(
     draft: str | None,
     version: str | None,
     table: Sequence[tuple[int, int, int]] = (),
-) -> tuple[ServeCommand | None, str]:
+) -> tuple[LaunchCommand | None, str]:
     """The flags, or None and why there are none."""
     drafter = system.setup.drafter
     named = draft if drafter is not None and drafter is not system.spec.mtp else None
@@ -274,7 +274,7 @@ def _dynamic(
     model: str | None,
     draft: str | None,
     version: str | None,
-) -> tuple[DynamicTable | None, ServeCommand | None]:
+) -> tuple[DynamicTable | None, LaunchCommand | None]:
     """The table of the method that is best at the first load where one is, for engines that take
     tables; none where a chain of one length is all there is."""
     best = next((a.best for a in answers if a.best is not None and a.best.k), None)

@@ -13,7 +13,7 @@ from specsim.api.matrix import split_format
 from specsim.api.tune_setup import build_setup
 from specsim.commands import app
 from specsim.errors import SpecSimError, UsageError
-from specsim.formats.vllm_args import parse_speculative_config
+from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.analytic import TuneOptions
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.serving import SimulateOptions

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.errors import FormatError, SpecSimError, UsageError
-from specsim.formats.server_command import ServerCommand, parse_command
+from specsim.formats.server_command import parse_command
+from specsim.formats.server_flags import ServerCommand
 
 
 def test_vllm_serve_as_people_paste_it() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.errors import FormatError, SpecSimError, UsageError
-from specsim.formats.vllm_args import (
+from specsim.formats.speculative_config import (
     SpeculativeConfig,
     detect_method,
     parse_speculative_config,

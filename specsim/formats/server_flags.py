@@ -1,0 +1,204 @@
+"""Flags of a server's command line, sorted by what they mean for a prediction.
+
+They fall into four kinds: read (they decide cost or memory), left out (they change neither), not
+modelled (they change cost, so a prediction must say that it does not know them) and unknown. Which
+is which stands in `engines/commands/*.toml`, one file per server.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from typing import TypedDict
+
+from specsim.data import data_root
+from specsim.errors import UsageError
+
+
+class CommandValues(TypedDict, total=False):
+    """Options of `specsim predict` that a command line can set, by their names."""
+
+    engine: str
+    tp: int
+    ep: int
+    attention_dp: int
+    weights: str
+    kv: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    method: str
+    k: int
+    draft: str
+    tree: str
+    speculative_config: str
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """What a command line starts. model: as it was written, '' when none was named.
+
+    values: only those that the command sets. ignored: flags that change neither cost nor memory.
+    not_modelled: flags that change cost in a way no prediction here knows. unknown: flags that
+    are not known to the engine's versions read here. max_model_len: the longest request that the
+    server takes, None: the model's."""
+
+    engine: str
+    model: str
+    values: CommandValues = field(default_factory=CommandValues)
+    ignored: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    max_model_len: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlagTable:
+    """The flags of one engine (`engines/commands/*.toml`). read: flag -> the name it is kept under;
+    switches: flags without a value; ignored, not_modelled: see `ServerCommand`; unchanged: flags
+    of the latter with a value that changes nothing. Names are without the dashes in front."""
+
+    read: Mapping[str, str]
+    switches: frozenset[str]
+    ignored: frozenset[str]
+    not_modelled: frozenset[str]
+    unchanged: frozenset[str]
+
+
+@cache
+def flag_table(engine: str) -> FlagTable:
+    """The flags of `vllm serve` or of `sglang.launch_server`."""
+    path = data_root("engines") / "commands" / f"{engine}.toml"
+    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    read = raw.pop("read")
+    return FlagTable(read, **{kind: frozenset(names) for kind, names in raw.items()})
+
+
+@dataclass
+class ParsedFlags:
+    """Flags of one command line, sorted by kind; values as text (switches: '')."""
+
+    read: dict[str, str] = field(default_factory=dict)
+    dotted: dict[str, str] = field(default_factory=dict)
+    positional: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    not_modelled: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+def sort_flags(words: list[str], table: FlagTable) -> ParsedFlags:
+    """Flags by kind. A flag may be written --a-b, --a_b, --a-b=VALUE; a later one wins."""
+    out = ParsedFlags()
+    unchanged: list[str] = []
+    i = 0
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not _is_flag(word):
+            out.positional.append(word)
+            continue
+        name, sign, value = word.partition("=")
+        name = name.lstrip("-").replace("_", "-")
+        parent = name.split(".", 1)[0]
+        if not sign and name not in table.switches and i < len(words) and not _is_flag(words[i]):
+            value = words[i]
+            i += 1
+        if parent != name and parent in table.read:
+            out.dotted[name] = value
+        elif name in table.read:
+            if not value and name not in table.switches:
+                raise UsageError(f"--command has --{name} without a value")
+            out.read[table.read[name]] = value
+        elif name in table.ignored or parent in table.ignored:
+            out.ignored.append(f"--{name}")
+        elif name in table.not_modelled or parent in table.not_modelled:
+            text = f"--{name} {value}".strip()
+            (unchanged if text in table.unchanged else out.not_modelled).append(text)
+        else:
+            out.unknown.append(_with_hint(name, table))
+    out.ignored += unchanged
+    return out
+
+
+def _is_flag(word: str) -> bool:
+    return len(word) > 1 and word[0] == "-" and not word[1].isdigit()
+
+
+def _with_hint(name: str, table: FlagTable) -> str:
+    near = get_close_matches(name, list(table.read), n=1, cutoff=0.85)
+    return f"--{name[:60]}" + (f" (did you mean --{near[0]}?)" if near else "")
+
+
+def whole(read: Mapping[str, str], name: str, flag: str) -> int | None:
+    """A flag's value as a whole number from 1; vLLM's 1k, 1K spellings are read too."""
+    text = read.get(name)
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,9})([kKmM]?)", text.strip())
+    factor = {"": 1, "k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
+    value = int(match.group(1)) * factor[match.group(2)] if match else 0
+    if value < 1:
+        raise UsageError(
+            f"--command has {flag} {text[:40]!r}; it must be a whole number from 1"
+        )
+    return value
+
+
+def longest(read: Mapping[str, str], flag: str) -> int | None:
+    """The longest request, in tokens; None where the engine is to find out itself."""
+    if read.get("longest", "").strip().lower() in ("auto", "-1"):
+        return None
+    return whole(read, "longest", flag)
+
+
+def share(read: Mapping[str, str], name: str, flag: str) -> float | None:
+    """A flag's value as a share of memory."""
+    text = read.get(name)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise UsageError(f"--command has {flag} {text[:40]!r}; it must be above 0 and at most 1")
+    return value
+
+
+_CACHE = {"auto": None, "bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "fp8": "fp8",
+          "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+_FORMATS = {
+    "fp8": "fp8", "fp8_per_tensor": "fp8", "fbgemm_fp8": "fp8", "modelopt": "fp8",
+    "modelopt_fp8": "fp8", "w8a8_fp8": "fp8", "modelopt_fp4": "nvfp4", "mxfp4": "mxfp4",
+    "awq": "int4", "awq_marlin": "int4", "gptq": "int4", "gptq_marlin": "int4",
+    "compressed-tensors": None, "auto": None,
+}
+
+
+def numeric_formats(read: Mapping[str, str], not_modelled: list[str]) -> CommandValues:
+    """weights and kv from the flags of both engines; formats not known go to `not_modelled`."""
+    out: CommandValues = {}
+    weights = _format(read, "quantization", "--quantization", _FORMATS, not_modelled)
+    if weights is not None:
+        out["weights"] = weights
+    cache = _format(read, "kv", "--kv-cache-dtype", _CACHE, not_modelled)
+    if cache is not None:
+        out["kv"] = cache
+    if read.get("dtype", "auto") == "float32":
+        not_modelled.append("--dtype float32")
+    return out
+
+
+def _format(
+    read: Mapping[str, str], name: str, flag: str, known: Mapping[str, str | None],
+    not_modelled: list[str],
+) -> str | None:
+    text = read.get(name)
+    if text is None:
+        return None
+    if text.lower() not in known:
+        not_modelled.append(f"{flag} {text[:40]}")
+    return known.get(text.lower())
