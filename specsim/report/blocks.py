@@ -31,10 +31,11 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something to type, with the line that says what for."""
+    """Something to type, and what for; between: what a terminal puts between them."""
 
     lead: str
     words: str
+    between: str = "\n  "
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ run, max_num_seqs, replicas, cost."""
 from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Facts, Fold, Lines, Notes, Section
+from specsim.report.blocks import Charts, Command, Facts, Fold, Lines, Notes, Section
 from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
@@ -29,11 +29,10 @@ def capacity_section(
     doc: Doc, deployed: str = "", source: str = "", share: str = "a share of it"
 ) -> Section:
     """All blocks. deployed, source, share: what a live result has and its JSON has not."""
-    typed, said = [], [doc.text("no_flags", "")]
+    typed, said = None, [doc.text("no_flags", "")]
     if doc.has("flags"):
-        typed = [f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}: "
-                 f"{doc.text('flags.command')}"]
-        said = doc.texts("flags.warnings")
+        lead = f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}:"
+        typed, said = Command(lead, doc.text("flags.command"), " "), doc.texts("flags.warnings")
     gates = [(f"gate {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
         Lines(_head(doc, deployed or d.deployed(doc), source)),
@@ -41,7 +40,7 @@ def capacity_section(
         _loads(doc),
         Lines(_answers(doc, share)),
         Lines(_replicas(doc)),
-        Lines(typed),
+        typed,
         Notes([*said, *doc.texts("warnings")]),
         Charts([_trials(doc), _floor(doc.at("stream_floor"))]),
         _figures(doc),

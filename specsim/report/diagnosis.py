@@ -35,22 +35,22 @@ def _run(run: Doc) -> list[Block]:
     """One run: what was measured, the findings, what is missing; on a page also the figures."""
     blocks: list[Block] = [Lines([
         f"{run.text('source', '-')}: {run.text('measured.format', 'measured')}",
-        *_wrapped(_measured(run), "  "),
+        _wrapped(_measured(run), "  "),
         *([] if run.items("findings") else ["", "  nothing stands out"]),
     ])]
     for finding in run.items("findings"):
         level = finding.text("level", "notice")
         mark = f"{_MARKS.get(level, level)}: {finding.text('verdict', '-')}"
-        blocks.append(Lines(["", *_wrapped(mark, "  ", "    "), *_facts(finding)]))
-        blocks += [Lines(_wrapped(f"-> {step}", "    ", "       "))
-                   for step in finding.texts("next")]
+        blocks += [
+            Lines(["", _wrapped(mark, "  ", "    ")], "verdict"), Lines(_facts(finding)),
+            Lines([_wrapped(f"-> {step}", "    ", "       ") for step in finding.texts("next")]),
+        ]
     gaps = [
-        line for gap in run.items("missing") for line in _wrapped(
-            f"{gap.text('unjudged')}, for want of {gap.text('what')}: {gap.text('how', '-')}",
-            "    ", "      ")
+        _wrapped(f"{gap.text('unjudged')}, for want of {gap.text('what')}: {gap.text('how', '-')}",
+                 "    ", "      ")
+        for gap in run.items("missing")
     ]
-    notes = [line for text in run.texts("warnings") for line in _wrapped(f"note: {text}", "  ",
-                                                                         "    ")]
+    notes = [_wrapped(f"note: {text}", "  ", "    ") for text in run.texts("warnings")]
     figures = [
         Terms(title, [(key, value.words()) for key, value in run.members(side)])
         for title, side in (("Measured", "measured"), ("Predicted", "predicted"))
@@ -111,7 +111,8 @@ def _facts(finding: Doc) -> list[str]:
     return [f"      {name:<{names}}  {value:>{values}}  {source}" for name, value, source in rows]
 
 
-def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first,
-                         subsequent_indent=first if rest is None else rest,
-                         break_long_words=False, break_on_hyphens=False) or [first.rstrip()]
+def _wrapped(text: str, first: str, rest: str | None = None) -> str:
+    lines = textwrap.wrap(text, WIDTH, initial_indent=first,
+                          subsequent_indent=first if rest is None else rest,
+                          break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) or first.rstrip()

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Facts, Fold, Lines, Notes, Section
+from specsim.report.blocks import Charts, Command, Facts, Fold, Group, Lines, Notes, Section
 from specsim.report.capacity import verdict
 from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
@@ -24,7 +24,8 @@ def fleet_section(doc: Doc) -> Section:
     """All blocks."""
     ends, name = doc.items("endpoints"), doc.text("name", "a pool of GPUs")
     commands = [
-        f"  {e.text('name')}: {e.text('flags.command', '') or e.text('no_flags', '')}" for e in ends
+        Command(f"  {e.text('name')}:", e.text("flags.command", "") or e.text("no_flags", ""), " ")
+        for e in ends
     ]
     fits = "everything fits" if doc.flag("fits") else "NOT EVERYTHING FITS"
     return Section(f"Fleet: {name}", "Fleet", [
@@ -41,7 +42,7 @@ def fleet_section(doc: Doc) -> Section:
         Lines([line for e in ends for line in _seen(e)]),
         Lines(_gpus(doc)),
         Charts([_loads(doc)]),
-        Lines(["what to type", *commands]),
+        Group([Lines(["what to type"]), *commands]),
         Notes(doc.texts("warnings")),
         Fold("Devices of the replicas", [table_of(ends, [
             ("endpoint", word("name")),

@@ -7,7 +7,7 @@ from specsim.errors import SpecSimError
 from specsim.planning.flags import ready_flags
 from specsim.planning.pareto import Pareto
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Fold, Lines, Notes, Section
+from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
 from specsim.report.columns import count, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
@@ -79,7 +79,7 @@ def pareto_section(doc: Doc, titles: str = "", source: str = "") -> Section:
     title = f"Trade-off of latency and throughput: {d.title_of(doc)}"
     return Section(title, f"Pareto: {doc.text('model')}", [
         Lines(_head(doc, titles, source)), Charts([pareto_panel(doc)]), _frontier(doc),
-        Lines(_gain(doc)), Lines(_commands(doc)), Lines(_infeasible(doc)),
+        Lines(_gain(doc)), _commands(doc), Lines(_infeasible(doc)),
         Notes(doc.texts("warnings")), _every_command(doc), d.settings(doc),
     ])
 
@@ -139,14 +139,14 @@ def _gain(doc: Doc) -> list[str]:
     ]
 
 
-def _commands(doc: Doc) -> list[str]:
-    lines = ["what to type"]
-    for p in thinned(doc.items("frontier"), MAX_COMMANDS):
-        lines += [
+def _commands(doc: Doc) -> Group:
+    """What to type, for some points of the frontier."""
+    return Group([Lines(["what to type"]), *(
+        Command(
             f"  {p.number('stream_tok_s'):.0f} tok/s/user, {p.number('gpu_tok_s'):.0f} tok/s/GPU:",
-            f"    {p.text('command', '') or 'no command: ' + p.text('no_command', '')}",
-        ]
-    return lines
+            p.text("command", "") or f"no command: {p.text('no_command', '')}", "\n    ",
+        ) for p in thinned(doc.items("frontier"), MAX_COMMANDS)
+    )])
 
 
 def _infeasible(doc: Doc) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from specsim.report.blocks import Block, Charts, Lines, Notes, Section, Terms
+from specsim.report.blocks import Block, Charts, Lines, Section, Terms
 from specsim.report.columns import Cell, count, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Pairs, Parity
@@ -24,7 +24,6 @@ def records_section(doc: Doc) -> Section:
     return Section(title, "Calibration", [
         *_blocks(doc),
         Charts([_by_kind(doc), _ledger(doc.at("ledger"))]),
-        Notes([f"the data do not see {name}" for name in doc.texts("not_seen")]),
         Terms("Where the figures are from",
               [(key, doc.words(key)) for key in _WHERE if doc.has(key)]),
     ])

@@ -27,7 +27,7 @@ def block_text(block: Block) -> str:
             body = table(block.headers, block.rows, block.left)
             return "\n".join([*([block.title] if block.title else []), body, *block.remarks])
         case Command():
-            return f"{block.lead}\n  {block.words}"
+            return f"{block.lead}{block.between}{block.words}"
         case Group():
             return _joined(block.blocks, "\n")
         case _:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
-from specsim.report.blocks import Block, Charts, Facts, Group, Lines, Notes, Section
+from specsim.report.blocks import Block, Charts, Command, Facts, Group, Lines, Notes, Section
 from specsim.report.columns import band, curve, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
@@ -50,7 +50,7 @@ def tuning_section(doc: Doc) -> Section:
         *(_robust(answer.at("robust")) for answer in answers[:1] if answer.has("robust")),
         *(block for answer in answers for block in _sensitivity(answer, alone)),
         Lines(_dynamic(doc.at("dynamic"))),
-        Lines(_flags(answers, doc.at("dynamic"))),
+        Group(_flags(answers, doc.at("dynamic"))),
         Group([Lines(_skipped(doc)), Notes(doc.texts("warnings"))]),
         d.settings(doc, sources),
     ])
@@ -193,31 +193,34 @@ def _dynamic(found: Doc) -> list[str]:
     ]
 
 
-def _flags(answers: Sequence[Doc], dynamic: Doc) -> list[str]:
-    lines: list[str] = []
-    seen: dict[str, list[str]] = {}
-    notes: dict[str, list[str]] = {}
+def _flags(answers: Sequence[Doc], dynamic: Doc) -> list[Block]:
+    """What to type, once for all loads of one command."""
+    blocks: list[Block] = []
+    commands: dict[str, list[Doc]] = {}
     for answer in answers:
-        if not answer.has("flags"):
-            text = f"no flags at {_label(answer)}: {answer.text('no_flags', '')}"
-            nearest = answer.at("nearest")
-            if nearest.has(""):
-                text += f"; nearest: {name_of(nearest)}, {nearest.text('reason', '')}"
-            lines.append(text)
+        if answer.has("flags"):
+            commands.setdefault(answer.text("flags.command"), []).append(answer)
             continue
-        command = answer.text("flags.command")
-        seen.setdefault(command, []).append(_label(answer))
-        notes[command] = answer.texts("flags.warnings")
-    for command, labels in seen.items():
-        where = "" if len(answers) == 1 else f" at {', '.join(labels)}"
-        lines += [f"to type{where}:", f"  {command}"]
-        lines += [f"  note: {text}" for text in notes[command]]
+        text = f"no flags at {_label(answer)}: {answer.text('no_flags', '')}"
+        nearest = answer.at("nearest")
+        if nearest.has(""):
+            text += f"; nearest: {name_of(nearest)}, {nearest.text('reason', '')}"
+        blocks.append(Lines([text]))
+    told: set[str] = set()
+    for command, found in commands.items():
+        where = "" if len(answers) == 1 else f" at {', '.join(map(_label, found))}"
+        notes = found[-1].texts("flags.warnings")
+        told |= {*notes}
+        blocks += [Command(f"to type{where}:", command), _remarks(notes)]
     if dynamic.has("flags") and dynamic.number("gain") >= WORTH_A_TABLE:
-        told = {text for texts in notes.values() for text in texts}
-        lines += ["for a load that moves, the table:", f"  {dynamic.text('flags.command')}"]
-        lines += [f"  note: {text}" for text in dynamic.texts("flags.warnings")
-                  if text not in told]
-    return lines
+        notes = [text for text in dynamic.texts("flags.warnings") if text not in told]
+        lead = "for a load that moves, the table:"
+        blocks += [Command(lead, dynamic.text("flags.command")), _remarks(notes)]
+    return blocks
+
+
+def _remarks(notes: Sequence[str]) -> Lines:
+    return Lines([f"  note: {text}" for text in notes])
 
 
 def _skipped(doc: Doc) -> list[str]:

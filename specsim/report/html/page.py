@@ -70,7 +70,7 @@ class Page:
                     tag("ul", [tag("li", text) for text in block.texts], class_="notes"),
                 )
             case Command():
-                return tag("div", tag("p", block.lead), tag("pre", tag("code", block.words)))
+                return tag("div", _line(block.lead, "plain"), tag("pre", tag("code", block.words)))
             case Group():
                 return join(self.blocks(block.blocks))
             case Facts():
@@ -127,7 +127,8 @@ def fragment(section: Section) -> str:
 
 def _line(text: str, role: str) -> Html:
     """A sentence; one that belongs to the line before it stands further in."""
-    kind = "under" if text.startswith(" ") else None if role == "plain" else role
+    under = "under" if text.startswith(" ") else None
+    kind = under if role == "plain" else role
     return tag("p", text.strip(), class_=kind) if text.strip() else Html("")
 
 
