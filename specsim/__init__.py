@@ -15,14 +15,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
     from specsim.api.bench import BenchRuns, read_bench
     from specsim.api.calibrate import Calibration, calibrate
     from specsim.api.capacity import Capacity, capacity
     from specsim.api.crossover import Crossover, crossover
-    from specsim.api.diagnose import Diagnosis, diagnose
+    from specsim.api.diagnose import Diagnoses, diagnose
     from specsim.api.explain import Explanation, explain
     from specsim.api.fleet import Fleet, fleet
     from specsim.api.matrix import Matrix, matrix
@@ -33,13 +31,15 @@ if TYPE_CHECKING:
     from specsim.api.sweep import SweepResult, sweep
     from specsim.api.tune import Tuning, tune
     from specsim.errors import SpecSimError
+    from specsim.version import __version__
 
 _PLACES = {
+    "__version__": "version",
     "BenchRuns": "api.bench",
     "Calibration": "api.calibrate",
     "Capacity": "api.capacity",
     "Crossover": "api.crossover",
-    "Diagnosis": "api.diagnose",
+    "Diagnoses": "api.diagnose",
     "Explanation": "api.explain",
     "Fleet": "api.fleet",
     "Matrix": "api.matrix",
@@ -69,7 +69,7 @@ __all__ = [
     "Calibration",
     "Capacity",
     "Crossover",
-    "Diagnosis",
+    "Diagnoses",
     "Explanation",
     "Fleet",
     "Matrix",

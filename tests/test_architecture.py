@@ -12,7 +12,7 @@ PACKAGE = ROOT / "specsim"
 
 # Layer of each part of the package; a module may import from its own part and from lower layers.
 LAYERS = {
-    "units": 0, "errors": 0, "data": 0, "search": 0, "jsonable": 0,
+    "units": 0, "errors": 0, "data": 0, "search": 0, "version": 0, "jsonable": 0,
     "vllm_files": 0,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
@@ -30,7 +30,8 @@ LAYERS = {
     "api": 9,
     "commands": 10,
 }
-GROUND = {"units", "errors", "data", "search", "jsonable", "vllm_files", "files", "checked"}
+GROUND = {"units", "errors", "data", "search", "version", "jsonable", "vllm_files", "files",
+          "checked"}
 # Edges: what they may import besides themselves.
 EDGES = {
     "formats": {*GROUND, "model", "hardware", "methods", "sim.request"},
@@ -42,7 +43,7 @@ EDGES = {
     "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {*GROUND, "model.spec", "formats.hf_config"},
-    "measure": {"units", "errors", "decoder", "calibrate.records"},
+    "measure": {"units", "errors", "version", "decoder", "calibrate.records"},
     "serve": {*GROUND, "decoder", "formats"},
 }
 # The Python interface joins edges and layers; only the command line is above it.

@@ -6,6 +6,7 @@ something else is refused, as everywhere; a MODEL beside it says which model its
 
 from typing import TypeVar
 
+from specsim.api.requests import build_workload
 from specsim.errors import UsageError
 from specsim.formats.server_command import parse_command
 from specsim.formats.server_flags import ServerCommand
@@ -59,8 +60,6 @@ def _changes(options: OptionSet, found: ServerCommand) -> dict[str, object]:
 
 
 def _check_lengths(options: DeploymentOptions, limit: int) -> None:
-    from specsim.api.deployment import build_workload
-
     workload = build_workload(options)
     if workload.input_len + workload.output_len > limit:
         raise UsageError(

@@ -9,7 +9,8 @@ line (--command) is filled in first.
 from dataclasses import dataclass, field, replace
 
 from specsim.analytic.system import System
-from specsim.analytic.workload import Workload, find_workload
+from specsim.analytic.workload import Workload
+from specsim.api.requests import build_workload
 from specsim.errors import UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.speculative_config import SpeculativeConfig, parse_speculative_config
@@ -38,7 +39,7 @@ TABLE_NOTE = (
 
 
 @dataclass(frozen=True)
-class Request:
+class DeploymentRequest:
     """A checked request: the system, its load shape, and what the user should know."""
 
     system: System
@@ -46,21 +47,7 @@ class Request:
     warnings: tuple[str, ...] = field(default=())
 
 
-def build_workload(options: DeploymentOptions) -> Workload:
-    """The requests asked for: a named workload, with the lengths given in its place."""
-    base = find_workload(options.workload) if options.workload is not None else None
-    start = base or find_workload("chat")
-    given = options.input_len is not None or options.output_len is not None
-    return replace(
-        start,
-        input_len=start.input_len if options.input_len is None else options.input_len,
-        output_len=start.output_len if options.output_len is None else options.output_len,
-        cached_share=options.cached_share or start.cached_share,
-        name="custom" if given else start.name,
-    )
-
-
-def build_request(given: OptionSet) -> Request:
+def build_request(given: OptionSet) -> DeploymentRequest:
     """Checks what the options say together and builds the system. SpecSimError for any misuse."""
     options = DeploymentOptions.of(given)
     warnings: list[str] = []
@@ -109,7 +96,7 @@ def build_request(given: OptionSet) -> Request:
         warnings.append(
             f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"
         )
-    return Request(system, workload, tuple(warnings))
+    return DeploymentRequest(system, workload, tuple(warnings))
 
 
 def _parallel(

@@ -24,7 +24,7 @@ from specsim.report.tables import printable
 
 
 @dataclass(frozen=True)
-class Diagnosis(Result):
+class Diagnoses(Result):
     """Findings per run: `document["diagnoses"]`, as `specsim diagnose --json` prints them."""
 
     document: dict[str, Any]
@@ -47,7 +47,7 @@ class Diagnosis(Result):
         return printable(diagnosis_text(self.document))
 
 
-def run(options: DiagnoseOptions) -> Diagnosis:
+def run(options: DiagnoseOptions) -> Diagnoses:
     """Name what speculation does in a run (`words=[FILE]` or `[FILE, MODEL]`, or `before` and
     `after`) or at a live server (`url`), with evidence and next steps."""
     file, model = _arguments(options)
@@ -77,7 +77,7 @@ def run(options: DiagnoseOptions) -> Diagnosis:
         "skipped": [{"file": path, "reason": reason} for path, reason in skipped],
         "warnings": warnings,
     }
-    return Diagnosis(document, repeat(options))
+    return Diagnoses(document, repeat(options))
 
 
 diagnose = named_function(DiagnoseOptions, run)

@@ -3,8 +3,9 @@
 from typing import Any, TypeVar
 
 from specsim.analytic.system import System
-from specsim.api.deployment import build_request, build_workload
+from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
+from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile

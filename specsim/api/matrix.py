@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from specsim.analytic.system import System
-from specsim.api.deployment import build_request, build_workload
+from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
+from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError
 from specsim.hardware.store import list_profiles
@@ -31,7 +32,7 @@ class Matrix(Result, planning.Matrix):
         return matrix_text(self)
 
 
-class Study:
+class MatrixStudy:
     """Checked rows and columns; `run` fills the cells."""
 
     def __init__(self, options: MatrixOptions) -> None:
@@ -66,7 +67,7 @@ class Study:
 
 def run(options: MatrixOptions) -> Matrix:
     """Sustained tokens/s per GPU and users per GPU for `models` x `gpus`."""
-    return Study(options).run()
+    return MatrixStudy(options).run()
 
 
 matrix = named_function(MatrixOptions, run)

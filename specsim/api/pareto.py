@@ -34,7 +34,7 @@ class Pareto(Result, planning.Pareto):
         return pareto_text(self)
 
 
-class Study:
+class ParetoStudy:
     """Checked axes; `run` prices them."""
 
     def __init__(self, options: ParetoOptions) -> None:
@@ -55,7 +55,7 @@ class Study:
 
 def run(options: ParetoOptions) -> Pareto:
     """Every combination of draft length, GPUs, formats and limits for `model`."""
-    return Study(options).run()
+    return ParetoStudy(options).run()
 
 
 pareto = python_function(ParetoOptions, run)

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 from specsim.analytic.predict import candidate_k
 from specsim.analytic.system import System
-from specsim.api.deployment import Request, build_request
+from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.methods.base import MAX_K
-from specsim.methods.resolve import resolve_setup
+from specsim.methods.base import MAX_K, check_k
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
 from specsim.options.analytic import ParetoAxesOptions, ParetoOptions
@@ -26,7 +25,7 @@ def one_deployment(options: ParetoOptions) -> DeploymentOptions:
     return DeploymentOptions.of_values(given)
 
 
-def axes_of(asked: ParetoOptions) -> tuple[Request, Axes]:
+def axes_of(asked: ParetoOptions) -> tuple[DeploymentRequest, Axes]:
     """The deployment that the options name, and what is varied around it."""
     options = one_deployment(asked)
     tps = _numbers(asked.tps, "--tps", 1, 1024) if asked.tps is not None else None
@@ -139,12 +138,7 @@ def builder(options: DeploymentOptions) -> Callable[[int, str, str, int], System
         system = sided(tp, weights, kv, False)
         if k == system.setup.k:
             return system
-        setup = system.setup
-        resolve_setup(
-            system.spec, system.engine, setup.method, k, draft=setup.drafter,
-            exit_layers=setup.exit_layers, draft_share=setup.draft_share,
-            parallel_drafting=setup.parallel_drafting,
-        )
+        check_k(system.engine, system.setup.drafting, k, system.setup.drafter)
         return system.with_(k=k)
 
     return build

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from specsim.analytic.workload import Workload
 from specsim.api.command_line import expand_command
-from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, Request, build_request
+from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, DeploymentRequest, build_request
 from specsim.api.simulate_export import check_exports, write_exports
 from specsim.api.simulate_load import check_together, check_writable, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
@@ -89,8 +89,8 @@ def _of_scenario(
 
 
 def _deployment(
-    options: SimulateOptions, gates: Mapping[str, float], request: Request, plan: LoadPlan,
-    warnings: list[str],
+    options: SimulateOptions, gates: Mapping[str, float], request: DeploymentRequest,
+    plan: LoadPlan, warnings: list[str],
 ) -> Deployment:
     """The simulated deployment; gates: those that hold where --slo has none."""
     system = request.system
@@ -180,7 +180,7 @@ def acceptance_spread(text: str | None) -> Easiness | None:
     return fitted_easiness(text)
 
 
-def _adaptive(request: Request) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _adaptive(request: DeploymentRequest) -> tuple[tuple[int, tuple[int, ...]], ...]:
     system = request.system
     tiers = system.engine.scheduler.adaptive_tiers
     if not tiers:
@@ -201,7 +201,7 @@ def _adaptive(request: Request) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 
 def _warn_of_overload(
-    load: SimulateOptions, request: Request, deployment: Deployment, warnings: list[str]
+    load: SimulateOptions, request: DeploymentRequest, deployment: Deployment, warnings: list[str]
 ) -> None:
     """An open loop beyond what the deployment sustains has no steady state to report."""
     if load.rate is None or load.trace is not None or math.isinf(load.rate):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
 from specsim.api.command_line import expand_command
-from specsim.api.deployment import Request, build_request
+from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import asked_version, find_engine
@@ -69,7 +69,7 @@ def build_setup(asked: TuneOptions) -> TuneSetup:
     base = replace(base, workload=_mean_workload(shares, base.workload))
     named = options.method or options.draft or options.speculative_config
     names = _methods(asked.methods, options)
-    requests: list[Request] = []
+    requests: list[DeploymentRequest] = []
     skipped: list[tuple[str, str]] = []
     if names is None and (named or given):
         requests.append(build_request(options))
@@ -105,7 +105,7 @@ def _try(
     options: DeploymentOptions,
     name: str,
     asked: bool,
-    requests: list[Request],
+    requests: list[DeploymentRequest],
     skipped: list[tuple[str, str]],
 ) -> None:
     if is_plain(name):

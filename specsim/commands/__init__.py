@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 import typer
 
-from specsim import __version__
 from specsim.commands.lazy import ConfiguredGroup
 from specsim.errors import SpecSimError, one_line
+from specsim.version import __version__
 
 # Name and first sentence of the help.
 COMMANDS = {

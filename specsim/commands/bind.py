@@ -30,7 +30,7 @@ class Ended(typer.Exit):
 
 
 @dataclass(frozen=True)
-class Command(Generic[O]):
+class BoundCommand(Generic[O]):
     """A command: the model of its options, and what it does with them."""
 
     options: type[O]
@@ -55,9 +55,9 @@ class Command(Generic[O]):
         return made
 
 
-def command(options: type[O]) -> Callable[[Callable[[O], None]], Command[O]]:
+def command(options: type[O]) -> Callable[[Callable[[O], None]], BoundCommand[O]]:
     """Makes the command of `options` of the function below."""
-    return partial(Command, options)
+    return partial(BoundCommand, options)
 
 
 def _source(context: typer.Context, name: str) -> str:

@@ -28,7 +28,7 @@ MAX_K, MAX_THREADS = 64, 1024
 
 
 @dataclass(frozen=True)
-class Plan:
+class DecoderPlan:
     """What --draft, --k and the rest mean, before anything heavy is loaded."""
 
     model: str
@@ -40,10 +40,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """Loaded weights; draft is what the engine's `draft` argument takes."""
+class LoadedDecoder:
+    """LoadedDecoder weights; draft is what the engine's `draft` argument takes."""
 
-    plan: Plan
+    plan: DecoderPlan
     target: "LoadedModel"
     tokenizer: "Tokenizer"
     draft: "Transformer | EagleWeights | None"
@@ -80,7 +80,7 @@ DECODER_PACKAGES = {"torch": "torch", "safetensors": "safetensors", "tokenizers"
                     "gguf": "gguf"}
 
 
-def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> Plan:
+def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> DecoderPlan:
     """Check the options that need no weights. UsageError names the option."""
     from specsim.errors import UsageError
 
@@ -98,8 +98,8 @@ def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> Plan
     if method == "none" or k == 0:
         if k and method == "none":
             raise UsageError(f"--k {k} needs a drafter; leave it out or choose another --draft")
-        return Plan(model, "none", None, 0, dtype, device)
-    return Plan(model, method, drafter, DEFAULT_K[method] if k is None else k, dtype, device)
+        return DecoderPlan(model, "none", None, 0, dtype, device)
+    return DecoderPlan(model, method, drafter, DEFAULT_K[method] if k is None else k, dtype, device)
 
 
 def _method(draft: str) -> tuple[str, str | None]:
@@ -153,7 +153,7 @@ def prepare_torch(threads: int | None) -> int:
     return torch.get_num_threads()
 
 
-def read_tokenizer(plan: Plan) -> "Tokenizer":
+def read_tokenizer(plan: DecoderPlan) -> "Tokenizer":
     """The model's tokenizer, without its weights."""
     from specsim.decoder.models import find_folder
     from specsim.decoder.tokenizer import Tokenizer
@@ -164,7 +164,7 @@ def read_tokenizer(plan: Plan) -> "Tokenizer":
     return Tokenizer(find_folder(plan.model))
 
 
-def load(plan: Plan, max_model_len: int | None, threads: int | None) -> Loaded:
+def load(plan: DecoderPlan, max_model_len: int | None, threads: int | None) -> LoadedDecoder:
     """Load target and drafter for a context of max_model_len tokens (None: 2048, or the model's
     own if that is less)."""
     from specsim.decoder.config import read_config
@@ -200,4 +200,4 @@ def load(plan: Plan, max_model_len: int | None, threads: int | None) -> Loaded:
         from specsim.decoder.drafters import eagle
 
         draft = eagle.EagleWeights.load(Path(plan.drafter))
-    return Loaded(plan, target, tokenizer, draft, used, length)
+    return LoadedDecoder(plan, target, tokenizer, draft, used, length)

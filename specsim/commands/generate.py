@@ -9,7 +9,7 @@ from specsim.commands.bind import command
 from specsim.options.local import GenerateCommand
 
 if TYPE_CHECKING:
-    from specsim.commands.generate_run import Answer, Comparison
+    from specsim.commands.generate_run import Answer, SideBySide
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import SamplingParams
     from specsim.decoder.requests import StepOutput
@@ -61,7 +61,7 @@ class _Bench:
     """The request, and engines for it. Warmed up: first calls pay for memory and kernels, and
     neither side of a comparison should."""
 
-    def __init__(self, loaded: d.Loaded, ids: list[int], params: "SamplingParams") -> None:
+    def __init__(self, loaded: d.LoadedDecoder, ids: list[int], params: "SamplingParams") -> None:
         self.loaded, self.ids, self.params = loaded, ids, params
         self._kept: Engine | None = None
 
@@ -89,14 +89,14 @@ class _Bench:
         options = DecoderOptions(max_num_seqs=1, max_model_len=self.loaded.max_model_len)
         return self._warm(Engine(self.loaded.target.model, options))
 
-    def measure(self, first: "Answer", runs: int, compare: bool) -> "Comparison":
+    def measure(self, first: "Answer", runs: int, compare: bool) -> "SideBySide":
         """The runs to report. first: the run that was shown; it counts where nothing runs beside
         it."""
-        from specsim.commands.generate_run import Comparison, run_once, run_side_by_side
+        from specsim.commands.generate_run import SideBySide, run_once, run_side_by_side
 
         if not compare or not self.loaded.plan.k:
             more = [run_once(self.speculative(), self.ids, self.params) for _ in range(runs - 1)]
-            return Comparison((first, *more), ())
+            return SideBySide((first, *more), ())
         plain, pairs = self.plain(), []
         for _ in range(runs):
             engines = [self.speculative(), plain]
@@ -104,7 +104,7 @@ class _Bench:
                 pairs.append(run_side_by_side(engines, self.ids, self.params))
             else:
                 pairs.append([run_once(engine, self.ids, self.params) for engine in engines])
-        return Comparison(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+        return SideBySide(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
 
 
 def _run(bench: _Bench, options: GenerateCommand) -> None:

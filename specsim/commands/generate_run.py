@@ -133,7 +133,7 @@ class Positions:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SideBySide:
     """Runs of the same request with and without speculation."""
 
     speculative: tuple[Answer, ...]
@@ -175,7 +175,7 @@ class Comparison:
         return min(len(ours), len(theirs)) if len(ours) != len(theirs) else None
 
 
-def to_dict(result: Comparison, k: int, greedy: bool) -> dict[str, Any]:
+def to_dict(result: SideBySide, k: int, greedy: bool) -> dict[str, Any]:
     """Numbers of the runs, as --json prints them."""
     first, positions = result.first, Positions.of(result.first.steps, k)
 

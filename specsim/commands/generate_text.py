@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from specsim.commands.generate_run import Comparison, Positions
+from specsim.commands.generate_run import Positions, SideBySide
 
 if TYPE_CHECKING:
     from specsim.decoder.requests import StepOutput
@@ -73,7 +73,7 @@ class LiveText:
             self._write(f"{STRUCK}{piece.replace(chr(10), '⏎')}{RESET}")
 
 
-def report_text(result: Comparison, what: str, k: int, *, greedy: bool, dtype: str) -> str:
+def report_text(result: SideBySide, what: str, k: int, *, greedy: bool, dtype: str) -> str:
     """The numbers under the answer. what: model, drafter and threads in words."""
     first, positions = result.first, Positions.of(result.first.steps, k)
     lines = [f"{what}; prompt in {first.prompt_s:.2f} s"]
@@ -114,7 +114,7 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _same(result: Comparison, greedy: bool, dtype: str) -> str:
+def _same(result: SideBySide, greedy: bool, dtype: str) -> str:
     at = result.first_difference
     if not greedy:
         return "sampled, so the two texts differ and only their distribution is the same"

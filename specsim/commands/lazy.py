@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from typer.core import TyperCommand, TyperGroup
 
 
-class Loaded(MutableMapping[str, Any]):
+class LoadedCommands(MutableMapping[str, Any]):
     """The commands of a group by name; each is loaded when it is looked up."""
 
     def __init__(self, table: dict[str, str], prefix: str) -> None:
@@ -40,15 +40,15 @@ class Loaded(MutableMapping[str, Any]):
 
 
 def _load(name: str, prefix: str) -> Any:
-    from specsim.commands.bind import Command
+    from specsim.commands.bind import BoundCommand
 
     module = prefix + (f"{name}_" if iskeyword(name) else name.replace("-", "_"))
     found = import_module(f"specsim.commands.{module}")
     if hasattr(found, "GROUP"):
         return found.GROUP
-    command: Command[Any] = next(
+    command: BoundCommand[Any] = next(
         item for item in vars(found).values()
-        if isinstance(item, Command) and item.options.NAME.rpartition(" ")[2] == name
+        if isinstance(item, BoundCommand) and item.options.NAME.rpartition(" ")[2] == name
     )
     return command.parsed()
 
@@ -62,7 +62,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Loaded(self.table, self.prefix)
+        self.commands = LoadedCommands(self.table, self.prefix)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         listed: dict[str, Any] = {

@@ -11,10 +11,10 @@ SHOW_BAR_FROM = 60  # cells; about two seconds
 def matrix(options: MatrixCommand) -> None:
     """Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and
     without, at one operating point."""
-    from specsim.api.matrix import Study
+    from specsim.api.matrix import MatrixStudy
     from specsim.report.progress import task_bar
 
-    study = Study(options)
+    study = MatrixStudy(options)
     many = len(study.models) * len(study.gpus) >= SHOW_BAR_FROM
     with task_bar(many and not quiet(options), "cells") as report:
         result = study.run(report)

@@ -12,12 +12,12 @@ def pareto(options: ParetoCommand) -> None:
     """Every combination of draft length, GPUs, formats and limits: which give one user the most
     speed and a GPU the most throughput. --k is the draft length that an acceptance length or rate
     was given for; --ks are those tried."""
-    from specsim.api.pareto import Study
+    from specsim.api.pareto import ParetoStudy
     from specsim.report.paretos import pareto_picture, pareto_rows, terminal_panel
     from specsim.report.progress import task_bar
 
     check_drawing(options)
-    study = Study(options)
+    study = ParetoStudy(options)
     many = study.axes.count >= SHOW_BAR_FROM
     with task_bar(many and not quiet(options), "combinations") as report:
         result = study.run(report)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
-from specsim.options.local import LaunchCommand
+from specsim.options.local import ServeModelCommand
 
 if TYPE_CHECKING:
     from specsim.serve.app import Service
@@ -16,8 +16,8 @@ SERVE_PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn",
 MAX_SEQS, MAX_QUEUE, MAX_LEN = 1024, 100_000, 1 << 20
 
 
-@command(LaunchCommand)
-def serve(options: LaunchCommand) -> None:
+@command(ServeModelCommand)
+def serve(options: ServeModelCommand) -> None:
     """Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health,
     /version and /metrics. Stops on Ctrl-C when the running requests are done."""
     from specsim.errors import UsageError
@@ -60,7 +60,9 @@ def serve(options: LaunchCommand) -> None:
         run(service, sock, ready)
 
 
-def _service(loaded: d.Loaded, settings: "ServeSettings", asked: LaunchCommand) -> "Service":
+def _service(
+    loaded: d.LoadedDecoder, settings: "ServeSettings", asked: ServeModelCommand
+) -> "Service":
     """The engine, warmed up: the first request should not pay for first calls."""
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import SamplingParams

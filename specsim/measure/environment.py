@@ -106,7 +106,7 @@ def software() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     if "specsim-llm" not in found:
-        from specsim import __version__
+        from specsim.version import __version__
 
         found["specsim-llm"] = __version__
     for name in ("OMP_WAIT_POLICY", "OMP_PROC_BIND", "GOMP_SPINCOUNT"):

@@ -81,7 +81,7 @@ class ListenOptions(OptionSet):
     log_interval: float = opt(10.0, help="Seconds between log lines; 0 writes none.")
 
 
-class LaunchCommand(
+class ServeModelCommand(
     DecoderModelOptions, DraftLengthOptions, DecoderDtypeOptions, ListenOptions,
     SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions,
 ):

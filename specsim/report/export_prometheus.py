@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from specsim import __version__
 from specsim.report.export_chunks import ChunkTimes
 from specsim.report.export_vllm_bench import position_rates
 from specsim.sim.request import FINISHED, UNFINISHED, RequestRecord
 from specsim.sim.result import Simulation
 from specsim.sim.run import SimResult
+from specsim.version import __version__
 from specsim.vllm_files import BUCKETS, length_buckets
 
 LENGTHS = length_buckets(5e6)

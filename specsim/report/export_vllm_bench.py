@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specsim import __version__
 from specsim.report.export_chunks import ChunkTimes
 from specsim.sim.request import FINISHED, RequestRecord
 from specsim.sim.result import Simulation
+from specsim.version import __version__
 from specsim.vllm_files import acceptance_fields, latency_fields
 
 NO_DATE = "19700101-000000"  # a simulation has none, and the same run gives the same bytes

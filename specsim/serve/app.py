@@ -22,7 +22,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specsim import __version__
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
@@ -35,6 +34,7 @@ from specsim.serve.protocol import Call, check_model, parse_call
 from specsim.serve.replies import AnswerChoice, Replies
 from specsim.serve.settings import ServeSettings, body_limit
 from specsim.serve.streaming import DONE, EventResponse, event, read_body, unless_gone
+from specsim.version import __version__
 
 _PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/version",
           "/metrics")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specsim.api.deployment import TABLE_NOTE, Request, build_request, build_workload
+from specsim.api.deployment import TABLE_NOTE, DeploymentRequest, build_request
+from specsim.api.requests import build_workload
 from specsim.errors import FormatError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.latency.engine import find_engine
@@ -21,7 +22,7 @@ QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 VLLM = find_engine("vllm")
 
 
-def build(model: str, **options: object) -> Request:
+def build(model: str, **options: object) -> DeploymentRequest:
     return build_request(Options(model=model, **options))  # type: ignore[arg-type]
 
 

@@ -10,8 +10,8 @@ import serve_helpers  # noqa: F401  (the model's folder comes from there)
 from specsim.commands import decoder_setup
 from specsim.commands.generate_run import (
     Answer,
-    Comparison,
     Positions,
+    SideBySide,
     run_once,
     run_side_by_side,
     to_dict,
@@ -116,16 +116,16 @@ def answer(tokens, decode_s, steps=((2, 1),)):
 def test_speedup_is_the_ratio_of_median_rates():
     fast = tuple(answer(range(11), s) for s in (1.0, 2.0, 9.0))  # 10, 5, 1.1 tokens/s
     slow = tuple(answer(range(11), s) for s in (4.0, 5.0, 4.0))  # 2.5, 2, 2.5
-    result = Comparison(fast, slow)
+    result = SideBySide(fast, slow)
     assert (result.tokens_per_s, result.plain_tokens_per_s) == (5.0, 2.5)
     assert result.speedup == 2.0
-    assert Comparison(fast, ()).speedup is None
-    assert Comparison((answer([1], 0.0, ()),), slow).speedup is None
+    assert SideBySide(fast, ()).speedup is None
+    assert SideBySide((answer([1], 0.0, ()),), slow).speedup is None
 
 
 def test_first_difference():
     def at(ours, theirs):
-        return Comparison((answer(ours, 1),), (answer(theirs, 1),)).first_difference
+        return SideBySide((answer(ours, 1),), (answer(theirs, 1),)).first_difference
 
     assert at([1, 2, 3], [1, 2, 3]) is None
     assert at([1, 2, 3], [1, 9, 3]) == 1
@@ -133,13 +133,13 @@ def test_first_difference():
 
 
 def test_report_says_whether_the_text_is_the_same():
-    same = Comparison((answer([1, 2, 3], 1.0),), (answer([1, 2, 3], 2.0),))
-    other = Comparison((answer([1, 2, 3], 1.0),), (answer([1, 9, 3], 2.0),))
+    same = SideBySide((answer([1, 2, 3], 1.0),), (answer([1, 2, 3], 2.0),))
+    other = SideBySide((answer([1, 2, 3], 1.0),), (answer([1, 9, 3], 2.0),))
     text = report_text(same, "tiny", 2, greedy=True, dtype="fp32")
     assert "2.00x; the text is the same as without drafts" in text
     assert "differ from token 2 on: bf16" in report_text(other, "m", 2, greedy=True, dtype="bf16")
     assert "distribution" in report_text(other, "m", 2, greedy=False, dtype="fp32")
-    short = Comparison((answer([1], 0.0, ()),), ())
+    short = SideBySide((answer([1], 0.0, ()),), ())
     assert "too short to time" in report_text(short, "m", 0, greedy=True, dtype="fp32")
 
 
@@ -191,7 +191,7 @@ def test_runs_side_by_side_share_the_slow_hours_of_a_machine(model, tokenizer):
 def test_json_has_the_counts_of_the_engine(model, tokenizer):
     engine = Engine(model, DecoderOptions("ngram", 3, max_num_seqs=1, max_model_len=64))
     found = run_once(engine, tokenizer.encode(PROMPT), SamplingParams(max_tokens=40))
-    body = to_dict(Comparison((found,), ()), 3, greedy=True)["speculative"]
+    body = to_dict(SideBySide((found,), ()), 3, greedy=True)["speculative"]
     assert body["accepted_per_position"] == engine.stats.accepted_per_position
     assert body["num_drafts"] == engine.stats.num_drafts
     assert body["acceptance_length"] == pytest.approx(engine.stats.acceptance_length)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from specsim import __version__
 from specsim.errors import ServerError, UsageError
 from specsim.planning.executors.base import (
     ATTEMPTS,
@@ -25,6 +24,7 @@ from specsim.planning.executors.base import (
     words,
 )
 from specsim.planning.executors.peers import check_builds, worker_build
+from specsim.version import __version__
 
 CONNECT_S = 10
 

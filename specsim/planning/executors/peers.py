@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import specsim
 from specsim.data import data_root
 from specsim.errors import UsageError
+from specsim.version import __version__
 
 DATA = ("engines", "hw_profiles", "catalog", "scenarios")
 
@@ -19,14 +19,14 @@ DATA = ("engines", "hw_profiles", "catalog", "scenarios")
 @cache
 def build_id() -> str:
     """Version and digest of code and data, such as '0.1.0 (3f2a9c01be77)'."""
-    code = Path(specsim.__file__).parent
+    code = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
     for root, pattern in ((code, "*.py"), *((data_root(name), "*") for name in DATA)):
         for path in sorted(root.rglob(pattern)):
             if path.is_file():
                 digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
                 digest.update(path.read_bytes())
-    return f"{specsim.__version__} ({digest.hexdigest()[:12]})"
+    return f"{__version__} ({digest.hexdigest()[:12]})"
 
 
 def worker_build() -> str:

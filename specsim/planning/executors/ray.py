@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from specsim import __version__
 from specsim.errors import ServerError, UsageError
 from specsim.planning.executors.base import (
     ATTEMPTS,
@@ -25,6 +24,7 @@ from specsim.planning.executors.base import (
     words,
 )
 from specsim.planning.executors.peers import check_builds, worker_build
+from specsim.version import __version__
 
 STORE_BYTES = 100_000_000  # results are a few kB each
 

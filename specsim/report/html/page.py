@@ -8,7 +8,6 @@ in it. Result files reach the page as escaped text or as JSON without '<'.
 import json
 from collections.abc import Sequence
 
-from specsim import __version__
 from specsim.errors import UsageError
 from specsim.report.blocks import (
     Block,
@@ -29,6 +28,7 @@ from specsim.report.html.bundle import Bundle, plotly_bundle, resource, sha256
 from specsim.report.html.charts import Spec, figure, numbers
 from specsim.report.html.elements import Child, Html, facts, fold, join, pairs, table, tag
 from specsim.report.tables import Table
+from specsim.version import __version__
 
 MAX_PAGE_BYTES = 6_000_000
 SHORT_TABLE = 24  # rows that are printed although they are folded away on the screen
