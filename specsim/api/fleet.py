@@ -20,7 +20,7 @@ from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
-from specsim.planning.fleet_size import Asked, gates_of
+from specsim.planning.fleet_size import Asked, Effort, gates_of
 from specsim.planning.values import real, shown
 from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
@@ -54,18 +54,14 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     devices = {pool.gpu: load_profile(pool.gpu, folder) for pool in file.pools}
     warnings: list[str] = []
     asked: dict[str, Asked] = {}
-    demands: dict[str, float] = {}
     for model in file.models:
         deployment = _deployment(model, folder)
         find_engine(deployment.engine)  # a misspelt one is no misfit
         shape = _shape(model, deployment)
         asked[model.name] = _asked(model, deployment, shape, warnings)
-        demands[model.name] = _demand(model, deployment)
     with words_line(bar, "planning") as tell:
-        found = plan_fleet(
-            file, asked, demands, devices, quick=options.quick, seed=options.seed, jobs=count,
-            tell=tell, warnings=warnings,
-        )
+        effort = Effort(options.quick, options.seed, count)
+        found = plan_fleet(file, asked, devices, effort, tell=tell, warnings=warnings)
     return Fleet.of(found, repeat(options))
 
 
@@ -175,8 +171,8 @@ def _asked(
                 f"model {model.name}: tp is {tp}; it must be from 1 to 1024, or left out"
             )
     asked = Asked(
-        model.name, build, shape, slo, model.stream_floor, tp, options.max_num_seqs or 0,
-        options.k is not None, settings,
+        model.name, build, shape, slo, model.stream_floor, _demand(model, options), tp,
+        options.max_num_seqs or 0, options.k is not None, settings,
     )
     if "queue_p95" in gates_of(asked) and "queue_p95" not in slo:
         warnings.append(

@@ -5,7 +5,7 @@ from typing import Any
 
 from specsim.api.functions import python_function
 from specsim.api.results import Result, flat
-from specsim.api.tune_setup import build_setup
+from specsim.api.tune_setup import build_offer
 from specsim.errors import UsageError
 from specsim.methods.base import MAX_K
 from specsim.options.analytic import TuneOptions
@@ -48,12 +48,9 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
     gates = {} if options.slo is None else parse_slo(str(options.slo))
     if options.slo is not None and not gates:
         raise UsageError("--slo is empty; write gates like ttft_mean=2,stream_tok_s_mean=15")
-    setup = build_setup(options)
     found = planning.tune(
-        setup.systems, setup.workload, loads, plain=setup.plain, objective=options.objective,
-        gates=gates, longest=options.max_k, scenarios=setup.scenarios, spreads=setup.spreads,
-        model=setup.model, draft=setup.draft, version=setup.version, skipped=setup.skipped,
-        warnings=setup.warnings, report=report,
+        build_offer(options), loads, objective=options.objective, gates=gates,
+        longest=options.max_k, report=report,
     )
     return Tuning.of(found, repeat(options))
 

@@ -1,7 +1,7 @@
 """From the options of `specsim tune` to the systems it compares, the mix and the ranges."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
@@ -15,6 +15,7 @@ from specsim.methods.registry import is_plain, method_name
 from specsim.options.analytic import TuneOptions
 from specsim.options.groups import DeploymentOptions, LengthsOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
+from specsim.planning.tune import Offer, ServedNames
 from specsim.planning.tune_robust import TrafficCase, range_scenarios
 from specsim.speculation.acceptance_catalogue import lookup
 from specsim.units import GB
@@ -33,24 +34,7 @@ _DATASETS = {
 }
 
 
-@dataclass(frozen=True)
-class TuneSetup:
-    """What `planning.tune.tune` is given. model, draft: names for the flags (None: the
-    catalogue's)."""
-
-    systems: tuple[System, ...]
-    plain: System
-    workload: Workload
-    scenarios: tuple[TrafficCase, ...]
-    spreads: dict[str, tuple[float, float]]
-    skipped: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-    model: str | None
-    draft: str | None
-    version: str | None
-
-
-def build_setup(asked: TuneOptions) -> TuneSetup:
+def build_offer(asked: TuneOptions) -> Offer:
     """Checks everything. SpecSimError where plain decoding cannot run, or nothing was found that
     was asked for by name."""
     options, notes = expand_command(DeploymentOptions.of(asked))
@@ -95,9 +79,9 @@ def build_setup(asked: TuneOptions) -> TuneSetup:
         scenarios, spreads = _of_range(systems, base.workload, bounds)
     elif shares:
         scenarios = tuple(_scenario(systems, part, warnings) for part in shares)
-    return TuneSetup(
-        systems, base.system, base.workload, scenarios, spreads, tuple(skipped), tuple(warnings),
-        *_served(options),
+    return Offer(
+        systems, base.workload, base.system, scenarios, spreads, tuple(skipped), tuple(warnings),
+        ServedNames(*_served(options)),
     )
 
 

@@ -15,20 +15,20 @@ is said in GPUs and in load.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.planning.capacity_demand import whole
 from specsim.planning.capacity_result import flags_of
+from specsim.planning.capacity_runs import Trial
 from specsim.planning.capacity_seats import GATE
 from specsim.planning.cost import cost_of
 from specsim.planning.fleet_file import FleetPlanFile, Wanted
 from specsim.planning.fleet_pack import Piece, devices_of, pack
 from specsim.planning.fleet_result import Endpoint, Fleet, Shortage
-from specsim.planning.fleet_size import Asked, Misfit, Sized, point_at, size_model
+from specsim.planning.fleet_size import Asked, Effort, Misfit, Sized, point_at, size_model
 
 __all__ = ["Endpoint", "Fleet", "Shortage", "carried", "plan_fleet", "replicas_needed"]
 MOST_COMBINATIONS = 512
@@ -44,6 +44,11 @@ class _Choice:
     demand: float
     replicas: int
     lean: int  # without N - 1
+
+    @property
+    def shares(self) -> bool:
+        """Whether a replica may share its device with other models."""
+        return self.wanted.share_gpu and self.sized.gpus == 1
 
 
 def carried(replicas: int, capacity: float, share: float, n_minus_1: bool) -> float:
@@ -63,73 +68,87 @@ def replicas_needed(
 def plan_fleet(
     file: FleetPlanFile,
     asked: Mapping[str, Asked],
-    demands: Mapping[str, float],
     profiles: Mapping[str, HardwareProfile],
+    effort: Effort,
     *,
-    quick: bool = False,
-    seed: int = 0,
-    jobs: int = 1,
     tell: Tell | None = None,
     warnings: Sequence[str] = (),
 ) -> Fleet:
     """Size every model, pack, and look at the load of each replica before and after a failure.
 
-    asked, demands: by the model's name; demand in the unit of its shape, 0 for what fills.
-    UsageError for a model whose options no GPU of any size would accept."""
-    notes = list(warnings)
-    sized, misfits, cut = _size_all(file, asked, quick, seed, jobs, tell, notes)
-    choices = [
-        [
-            _choice(model, option, demands[model.name], file.operating_share)
-            for option in sized[model.name]
-        ]
-        for model in file.models
-        if sized[model.name]
-    ]
-    best = _best(file, choices, profiles)
-    endpoints = []
-    for choice, places in best[0]:
-        try:
-            found = _endpoint(file, choice, places, quick or cut, seed, tell, notes)
-        except KeyboardInterrupt:
-            cut = True
-            found = _endpoint(file, choice, places, True, seed, tell, notes)
-        endpoints.append(found)
-    if cut:
-        notes.append("interrupted: what was not simulated until then is by formulas, or missing")
-    shortages = _shortages(file, [choice for choice, _ in best[0]])
-    return Fleet(
-        file.name, file.operating_share, tuple(endpoints), tuple(misfits), shortages, best[1],
-        _price(file, endpoints), quick, tuple(notes), cut,
-    )
+    asked: by the model's name; profiles: by type of GPU. UsageError for a model whose options no
+    GPU of any size would accept."""
+    return _Planner(file, asked, profiles, effort, tell, list(warnings)).plan()
 
 
-def _size_all(
-    file: FleetPlanFile, asked: Mapping[str, Asked], quick: bool, seed: int, jobs: int,
-    tell: Tell | None, notes: list[str],
-) -> tuple[dict[str, list[Sized]], list[Misfit], bool]:
-    """(sizes by model, models that fit nowhere, whether Ctrl-C cut the simulations short)"""
-    sized: dict[str, list[Sized]] = {}
-    cut = False
-    misfits: list[Misfit] = []
-    for model in file.models:
-        sized[model.name] = []
+@dataclass
+class _Planner:
+    """One plan in the making. cut: Ctrl-C came, and what follows is by formulas."""
+
+    file: FleetPlanFile
+    asked: Mapping[str, Asked]
+    profiles: Mapping[str, HardwareProfile]
+    effort: Effort
+    tell: Tell | None
+    notes: list[str]
+    cut: bool = False
+    misfits: list[Misfit] = field(default_factory=list)
+
+    def plan(self) -> Fleet:
+        file = self.file
+        choices = []
+        for model in file.models:
+            sized = self._sizes(model)
+            if sized:
+                demand = self.asked[model.name].demand
+                choices.append(
+                    [_choice(model, option, demand, file.operating_share) for option in sized]
+                )
+        best, empty = _best(file, choices, self.profiles)
+        endpoints = []
+        for choice, places in best:
+            quick = self.effort.quick or self.cut
+            try:
+                found = self._endpoint(choice, places, quick)
+            except KeyboardInterrupt:
+                self.cut = True
+                found = self._endpoint(choice, places, True)
+            endpoints.append(found)
+        if self.cut:
+            self._note(
+                "interrupted: what was not simulated until then is by formulas, or missing"
+            )
+        return Fleet(
+            file.name, file.operating_share, tuple(endpoints), tuple(self.misfits),
+            _shortages(file, [choice for choice, _ in best]), empty, _price(file, endpoints),
+            self.effort.quick, tuple(self.notes), self.cut,
+        )
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _say(self, text: str) -> None:
+        if self.tell is not None:
+            self.tell(text)
+
+    def _sizes(self, model: Wanted) -> list[Sized]:
+        """The model on every type that serves it; where none does, the misfits are kept."""
+        sized: list[Sized] = []
         failed: list[Misfit] = []
         for gpu in model.gpus:
-            if tell is not None:
-                tell(f"{model.name} on {gpu}")
+            where = f"{model.name} on {gpu}"
+            self._say(where)
 
-            def heard(trial: Any, summary: Any, where: str = f"{model.name} on {gpu}") -> None:
-                if tell is not None:
-                    tell(f"{where}: load {trial.amount:g}")
+            def heard(trial: Trial, _: object, where: str = where) -> None:
+                self._say(f"{where}: load {trial.amount:g}")
 
+            effort = replace(self.effort, quick=self.effort.quick or self.cut)
             try:
-                found = size_model(
-                    asked[model.name], gpu, quick=quick or cut, seed=seed, jobs=jobs, heard=heard
-                )
+                found = size_model(self.asked[model.name], gpu, effort, heard)
             except KeyboardInterrupt:
-                cut = True
-                found = size_model(asked[model.name], gpu, quick=True)
+                self.cut = True
+                found = size_model(self.asked[model.name], gpu, Effort(quick=True))
             if isinstance(found, Misfit):
                 failed.append(found)
             elif found.capacity <= 0:
@@ -138,13 +157,52 @@ def _size_all(
                     Misfit(model.name, gpu, f"no load meets the objectives on {gpu}{limit}")
                 )
             else:
-                sized[model.name].append(found)
-                notes += [note for note in found.notes if note not in notes]
-        if not sized[model.name]:
+                sized.append(found)
+                for note in found.notes:
+                    self._note(note)
+        if not sized:
             if all(found.refused for found in failed):
                 raise UsageError(f"model {model.name}: {failed[0].reason}")
-            misfits += failed
-    return sized, misfits, cut
+            self.misfits += failed
+        return sized
+
+    def _endpoint(
+        self, choice: _Choice, places: list[tuple[str, ...]], quick: bool
+    ) -> Endpoint:
+        sized, model = choice.sized, choice.wanted
+        count = len(places)
+        load = carried(count, sized.capacity, self.file.operating_share, model.n_minus_1)
+        served = min(choice.demand, load) if choice.demand else load
+        normal = failed = None
+        shape, seed = sized.study.shape, self.effort.seed
+        if not quick and count and served > 0:
+            self._say(f"{sized.name}: {count} replicas at the demand")
+            normal = point_at(sized, _amount(served / count, shape.whole), seed)
+            if count > 1:
+                failed = point_at(sized, _amount(served / (count - 1), shape.whole), seed)
+        flags, no_flags = None, ""
+        try:
+            flags = flags_of(sized.study, _sharing(choice))
+            for text in flags.warnings:
+                self._note(f"{sized.name}: {text}")
+        except SpecSimError as error:
+            no_flags = str(error)
+        if choice.shares:
+            self.notes.append(
+                f"{sized.name} may share its GPUs: time is assumed to be shared in proportion to "
+                "load; its command has the part of the memory that it was given, its cost counts "
+                "each GPU whole"
+            )
+        cost = None
+        if normal is not None:
+            rate = (normal.figures["output_tok_s"] or 0.0) * count
+            pools = self.file.pools
+            price = next((p.price_per_gpu_hour for p in pools if p.gpu == sized.gpu), None)
+            cost = cost_of(rate, count * sized.gpus, sized.system.profile, price)
+        return Endpoint(
+            sized, shape.unit, choice.demand, model.n_minus_1, choice.shares, choice.replicas,
+            count, load, tuple(places), normal, failed, flags, no_flags, cost,
+        )
 
 
 def _choice(model: Wanted, sized: Sized, demand: float, share: float) -> _Choice:
@@ -235,7 +293,7 @@ def _assign(
 
 def _piece(choice: _Choice) -> Piece:
     sized = choice.sized
-    if not choice.wanted.share_gpu or sized.gpus != 1:
+    if not choice.shares:
         return Piece(sized.name, sized.gpu, sized.gpus)
     system = sized.system
     plan = system.memory
@@ -255,53 +313,10 @@ def _piece(choice: _Choice) -> Piece:
 def _sharing(choice: _Choice) -> System:
     """The system as it is started: with its part of the memory where it shares a device."""
     system = choice.sized.system
-    if not choice.wanted.share_gpu or choice.sized.gpus != 1:
+    if not choice.shares:
         return system
     part = _piece(choice).bytes_needed / system.memory.capacity_bytes
     return system.with_(gpu_memory_utilization=min(0.95, math.ceil(100 * part) / 100))
-
-
-def _endpoint(
-    file: FleetPlanFile, choice: _Choice, places: list[tuple[str, ...]], quick: bool, seed: int,
-    tell: Tell | None, notes: list[str],
-) -> Endpoint:
-    sized, model = choice.sized, choice.wanted
-    count = len(places)
-    load = carried(count, sized.capacity, file.operating_share, model.n_minus_1)
-    served = min(choice.demand, load) if choice.demand else load
-    normal = failed = None
-    shape = sized.study.shape
-    if not quick and count and served > 0:
-        if tell is not None:
-            tell(f"{sized.name}: {count} replicas at the demand")
-        normal = point_at(sized, _amount(served / count, shape.whole), seed)
-        if count > 1:
-            failed = point_at(sized, _amount(served / (count - 1), shape.whole), seed)
-    flags, no_flags = None, ""
-    try:
-        flags = flags_of(sized.study, _sharing(choice))
-        notes += [
-            f"{sized.name}: {text}" for text in flags.warnings
-            if f"{sized.name}: {text}" not in notes
-        ]
-    except SpecSimError as error:
-        no_flags = str(error)
-    shared = model.share_gpu and sized.gpus == 1
-    if shared:
-        notes.append(
-            f"{sized.name} may share its GPUs: time is assumed to be shared in proportion to load; "
-            "its command has the part of the memory that it was given, its cost counts each GPU "
-            "whole"
-        )
-    price = next((p.price_per_gpu_hour for p in file.pools if p.gpu == sized.gpu), None)
-    cost = None
-    if normal is not None:
-        rate = (normal.figures["output_tok_s"] or 0.0) * count
-        cost = cost_of(rate, count * sized.gpus, sized.system.profile, price)
-    return Endpoint(
-        sized, shape.unit, choice.demand, model.n_minus_1, shared, choice.replicas, count, load,
-        tuple(places), normal, failed, flags, no_flags, cost,
-    )
 
 
 def _amount(load: float, whole_numbers: bool) -> float:

@@ -10,7 +10,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from specsim.analytic.predict import best_k_at, candidate_k
 from specsim.analytic.system import System
@@ -22,8 +22,8 @@ from specsim.planning.capacity_runs import WITH, Heard, Runner, Study
 from specsim.planning.capacity_seats import GATE, first_seats, step_of
 from specsim.planning.capacity_start import estimate_capacity, lengthened, turns_of
 from specsim.planning.limits import Limit
+from specsim.planning.matrix import WIDTHS
 
-WIDEST_TP = 16
 REPLICATIONS = 8
 RESOLUTION = 0.05
 MOST_SEATS = 1024  # recommended for one replica
@@ -31,18 +31,39 @@ MOST_SEATS = 1024  # recommended for one replica
 
 @dataclass(frozen=True)
 class Asked:
-    """A model to size. build(gpu, tp): its system (CapacityError where it does not fit). tp, seats,
-    k_fixed: what the file says; 0, 0, False: to be chosen."""
+    """A model to size. build(gpu, tp): its system (CapacityError where it does not fit). demand: in
+    the unit of the shape, 0 for what fills. tp, seats, k_fixed: what the file says; 0, 0, False:
+    to be chosen."""
 
     name: str
     build: Callable[[str, int], System]
     shape: LoadShape
     slo: Mapping[str, float]
     floor_tok_s: float
+    demand: float = 0.0
     tp: int = 0
     seats: int = 0
     k_fixed: bool = False
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How figures are made. quick: by formulas, not by simulation; jobs: processes."""
+
+    quick: bool = False
+    seed: int = 0
+    jobs: int = 1
+
+
+class _Found(NamedTuple):
+    """A way to serve a model: load of one replica by formulas, and where its max_num_seqs is
+    from."""
+
+    load: float
+    system: System
+    seats: int
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -89,13 +110,12 @@ def gates_of(asked: Asked) -> dict[str, float]:
 
 
 def size_model(
-    asked: Asked, gpu: str, *, quick: bool = False, seed: int = 0, jobs: int = 1,
-    heard: Heard | None = None,
+    asked: Asked, gpu: str, effort: Effort, heard: Heard | None = None
 ) -> Sized | Misfit:
     """The best way found to serve a model on a type of GPU, or why there is none."""
     gates = gates_of(asked)
-    best: tuple[float, System, int, str] | None = None
-    fits: tuple[float, System, int, str] | None = None
+    best: _Found | None = None
+    fits: _Found | None = None
     reasons: list[str] = []
     refused = True
     for tp in _widths(asked):
@@ -111,11 +131,11 @@ def size_model(
             if best is not None:
                 break
             continue
-        found = (load, system, seats, origin)
+        found = _Found(load, system, seats, origin)
         fits = fits or found
         if best is not None:
             # Twice the smallest width that serves: no wider one is tried.
-            if load / system.parallel.gpus > best[0] / best[1].parallel.gpus:
+            if load / system.parallel.gpus > best.load / best.system.parallel.gpus:
                 best = found
             break
         if load > asked.shape.lowest:
@@ -124,22 +144,15 @@ def size_model(
     if best is None:
         why = reasons[0] if reasons else "no TP was tried"
         return Misfit(asked.name, gpu, why, refused and bool(reasons))
-    load, system, seats, origin = best
-    asked = replace(asked, shape=lengthened(system, asked.shape, gates))
-    study = Study(system, (asked.shape,), gates, asked.settings)
-    if quick:
-        return _by_formulas(asked, gpu, study, seats, origin, load)
-    return _by_runs(asked, gpu, study, seats, origin, load, seed, jobs, heard)
+    asked = replace(asked, shape=lengthened(best.system, asked.shape, gates))
+    study = Study(best.system, (asked.shape,), gates, asked.settings)
+    if effort.quick:
+        return _by_formulas(asked, gpu, study, best)
+    return _by_runs(asked, gpu, study, best, effort, heard)
 
 
-def _widths(asked: Asked) -> list[int]:
-    if asked.tp:
-        return [asked.tp]
-    widths, tp = [], 1
-    while tp <= WIDEST_TP:
-        widths.append(tp)
-        tp *= 2
-    return widths
+def _widths(asked: Asked) -> tuple[int, ...]:
+    return (asked.tp,) if asked.tp else WIDTHS
 
 
 def _tuned(
@@ -164,19 +177,16 @@ def _tuned(
             assert isinstance(shape, Arrivals)
             workload = shape.workload
         k = best_k_at(system, workload, max(1, min(seats, 256) // 2), candidates)
-        if k == 0:
-            system = system.plain()
-        elif k != system.setup.k:
-            system = system.with_(k=k)
+        system = system.with_(k=k)
     return system, seats, origin
 
 
 def _by_formulas(
-    asked: Asked, gpu: str, study: Study, seats: int, origin: str, load: float
+    asked: Asked, gpu: str, study: Study, best: _Found
 ) -> Sized:
     from specsim.planning.capacity_start import CrowdModel, arrivals_at
 
-    shape = asked.shape
+    shape, load = asked.shape, best.load
     if isinstance(shape, People):
         found = CrowdModel(study.system, shape).at(load)
     else:
@@ -185,28 +195,21 @@ def _by_formulas(
     stream = 1.0 / found.tpot_s if found.tpot_s > 0 else 0.0
     usable = load if load > shape.lowest else 0.0
     return Sized(
-        asked.name, gpu, study.system, seats, origin, usable, load, found.running, stream, None,
-        study, ("capacity by formulas, not simulated",),
+        asked.name, gpu, study.system, best.seats, best.origin, usable, load, found.running,
+        stream, None, study, ("capacity by formulas, not simulated",),
     )
 
 
 def _by_runs(
-    asked: Asked,
-    gpu: str,
-    study: Study,
-    seats: int,
-    origin: str,
-    load: float,
-    seed: int,
-    jobs: int,
-    heard: Heard | None,
+    asked: Asked, gpu: str, study: Study, best: _Found, effort: Effort, heard: Heard | None
 ) -> Sized:
     wishes = Wishes(
-        replications=REPLICATIONS, seed=seed, resolution=RESOLUTION, baseline=False
+        replications=REPLICATIONS, seed=effort.seed, resolution=RESOLUTION, baseline=False
     )
+    seats = best.seats
     notes: list[str] = []
     floor = study.slo.get(GATE, 0.0)
-    with Runner(study, jobs, heard) as runner:
+    with Runner(study, effort.jobs, heard) as runner:
         finder = Finder(runner, wishes)
         if floor > 0 and asked.floor_tok_s > 0 and not asked.seats:
             found = finder.seats(WITH, floor)
@@ -220,7 +223,7 @@ def _by_runs(
                     f"{asked.name}: with all {asked.seats} seats taken streams fall to {got:.3g} "
                     f"tok/s (p10), below the floor of {floor:g}: lower max_num_seqs"
                 )
-        side = finder.side(WITH, seats, load)
+        side = finder.side(WITH, seats, best.load)
         if finder.interrupted:
             raise KeyboardInterrupt
     at = side.at
@@ -228,7 +231,7 @@ def _by_runs(
     stream = (at.figures["stream_tok_s.p10"] or 0.0) if at else 0.0
     system = study.system.with_(max_num_seqs=seats or study.system.max_num_seqs)
     return Sized(
-        asked.name, gpu, system, seats, origin, side.capacity, side.estimate, running, stream,
+        asked.name, gpu, system, seats, best.origin, side.capacity, side.estimate, running, stream,
         side.limit, replace(study, system=system), tuple(notes),
     )
 

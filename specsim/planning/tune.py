@@ -131,34 +131,50 @@ class Tuning:
         }
 
 
+@dataclass(frozen=True)
+class ServedNames:
+    """Names for the flags, None: those of the catalogue and of the engine's profile."""
+
+    model: str | None = None
+    draft: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What can be chosen from, and what is known of it.
+
+    systems: one per method, each with its acceptance. plain: the deployment without speculation
+    (needed where `systems` is empty). scenarios: for the robust choice. spreads: measured range of
+    the acceptance length by method. skipped: (method, why it was not looked at)."""
+
+    systems: Sequence[System]
+    workload: Workload
+    plain: System | None = None
+    scenarios: Sequence[TrafficCase] = ()
+    spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    skipped: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[str] = ()
+    names: ServedNames = ServedNames()
+
+
 def tune(
-    systems: Sequence[System],
-    workload: Workload,
+    offer: Offer,
     loads: Sequence[Load],
     *,
-    plain: System | None = None,
     objective: str = "throughput",
     gates: Mapping[str, float] | None = None,
     longest: int = LONGEST,
-    scenarios: Sequence[TrafficCase] = (),
-    spreads: Mapping[str, tuple[float, float]] | None = None,
-    model: str | None = None,
-    draft: str | None = None,
-    version: str | None = None,
-    skipped: Sequence[tuple[str, str]] = (),
-    warnings: Sequence[str] = (),
     report: Callable[[int, int], None] | None = None,
 ) -> Tuning:
     """The best choice at each load.
 
-    systems: one per method, each with its acceptance. plain: the deployment without speculation
-    (needed where `systems` is empty). gates: see `specsim.sim.slo`. scenarios: for the robust
-    choice. spreads: measured range of the acceptance length by method. model, draft, version: for
-    the flags. report(done, total) hears of the loads that are done. UsageError for an
-    objective that is not known or has no gates to work with.
+    gates: see `specsim.sim.slo`. longest: draft length looked at. report(done, total) hears of the
+    loads that are done. UsageError for an objective that is not known or has no gates to work
+    with.
     """
     limits = dict(gates or {})
-    notes = list(warnings)
+    notes = list(offer.warnings)
     if objective not in OBJECTIVES:
         raise UsageError(
             f"objective {objective!r} is not known; use one of {', '.join(OBJECTIVES)}"
@@ -171,16 +187,10 @@ def tune(
             f"{', '.join(tails)}: compared with predicted means; `specsim simulate --slo` and "
             "`specsim capacity` have the tails"
         )
-    base = plain if plain is not None else systems[0].plain()
-    choices = [system.with_(k=k) for system in systems for k in draft_lengths(system, longest)]
+    tuner = _Tuner(offer, objective, limits, longest)
     answers = []
     for load in loads:
-        found = [evaluate(side, workload, load, limits) for side in (base, *choices)]
-        best = best_of(found, objective)
-        answers.append(
-            _answer(systems, base, choices, workload, load, found, best, objective, longest,
-                    scenarios, spreads, model, draft, version)
-        )
+        answers.append(tuner.answer(load))
         if report is not None:
             report(len(answers), len(loads))
     if any(c.extrapolated and c is a.best for a in answers for c in a.candidates):
@@ -188,113 +198,129 @@ def tune(
             "a best k lies beyond the positions whose acceptance was measured or given: there it "
             "is extrapolated (a conditional rate that falls by 3 % per position)"
         )
-    table, table_flags = _dynamic(systems, answers, workload, longest, model, draft, version)
+    table, table_flags = tuner.dynamic(answers)
     if table is not None and table.turns_off:
         notes.append(
             "the table's k = 0 still pays the drafter's pass; a second endpoint without "
             "speculation would not"
         )
     return Tuning(
-        tuple(systems), workload, objective, limits, tuple(answers), table, table_flags,
-        tuple(skipped), tuple(notes), base,
+        tuple(offer.systems), offer.workload, objective, limits, tuple(answers), table,
+        table_flags, tuple(offer.skipped), tuple(notes), tuner.base,
     )
 
 
-def _answer(
-    systems: Sequence[System],
-    base: System,
-    choices: Sequence[System],
-    workload: Workload,
-    load: Load,
-    found: Sequence[Candidate],
-    best: Candidate | None,
-    objective: str,
-    longest: int,
-    scenarios: Sequence[TrafficCase],
-    spreads: Mapping[str, tuple[float, float]] | None,
-    model: str | None,
-    draft: str | None,
-    version: str | None,
-) -> LoadAnswer:
-    if best is None:
-        able = [c for c in found if c.capacity_rate is not None]
-        closest = max(able, key=lambda c: c.capacity_rate or 0.0) if able else max(
-            found, key=lambda c: score(c, objective)
+class _Tuner:
+    """An offer with what is wanted of it. base: plain decoding; choices: every other one."""
+
+    def __init__(
+        self, offer: Offer, objective: str, gates: Mapping[str, float], longest: int
+    ) -> None:
+        self.offer, self.workload = offer, offer.workload
+        self.objective, self.gates, self.longest = objective, gates, longest
+        self.base = offer.plain if offer.plain is not None else offer.systems[0].plain()
+        self.choices = [
+            system.with_(k=k)
+            for system in offer.systems
+            for k in draft_lengths(system, longest)
+        ]
+
+    def answer(self, load: Load) -> LoadAnswer:
+        found = tuple(
+            evaluate(side, self.workload, load, self.gates)
+            for side in (self.base, *self.choices)
         )
+        best = best_of(found, self.objective)
+        if best is None:
+            able = [c for c in found if c.capacity_rate is not None]
+            closest = max(able, key=lambda c: c.capacity_rate or 0.0) if able else max(
+                found, key=lambda c: score(c, self.objective)
+            )
+            return LoadAnswer(
+                load, found, None, no_flags="no choice meets the limits", nearest=closest
+            )
+        chosen = next(
+            (c for c in self.choices if (c.setup.method, c.setup.k) == (best.method, best.k)),
+            self.base,
+        )
+        flags, why = flags_of(chosen, self.offer.names)
         return LoadAnswer(
-            load, tuple(found), None, no_flags="no choice meets the limits", nearest=closest
+            load, found, best, self._margins(found, best), self._robust(load),
+            self._sensitivity(load, best), flags, why,
         )
-    running = [c.running for c in found if c.k == 0 and c.running >= 1]
-    clients = load.clients or max(1, round(best.running))
-    seqs = max(1, round(best.running or (running[0] if running else 1)))
-    lead = next((s for s in systems if s.setup.method == best.method), None)
-    lead = lead or (systems[0] if systems else None)
-    rule: tuple[Margin, ...] = ()
-    robust: Robust | None = None
-    unknowns: Sensitivity | None = None
-    if lead is not None:
-        lengths = draft_lengths(lead, longest)
-        rule = margins(lead, lengths, seqs, workload.mean_context)
-        unknowns = sensitivity(
-            choices, Choice(best.method, best.k), workload, clients,
-            "tpot" if objective == "tpot" else "throughput", spreads, version,
-            "given" if any(s.source.startswith("acceptance length") for s in scenarios)
-            else "measured data sets",
+
+    def _lead(self, best: Candidate) -> System | None:
+        """The system of the best method; of the first, where plain decoding is best."""
+        systems = self.offer.systems
+        lead = next((s for s in systems if s.setup.method == best.method), None)
+        return lead or (systems[0] if systems else None)
+
+    def _margins(self, found: Sequence[Candidate], best: Candidate) -> tuple[Margin, ...]:
+        lead = self._lead(best)
+        if lead is None:
+            return ()
+        running = [c.running for c in found if c.k == 0 and c.running >= 1]
+        seqs = max(1, round(best.running or (running[0] if running else 1)))
+        lengths = draft_lengths(lead, self.longest)
+        return margins(lead, lengths, seqs, self.workload.mean_context)
+
+    def _robust(self, load: Load) -> Robust | None:
+        if not self.offer.scenarios or not self.offer.systems:
+            return None
+        return robust_choice(self.choices, self.offer.scenarios, load, self.objective)
+
+    def _sensitivity(self, load: Load, best: Candidate) -> Sensitivity | None:
+        if not self.offer.systems:
+            return None
+        given = any(s.source.startswith("acceptance length") for s in self.offer.scenarios)
+        return sensitivity(
+            self.choices, Choice(best.method, best.k), self.workload,
+            load.clients or max(1, round(best.running)),
+            "tpot" if self.objective == "tpot" else "throughput",
+            self.offer.spreads, self.offer.names.version,
+            "given" if given else "measured data sets",
         )
-        if scenarios:
-            robust = robust_choice(choices, scenarios, load, objective)
-    chosen = next(
-        (c for c in choices if (c.setup.method, c.setup.k) == (best.method, best.k)), base
-    )
-    flags, why = flags_of(chosen, model, draft, version)
-    return LoadAnswer(load, tuple(found), best, rule, robust, unknowns, flags, why)
+
+    def dynamic(
+        self, answers: Sequence[LoadAnswer]
+    ) -> tuple[DynamicTable | None, LaunchCommand | None]:
+        """The table of the method that is best at the first load where one is, for engines that
+        take tables; none where a chain of one length is all there is."""
+        best = next((a.best for a in answers if a.best is not None and a.best.k), None)
+        lead = next(
+            (s for s in self.offer.systems if best and s.setup.method == best.method), None
+        )
+        if lead is None or best is None or "draft_table" not in lead.engine.server.gained:
+            return None, None
+        lengths = draft_lengths(lead, self.longest)
+        if len(lengths) < 2:
+            return None, None
+        try:
+            running_limit(lead.with_(k=max(lengths)), self.workload)
+            table = dynamic_table(lead, lengths, self.workload, best.k)
+        except SpecSimError:
+            return None, None
+        if len(table.rows) < 2 or not any(k for _, _, k in table.rows):
+            return table, None
+        # The table ends at the batch it was made for, so no more may run.
+        system = table.system
+        if not system.max_num_seqs:
+            limit = min(system.seqs_limit, table.rows[-1][1])
+            system = system.with_(max_num_seqs=limit)
+        flags, _ = flags_of(system, self.offer.names, table.rows)
+        return table, flags
 
 
 def flags_of(
-    system: System,
-    model: str | None,
-    draft: str | None,
-    version: str | None,
-    table: Sequence[tuple[int, int, int]] = (),
+    system: System, names: ServedNames, table: Sequence[tuple[int, int, int]] = ()
 ) -> tuple[LaunchCommand | None, str]:
     """The flags, or None and why there are none."""
     drafter = system.setup.drafter
-    named = draft if drafter is not None and drafter is not system.spec.mtp else None
+    named = names.draft if drafter is not None and drafter is not system.spec.mtp else None
     try:
-        return ready_flags(system, table=table, model=model, draft=named, version=version), ""
+        flags = ready_flags(
+            system, table=table, model=names.model, draft=named, version=names.version
+        )
     except SpecSimError as error:
         return None, str(error)
-
-
-def _dynamic(
-    systems: Sequence[System],
-    answers: Sequence[LoadAnswer],
-    workload: Workload,
-    longest: int,
-    model: str | None,
-    draft: str | None,
-    version: str | None,
-) -> tuple[DynamicTable | None, LaunchCommand | None]:
-    """The table of the method that is best at the first load where one is, for engines that take
-    tables; none where a chain of one length is all there is."""
-    best = next((a.best for a in answers if a.best is not None and a.best.k), None)
-    lead = next((s for s in systems if best and s.setup.method == best.method), None)
-    if lead is None or best is None or "draft_table" not in lead.engine.server.gained:
-        return None, None
-    lengths = draft_lengths(lead, longest)
-    if len(lengths) < 2:
-        return None, None
-    try:
-        running_limit(lead.with_(k=max(lengths)), workload)
-        table = dynamic_table(lead, lengths, workload, best.k)
-    except SpecSimError:
-        return None, None
-    if len(table.rows) < 2 or not any(k for _, _, k in table.rows):
-        return table, None
-    # The table ends at the batch it was made for, so no more may run.
-    system = table.system
-    if not system.max_num_seqs:
-        limit = min(system.seqs_limit, table.rows[-1][1])
-        system = system.with_(max_num_seqs=limit)
-    flags, _ = flags_of(system, model, draft, version, table.rows)
-    return table, flags
+    return flags, ""

@@ -1,6 +1,7 @@
 """Contradictions and engine rules in tune, matrix and --command: refused, with the way out."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from specsim.analytic.workload import Workload
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
 from specsim.api.matrix import split_format
-from specsim.api.tune_setup import build_setup
+from specsim.api.tune_setup import build_offer
 from specsim.commands import app
 from specsim.errors import SpecSimError, UsageError
 from specsim.formats.speculative_config import parse_speculative_config
@@ -31,7 +32,7 @@ LLAMA = "vllm serve meta-llama/Llama-3.1-8B"
 
 
 def setup(**given: Any) -> Any:
-    return build_setup(TuneOptions(model="llama-3.1-8b", **given))
+    return build_offer(TuneOptions(model="llama-3.1-8b", **given))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +65,12 @@ def test_a_gate_has_one_limit() -> None:
 
 def test_the_unknowns_of_the_largest_load_and_of_answers_without_tpot() -> None:
     made = setup(method="eagle3")
-    top = tune(made.systems, made.workload, [Load(1_000_000)], plain=made.plain)
+    top = tune(made, [Load(1_000_000)])
     load = next(
         u for u in top.answers[0].sensitivity.unknowns if u.name == "load"  # type: ignore[union-attr]
     )
     assert (load.low, load.high) == (500_000, 1_000_000)
-    one = tune(made.systems, Workload(512, 1), [Load(8)], plain=made.plain, objective="tpot")
+    one = tune(replace(made, workload=Workload(512, 1)), [Load(8)], objective="tpot")
     assert one.answers[0].best_k == 0  # nothing is decoded, so nothing is gained
     assert json.dumps(one.to_dict(), allow_nan=False)
 

@@ -10,7 +10,7 @@ import pytest
 
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
-from specsim.api.tune_setup import build_setup
+from specsim.api.tune_setup import build_offer
 from specsim.errors import SpecSimError, UsageError
 from specsim.options.analytic import TuneOptions
 from specsim.options.groups import DeploymentOptions as Options
@@ -35,7 +35,7 @@ def run(*words: str, code: int = 0) -> Any:
 
 
 def setup(model: str = "qwen3.6-27b", **given: Any) -> Any:
-    return build_setup(TuneOptions(model=model, **given))
+    return build_offer(TuneOptions(model=model, **given))
 
 
 def test_json_of_one_and_of_several_loads() -> None:

@@ -15,7 +15,7 @@ from specsim.api.deployment import build_request
 from specsim.errors import UsageError
 from specsim.ops.work import UNIFORM
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.planning.tune import Tuning, tune
+from specsim.planning.tune import Offer, Tuning, tune
 from specsim.planning.tune_choices import (
     Load,
     best_of,
@@ -93,13 +93,13 @@ def test_gates_make_choices_infeasible(qwen: System) -> None:
     assert evaluate(qwen, CHAT, Load(1), {"tpot_mean": 0.005}).feasible
     slow = evaluate(qwen, CHAT, Load(64), {"stream_tok_s_p10": 500})
     assert "below the 500 of stream_tok_s_p10" in slow.reason
-    result = tune([qwen], CHAT, [Load(64)], gates={"tpot_mean": 0.001})
+    result = tune(Offer([qwen], CHAT), [Load(64)], gates={"tpot_mean": 0.001})
     assert result.answers[0].best is None
     assert result.to_dict()["best_k"] is None
     nearest = result.answers[0].nearest
     assert nearest is not None
     assert nearest.output_tok_s == max(c.output_tok_s for c in result.answers[0].candidates)
-    over = tune([qwen], CHAT, [Load(rate=100.0)]).answers[0]
+    over = tune(Offer([qwen], CHAT), [Load(rate=100.0)]).answers[0]
     assert over.nearest is not None
     assert over.nearest.capacity_rate == max(c.capacity_rate or 0 for c in over.candidates)
 
@@ -264,7 +264,7 @@ def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
 
 @pytest.fixture(scope="module")
 def both() -> Tuning:
-    return tune([system(LLAMA), system(LLAMA, method="ngram")], CHAT, [Load(1), Load(64)])
+    return tune(Offer([system(LLAMA), system(LLAMA, method="ngram")], CHAT), [Load(1), Load(64)])
 
 
 def test_methods_compete(both: Tuning) -> None:
@@ -281,13 +281,13 @@ def test_methods_compete(both: Tuning) -> None:
 
 
 def test_one_load_gives_a_number(qwen: System) -> None:
-    found = tune([qwen], CHAT, [Load(8)], objective="tpot").to_dict()
+    found = tune(Offer([qwen], CHAT), [Load(8)], objective="tpot").to_dict()
     assert found["best_k"] == 4
     assert found["flags"]["command"].startswith("vllm serve")
 
 
 def test_beyond_the_measured_positions_is_said(qwen: System) -> None:
-    result = tune([qwen], CHAT, [Load(1)])
+    result = tune(Offer([qwen], CHAT), [Load(1)])
     best = result.answers[0].best
     assert best is not None
     assert best.extrapolated
@@ -298,7 +298,7 @@ def test_beyond_the_measured_positions_is_said(qwen: System) -> None:
 
 def test_plain_wins_where_nothing_is_accepted() -> None:
     poor = system(weights="fp8", acceptance_length=1.02, k=3)
-    result = tune([poor], CHAT, [Load(64)])
+    result = tune(Offer([poor], CHAT), [Load(64)])
     assert result.to_dict()["best_k"] == 0
     flags = result.answers[0].flags
     assert flags is not None
@@ -307,10 +307,10 @@ def test_plain_wins_where_nothing_is_accepted() -> None:
 
 def test_rules_of_objectives(qwen: System) -> None:
     with pytest.raises(UsageError, match="is not known"):
-        tune([qwen], CHAT, [Load(1)], objective="speed")
+        tune(Offer([qwen], CHAT), [Load(1)], objective="speed")
     with pytest.raises(UsageError, match="--slo"):
-        tune([qwen], CHAT, [Load(1)], objective="goodput")
+        tune(Offer([qwen], CHAT), [Load(1)], objective="goodput")
     with pytest.raises(UsageError, match="not predicted analytically"):
-        tune([qwen], CHAT, [Load(1)], gates={"error_rate": 0.1})
-    result = tune([qwen], CHAT, [Load(1)], objective="goodput", gates={"ttft_p95": 2.0})
+        tune(Offer([qwen], CHAT), [Load(1)], gates={"error_rate": 0.1})
+    result = tune(Offer([qwen], CHAT), [Load(1)], objective="goodput", gates={"ttft_p95": 2.0})
     assert any("compared with predicted means" in text for text in result.warnings)
