@@ -228,6 +228,5 @@ def test_an_interrupted_matrix_keeps_its_cells() -> None:
 def test_loads_of_a_choice_are_heard_of() -> None:
     made = setup(method="eagle3")
     seen: list[tuple[int, int]] = []
-    tune(made.systems, made.workload, [Load(1), Load(rate=1.0)], plain=made.plain,
-         report=lambda done, total: seen.append((done, total)))
+    tune(made, [Load(1), Load(rate=1.0)], report=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]
