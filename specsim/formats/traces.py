@@ -20,12 +20,12 @@ import csv
 import heapq
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from specsim.errors import FormatError, UsageError
 from specsim.sim.request import Request
@@ -98,37 +98,51 @@ def detect_format(path: Path) -> str:
             columns = set(json.loads(first))
         except (ValueError, RecursionError):
             return "mooncake"  # its reader says what is wrong with the line
-        known = {kind: _COLUMNS[kind] for kind in _JSON_LINES}
-        if not any(needed <= columns for needed in known.values()):
-            return "mooncake"
+        known = [kind for kind, layout in _LAYOUTS.items() if layout.files == "both"]
     else:
         columns = {name.strip() for name in first.split(",")}
-        known = _COLUMNS
-    for kind, needed in known.items():
-        if needed <= columns:
+        known = [kind for kind, layout in _LAYOUTS.items() if layout.files != "json"]
+    for kind in known:
+        if _LAYOUTS[kind].needed <= columns:
             return kind
+    if first.startswith("{"):
+        return "mooncake"
     raise FormatError(
         f"{path.name}: line 1 is no known trace header ({first[:80]!r}); known are "
-        + "; ".join(f"{kind}: {', '.join(sorted(needed))}" for kind, needed in _COLUMNS.items())
+        + "; ".join(f"{kind}: {', '.join(sorted(_LAYOUTS[kind].needed))}" for kind in known)
     )
 
 
-_COLUMNS: dict[str, set[str]] = {
-    "azure": {"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
-    "burstgpt": {"Timestamp", "Request tokens", "Response tokens"},
-    "sharegpt": {"arrival_time_ns", "input_toks", "output_toks"},
-    "requests": {"arrival_s", "prompt_tokens", "output_tokens"},
-    "vidur": {"arrived_at", "num_prefill_tokens", "num_decode_tokens"},
-    "lengths": {"num_prefill_tokens", "num_decode_tokens"},
+class Layout(NamedTuple):
+    """The columns of a format. time: None where lengths have none; scale: seconds of its unit.
+    files: 'csv', 'json' (lines) or 'both' with the same names. least: of a prompt's tokens."""
+
+    time: str | None
+    scale: float
+    prompt: str
+    output: str
+    files: str = "both"
+    least: int = 1
+
+    @property
+    def needed(self) -> set[str]:
+        return {name for name in (self.time, self.prompt, self.output) if name}
+
+
+# In the order in which a header is told: a format whose columns are others' too comes later.
+_LAYOUTS = {
+    "azure": Layout("TIMESTAMP", 1.0, "ContextTokens", "GeneratedTokens", "csv"),
+    "burstgpt": Layout("Timestamp", 1.0, "Request tokens", "Response tokens", "csv", 0),
+    "mooncake": Layout("timestamp", 1e-3, "input_length", "output_length", "json"),
+    "sharegpt": Layout("arrival_time_ns", 1e-9, "input_toks", "output_toks"),
+    "requests": Layout("arrival_s", 1.0, "prompt_tokens", "output_tokens"),
+    "vidur": Layout("arrived_at", 1.0, "num_prefill_tokens", "num_decode_tokens"),
+    "lengths": Layout(None, 1.0, "num_prefill_tokens", "num_decode_tokens"),
 }
-_JSON_LINES = ("sharegpt", "requests", "vidur", "lengths")
-_TIME_NAMES = {"azure": "TIMESTAMP", "burstgpt": "Timestamp", "mooncake": "timestamp",
-               "sharegpt": "arrival_time_ns", "requests": "arrival_s",
-               "vidur": "arrived_at", "lengths": "arrived_at"}
 
 
 def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Iterator[Request]:
-    rows: Iterator[tuple[int, Request]] = _READERS[kind](path, options)
+    rows = _requests(path, kind, options)
     if options.sort_times:
         rows = _sorted(rows)
     origin: float | None = None
@@ -141,7 +155,7 @@ def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Ite
         if time_s < previous:
             now, before = (_time_as_written(path, kind, at) for at in (line, previous_line))
             raise FormatError(
-                f"{path.name}: line {line} has the {_TIME_NAMES[kind]} {now}, earlier than the "
+                f"{path.name}: line {line} has the {_LAYOUTS[kind].time} {now}, earlier than the "
                 f"{before} of line {previous_line}; sort the trace by time, or accept a small "
                 "disorder with --sort-trace"
             )
@@ -158,9 +172,8 @@ def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Ite
 
 def _time_as_written(path: Path, kind: str, line: int) -> str:
     """The time that stands in a line that was read before, for an error message."""
-    name = _TIME_NAMES[kind]
-    rows = _rows(path, _COLUMNS[kind]) if kind in _COLUMNS else _json_rows(path)
-    text = next((row.get(name) for at, row in rows if at == line), None)
+    name = _LAYOUTS[kind].time or ""
+    text = next((row.get(name) for at, row in _rows(path, _LAYOUTS[kind]) if at == line), None)
     return str(text).strip()[:40]
 
 
@@ -189,7 +202,7 @@ def _scale_for_rate(path: Path, kind: str, options: TraceOptions) -> float:
     return count / options.request_rate / last
 
 
-# --- readers: (line number, request with the trace's own time in seconds) -----------------------
+# --- readers ----------------------------------------------------------------------------
 
 
 def _csv_rows(path: Path, needed: set[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -214,21 +227,21 @@ def _csv_rows(path: Path, needed: set[str]) -> Iterator[tuple[int, Mapping[str, 
             raise FormatError(f"{path.name}: line {reader.line_num + 1}: {error}") from None
 
 
-def _rows(path: Path, needed: set[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, Mapping[str, object]]]:
     """Rows of a CSV or of JSON lines with the same names."""
     with path.open("rb") as file:
         is_json = file.readline(MAX_LINE).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-    if not is_json:
-        yield from _csv_rows(path, needed)
+    if layout.files == "csv" or (layout.files == "both" and not is_json):
+        yield from _csv_rows(path, layout.needed)
         return
     for line, row in _json_rows(path):
-        for key in needed:
-            if key not in row:
+        for key in (layout.time, layout.prompt, layout.output):
+            if key and key not in row:
                 raise FormatError(f"{path.name}: line {line} lacks {key!r}")
         yield line, row
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     with path.open("rb") as file:
         for line, raw in enumerate(file, start=1):
             if line == 1:
@@ -246,14 +259,18 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield line, row
 
 
-def _tokens(text: object, name: str, path: Path, line: int, low: int = 0) -> int:
+def _number(text: object) -> float:
+    """A number, also as text; NaN for anything else."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        value = math.nan
-    else:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        return math.nan
+    try:
+        return float(text)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _tokens(text: object, name: str, path: Path, line: int, low: int = 0) -> int:
+    value = _number(text)
     if not (low <= value <= MAX_TOKENS and value == int(value)):
         raise FormatError(
             f"{path.name}: line {line}: {name} is {text!r}; it must be a whole number of tokens "
@@ -263,75 +280,53 @@ def _tokens(text: object, name: str, path: Path, line: int, low: int = 0) -> int
 
 
 def _time(text: object, name: str, path: Path, line: int) -> float:
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        value = math.nan
-    else:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+    value = _number(text)
     if not math.isfinite(value):
         raise FormatError(f"{path.name}: line {line}: {name} is {text!r}; it must be a number")
     return value
 
 
-def _azure(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    epoch: datetime | None = None
-    for line, row in _csv_rows(path, _COLUMNS["azure"]):
-        text = row["TIMESTAMP"].strip()
-        # 100 ns digits, sometimes with a zone: the standard library reads microseconds.
-        whole, _, fraction = text.removesuffix("+00:00").removesuffix("Z").partition(".")
-        try:
-            moment = datetime.fromisoformat(whole)
-            part = int(fraction) / 10 ** len(fraction) if fraction else 0.0
-        except ValueError:
-            raise FormatError(
-                f"{path.name}: line {line}: TIMESTAMP is {text!r}; it must look like "
-                "2023-11-16 18:17:03.9799600"
-            ) from None
-        if epoch is None:
-            epoch = moment
-        yield line, Request(
-            (moment - epoch).total_seconds() + part,
-            _tokens(row["ContextTokens"], "ContextTokens", path, line, 1),
-            _tokens(row["GeneratedTokens"], "GeneratedTokens", path, line),
-        )
-
-
-def _burstgpt(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
+def _requests(path: Path, kind: str, options: TraceOptions) -> Iterator[tuple[int, Request]]:
+    """(line, request) in the trace's own time, in seconds."""
+    layout = _LAYOUTS[kind]
     sessions: dict[str, int] = {}
-    for line, row in _csv_rows(path, _COLUMNS["burstgpt"]):
-        output = _tokens(row["Response tokens"], "Response tokens", path, line)
-        if output == 0 and options.skip_failed:
+    epoch: datetime | None = None
+    for line, row in _rows(path, layout):
+        time_s = 0.0
+        if kind == "azure":
+            moment, part_s = _moment(str(row["TIMESTAMP"]).strip(), path, line)
+            epoch = epoch or moment
+            time_s = (moment - epoch).total_seconds() + part_s
+        elif layout.time is not None:
+            time_s = _time(row[layout.time], layout.time, path, line) * layout.scale
+        output = _tokens(row[layout.output], layout.output, path, line)
+        if kind == "burstgpt" and output == 0 and options.skip_failed:
             continue
-        prompt = _tokens(row["Request tokens"], "Request tokens", path, line, 0)
+        prompt = max(1, _tokens(row[layout.prompt], layout.prompt, path, line, layout.least))
+        spans: tuple[tuple[int, int], ...] = ()
         session = -1
-        name = row.get("Session ID", "").strip()
-        if name:
+        if kind == "mooncake":
+            ids = row.get("hash_ids", [])
+            spans = _hash_spans(ids, prompt, options.hash_block, path, line)
+        elif kind == "requests":
+            session = _session(row.get("session"), path, line)
+        elif kind == "burstgpt" and (name := str(row.get("Session ID", "")).strip()):
             session = sessions.setdefault(name, len(sessions))
-        yield line, Request(
-            _time(row["Timestamp"], "Timestamp", path, line), max(1, prompt), output,
-            session=session,
-        )
+        yield line, Request(time_s, prompt, output, session=session, spans=spans)
 
 
-def _sharegpt(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    for line, row in _rows(path, _COLUMNS["sharegpt"]):
-        yield line, Request(
-            _time(row["arrival_time_ns"], "arrival_time_ns", path, line) * 1e-9,
-            _tokens(row["input_toks"], "input_toks", path, line, 1),
-            _tokens(row["output_toks"], "output_toks", path, line),
-        )
-
-
-def _own(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    for line, row in _rows(path, _COLUMNS["requests"]):
-        yield line, Request(
-            _time(row["arrival_s"], "arrival_s", path, line),
-            _tokens(row["prompt_tokens"], "prompt_tokens", path, line, 1),
-            _tokens(row["output_tokens"], "output_tokens", path, line),
-            session=_session(row.get("session"), path, line),
-        )
+def _moment(text: str, path: Path, line: int) -> tuple[datetime, float]:
+    """(whole seconds, the rest) of Azure's times: 100 ns digits, sometimes with a zone, where
+    the standard library reads microseconds."""
+    whole, _, fraction = text.removesuffix("+00:00").removesuffix("Z").partition(".")
+    try:
+        moment = datetime.fromisoformat(whole)
+        return moment, int(fraction) / 10 ** len(fraction) if fraction else 0.0
+    except ValueError:
+        raise FormatError(
+            f"{path.name}: line {line}: TIMESTAMP is {text!r}; it must look like "
+            "2023-11-16 18:17:03.9799600"
+        ) from None
 
 
 def _session(value: object, path: Path, line: int) -> int:
@@ -348,38 +343,6 @@ def _session(value: object, path: Path, line: int) -> int:
             "from 0, or -1 for none"
         )
     return number
-
-
-def _vidur(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    for line, row in _rows(path, _COLUMNS["vidur"]):
-        yield line, _of_lengths(row, _time(row["arrived_at"], "arrived_at", path, line), path, line)
-
-
-def _lengths(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    """Lengths without times: all at 0 s, for closed loops or arrivals drawn apart."""
-    for line, row in _rows(path, _COLUMNS["lengths"]):
-        yield line, _of_lengths(row, 0.0, path, line)
-
-
-def _of_lengths(row: Mapping[str, Any], time_s: float, path: Path, line: int) -> Request:
-    prompt = _tokens(row["num_prefill_tokens"], "num_prefill_tokens", path, line, 1)
-    return Request(
-        time_s, prompt, _tokens(row["num_decode_tokens"], "num_decode_tokens", path, line)
-    )
-
-
-def _mooncake(path: Path, options: TraceOptions) -> Iterator[tuple[int, Request]]:
-    for line, row in _json_rows(path):
-        for key in ("timestamp", "input_length", "output_length"):
-            if key not in row:
-                raise FormatError(f"{path.name}: line {line} lacks {key!r}")
-        prompt = _tokens(row["input_length"], "input_length", path, line, 1)
-        yield line, Request(
-            _time(row["timestamp"], "timestamp", path, line) * 1e-3,
-            prompt,
-            _tokens(row["output_length"], "output_length", path, line),
-            spans=_hash_spans(row.get("hash_ids", []), prompt, options.hash_block, path, line),
-        )
 
 
 def _hash_spans(
@@ -399,14 +362,3 @@ def _hash_spans(
         spans.append((key, min(block, left)))
         left -= block
     return tuple(spans)
-
-
-_READERS: dict[str, Callable[[Path, TraceOptions], Iterator[tuple[int, Request]]]] = {
-    "azure": _azure,
-    "burstgpt": _burstgpt,
-    "mooncake": _mooncake,
-    "sharegpt": _sharegpt,
-    "vidur": _vidur,
-    "lengths": _lengths,
-    "requests": _own,
-}
