@@ -1,204 +1,139 @@
 """Readers of dense decoder families: Llama and what is built like it.
 
-Each takes the checked fields of a text config and returns a Plan. Biases and norms per
-family follow the published model definitions (transformers 5.24, Apache-2.0, was the oracle
-for parameter counts).
+A family with known parts is a row of `FAMILIES`; one with a rule of its own is a function. Biases
+and norms per family follow the published model definitions (transformers 5.24, Apache-2.0, was the
+oracle for parameter counts).
 """
+
+from dataclasses import dataclass
+from functools import partial
 
 from specsim.formats.hf_common import attention, layer_kinds, mlp, n_layers, plan, windows
 from specsim.formats.hf_fields import Fields
-from specsim.formats.hf_plan import LayerPlan, Plan, decoder_layer, family
-from specsim.model.spec import Attention, DenseMLP
+from specsim.formats.hf_plan import GATED_MLP, LayerPlan, Plan, decoder_layer, family
+from specsim.model.spec import DenseMLP
+
+Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
+_BIAS = ("attention_bias", False)
+_FUSED = ("gate_up_proj", "down_proj")
 
 
-def _uniform(
-    f: Fields,
-    family: str,
-    layers: list[LayerPlan],
-    *,
-    tied: bool = False,
-) -> Plan:
-    f.require("hidden_act", ("silu", "gelu_pytorch_tanh", "swish"), "is not a gated activation")
-    return plan(f, family, layers, tied=tied)
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """What a family of alike layers is made of.
+
+    qkv_bias, o_bias, mlp_bias: biases of the projections. norms: of the layer's width. windows:
+    layers may see `sliding_window` tokens only (`windows_asked`: only with use_sliding_window;
+    `window`: of a file that does not mention it; null is none). head_dim_given: the file must say
+    head_dim. tied: the architecture's default. mixer_leaves, dense_leaves: names of the linears.
+    """
+
+    name: str
+    qkv_bias: Flag = _BIAS
+    o_bias: Flag = _BIAS
+    mlp_bias: Flag = ("mlp_bias", False)
+    qk_norm: str = "none"
+    norms: int = 2
+    windows: bool = False
+    windows_asked: bool = False
+    window: int = 0
+    head_dim_given: bool = False
+    tied: bool = False
+    any_activation: bool = False
+    mixer_leaves: tuple[str, ...] = ()
+    dense_leaves: tuple[str, ...] = GATED_MLP
 
 
-@family("llama", "granite")
-def llama(f: Fields) -> Plan:
-    """Llama 1 to 3.3, SmolLM2, Vicuna, CodeLlama, Yi, Granite: optional biases, no q/k norm."""
-    bias = f.boolean("attention_bias", False)
-    hidden = f.integer("hidden_size")
-    layers = [
-        decoder_layer(attention(f, qkv_bias=bias, o_bias=bias, window=window), mlp(f), 2 * hidden)
-        for window in windows(f, n_layers(f))
-    ]
-    return _uniform(f, "llama", layers)
+_QWEN2 = Dense("qwen2", True, False, windows=True, windows_asked=True)
+_QWEN3 = Dense("qwen3", qk_norm="head", windows=True, windows_asked=True, head_dim_given=True)
+_GLM4 = Dense("glm4", o_bias=False, norms=4, head_dim_given=True, dense_leaves=_FUSED)
+_GLM = Dense(
+    "glm4", ("attention_bias", True), False, head_dim_given=True, dense_leaves=_FUSED
+)
+_OLMO = Dense("olmo", qk_norm="full", windows=True)  # norms after the blocks, q/k over all heads
+_USE_BIAS = ("use_bias", False)
+
+# model_types -> parts. Some layers of SmolLM3 skip RoPE, which costs nothing.
+FAMILIES: dict[tuple[str, ...], Dense] = {
+    ("llama", "granite"): Dense("llama", windows=True),
+    ("mistral", "ministral"): Dense("mistral", False, False, windows=True, window=4096),
+    ("ministral3",): Dense("mistral", False, False, windows=True),
+    ("qwen2",): _QWEN2,
+    ("qwen3",): _QWEN3,
+    ("phi3",): Dense(
+        "phi3", False, False, windows=True, mixer_leaves=("qkv_proj", "o_proj"),
+        dense_leaves=_FUSED,
+    ),
+    ("glm4",): _GLM4,
+    ("glm",): _GLM,
+    ("ernie4_5",): Dense("ernie4_5", _USE_BIAS, _USE_BIAS, _USE_BIAS, tied=True),
+    ("olmo2",): _OLMO,
+    ("seed_oss",): Dense(
+        "seed_oss", ("attention_bias", True), ("attention_out_bias", False), head_dim_given=True
+    ),
+    ("smollm3",): Dense("smollm3", windows=True, tied=True),
+    ("hunyuan_v1_dense",): Dense("hunyuan", qk_norm="head", tied=True),
+    ("gemma",): Dense("gemma", head_dim_given=True, tied=True, any_activation=True),
+}
 
 
-@family("mistral", "ministral", "ministral3")
-def mistral(f: Fields) -> Plan:
-    """Mistral, Ministral: no biases; one window for all layers, or layer_types. A file that
-    does not mention sliding_window has the architecture's default of 4096; null is none."""
-    if f.text("model_type") != "ministral3":
-        f = f.with_default("sliding_window", 4096)
-    hidden = f.integer("hidden_size")
-    layers = [
-        decoder_layer(attention(f, window=window), mlp(f), 2 * hidden)
-        for window in windows(f, n_layers(f))
-    ]
-    return _uniform(f, "mistral", layers)
-
-
-@family("qwen2")
-def qwen2(f: Fields) -> Plan:
-    """Qwen2 and Qwen2.5: biases on q, k and v. The window is off unless use_sliding_window."""
-    hidden = f.integer("hidden_size")
-    off = not f.boolean("use_sliding_window", False)
-    layers = [
-        decoder_layer(attention(f, qkv_bias=True, window=0 if off else window), mlp(f), 2 * hidden)
-        for window in windows(f, n_layers(f))
-    ]
-    return _uniform(f, "qwen2", layers)
-
-
-@family("qwen3")
-def qwen3(f: Fields) -> Plan:
-    """Qwen3: per-head q/k norms; attention_bias covers all four projections."""
-    hidden = f.integer("hidden_size")
-    bias = f.boolean("attention_bias", False)
-    off = not f.boolean("use_sliding_window", False)
+def dense(parts: Dense, f: Fields) -> Plan:
+    """The plan of a family with known parts."""
+    if not parts.any_activation:
+        gated = ("silu", "gelu_pytorch_tanh", "swish")
+        f.require("hidden_act", gated, "is not a gated activation")
+    if parts.window:
+        f = f.with_default("sliding_window", parts.window)
+    hidden, count = f.integer("hidden_size"), n_layers(f)
+    sizes = windows(f, count) if parts.windows else [0] * count
+    if parts.windows_asked and not f.boolean("use_sliding_window", False):
+        sizes = [0] * count
+    mixers = {
+        size: attention(
+            f,
+            qkv_bias=_flag(f, parts.qkv_bias),
+            o_bias=_flag(f, parts.o_bias),
+            qk_norm=parts.qk_norm,
+            window=size,
+            head_dim_given=parts.head_dim_given,
+        )
+        for size in sizes
+    }
+    ffn = DenseMLP(f.integer("intermediate_size"), bias=_flag(f, parts.mlp_bias))
     layers = [
         decoder_layer(
-            attention(
-                f,
-                qkv_bias=bias,
-                o_bias=bias,
-                qk_norm="head",
-                window=0 if off else window,
-                head_dim_given=True,
-            ),
-            mlp(f),
-            2 * hidden,
+            mixers[size],
+            ffn,
+            parts.norms * hidden,
+            mixer_leaves=parts.mixer_leaves,
+            dense_leaves=parts.dense_leaves,
         )
-        for window in windows(f, n_layers(f))
+        for size in sizes
     ]
-    return _uniform(f, "qwen3", layers)
+    return plan(f, parts.name, layers, tied=parts.tied)
 
 
-@family("phi3")
-def phi3(f: Fields) -> Plan:
-    """Phi-3, Phi-4 (and mini): fused qkv and gate_up, no biases."""
-    hidden = f.integer("hidden_size")
-    layers = [
-        decoder_layer(
-            attention(f, window=window),
-            mlp(f),
-            2 * hidden,
-            mixer_leaves=("qkv_proj", "o_proj"),
-            dense_leaves=("gate_up_proj", "down_proj"),
-        )
-        for window in windows(f, n_layers(f))
-    ]
-    return _uniform(f, "phi3", layers)
+def _flag(f: Fields, flag: Flag) -> bool:
+    return flag if isinstance(flag, bool) else f.boolean(*flag)
 
 
-@family("glm", "glm4")
-def glm4(f: Fields) -> Plan:
-    """GLM-4-0414 (glm4, four norms) and the converted GLM-4-9B (glm, two norms)."""
-    hidden = f.integer("hidden_size")
-    norms = 4 if f.text("model_type") == "glm4" else 2
-    bias = f.boolean("attention_bias", f.text("model_type") == "glm")
-    layers = [
-        decoder_layer(
-            attention(f, qkv_bias=bias, head_dim_given=True),
-            mlp(f),
-            norms * hidden,
-            dense_leaves=("gate_up_proj", "down_proj"),
-        )
-        for _ in range(n_layers(f))
-    ]
-    return _uniform(f, "glm4", layers)
+for _types, _parts in FAMILIES.items():
+    family(*_types)(partial(dense, _parts))
 
 
-@family("gemma")
-def gemma(f: Fields) -> Plan:
-    """Gemma-1: two norms a layer, full attention, tied 256k vocabulary."""
-    hidden = f.integer("hidden_size")
-    bias = f.boolean("attention_bias", False)
-    mixer = attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True)
-    layers = [decoder_layer(mixer, mlp(f), 2 * hidden) for _ in range(n_layers(f))]
-    return plan(f, "gemma", layers, tied=True)
+@family("olmo3")
+def olmo3(f: Fields) -> Plan:
+    """OLMo-3: three windows to one full layer where the file does not list them."""
+    kinds = _every(4, n_layers(f))
+    return dense(_OLMO, f if f.has("layer_types") else f.with_default("layer_types", list(kinds)))
 
 
-@family("olmo2", "olmo3")
-def olmo(f: Fields) -> Plan:
-    """OLMo-2 and OLMo-3: norms after the blocks, q/k norms over all heads; 3 has windows."""
-    hidden = f.integer("hidden_size")
-    bias = f.boolean("attention_bias", False)
-    count = n_layers(f)
-    if f.text("model_type") == "olmo3" and not f.has("layer_types"):
-        kinds = [
-            "full_attention" if (index + 1) % 4 == 0 else "sliding_attention"
-            for index in range(count)
-        ]
-        f = f.with_default("layer_types", kinds)
-    layers = [
-        decoder_layer(
-            attention(f, qkv_bias=bias, o_bias=bias, qk_norm="full", window=window),
-            mlp(f),
-            2 * hidden,
-        )
-        for window in windows(f, count)
-    ]
-    return _uniform(f, "olmo", layers)
-
-
-@family("seed_oss")
-def seed_oss(f: Fields) -> Plan:
-    """Seed-OSS: q, k, v biases apart from the output's."""
-    hidden = f.integer("hidden_size")
-    mixer = attention(
-        f,
-        qkv_bias=f.boolean("attention_bias", True),
-        o_bias=f.boolean("attention_out_bias", False),
-        head_dim_given=True,
+def _every(full: int, count: int) -> tuple[str, ...]:
+    """Kinds of layers of which every `full`-th sees everything."""
+    return tuple(
+        "full_attention" if (index + 1) % full == 0 else "sliding_attention"
+        for index in range(count)
     )
-    layers = [decoder_layer(mixer, mlp(f), 2 * hidden) for _ in range(n_layers(f))]
-    return _uniform(f, "seed_oss", layers)
-
-
-@family("ernie4_5")
-def ernie(f: Fields) -> Plan:
-    """ERNIE-4.5 dense: `use_bias` covers attention, MLP and norms are plain."""
-    hidden = f.integer("hidden_size")
-    bias = f.boolean("use_bias", False)
-    layers = [
-        decoder_layer(
-            attention(f, qkv_bias=bias, o_bias=bias),
-            DenseMLP(f.integer("intermediate_size"), bias=bias),
-            2 * hidden,
-        )
-        for _ in range(n_layers(f))
-    ]
-    return _uniform(f, "ernie4_5", layers, tied=True)
-
-
-@family("smollm3")
-def smollm3(f: Fields) -> Plan:
-    """SmolLM3: Llama with tied embeddings (some layers skip RoPE, which costs nothing)."""
-    result = llama(f)
-    result.family = "smollm3"
-    result.tied = f.boolean("tie_word_embeddings", True)
-    return result
-
-
-@family("hunyuan_v1_dense")
-def hunyuan_dense(f: Fields) -> Plan:
-    """Hunyuan dense: Llama with q/k norms per head."""
-    hidden = f.integer("hidden_size")
-    bias = f.boolean("attention_bias", False)
-    mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head")
-    layers = [decoder_layer(mixer, mlp(f), 2 * hidden) for _ in range(n_layers(f))]
-    return _uniform(f, "hunyuan", layers, tied=True)
 
 
 @family("gemma2")
@@ -230,13 +165,10 @@ def _gemma(f: Fields, family: str, *, qk_norm: str, pattern: int) -> Plan:
     count = n_layers(f)
     window = f.integer("sliding_window", default=4096, high=1 << 40)
     every = f.integer("sliding_window_pattern", "_sliding_window_pattern", default=pattern)
-    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention")) or tuple(
-        "full_attention" if (index + 1) % every == 0 else "sliding_attention"
-        for index in range(count)
-    )
-    layers = []
-    for kind in kinds:
+    known = ("full_attention", "sliding_attention")
+    layers: list[LayerPlan] = []
+    for kind in layer_kinds(f, count, known) or _every(every, count):
         size = window if kind == "sliding_attention" else 0
-        mixer: Attention = attention(f, qk_norm=qk_norm, window=size, head_dim_given=True)
+        mixer = attention(f, qk_norm=qk_norm, window=size, head_dim_given=True)
         layers.append(decoder_layer(mixer, mlp(f), 4 * hidden))
     return plan(f, family, layers, tied=True)
