@@ -41,7 +41,7 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
-class Loose(Shape):
+class LooseShape(Shape):
     """A table of a foreign format: keys that nothing here reads may be there."""
 
     model_config = ConfigDict(extra="ignore")

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from specsim.checked import (
     Broken,
-    Loose,
+    LooseShape,
     Rule,
     Shape,
     Texts,
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_one_line_with_place_value_rule(raw: object, line: str)
 
 
 def test_foreign_tables_may_hold_more() -> None:
-    class Result(Loose):
+    class Result(LooseShape):
         duration: float
 
     assert check(Result, {"duration": 2, "else": 1}, "x").duration == 2.0

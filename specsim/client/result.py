@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from specsim.errors import FormatError
 from specsim.formats.bench.record import (
+    BenchAcceptance,
+    BenchLoad,
     BenchRun,
-    MeasuredAcceptance,
-    MeasuredLoad,
     RequestRow,
     ServerSide,
 )
@@ -98,7 +98,7 @@ class LiveRun:
             source=self.url, format="specsim live", engine=server.engine if server else None,
             engine_version=self.version or None, model=self.model, label=self.name or None,
             date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            load=MeasuredLoad(self.rate, self.max_concurrency, self.burstiness, self.planned),
+            load=BenchLoad(self.rate, self.max_concurrency, self.burstiness, self.planned),
             completed=sums.completed, failed=sums.failed, duration_s=self.duration_s,
             input_tokens=sums.input_tokens, output_tokens=output,
             input_tokens_mean=per_request(sums.input_tokens, sums.completed),
@@ -132,7 +132,7 @@ class LiveRun:
             )
         return server
 
-    def _from_requests(self, warnings: list[str]) -> MeasuredAcceptance | None:
+    def _from_requests(self, warnings: list[str]) -> BenchAcceptance | None:
         """Acceptance from what the responses themselves say, without /metrics."""
         records = [r.record for r in self.finished]
         drafts = sum(r.verify_steps for r in records)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import ConfigDict, Field
 
-from specsim.checked import Loose, check
+from specsim.checked import LooseShape, check
 from specsim.errors import FormatError
 
 # Split patterns by GGUF pre-tokeniser name. They are part of each model's published tokenizer
@@ -40,7 +40,7 @@ _PRE_TOKENIZERS: dict[str, list[dict[str, object]]] = {
 }
 
 
-class TokenizerMetadata(Loose):
+class TokenizerMetadata(LooseShape):
     """What a GGUF file says of its tokenizer."""
 
     model_config = ConfigDict(alias_generator=lambda name: f"tokenizer.ggml.{name}")

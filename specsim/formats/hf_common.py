@@ -1,7 +1,7 @@
 """What the readers of all families share: attention, MLP and window fields, and their checks."""
 
 from specsim.formats.hf_fields import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, Fields
-from specsim.formats.hf_plan import LayerPlan, Plan
+from specsim.formats.hf_plan import LayerPlan, ModelPlan
 from specsim.model.spec import Attention, DenseMLP
 
 
@@ -125,10 +125,10 @@ def windows(f: Fields, layers: int) -> list[int]:
     return [size] * layers
 
 
-def plan(f: Fields, family: str, layers: list[LayerPlan], *, tied: bool = False) -> Plan:
+def plan(f: Fields, family: str, layers: list[LayerPlan], *, tied: bool = False) -> ModelPlan:
     """A Plan of a decoder with one final norm. `tied` is the architecture's own default."""
     hidden = f.integer("hidden_size")
-    return Plan(
+    return ModelPlan(
         family=family,
         hidden=hidden,
         vocab=f.integer("vocab_size"),

@@ -15,7 +15,7 @@ from typing import Any
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
 from specsim.formats.hf_fields import Fields, read_json, show
-from specsim.formats.hf_plan import READERS, Plan, assemble
+from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
 from specsim.formats.hf_vision import vision_parameters
 from specsim.methods.base import METHODS
@@ -151,7 +151,7 @@ def _quant_holder(top: Fields, text: Fields) -> Fields:
     return text if text.has("quantization_config") and not top.has("quantization_config") else top
 
 
-def _add_vision(top: Fields, plan: Plan) -> None:
+def _add_vision(top: Fields, plan: ModelPlan) -> None:
     if not top.has("vision_config"):
         return
     count = vision_parameters(top.text("model_type"), top.sub("vision_config"), plan.hidden)

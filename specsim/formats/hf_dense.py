@@ -10,7 +10,7 @@ from functools import partial
 
 from specsim.formats.hf_common import attention, layer_kinds, mlp, n_layers, plan, windows
 from specsim.formats.hf_fields import Fields
-from specsim.formats.hf_plan import GATED_MLP, LayerPlan, Plan, decoder_layer, family
+from specsim.formats.hf_plan import GATED_MLP, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.model.spec import DenseMLP
 
 Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
@@ -77,7 +77,7 @@ FAMILIES: dict[tuple[str, ...], Dense] = {
 }
 
 
-def dense(parts: Dense, f: Fields) -> Plan:
+def dense(parts: Dense, f: Fields) -> ModelPlan:
     """The plan of a family with known parts."""
     if not parts.any_activation:
         gated = ("silu", "gelu_pytorch_tanh", "swish")
@@ -122,7 +122,7 @@ for _types, _parts in FAMILIES.items():
 
 
 @family("olmo3")
-def olmo3(f: Fields) -> Plan:
+def olmo3(f: Fields) -> ModelPlan:
     """OLMo-3: three windows to one full layer where the file does not list them."""
     kinds = _every(4, n_layers(f))
     return dense(_OLMO, f if f.has("layer_types") else f.with_default("layer_types", list(kinds)))
@@ -137,7 +137,7 @@ def _every(full: int, count: int) -> tuple[str, ...]:
 
 
 @family("gemma2")
-def gemma2(f: Fields) -> Plan:
+def gemma2(f: Fields) -> ModelPlan:
     """Gemma-2: four norms a layer, every other layer with a window, tied 256k vocabulary."""
     return _gemma(f, "gemma2", qk_norm="none", pattern=2)
 
@@ -153,14 +153,14 @@ _GEMMA3 = {
 
 
 @family("gemma3_text")
-def gemma3(f: Fields) -> Plan:
+def gemma3(f: Fields) -> ModelPlan:
     """Gemma-3: per-head q/k norms, five windows to one full layer."""
     for name, value in _GEMMA3.items():
         f = f.with_default(name, value)
     return _gemma(f, "gemma3", qk_norm="head", pattern=6)
 
 
-def _gemma(f: Fields, family: str, *, qk_norm: str, pattern: int) -> Plan:
+def _gemma(f: Fields, family: str, *, qk_norm: str, pattern: int) -> ModelPlan:
     hidden = f.integer("hidden_size")
     count = n_layers(f)
     window = f.integer("sliding_window", default=4096, high=1 << 40)

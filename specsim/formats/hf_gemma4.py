@@ -2,12 +2,12 @@
 
 from specsim.formats.hf_common import experts, heads, layer_kinds, mlp, n_layers, plan
 from specsim.formats.hf_fields import MAX_HEADS, Fields
-from specsim.formats.hf_plan import LayerPlan, Plan, decoder_layer, family
+from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.model.spec import Attention, DenseMLP, MoE
 
 
 @family("gemma4_text")
-def gemma4(f: Fields) -> Plan:
+def gemma4(f: Fields) -> ModelPlan:
     """Gemma-4 31B and 26B-A4B. E2B and E4B (per-layer embeddings) are refused by name."""
     hidden = f.integer("hidden_size")
     count = n_layers(f)

@@ -10,7 +10,7 @@ from specsim.formats.hf_common import (
     sparse_layers,
 )
 from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
-from specsim.formats.hf_plan import LayerPlan, Modules, MtpPlan, Plan, decoder_layer, family
+from specsim.formats.hf_plan import LayerPlan, ModelPlan, Modules, MtpPlan, decoder_layer, family
 from specsim.model.spec import Attention, DeltaNet, DenseMLP, FeedForward, Mamba2, MoE
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -39,7 +39,7 @@ def delta_net(f: Fields) -> DeltaNet:
 
 
 @family("qwen3_next")
-def qwen3_next(f: Fields) -> Plan:
+def qwen3_next(f: Fields) -> ModelPlan:
     """Qwen3-Next: the published file names no MTP layer although the checkpoint has one,
     so its absence means 1 (engines assume the same)."""
     copies = f.integer("num_nextn_predict_layers", default=1, low=0, high=MAX_LAYERS)
@@ -47,13 +47,13 @@ def qwen3_next(f: Fields) -> Plan:
 
 
 @family("qwen3_5_text", "qwen3_5_moe_text")
-def qwen3_5(f: Fields) -> Plan:
+def qwen3_5(f: Fields) -> ModelPlan:
     """Qwen3.5 and 3.6, dense and mixture: one MTP layer where the file says so."""
     copies = f.integer("mtp_num_hidden_layers", default=0, low=0, high=MAX_LAYERS)
     return _qwen_hybrid(f, "qwen3.5", copies, ("in_proj_qkv", "in_proj_z", "out_proj"))
 
 
-def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, ...]) -> Plan:
+def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, ...]) -> ModelPlan:
     hidden = f.integer("hidden_size")
     count = n_layers(f)
     every = f.integer("full_attention_interval", default=4, high=MAX_LAYERS)
@@ -111,7 +111,7 @@ _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 
 @family("nemotron_h")
-def nemotron_h(f: Fields) -> Plan:
+def nemotron_h(f: Fields) -> ModelPlan:
     """Nemotron-H and Nemotron-3: one block per layer, of the kinds mamba, attention, moe, mlp."""
     hidden = f.integer("hidden_size")
     kinds = _blocks(f, "hybrid_override_pattern", "layers_block_type")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from specsim.formats.hf_common import heads, mlp, n_layers, plan, sparse_after_dense
 from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
-from specsim.formats.hf_plan import Plan, decoder_layer, family
+from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
 from specsim.model.spec import LatentAttention
 
 
@@ -32,13 +32,13 @@ def latent_attention(f: Fields, *, indexer: bool) -> LatentAttention:
 
 
 @family("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
-def deepseek(f: Fields) -> Plan:
+def deepseek(f: Fields) -> ModelPlan:
     """DeepSeek-V2/V3/R1 and what reuses the architecture (Kimi-K2, GLM-4.7-Flash)."""
     return _deepseek(f, "deepseek_v3", indexer=False)
 
 
 @family("deepseek_v32", "glm_moe_dsa")
-def deepseek_sparse(f: Fields) -> Plan:
+def deepseek_sparse(f: Fields) -> ModelPlan:
     """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer, in GLM-5.2 not in every layer."""
     return _deepseek(f, "deepseek_v32", indexer=True)
 
@@ -55,7 +55,7 @@ def _indexed_layers(f: Fields, count: int) -> list[bool]:
     return [max(index - offset + 1, 0) % every == 0 for index in range(count)]
 
 
-def _deepseek(f: Fields, family: str, *, indexer: bool) -> Plan:
+def _deepseek(f: Fields, family: str, *, indexer: bool) -> ModelPlan:
     hidden = f.integer("hidden_size")
     count = n_layers(f)
     mixer = latent_attention(f, indexer=indexer)

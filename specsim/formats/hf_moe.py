@@ -16,12 +16,12 @@ from specsim.formats.hf_common import (
     windows,
 )
 from specsim.formats.hf_fields import MAX_LAYERS, Fields
-from specsim.formats.hf_plan import LayerPlan, MtpPlan, Plan, decoder_layer, family
+from specsim.formats.hf_plan import LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
 from specsim.model.spec import DenseMLP, FeedForward, MoE
 
 
 @family("mixtral")
-def mixtral(f: Fields) -> Plan:
+def mixtral(f: Fields) -> ModelPlan:
     hidden = f.integer("hidden_size")
     count, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
     moe = MoE(count, top_k, f.integer("intermediate_size"))
@@ -39,7 +39,7 @@ def mixtral(f: Fields) -> Plan:
 
 
 @family("qwen3_moe")
-def qwen3_moe(f: Fields) -> Plan:
+def qwen3_moe(f: Fields) -> ModelPlan:
     """Qwen3-MoE: per-head q/k norms, no shared expert."""
     hidden = f.integer("hidden_size")
     bias = f.boolean("attention_bias", False)
@@ -54,7 +54,7 @@ def qwen3_moe(f: Fields) -> Plan:
 
 
 @family("qwen2_moe")
-def qwen2_moe(f: Fields) -> Plan:
+def qwen2_moe(f: Fields) -> ModelPlan:
     """Qwen1.5/Qwen2-MoE: q, k, v biases, a gated shared expert."""
     hidden = f.integer("hidden_size")
     mixer = attention(f, qkv_bias=f.boolean("qkv_bias", True))
@@ -74,7 +74,7 @@ def qwen2_moe(f: Fields) -> Plan:
 
 
 @family("gpt_oss")
-def gpt_oss(f: Fields) -> Plan:
+def gpt_oss(f: Fields) -> ModelPlan:
     """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
     hidden = f.integer("hidden_size")
     count = n_layers(f)
@@ -104,7 +104,7 @@ def gpt_oss(f: Fields) -> Plan:
 
 
 @family("glm4_moe")
-def glm4_moe(f: Fields) -> Plan:
+def glm4_moe(f: Fields) -> ModelPlan:
     """GLM-4.5, 4.6, 4.7 and Air: q, k, v biases, dense first layers, sigmoid router with bias.
 
     The MTP head is one more mixture layer after the last one (num_nextn_predict_layers).
@@ -159,7 +159,7 @@ def appended_mtp(f: Fields, layer: LayerPlan, hidden: int, layers: int) -> MtpPl
 
 
 @family("minimax_m2")
-def minimax_m2(f: Fields) -> Plan:
+def minimax_m2(f: Fields) -> ModelPlan:
     """MiniMax-M2: q/k norms over all heads. Its config declares MTP modules that the
     published checkpoints do not hold, so the model has none here."""
     hidden = f.integer("hidden_size")
@@ -190,7 +190,7 @@ def minimax_m2(f: Fields) -> Plan:
 
 
 @family("hy_v3")
-def hunyuan_v3(f: Fields) -> Plan:
+def hunyuan_v3(f: Fields) -> ModelPlan:
     """Hy3: q/k norms per head, a dense first layer, then sigmoid mixtures with a shared expert.
     Its MTP head is a mixture layer joined as DeepSeek-V3's."""
     hidden = f.integer("hidden_size")
@@ -211,7 +211,7 @@ def hunyuan_v3(f: Fields) -> Plan:
 
 
 @family("bailing_moe")
-def bailing_moe(f: Fields) -> Plan:
+def bailing_moe(f: Fields) -> ModelPlan:
     """Ling and Ring 2.0 (bailing_moe): fused q/k/v, optional q/k norms, sigmoid mixtures."""
     hidden = f.integer("hidden_size")
     count = n_layers(f)
@@ -249,7 +249,7 @@ def bailing_moe(f: Fields) -> Plan:
 
 
 @family("ernie4_5_moe")
-def ernie_moe(f: Fields) -> Plan:
+def ernie_moe(f: Fields) -> ModelPlan:
     """ERNIE-4.5 mixtures. The MTP block, where the file has one, is a dense layer with two
     input norms and no norm of its own at the end."""
     hidden = f.integer("hidden_size")
@@ -286,7 +286,7 @@ def ernie_moe(f: Fields) -> Plan:
 
 
 @family("llama4_text")
-def llama4(f: Fields) -> Plan:
+def llama4(f: Fields) -> ModelPlan:
     """Llama-4: a mixture every `interleave_moe_layer_step` layers, top-1 plus a shared expert.
 
     Three of four layers attend within chunks of attention_chunk_size tokens; the chunk is

@@ -28,10 +28,10 @@ from specsim.model.spec import (
 from specsim.model.weights import merge_groups
 
 FormatOf = Callable[[str], WeightFormat]
-R = TypeVar("R", bound=Callable[..., "Plan"])
+R = TypeVar("R", bound=Callable[..., "ModelPlan"])
 
 # model_type -> reader; filled by `family`.
-READERS: dict[str, Callable[[Fields], "Plan"]] = {}
+READERS: dict[str, Callable[[Fields], "ModelPlan"]] = {}
 
 
 def family(*model_types: str) -> Callable[[R], R]:
@@ -84,7 +84,7 @@ class MtpPlan:
 
 
 @dataclass(slots=True)
-class Plan:
+class ModelPlan:
     family: str
     hidden: int
     vocab: int
@@ -167,7 +167,7 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
 
 
 def assemble(
-    plan: Plan,
+    plan: ModelPlan,
     name: str,
     format_of: FormatOf,
     *,
@@ -210,7 +210,7 @@ def assemble(
 
 
 def _mtp_drafter(
-    plan: Plan,
+    plan: ModelPlan,
     mtp: MtpPlan,
     name: str,
     format_of: FormatOf,

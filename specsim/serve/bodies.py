@@ -10,14 +10,14 @@ from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import BeforeValidator, ValidationError, model_validator
 
-from specsim.checked import Loose, Rule, dotted, problem_of
+from specsim.checked import LooseShape, Rule, dotted, problem_of
 from specsim.serve.errors import ApiError, bad
 
 A_STRING = "a string"
 MAX_SHOWN = 80  # characters of a bad value that an error repeats
 
 
-class Body(Loose):
+class Body(LooseShape):
     """An object of the protocol: null is the same as absent, unknown fields are ignored."""
 
     @model_validator(mode="before")

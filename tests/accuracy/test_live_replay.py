@@ -21,7 +21,7 @@ from specsim.accuracy.live_replay import (
 )
 from specsim.api.deployment import build_request
 from specsim.errors import FormatError
-from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, MeasuredLoad, RequestRow
+from specsim.formats.bench.record import BenchAcceptance, BenchLoad, BenchRun, RequestRow
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.sim.arrivals import bench_serve_times
 from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
@@ -44,7 +44,7 @@ def rows(count=12, prompt=200, output=40, chunks=(), gap_s=0.1):
 
 
 def run(requests=(), **fields):
-    load = MeasuredLoad(math.inf, 4, 1.0, len(requests) or None)
+    load = BenchLoad(math.inf, 4, 1.0, len(requests) or None)
     given = {"source": "s", "format": "f", "load": load}
     return BenchRun(**(given | {"requests": requests} | fields))
 
@@ -65,15 +65,15 @@ def test_requests_keep_their_order_lengths_and_times():
 def test_loads_by_kind():
     closed = point()
     assert isinstance(load_of(closed, requests_of(closed)), ClosedLoop)
-    open_ = point(load=MeasuredLoad(2.0, None, 1.0, 12))
+    open_ = point(load=BenchLoad(2.0, None, 1.0, 12))
     assert type(load_of(open_, requests_of(open_))) is OpenLoop
-    held = point(load=MeasuredLoad(2.0, 3, 1.0, 12))
+    held = point(load=BenchLoad(2.0, 3, 1.0, 12))
     limited = load_of(held, requests_of(held))
     assert isinstance(limited, LimitedOpenLoop) and limited.max_concurrency == 3
     sent = [r.arrival_s for r in limited.requests]
     assert sent == pytest.approx(list(bench_serve_times(12, 2.0)))
     unknown = LoadPoint("?", run((), completed=3, input_tokens_mean=9.0, output_tokens_mean=9.0,
-                             load=MeasuredLoad()))
+                             load=BenchLoad()))
     with pytest.raises(FormatError, match="neither a rate nor a concurrency"):
         load_of(unknown, requests_of(unknown))
 
@@ -81,7 +81,7 @@ def test_loads_by_kind():
 def test_files_without_requests_are_simulated_with_their_means():
     found = requests_of(LoadPoint("r", run(
         (), completed=5, input_tokens_mean=99.6, output_tokens_mean=10.2,
-        load=MeasuredLoad(4.0, None, 1.0, 5))))
+        load=BenchLoad(4.0, None, 1.0, 5))))
     assert {(r.prompt_tokens, r.output_tokens) for r in found} == {(100, 10)}
     assert [r.arrival_s for r in found] == pytest.approx(list(bench_serve_times(5, 4.0)))
     with pytest.raises(FormatError, match="lengths"):
@@ -100,7 +100,7 @@ def test_send_times_are_those_of_numpys_legacy_generator():
         total += gap
         times.append(total)
     known = [t * (4 / 2.0 / times[-1]) for t in times]
-    planned = planned_times(run(load=MeasuredLoad(2.0, None, 1.0, 4)), 4)
+    planned = planned_times(run(load=BenchLoad(2.0, None, 1.0, 4)), 4)
     assert planned == pytest.approx(known, abs=1e-12)
     assert known == pytest.approx([0.42308663, 1.09073901, 1.58152413, 2.0], abs=1e-7)
 
@@ -127,16 +127,16 @@ def test_replayed_steps_yield_exactly_what_was_measured():
 
 
 def test_acceptance_from_counters_knows_steps_without_drafts():
-    counted = MeasuredAcceptance(2.5, 0.5, (0.7, 0.5, 0.3), 100, 300, 150)
+    counted = BenchAcceptance(2.5, 0.5, (0.7, 0.5, 0.3), 100, 300, 150)
     measured = run(acceptance=counted, draft_share=0.6)
     found = measured_acceptance(measured, 3, lookup=True)
     assert found.unconditional == (0.7, 0.5, 0.3) and found.draft_probability == 0.6
     assert found.tokens_per_step(3) == pytest.approx(1.9)
     assert measured_acceptance(measured, 3, lookup=False).draft_probability == 1.0
     assert measured_acceptance(run(), 3, lookup=True) is None
-    rising = run(acceptance=MeasuredAcceptance(2.5, None, (0.5, 0.6), 10))
+    rising = run(acceptance=BenchAcceptance(2.5, None, (0.5, 0.6), 10))
     assert measured_acceptance(rising, 2, lookup=False).unconditional == (0.5, 0.5)
-    only = run(acceptance=MeasuredAcceptance(2.0))
+    only = run(acceptance=BenchAcceptance(2.0))
     assert measured_acceptance(only, 3, False).expected_tokens(3) == pytest.approx(2.0)
 
 
@@ -158,7 +158,7 @@ def reasons(truth, predicted, points, swap=None):
 
 
 POINTS = [
-    point(f"c={c}", rows(3 * c, 150, 60), load=MeasuredLoad(math.inf, c, 1.0, 3 * c))
+    point(f"c={c}", rows(3 * c, 150, 60), load=BenchLoad(math.inf, c, 1.0, 3 * c))
     for c in (1, 4)
 ]
 
@@ -185,14 +185,14 @@ def test_wrong_acceptance_is_found():
 
 def test_slow_prompts_are_found():
     same = system()
-    long = [point(f"c={c}", rows(3 * c, 900, 6), load=MeasuredLoad(math.inf, c, 1.0, 3 * c))
+    long = [point(f"c={c}", rows(3 * c, 900, 6), load=BenchLoad(math.inf, c, 1.0, 3 * c))
             for c in (1, 4)]
     found = reasons(same, same, long, Swap(prefill_scale=3.0))
     assert found[0]["cause"] == "prefill" and found[0]["share"] > 0.8
 
 
 def test_queueing_is_found():
-    short = [point("c=8", rows(32, 150, 60), load=MeasuredLoad(math.inf, 8, 1.0, 32))]
+    short = [point("c=8", rows(32, 150, 60), load=BenchLoad(math.inf, 8, 1.0, 32))]
     found = reasons(system(max_num_seqs=2), system(), short)
     assert any(r["cause"] == "queueing" and "wait for admission" in r["evidence"] for r in found)
 

@@ -20,9 +20,9 @@ from specsim.calibrate.fewshot_bench import (
 from specsim.commands import app
 from specsim.errors import CalibrationError
 from specsim.formats.bench import (
+    BenchAcceptance,
+    BenchLoad,
     BenchRun,
-    MeasuredAcceptance,
-    MeasuredLoad,
     ServerArgs,
     Stat,
     read_bench,
@@ -47,7 +47,7 @@ def one(path: Path) -> BenchRun:
 def made(**changes: Any) -> BenchRun:
     base = BenchRun(
         "made.json", "made", tpot_s=Stat(0.01), output_tok_s=350.0,
-        load=MeasuredLoad(max_concurrency=4), input_tokens_mean=100.0, output_tokens_mean=50.0,
+        load=BenchLoad(max_concurrency=4), input_tokens_mean=100.0, output_tokens_mean=50.0,
     )
     return replace(base, **changes)
 
@@ -90,11 +90,11 @@ def test_the_load_is_what_was_in_flight() -> None:
     assert point_of(made(), SMOL).concurrency == 4
     assert point_of(made(concurrency_mean=3.9), SMOL).concurrency == 4
     assert point_of(made(concurrency_mean=2.5), SMOL).concurrency == 2.5
-    open_loop = made(load=MeasuredLoad(request_rate=3.0))
+    open_loop = made(load=BenchLoad(request_rate=3.0))
     assert point_of(open_loop, SMOL).concurrency == pytest.approx(3.5)
-    assert not timed(made(load=MeasuredLoad(), output_tok_s=None))
+    assert not timed(made(load=BenchLoad(), output_tok_s=None))
     with pytest.raises(CalibrationError, match="how many requests were in flight"):
-        point_of(made(load=MeasuredLoad(), output_tok_s=None), SMOL)
+        point_of(made(load=BenchLoad(), output_tok_s=None), SMOL)
 
 
 def test_an_open_loop_file_is_a_point_too() -> None:
@@ -126,7 +126,7 @@ def test_tokens_per_step_of_a_lookup_are_not_its_acceptance_length() -> None:
 
 def test_chunks_stand_in_for_counters() -> None:
     # Length 3 in half of the steps: 2 tokens per step on average.
-    run = made(tokens_per_step=2.0, acceptance=MeasuredAcceptance(acceptance_length=3.0))
+    run = made(tokens_per_step=2.0, acceptance=BenchAcceptance(acceptance_length=3.0))
     found = acceptance_of(run, 3, "ngram")
     assert found is not None and found.share == pytest.approx(0.5)
     assert found.acceptance.tokens_per_step(3) == pytest.approx(2.0)

@@ -10,9 +10,9 @@ docstring how that tool's names differ from it.
 
 from specsim.formats.bench.load import Scan, read_bench, scan
 from specsim.formats.bench.record import (
+    BenchAcceptance,
+    BenchLoad,
     BenchRun,
-    MeasuredAcceptance,
-    MeasuredLoad,
     RequestRow,
     ServerArgs,
     ServerSide,
@@ -20,9 +20,9 @@ from specsim.formats.bench.record import (
 )
 
 __all__ = [
+    "BenchAcceptance",
+    "BenchLoad",
     "BenchRun",
-    "MeasuredAcceptance",
-    "MeasuredLoad",
     "RequestRow",
     "Scan",
     "ServerArgs",

@@ -34,9 +34,9 @@ from specsim.formats.bench.fields import (
 )
 from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of, whole
 from specsim.formats.bench.record import (
+    BenchAcceptance,
+    BenchLoad,
     BenchRun,
-    MeasuredAcceptance,
-    MeasuredLoad,
     RequestRow,
     ServerArgs,
 )
@@ -64,7 +64,7 @@ _CSV_NAMES = {
 
 
 
-class Phase(Foreign):
+class AiperfPhase(Foreign):
     name: object = None
     type: Text = None
     concurrency: Count = None
@@ -72,12 +72,12 @@ class Phase(Foreign):
     rate: Number = None
     smoothness: Number = None
 
-    def load(self) -> MeasuredLoad:
+    def load(self) -> BenchLoad:
         if self.type == "concurrency":
-            return MeasuredLoad(float("inf"), self.concurrency, None, self.requests, self.type)
+            return BenchLoad(float("inf"), self.concurrency, None, self.requests, self.type)
         shape = {"poisson": 1.0, "constant": float("inf"), "gamma": self.smoothness}
         burstiness = shape.get(self.type or "")
-        return MeasuredLoad(self.rate, self.concurrency, burstiness, self.requests, self.type)
+        return BenchLoad(self.rate, self.concurrency, burstiness, self.requests, self.type)
 
 
 class LoadGenerator(Foreign):
@@ -86,10 +86,10 @@ class LoadGenerator(Foreign):
     request_count: Count = None
 
 
-class Config(Foreign):
+class AiperfConfig(Foreign):
     """The tool's own settings. Versions before 0.13 kept the load under `loadgen`."""
 
-    phases: list[Phase] = parts()
+    phases: list[AiperfPhase] = parts()
     loadgen: LoadGenerator | None = None
     models: list[object] = parts("models.items")
     model_names: list[object] = parts("endpoint.model_names")
@@ -99,23 +99,23 @@ class Config(Foreign):
         name = self.model_names[0] if name is None and self.model_names else name
         return name[:MAX_TEXT] if isinstance(name, str) and name else None
 
-    def load(self) -> MeasuredLoad:
+    def load(self) -> BenchLoad:
         """Load of the profiling phase."""
         chosen = [phase for phase in self.phases if phase.name == "profiling"] or self.phases
         if chosen:
             return chosen[-1].load()
         old = self.loadgen
         if old is None:
-            return MeasuredLoad()
+            return BenchLoad()
         rate = float("inf") if old.request_rate is None else old.request_rate
-        return MeasuredLoad(rate, old.concurrency, None, old.request_count)
+        return BenchLoad(rate, old.concurrency, None, old.request_count)
 
 
-class Result(MetricTable):
+class AiperfResult(MetricTable):
     aiperf_version: Text = None
     start_time: Text = None
     was_cancelled: Flag = None
-    input_config: Config = part(Config)
+    input_config: AiperfConfig = part(AiperfConfig)
     completed_request_count: Number = key("completed_request_count.avg")
     total_spec_decode_steps: Number = key("total_spec_decode_steps.avg")
     total_draft_tokens: Number = key("total_draft_tokens.avg")
@@ -128,10 +128,10 @@ def matches(document: ResultFile) -> bool:
 
 
 def read(document: ResultFile) -> list[BenchRun]:
-    return [_run(item, document.origin) for _, item in document.read(Result)]
+    return [_run(item, document.origin) for _, item in document.read(AiperfResult)]
 
 
-def _run(item: Result, origin: str) -> BenchRun:
+def _run(item: AiperfResult, origin: str) -> BenchRun:
     run = run_of(item, origin, NAME, item.input_config.load())
     finished = whole(item.completed_request_count)
     failed = None
@@ -161,7 +161,7 @@ def _run(item: Result, origin: str) -> BenchRun:
     )
 
 
-def _with_chain(counts: DraftCounts, origin: str) -> tuple[MeasuredAcceptance | None, int | None]:
+def _with_chain(counts: DraftCounts, origin: str) -> tuple[BenchAcceptance | None, int | None]:
     """k, when every step drafted the same number of tokens; rates that reach up to it."""
     acceptance = counts.acceptance(origin)
     if acceptance is None or not acceptance.num_drafts or not acceptance.draft_tokens:
@@ -175,7 +175,7 @@ def _with_chain(counts: DraftCounts, origin: str) -> tuple[MeasuredAcceptance | 
     return replace(acceptance, per_position=rates), k
 
 
-class Record(Foreign):
+class AiperfRecord(Foreign):
     """One line of profile_export.jsonl."""
 
     phase: Text = key("metadata.benchmark_phase")
@@ -212,7 +212,7 @@ def matches_records(document: ResultFile) -> bool:
 def read_records(document: ResultFile) -> list[BenchRun]:
     """profile_export.jsonl: the run rebuilt from the requests of its measured phase."""
     items = [
-        item for _, item in document.read(Record) if item.phase in (None, "profiling")
+        item for _, item in document.read(AiperfRecord) if item.phase in (None, "profiling")
     ]
     first = min((i.request_start_ns for i in items if i.request_start_ns is not None), default=0)
     counts = pooled(item.drafts for item in items)
@@ -259,7 +259,7 @@ def read_csv(document: ResultFile) -> list[BenchRun]:
             f"{document.origin}: no row 'Request Latency' with an average; the CSV of a finished "
             "aiperf run is expected"
         )
-    run = _run(read_as(Result, found, f"{document.origin}: "), document.origin)
+    run = _run(read_as(AiperfResult, found, f"{document.origin}: "), document.origin)
     rounded = (
         "the CSV is rounded to two decimals and does not state the load; the JSON beside it does"
     )

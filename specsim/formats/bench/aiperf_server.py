@@ -29,7 +29,7 @@ def _bounds(buckets: dict[str, Number]) -> dict[str, Number]:
     return buckets
 
 
-class Stats(Foreign):
+class SeriesStats(Foreign):
     """Figures of one series: `total` of a counter, `avg` of a gauge, the rest of a histogram."""
 
     total: Number = None
@@ -44,36 +44,36 @@ class Stats(Foreign):
         return Histogram(self.count or 0.0, self.sum or 0.0, tuple(known))
 
 
-class Series(Foreign):
+class MetricSeries(Foreign):
     labels: dict[str, object] = part(dict)
     endpoint_url: Text = None
-    stats: Stats = part(Stats)
+    stats: SeriesStats = part(SeriesStats)
 
     def all_labels(self) -> Labels:
         labels = {name: text for name, text in self.labels.items() if isinstance(text, str)}
         return labels | ({"endpoint_url": self.endpoint_url} if self.endpoint_url else {})
 
 
-class Family(Foreign):
+class MetricFamily(Foreign):
     type: Text = None
-    series: list[Series] = parts()
+    series: list[MetricSeries] = parts()
 
 
-class Range(Foreign):
+class PhaseRange(Foreign):
     start_ns: Stamp = None
     end_ns: Stamp = None
 
 
-class Export(Foreign):
-    metrics: dict[str, Family]
+class ServerExport(Foreign):
+    metrics: dict[str, MetricFamily]
     format_version: Text = key("aiperf_version")
     date: Text = key("summary.start_time")
     metrics_phase: Text = None
-    ranges: dict[str, Range] = part(dict, "summary.phase_time_ranges")
+    ranges: dict[str, PhaseRange] = part(dict, "summary.phase_time_ranges")
 
     def length_s(self) -> float | None:
         """Length of the measured phase."""
-        phase = self.ranges.get(self.metrics_phase or "profiling", Range())
+        phase = self.ranges.get(self.metrics_phase or "profiling", PhaseRange())
         start, end = phase.start_ns, phase.end_ns
         if start is None or end is None or end <= start:
             return None
@@ -113,5 +113,5 @@ def read(document: ResultFile) -> list[BenchRun]:
             format_version=item.format_version,
             date=item.date,
         )
-        for _, item in document.read(Export)
+        for _, item in document.read(ServerExport)
     ]

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from specsim.checked import Broken, Loose, Rule, dotted, problem_of
+from specsim.checked import Broken, LooseShape, Rule, dotted, problem_of
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchRun, Stat
 
@@ -35,7 +35,7 @@ _PERCENT = r"\d{1,2}(?:\.\d{1,4})?|100"
 _OF_A_RUN = {item.name for item in fields(BenchRun)}
 
 
-class Foreign(Loose):
+class Foreign(LooseShape):
     """An object of a foreign result: what has no figure counts as missing."""
 
     @model_validator(mode="before")

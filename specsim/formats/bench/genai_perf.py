@@ -28,7 +28,7 @@ from specsim.formats.bench.fields import (
     parts,
 )
 from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow
+from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow
 from specsim.formats.bench.stats import of_rows, with_derived
 
 NAME = "genai-perf"
@@ -39,22 +39,22 @@ class Stimulus(Foreign):
     request_rate: Number = None
 
 
-class Config(Stimulus):
+class GenaiConfig(Stimulus):
     """The tool's arguments; older versions kept the stimulus at the top."""
 
     names: list[object] = parts("model_names", "model")
     stimulus: Stimulus | None = key("perf_analyzer.stimulus")
 
-    def load(self) -> MeasuredLoad:
+    def load(self) -> BenchLoad:
         given = self.stimulus or self
         rate = given.request_rate
         if rate is None and given.concurrency is not None:
             rate = float("inf")
-        return MeasuredLoad(rate, given.concurrency)
+        return BenchLoad(rate, given.concurrency)
 
 
-class Result(MetricTable):
-    input_config: Config = part(Config)
+class GenaiResult(MetricTable):
+    input_config: GenaiConfig = part(GenaiConfig)
 
 
 def matches(document: ResultFile) -> bool:
@@ -63,7 +63,7 @@ def matches(document: ResultFile) -> bool:
 
 def read(document: ResultFile) -> list[BenchRun]:
     runs = []
-    for _, item in document.read(Result):
+    for _, item in document.read(GenaiResult):
         run = run_of(item, document.origin, NAME, item.input_config.load())
         names = item.input_config.names
         model = names[0][:MAX_TEXT] if names and isinstance(names[0], str) else None
@@ -71,7 +71,7 @@ def read(document: ResultFile) -> list[BenchRun]:
     return runs
 
 
-class Request(Foreign):
+class RawRequest(Foreign):
     """Times in nanoseconds: when it was sent, and of every response."""
 
     timestamp: Stamp = None
@@ -79,7 +79,7 @@ class Request(Foreign):
     response_outputs: list[object] | None = None
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Request":
+    def _in_order(self) -> "RawRequest":
         if self.timestamp is None:
             raise Broken("the time of sending in nanoseconds", "timestamp")
         times, outputs = self.response_timestamps, self.response_outputs
@@ -117,14 +117,14 @@ class Request(Foreign):
 class Experiment(Foreign):
     mode: Text = key("experiment.mode")
     value: Number = key("experiment.value")
-    requests: list[Request] = parts()
+    requests: list[RawRequest] = parts()
 
-    def load(self) -> MeasuredLoad:
+    def load(self) -> BenchLoad:
         if self.mode == "concurrency" and self.value is not None:
-            return MeasuredLoad(float("inf"), round(self.value), pattern=self.mode)
+            return BenchLoad(float("inf"), round(self.value), pattern=self.mode)
         if self.mode == "request_rate":
-            return MeasuredLoad(self.value, pattern=self.mode)
-        return MeasuredLoad()
+            return BenchLoad(self.value, pattern=self.mode)
+        return BenchLoad()
 
 
 class RawExport(Foreign):

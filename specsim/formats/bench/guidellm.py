@@ -26,7 +26,7 @@ from specsim.formats.bench.fields import (
     part,
     parts,
 )
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow, ServerArgs, Stat
+from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, ServerArgs, Stat
 from specsim.formats.bench.shapes import Distribution, DraftCounts, pooled
 from specsim.formats.bench.stats import total, with_derived
 
@@ -34,7 +34,7 @@ NAME = "guidellm"
 _RATES = {"constant", "poisson", "async"}
 
 
-class Summary(Distribution):
+class OfSuccessful(Distribution):
     """Statistics over successful requests."""
 
     percentiles: dict[str, Number] = part(dict)
@@ -48,21 +48,21 @@ class Summary(Distribution):
         }
 
 
-class Metrics(Foreign):
-    ttft_ms: Summary = part(Summary, "time_to_first_token_ms.successful")
-    tpot_ms: Summary = part(Summary, "inter_token_latency_ms.successful")
-    e2el: Summary = part(Summary, "request_latency.successful")
-    tokens_per_iteration: Summary = part(Summary, "iter_tokens_per_iteration.successful")
-    prompt_tokens: Summary = part(Summary, "prompt_token_count.successful")
-    output_tokens: Summary = part(Summary, "output_token_count.successful")
-    output_tokens_per_second: Summary = part(Summary, "output_tokens_per_second.successful")
-    concurrency: Summary = part(Summary, "request_concurrency.successful")
-    requests_per_second: Summary = part(Summary, "requests_per_second.successful")
+class GuidellmMetrics(Foreign):
+    ttft_ms: OfSuccessful = part(OfSuccessful, "time_to_first_token_ms.successful")
+    tpot_ms: OfSuccessful = part(OfSuccessful, "inter_token_latency_ms.successful")
+    e2el: OfSuccessful = part(OfSuccessful, "request_latency.successful")
+    tokens_per_iteration: OfSuccessful = part(OfSuccessful, "iter_tokens_per_iteration.successful")
+    prompt_tokens: OfSuccessful = part(OfSuccessful, "prompt_token_count.successful")
+    output_tokens: OfSuccessful = part(OfSuccessful, "output_token_count.successful")
+    token_rate: OfSuccessful = part(OfSuccessful, "output_tokens_per_second.successful")
+    concurrency: OfSuccessful = part(OfSuccessful, "request_concurrency.successful")
+    requests_per_second: OfSuccessful = part(OfSuccessful, "requests_per_second.successful")
     successful: Count = key("request_totals.successful")
     errored: Count = key("request_totals.errored")
 
 
-class Request(Foreign):
+class GuidellmRequest(Foreign):
     """One successful request."""
 
     request_start_time: Number = None
@@ -87,45 +87,47 @@ class Request(Foreign):
         )
 
 
-class Strategy(Foreign):
+class GuidellmStrategy(Foreign):
     type_: Text = None
     streams: Count = None
     max_concurrency: Count = None
     rate: Number = None
 
-    def load(self, made: int) -> MeasuredLoad:
+    def load(self, made: int) -> BenchLoad:
         """made: requests that were sent."""
         kind = self.type_
         streams = self.max_concurrency if self.streams is None else self.streams
         if kind == "synchronous":
-            return MeasuredLoad(float("inf"), 1, None, made, kind)
+            return BenchLoad(float("inf"), 1, None, made, kind)
         if kind in _RATES:
             burstiness = float("inf") if kind == "constant" else 1.0
-            return MeasuredLoad(self.rate, self.max_concurrency, burstiness, made, kind)
+            return BenchLoad(self.rate, self.max_concurrency, burstiness, made, kind)
         closed = kind in ("concurrent", "throughput")
-        return MeasuredLoad(float("inf") if closed else None, streams, None, made, kind)
+        return BenchLoad(float("inf") if closed else None, streams, None, made, kind)
 
 
-class Benchmark(Foreign):
+class GuidellmPoint(Foreign):
     """One load point. Its strategy and totals moved between versions."""
 
-    metrics: Metrics = part(Metrics)
-    requests: list[Request] = parts("requests.successful")
+    metrics: GuidellmMetrics = part(GuidellmMetrics)
+    requests: list[GuidellmRequest] = parts("requests.successful")
     duration: Number = None
     successful: Count = key("request_totals.successful")
     errored: Count = key("request_totals.errored")
     model: Text = key("config.backend.model")
-    strategy: Strategy = part(Strategy, "config.strategy", "args.strategy", "scheduler.strategy")
+    strategy: GuidellmStrategy = part(
+        GuidellmStrategy, "config.strategy", "args.strategy", "scheduler.strategy"
+    )
 
     def rows(self) -> list[RequestRow]:
         starts = [r.request_start_time for r in self.requests if r.request_start_time is not None]
         return [request.row(min(starts, default=0.0)) for request in self.requests]
 
 
-class Report(Foreign):
+class GuidellmReport(Foreign):
     version: Text = key("metadata.guidellm_version")
     model: Text = key("config.spec.backend.model")
-    benchmarks: list[Benchmark] = parts()
+    benchmarks: list[GuidellmPoint] = parts()
 
 
 def matches(document: ResultFile) -> bool:
@@ -142,12 +144,12 @@ def read(document: ResultFile) -> list[BenchRun]:
             format_version=item.version,
             model=item.model or point.model,
         )
-        for where, item in document.read(Report)
+        for where, item in document.read(GuidellmReport)
         for number, point in enumerate(item.benchmarks)
     ]
 
 
-def _run(point: Benchmark, origin: str, where: str) -> BenchRun:
+def _run(point: GuidellmPoint, origin: str, where: str) -> BenchRun:
     metrics, duration, rows = point.metrics, point.duration, point.rows()
     completed = point.successful if metrics.successful is None else metrics.successful
     completed = len(rows) if completed is None else completed
@@ -168,7 +170,7 @@ def _run(point: Benchmark, origin: str, where: str) -> BenchRun:
     if step_tokens and tpot is not None and tpot.mean:
         itl = Stat(mean=_pooled_tpot(rows, tpot.mean) * step_tokens, basis="derived")
     output_total = _rounded(metrics.output_tokens.total)
-    throughput = metrics.output_tokens_per_second.measured
+    throughput = metrics.token_rate.measured
     if output_total and duration:
         throughput = output_total / duration
     drafts = pooled(request.drafts for request in point.requests)
@@ -213,7 +215,7 @@ def _pooled_tpot(rows: Sequence[RequestRow], mean: float) -> float:
     return sum(span or 0.0 for span, _ in spans) / tokens if tokens else mean
 
 
-def _step_tokens(requests: Sequence[Request]) -> float | None:
+def _step_tokens(requests: Sequence[GuidellmRequest]) -> float | None:
     """Tokens per chunk after the first, pooled over requests."""
     tokens = chunks = 0
     for request in requests:

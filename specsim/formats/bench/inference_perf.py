@@ -19,7 +19,7 @@ from itertools import pairwise
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow, Stat
+from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
 from specsim.formats.bench.shapes import Distribution
 from specsim.formats.bench.stats import in_flight, of_rows, with_derived
 
@@ -42,7 +42,7 @@ class Successes(Foreign):
     output_len: Number = key("output_len.mean")
 
 
-class Report(Foreign):
+class LifecycleReport(Foreign):
     successes: Successes
     failed: Count = key("failures.count")
     benchmark_time_seconds: Number = None
@@ -61,10 +61,10 @@ def matches(document: ResultFile) -> bool:
 
 
 def read(document: ResultFile) -> list[BenchRun]:
-    return [_run(item, document.origin) for _, item in document.read(Report)]
+    return [_run(item, document.origin) for _, item in document.read(LifecycleReport)]
 
 
-def _run(item: Report, origin: str) -> BenchRun:
+def _run(item: LifecycleReport, origin: str) -> BenchRun:
     good = item.successes
     completed = good.count
     ttft, e2el, tpot = good.ttft.stat(), good.e2el.stat(), good.tpot.stat()
@@ -103,7 +103,7 @@ def _run(item: Report, origin: str) -> BenchRun:
     run = BenchRun(
         source=origin,
         format=NAME,
-        load=MeasuredLoad(
+        load=BenchLoad(
             request_rate=float("inf") if closed else item.requested_rate,
             max_concurrency=item.concurrency,
             num_prompts=item.sent,
@@ -143,7 +143,7 @@ def _ratio_of_means(e2el: Stat | None, ttft: Stat | None, tokens: float | None) 
     return (e2el.mean - ttft.mean) / (tokens - 1)
 
 
-class Request(Foreign):
+class LifecycleRequest(Foreign):
     """One entry of per_request_lifecycle_metrics.json. Token counts stand in several places; the
     server's own come first."""
 
@@ -204,7 +204,7 @@ def read_requests(document: ResultFile) -> list[BenchRun]:
     """per_request_lifecycle_metrics.json: TPOT from the clock and the server's token count."""
     rows, ends = [], []
     doubled = 0
-    for where, item in document.read(Request):
+    for where, item in document.read(LifecycleRequest):
         start, end = item.start_time, item.end_time
         if start is None or end is None or end < start:
             raise FormatError(

@@ -22,7 +22,7 @@ from specsim.formats.bench.fields import (
     read_as,
     stated,
 )
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, RequestRow, Stat
+from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
 from specsim.formats.bench.stats import of_rows
 
 NAME = "llmperf"
@@ -32,7 +32,7 @@ _NOT_TPOT = (
 )
 
 
-class Summary(Foreign):
+class LlmperfSummary(Foreign):
     """Times by name (`results_ttft_s_mean`, ...) are read with `_stat`."""
 
     format_version: Text = key("version")
@@ -48,7 +48,7 @@ class Summary(Foreign):
     results_num_requests_started: Count = None
 
 
-class Response(Foreign):
+class LlmperfResponse(Foreign):
     error_code: object = None
     number_input_tokens: Count = None
     number_output_tokens: Count = None
@@ -76,7 +76,7 @@ def read(document: ResultFile) -> list[BenchRun]:
 
 
 def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
-    item = read_as(Summary, raw, where)
+    item = read_as(LlmperfSummary, raw, where)
     completed, inputs, outputs = item.completed, item.input_tokens_mean, item.output_tokens_mean
     rate = item.per_minute / 60 if item.per_minute is not None else None
     ttft, e2el = _stat(raw, "ttft_s", where), _stat(raw, "end_to_end_latency_s", where)
@@ -89,7 +89,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         source=origin,
         format=NAME,
         **stated(item),
-        load=MeasuredLoad(
+        load=BenchLoad(
             float("inf"), item.num_concurrent_requests,
             num_prompts=item.results_num_requests_started,
         ),
@@ -127,5 +127,5 @@ def read_responses(document: ResultFile) -> list[BenchRun]:
             "the load: no throughput",
         ),
     )
-    rows = [item.row() for _, item in document.read(Response)]
+    rows = [item.row() for _, item in document.read(LlmperfResponse)]
     return [of_rows(run, rows, f"{document.origin}: ")]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from specsim.formats.bench.document import ResultFile
-from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, ServerArgs, ServerSide
+from specsim.formats.bench.record import BenchAcceptance, BenchRun, ServerArgs, ServerSide
 from specsim.formats.spec_log import (
     SpecInterval,
     looks_like_spec_log,
@@ -72,12 +72,12 @@ def _mean(
 
 def _acceptance(
     busy: Sequence[SpecInterval], engine: str, rates: tuple[float, ...]
-) -> tuple[MeasuredAcceptance | None, list[str]]:
+) -> tuple[BenchAcceptance | None, list[str]]:
     counts = pooled_counts(busy)
     if counts is not None:
         drafts, drafted, accepted = counts
         exact = drafts == int(drafts)
-        return MeasuredAcceptance(
+        return BenchAcceptance(
             acceptance_length=1 + accepted / drafts,
             acceptance_rate=accepted / drafted if drafted else None,
             per_position=rates,
@@ -92,7 +92,7 @@ def _acceptance(
     lengths = [item for item in busy if item.acceptance_length is not None]
     if not lengths:
         return None, []
-    return MeasuredAcceptance(
+    return BenchAcceptance(
         acceptance_length=_mean(lengths, lambda item: item.acceptance_length),
         acceptance_rate=_mean(lengths, lambda item: item.acceptance_rate),
         scope="log intervals",

@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 from specsim.checked import Broken
 from specsim.errors import FormatError
 from specsim.formats.bench.fields import Foreign, Number, Text, as_mapping, key, part
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, Stat
+from specsim.formats.bench.record import BenchLoad, BenchRun, Stat
 from specsim.formats.bench.shapes import Distribution
 from specsim.formats.bench.stats import in_flight
 
@@ -35,7 +35,7 @@ def _time_unit(unit: str | None) -> str | None:
     return unit
 
 
-class Times(Distribution):
+class TimeMetric(Distribution):
     """A quantity in a unit of time."""
 
     unit: Annotated[Text, AfterValidator(_time_unit)] = None
@@ -47,11 +47,11 @@ class Times(Distribution):
 class MetricTable(Foreign):
     """The metrics of a run."""
 
-    request_latency: Times = part(Times)
-    time_to_first_token: Times = part(Times)
-    inter_token_latency: Times = part(Times)
-    inter_chunk_latency: Times | None = None
-    benchmark_duration: Times = part(Times)
+    request_latency: TimeMetric = part(TimeMetric)
+    time_to_first_token: TimeMetric = part(TimeMetric)
+    inter_token_latency: TimeMetric = part(TimeMetric)
+    inter_chunk_latency: TimeMetric | None = None
+    benchmark_duration: TimeMetric = part(TimeMetric)
     input_sequence_length: Distribution = part(Distribution)
     output_sequence_length: Distribution = part(Distribution)
     request_count: Number = key("request_count.avg")
@@ -78,7 +78,7 @@ def looks_like(record: object) -> bool:
     return "unit" in latency and "avg" in latency
 
 
-def run_of(table: MetricTable, source: str, name: str, load: MeasuredLoad) -> BenchRun:
+def run_of(table: MetricTable, source: str, name: str, load: BenchLoad) -> BenchRun:
     """The part of a run that both tools state alike. FormatError for a result without any
     latency, which is none of a language model's."""
     completed = whole(table.request_count)

@@ -7,14 +7,14 @@ the token count of `usage`. There are no times worth reading (the server leaves 
 
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Count, Foreign, Text, as_mapping, key, part, stated
-from specsim.formats.bench.record import BenchRun, MeasuredLoad, ServerArgs
+from specsim.formats.bench.record import BenchLoad, BenchRun, ServerArgs
 from specsim.formats.bench.shapes import DraftCounts
 from specsim.formats.bench.stats import with_derived
 
 NAME = "vllm response"
 
 
-class Response(Foreign):
+class VllmResponse(Foreign):
     model: Text = None
     system_fingerprint: Text = None
     input_tokens: Count = key("usage.prompt_tokens")
@@ -37,14 +37,14 @@ def read(document: ResultFile) -> list[BenchRun]:
                 **stated(item),
                 engine="vllm",
                 engine_version=_version(item.system_fingerprint),
-                load=MeasuredLoad(num_prompts=1),
+                load=BenchLoad(num_prompts=1),
                 completed=1,
                 acceptance=item.drafts.acceptance(document.origin),
                 server_args=ServerArgs(num_speculative_tokens=item.drafts.num_spec_tokens),
                 warnings=("one response: acceptance of one request, no times",),
             )
         )
-        for _, item in document.read(Response)
+        for _, item in document.read(VllmResponse)
     ]
 
 

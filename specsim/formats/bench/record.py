@@ -42,7 +42,7 @@ class Stat:
 
 
 @dataclass(frozen=True)
-class MeasuredLoad:
+class BenchLoad:
     """How requests were sent. A rate of infinity means "as soon as allowed"."""
 
     request_rate: float | None = None  # requests per second; inf: all at once or closed loop
@@ -63,7 +63,7 @@ class MeasuredLoad:
 
 
 @dataclass(frozen=True)
-class MeasuredAcceptance:
+class BenchAcceptance:
     """Acceptance of draft tokens, and over what it was counted.
 
     scope: "run" (counters before and after, or sums over the run's requests), "since server
@@ -163,7 +163,7 @@ class BenchRun:
     model: str | None = None
     label: str | None = None
     date: str | None = None
-    load: MeasuredLoad = field(default_factory=MeasuredLoad)
+    load: BenchLoad = field(default_factory=BenchLoad)
     completed: int | None = None
     failed: int | None = None
     duration_s: float | None = None
@@ -179,7 +179,7 @@ class BenchRun:
     itl_s: Stat | None = None
     itl_per_token_s: Stat | None = None
     e2el_s: Stat | None = None
-    acceptance: MeasuredAcceptance | None = None
+    acceptance: BenchAcceptance | None = None
     tokens_per_step: float | None = None
     tokens_per_step_basis: str | None = None  # "chunks", "counters" or "ratio of means"
     draft_share: float | None = None  # share of decode steps that carried a draft

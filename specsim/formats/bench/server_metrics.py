@@ -17,7 +17,7 @@ from pathlib import Path
 
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile, read_text
-from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, ServerArgs, ServerSide, Stat
+from specsim.formats.bench.record import BenchAcceptance, BenchRun, ServerArgs, ServerSide, Stat
 from specsim.formats.bench.stats import acceptance_from_counts, per_request
 from specsim.formats.metrics_text import Histogram, Snapshot, difference, parse_metrics
 
@@ -182,14 +182,14 @@ def _sglang(snapshot: Snapshot) -> BenchRun:
     if calls and output is not None and done is not None and output > done:
         value = (output - done) / calls
         chain = steps is not None and drafts == steps + 1
-        acceptance = MeasuredAcceptance(
+        acceptance = BenchAcceptance(
             acceptance_length=max(1.0, value),
             acceptance_rate=min(1.0, max(0.0, value - 1) / steps) if chain and steps else None,
             num_drafts=_whole(calls),
             scope=_scope(s),
         )
     elif (length := s.gauge("sglang:spec_accept_length", mean=True)) and length >= 1:
-        acceptance = MeasuredAcceptance(
+        acceptance = BenchAcceptance(
             length, s.gauge("sglang:spec_accept_rate", mean=True), scope="gauge"
         )
     per_token = s.histogram("sglang:inter_token_latency_seconds")
@@ -237,7 +237,7 @@ def _trtllm(snapshot: Snapshot) -> BenchRun:
     acceptance = None
     if drafted or length:
         rate = accepted / drafted if drafted and accepted is not None else None
-        acceptance = MeasuredAcceptance(
+        acceptance = BenchAcceptance(
             acceptance_length=length if length and length >= 1 else None,
             acceptance_rate=min(1.0, rate) if rate is not None else None,
             draft_tokens=drafted,

@@ -30,9 +30,9 @@ from specsim.formats.bench.fields import (
     stated,
 )
 from specsim.formats.bench.record import (
+    BenchAcceptance,
+    BenchLoad,
     BenchRun,
-    MeasuredAcceptance,
-    MeasuredLoad,
     RequestRow,
     ServerArgs,
 )
@@ -55,7 +55,7 @@ _KEPT = (
 )
 
 
-class Result(Details):
+class SglangResult(Details):
     """One line; times by name (`mean_ttft_ms`, ...) are read with `stat_ms`."""
 
     backend: Text = None
@@ -83,7 +83,7 @@ def read(document: ResultFile) -> list[BenchRun]:
 
 
 def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
-    item = read_as(Result, raw, where)
+    item = read_as(SglangResult, raw, where)
     backend, length = item.backend or "", item.accept_length
     info = _server_info(item)
     args = args_from_sglang(info)
@@ -150,25 +150,25 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     return with_derived(run)
 
 
-def _load(item: Result, rows: tuple[RequestRow, ...]) -> MeasuredLoad:
+def _load(item: SglangResult, rows: tuple[RequestRow, ...]) -> BenchLoad:
     rate = item.request_rate
     if rate == "trace":
-        return MeasuredLoad(None, item.max_concurrency, None, len(rows) or None, "trace")
+        return BenchLoad(None, item.max_concurrency, None, len(rows) or None, "trace")
     # its gaps are exponential; at an infinite rate there are none
     burstiness = 1.0 if rate is not None and rate != float("inf") else None
-    return MeasuredLoad(rate, item.max_concurrency, burstiness, len(rows) or None)
+    return BenchLoad(rate, item.max_concurrency, burstiness, len(rows) or None)
 
 
-def _server_info(item: Result) -> Mapping[str, object]:
+def _server_info(item: SglangResult) -> Mapping[str, object]:
     """The server's arguments; of a disaggregated pair, those of the decode server."""
     info = item.server_info or {}
     decode = info.get("decode")
     return as_mapping(decode[0] if isinstance(decode, list) and decode else None) or info
 
 
-def _acceptance(length: float, args: ServerArgs) -> MeasuredAcceptance:
+def _acceptance(length: float, args: ServerArgs) -> BenchAcceptance:
     """The rate follows from the length only for a chain, where each step drafts k tokens."""
     k = args.num_speculative_tokens
     chain = args.other.get("speculative_eagle_topk", "1") == "1"
     rate = (length - 1) / k if k and chain and length - 1 <= k else None
-    return MeasuredAcceptance(length, rate, scope="since server start")
+    return BenchAcceptance(length, rate, scope="since server start")

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from specsim.checked import Broken
 from specsim.formats.bench.fields import AT_LEAST_0, Count, Counts, Foreign, Number, as_figure, key
-from specsim.formats.bench.record import MeasuredAcceptance, Stat
+from specsim.formats.bench.record import BenchAcceptance, Stat
 from specsim.formats.bench.stats import acceptance_from_counts, survival
 
 _PERCENTILE = re.compile(r"p\d{1,4}(?:\.\d{1,4})?")
@@ -79,7 +79,7 @@ class DraftCounts(Foreign):
     num_spec_tokens: Count = None
     acceptance_histogram: Histogram = ()
 
-    def acceptance(self, where: str) -> MeasuredAcceptance | None:
+    def acceptance(self, where: str) -> BenchAcceptance | None:
         return acceptance_from_counts(
             self.num_spec_steps, self.num_draft_tokens, self.num_accepted_draft_tokens,
             survival(self.acceptance_histogram), where=where,

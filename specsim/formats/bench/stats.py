@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specsim.errors import FormatError
-from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, RequestRow, Stat
+from specsim.formats.bench.record import BenchAcceptance, BenchRun, RequestRow, Stat
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 AGREEMENT = 0.01  # relative; a mean recomputed from details that differs more is reported
@@ -167,7 +167,7 @@ def acceptance_from_counts(
     per_position: Sequence[float] = (),
     scope: str = "run",
     where: str = "",
-) -> MeasuredAcceptance | None:
+) -> BenchAcceptance | None:
     """Acceptance from counters: length 1 + accepted / drafts, rate accepted / drafted.
 
     FormatError, which begins with `where`, for counts that no server can have: more tokens
@@ -181,7 +181,7 @@ def acceptance_from_counts(
             "drafted, which cannot be; check that all counters are of one server and one time"
         )
     rate = accepted_tokens / draft_tokens if draft_tokens else None
-    return MeasuredAcceptance(
+    return BenchAcceptance(
         acceptance_length=1 + accepted_tokens / num_drafts,
         acceptance_rate=rate,
         per_position=tuple(per_position),

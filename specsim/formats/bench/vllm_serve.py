@@ -31,7 +31,7 @@ from specsim.formats.bench.fields import (
     stat_ms,
     stated,
 )
-from specsim.formats.bench.record import BenchRun, MeasuredAcceptance, MeasuredLoad, Stat
+from specsim.formats.bench.record import BenchAcceptance, BenchLoad, BenchRun, Stat
 from specsim.formats.bench.server_args import args_from_metadata, metadata_of
 from specsim.formats.bench.stats import disagreement, in_flight, stat_of, total, with_derived
 
@@ -49,7 +49,7 @@ _OWN = re.compile(
 _Fraction = Annotated[float, Field(ge=0, le=1 + 1e-9), Rule("a fraction")]
 
 
-class Result(Details):
+class VllmResult(Details):
     """One result; times by name (`mean_ttft_ms`, ...) are read with `stat_ms`."""
 
     model: Text = key("model_id")
@@ -81,10 +81,10 @@ class Result(Details):
     draft_tokens: Count = key("spec_decode_draft_tokens")
     accepted_tokens: Count = key("spec_decode_accepted_tokens")
 
-    def acceptance(self) -> MeasuredAcceptance | None:
+    def acceptance(self) -> BenchAcceptance | None:
         if self.acceptance_length is None and not self.num_drafts:
             return None
-        return MeasuredAcceptance(
+        return BenchAcceptance(
             self.acceptance_length, self.acceptance_rate, self.per_position, self.num_drafts,
             self.draft_tokens, self.accepted_tokens,
         )
@@ -106,7 +106,7 @@ def read(document: ResultFile) -> list[BenchRun]:
 
 
 def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
-    item = read_as(Result, raw, where)
+    item = read_as(VllmResult, raw, where)
     rows = item.rows()
     sums = total(rows, where, item.duration_s) if rows else None
     warnings: list[str] = []
@@ -154,7 +154,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         format=NAME if sweep is None else "vllm bench sweep",
         **stated(item),
         engine="vllm" if acceptance is not None else _ENGINES.get(item.backend or ""),
-        load=MeasuredLoad(
+        load=BenchLoad(
             item.request_rate, item.max_concurrency, item.burstiness, item.num_prompts,
             item.ramp_up_strategy,
         ),
@@ -175,6 +175,6 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     return with_derived(run)
 
 
-def _latencies(item: Result) -> Stat | None:
+def _latencies(item: VllmResult) -> Stat | None:
     """E2EL from `latencies`, which newer versions keep without details; failures are zeros."""
     return stat_of(value for value in item.latencies or () if value > 0)
