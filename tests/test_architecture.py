@@ -16,7 +16,7 @@ LAYERS = {
     "vllm_files": 0,
     "files": 0.5,  # raises the errors of the layer below, and is there for all above
     "checked": 0.7,
-    "options": 0.8,
+    "options": 1.6,  # names the drafting methods in its help
     "hardware": 1, "model": 1,
     "methods": 1.5,  # what each drafting method runs; asked by all above
     "ops": 2,

@@ -12,7 +12,7 @@ from specsim.options.analytic import TuneOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning import tune as planning
-from specsim.planning.tune_choices import Load
+from specsim.planning.tune_choices import OfferedLoad
 from specsim.sim.slo import parse_slo
 
 DEFAULT_CLIENTS = (1, 8, 64)
@@ -30,11 +30,11 @@ class Tuning(Result, planning.Tuning):
         return tuning_text(self)
 
 
-def loads_of(options: TuneOptions) -> list[Load]:
+def loads_of(options: TuneOptions) -> list[OfferedLoad]:
     """The loads that --concurrency or --rate name."""
     if options.rate is not None:
-        return [Load(rate=value) for value in parse_rates(options.rate)]
-    return [Load(value) for value in parse_concurrency(options.concurrency, DEFAULT_CLIENTS)]
+        return [OfferedLoad(rate=value) for value in parse_rates(options.rate)]
+    return [OfferedLoad(value) for value in parse_concurrency(options.concurrency, DEFAULT_CLIENTS)]
 
 
 def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) -> Tuning:

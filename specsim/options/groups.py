@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import model_validator
 
 from specsim.errors import UsageError
+from specsim.methods.base import METHODS
 from specsim.options.declare import OptionSet, declared, opt
 from specsim.options.values import Numbers, TextPath
 
@@ -53,8 +54,7 @@ class EngineOptions(OptionSet):
 class MethodOptions(OptionSet):
     method: str | None = opt(
         None,
-        help="none, mtp, draft-model, eagle, eagle3, medusa, ngram, suffix, dflash, dspark, "
-             "early-exit. Default: what the model ships or the catalogue has.",
+        help=f"{', '.join(METHODS)}. Default: what the model ships or the catalogue has.",
     )
 
 

@@ -11,7 +11,7 @@ from specsim.planning.capacity_runs import WITH, Study
 from specsim.planning.capacity_seats import Seats
 from specsim.planning.capacity_verdict import Verdict
 from specsim.planning.cost import Cost
-from specsim.planning.flags import LaunchCommand, ready_flags
+from specsim.planning.flags import ReadyCommand, ready_flags
 from specsim.planning.ladder import Bracket
 from specsim.planning.limits import Limit
 
@@ -21,7 +21,7 @@ RULE = (
 )
 
 
-def flags_of(study: Study, system: System) -> LaunchCommand:
+def flags_of(study: Study, system: System) -> ReadyCommand:
     """What to type for `system` as the study ran it. UsageError where nothing starts it."""
     return ready_flags(
         system,
@@ -134,14 +134,14 @@ class Capacity:
         return self.with_seats.seats
 
     @cached_property
-    def flags(self) -> LaunchCommand | None:
+    def flags(self) -> ReadyCommand | None:
         """What to type for it; None where no command line is known (`no_flags` says why)."""
         try:
             return self._flags()
         except SpecSimError:
             return None
 
-    def _flags(self) -> LaunchCommand:
+    def _flags(self) -> ReadyCommand:
         return flags_of(self.study, self.study.system_of(WITH, self.advised_seats))
 
     @property

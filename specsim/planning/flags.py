@@ -27,7 +27,7 @@ TIGHT = 0.75  # share of the token budget below which a warning is due
 
 
 @dataclass(frozen=True)
-class LaunchCommand:
+class ReadyCommand:
     """A command line and what to know about it. args: the whole command, word by word.
 
     speculative_config: vLLM's JSON as an object, None without speculation and for SGLang."""
@@ -65,7 +65,7 @@ def ready_flags(
     version: str | None = None,
     max_model_len: int = 0,
     prefix_caching: bool = True,
-) -> LaunchCommand:
+) -> ReadyCommand:
     """The command that starts `system`.
 
     table: draft length by batch size, ((first batch, last batch, k), ...), vLLM only.
@@ -101,7 +101,7 @@ def ready_flags(
     elif system.speculative:
         words += _sglang_speculation(system, rows, draft, warnings)
     _warn_of_graphs(system, seqs, warnings)
-    return LaunchCommand(system.engine.name, asked, words, tuple(warnings), config)
+    return ReadyCommand(system.engine.name, asked, words, tuple(warnings), config)
 
 
 def graphed_requests(system: System) -> int:

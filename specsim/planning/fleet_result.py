@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from specsim.jsonable import jsonable
 from specsim.planning.capacity_result import Point
 from specsim.planning.cost import Cost
-from specsim.planning.flags import LaunchCommand
+from specsim.planning.flags import ReadyCommand
 from specsim.planning.fleet_size import Misfit, Sized
 
 # Keys of an endpoint that no CSV cell holds, whether this one has them or not: the columns of all
@@ -33,7 +33,7 @@ class Endpoint:
     devices: tuple[tuple[str, ...], ...]
     normal: Point | None
     failed: Point | None
-    flags: LaunchCommand | None
+    flags: ReadyCommand | None
     no_flags: str
     cost: Cost | None
 

@@ -13,12 +13,12 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import jsonable
-from specsim.planning.flags import LaunchCommand, ready_flags
+from specsim.planning.flags import ReadyCommand, ready_flags
 from specsim.planning.tune_choices import (
     LONGEST,
     OBJECTIVES,
     Candidate,
-    Load,
+    OfferedLoad,
     best_of,
     draft_lengths,
     evaluate,
@@ -39,13 +39,13 @@ class LoadAnswer:
     closest (sustains most, or is best by the objective). flags: for the best choice, None with a
     reason in `no_flags`."""
 
-    load: Load
+    load: OfferedLoad
     candidates: tuple[Candidate, ...]
     best: Candidate | None
     margins: tuple[Margin, ...] = ()
     robust: Robust | None = None
     sensitivity: Sensitivity | None = None
-    flags: LaunchCommand | None = None
+    flags: ReadyCommand | None = None
     no_flags: str = ""
     nearest: Candidate | None = None
 
@@ -80,7 +80,7 @@ class Tuning:
     gates: Mapping[str, float]
     answers: tuple[LoadAnswer, ...]
     dynamic: DynamicTable | None = None
-    dynamic_flags: LaunchCommand | None = None
+    dynamic_flags: ReadyCommand | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     plain: System | None = field(default=None)
@@ -160,7 +160,7 @@ class Offer:
 
 def tune(
     offer: Offer,
-    loads: Sequence[Load],
+    loads: Sequence[OfferedLoad],
     *,
     objective: str = "throughput",
     gates: Mapping[str, float] | None = None,
@@ -225,7 +225,7 @@ class _Tuner:
             for k in draft_lengths(system, longest)
         ]
 
-    def answer(self, load: Load) -> LoadAnswer:
+    def answer(self, load: OfferedLoad) -> LoadAnswer:
         found = tuple(
             evaluate(side, self.workload, load, self.gates)
             for side in (self.base, *self.choices)
@@ -264,12 +264,12 @@ class _Tuner:
         lengths = draft_lengths(lead, self.longest)
         return margins(lead, lengths, seqs, self.workload.mean_context)
 
-    def _robust(self, load: Load) -> Robust | None:
+    def _robust(self, load: OfferedLoad) -> Robust | None:
         if not self.offer.scenarios or not self.offer.systems:
             return None
         return robust_choice(self.choices, self.offer.scenarios, load, self.objective)
 
-    def _sensitivity(self, load: Load, best: Candidate) -> Sensitivity | None:
+    def _sensitivity(self, load: OfferedLoad, best: Candidate) -> Sensitivity | None:
         if not self.offer.systems:
             return None
         given = any(s.source.startswith("acceptance length") for s in self.offer.scenarios)
@@ -283,7 +283,7 @@ class _Tuner:
 
     def dynamic(
         self, answers: Sequence[LoadAnswer]
-    ) -> tuple[DynamicTable | None, LaunchCommand | None]:
+    ) -> tuple[DynamicTable | None, ReadyCommand | None]:
         """The table of the method that is best at the first load where one is, for engines that
         take tables; none where a chain of one length is all there is."""
         best = next((a.best for a in answers if a.best is not None and a.best.k), None)
@@ -313,7 +313,7 @@ class _Tuner:
 
 def flags_of(
     system: System, names: ServedNames, table: Sequence[tuple[int, int, int]] = ()
-) -> tuple[LaunchCommand | None, str]:
+) -> tuple[ReadyCommand | None, str]:
     """The flags, or None and why there are none."""
     drafter = system.setup.drafter
     named = names.draft if drafter is not None and drafter is not system.spec.mtp else None

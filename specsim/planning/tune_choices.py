@@ -27,7 +27,7 @@ _AT_LEAST = ("stream_tok_s", "output_tok_s", "request_rate")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfferedLoad:
     """clients of a closed loop, or requests per second of an open one (the other is None)."""
 
     clients: int | None = None
@@ -108,7 +108,7 @@ def mean_gates(gates: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def evaluate(
-    system: System, workload: Workload, load: Load, gates: Mapping[str, float]
+    system: System, workload: Workload, load: OfferedLoad, gates: Mapping[str, float]
 ) -> Candidate:
     """How a choice does at a load. What cannot run at all comes back with a reason."""
     try:
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def _evaluate(
-    system: System, workload: Workload, load: Load, gates: Mapping[str, float]
+    system: System, workload: Workload, load: OfferedLoad, gates: Mapping[str, float]
 ) -> Candidate:
     plain, capacity, reason = system.plain(), None, ""
     if load.rate is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.jsonable import Jsonable
-from specsim.planning.tune_choices import Candidate, Load, evaluate
+from specsim.planning.tune_choices import Candidate, OfferedLoad, evaluate
 from specsim.speculation.acceptance import Acceptance
 
 RANGE_POINTS = 5
@@ -80,7 +80,7 @@ def range_scenarios(workload: Workload, low: float, high: float, k: int, method:
 
 
 def robust_choice(
-    choices: Sequence[System], scenarios: Sequence[TrafficCase], load: Load, objective: str
+    choices: Sequence[System], scenarios: Sequence[TrafficCase], load: OfferedLoad, objective: str
 ) -> Robust | None:
     """Both answers over `choices` (plain decoding is always one); None where nothing runs in
     every scenario."""
@@ -115,7 +115,7 @@ def robust_choice(
 
 
 def _value(
-    found: Candidate, system: System, workload: Workload, load: Load, objective: str
+    found: Candidate, system: System, workload: Workload, load: OfferedLoad, objective: str
 ) -> float:
     """Speed over plain decoding by the objective."""
     if objective != "tpot" or not system.speculative:

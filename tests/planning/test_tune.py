@@ -17,7 +17,7 @@ from specsim.ops.work import UNIFORM
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.tune import Offer, Tuning, tune
 from specsim.planning.tune_choices import (
-    Load,
+    OfferedLoad,
     best_of,
     decode_step_s,
     draft_lengths,
@@ -55,7 +55,7 @@ def test_systems_at_other_lengths_share_prices_and_agree(qwen: System) -> None:
 
 def test_the_best_k_is_that_of_predict(qwen: System) -> None:
     for clients in (1, 16, 64):
-        found = [evaluate(qwen.with_(k=k), CHAT, Load(clients), {}) for k in range(9)]
+        found = [evaluate(qwen.with_(k=k), CHAT, OfferedLoad(clients), {}) for k in range(9)]
         best = best_of(found, "throughput")
         assert best is not None
         assert best.k == best_k_at(qwen, CHAT, clients, range(1, 9))
@@ -68,10 +68,10 @@ def test_the_best_k_is_that_of_predict(qwen: System) -> None:
 
 def test_open_loop_values_are_those_of_predict(qwen: System) -> None:
     point = predict(qwen, CHAT, rates=[3.0], search_k=False).points[0]
-    found = evaluate(qwen, CHAT, Load(rate=3.0), {})
+    found = evaluate(qwen, CHAT, OfferedLoad(rate=3.0), {})
     assert (found.tpot_s, found.ttft_s) == (point.tpot_s, point.ttft_s)
     assert found.speedup == pytest.approx(point.speedup)
-    over = evaluate(qwen, CHAT, Load(rate=50.0), {})
+    over = evaluate(qwen, CHAT, OfferedLoad(rate=50.0), {})
     assert not over.feasible
     assert "queue grows without end" in over.reason
 
@@ -88,24 +88,24 @@ def test_lengths_that_a_method_allows() -> None:
 
 
 def test_gates_make_choices_infeasible(qwen: System) -> None:
-    found = evaluate(qwen, CHAT, Load(64), {"tpot_mean": 0.005})
+    found = evaluate(qwen, CHAT, OfferedLoad(64), {"tpot_mean": 0.005})
     assert "mean tpot" in found.reason
-    assert evaluate(qwen, CHAT, Load(1), {"tpot_mean": 0.005}).feasible
-    slow = evaluate(qwen, CHAT, Load(64), {"stream_tok_s_p10": 500})
+    assert evaluate(qwen, CHAT, OfferedLoad(1), {"tpot_mean": 0.005}).feasible
+    slow = evaluate(qwen, CHAT, OfferedLoad(64), {"stream_tok_s_p10": 500})
     assert "below the 500 of stream_tok_s_p10" in slow.reason
-    result = tune(Offer([qwen], CHAT), [Load(64)], gates={"tpot_mean": 0.001})
+    result = tune(Offer([qwen], CHAT), [OfferedLoad(64)], gates={"tpot_mean": 0.001})
     assert result.answers[0].best is None
     assert result.to_dict()["best_k"] is None
     nearest = result.answers[0].nearest
     assert nearest is not None
     assert nearest.output_tok_s == max(c.output_tok_s for c in result.answers[0].candidates)
-    over = tune(Offer([qwen], CHAT), [Load(rate=100.0)]).answers[0]
+    over = tune(Offer([qwen], CHAT), [OfferedLoad(rate=100.0)]).answers[0]
     assert over.nearest is not None
     assert over.nearest.capacity_rate == max(c.capacity_rate or 0 for c in over.candidates)
 
 
 def test_a_request_that_does_not_fit_is_a_reason_not_an_error(qwen: System) -> None:
-    found = evaluate(qwen, Workload(5_000_000, 100), Load(1), {})
+    found = evaluate(qwen, Workload(5_000_000, 100), OfferedLoad(1), {})
     assert not found.feasible
     assert "needs" in found.reason
     assert found.to_dict()["tpot_s"] is None
@@ -176,7 +176,7 @@ def test_hopeless_drafts_turn_off_only_past_the_tax() -> None:
 def test_minimax_regret_and_expected_value(qwen: System) -> None:
     choices = [qwen.with_(k=k) for k in range(1, 9)]
     scenarios = range_scenarios(CHAT, 2.0, 3.8, 3, "mtp")
-    found = robust_choice(choices, scenarios, Load(64), "throughput")
+    found = robust_choice(choices, scenarios, OfferedLoad(64), "throughput")
     assert found is not None
     assert [s[1] for s in found.scenarios] == pytest.approx([0.2] * 5)
     best = [max(c.speedups[i] for c in found.choices) for i in range(5)]
@@ -198,7 +198,7 @@ def test_a_mix_weighs_its_parts(qwen: System) -> None:
     def best(share: float) -> int:
         scenarios = [TrafficCase("easy", share, CHAT, {"mtp": easy}),
                      TrafficCase("hard", 1 - share, CHAT, {"mtp": hard})]
-        found = robust_choice(choices, scenarios, Load(16), "tpot")
+        found = robust_choice(choices, scenarios, OfferedLoad(16), "tpot")
         assert found is not None
         return found.by_expected.k
 
@@ -219,7 +219,7 @@ def test_scaled_acceptance_meets_the_length_and_keeps_the_order() -> None:
 
 def test_no_loss_means_the_choice_stands(qwen: System) -> None:
     choices = [qwen.with_(k=k) for k in range(1, 9)]
-    answer = best_of([evaluate(c, CHAT, Load(64), {}) for c in choices], "throughput")
+    answer = best_of([evaluate(c, CHAT, OfferedLoad(64), {}) for c in choices], "throughput")
     assert answer is not None
     found = sensitivity(choices, Choice("mtp", answer.k), CHAT, 64, spreads={"mtp": (2.2, 3.7)})
     losses = [u.loss for u in found.unknowns]
@@ -237,7 +237,7 @@ def test_dear_steps_turn_it_off_and_the_measurement_says_how() -> None:
     side = system(LLAMA, gpu="h100", acceptance_length=1.5, k=3)
     choices = [side.with_(k=k) for k in range(1, 9)]
     load = 64
-    best = best_of([evaluate(c, CHAT, Load(load), {}) for c in [side.plain(), *choices]],
+    best = best_of([evaluate(c, CHAT, OfferedLoad(load), {}) for c in [side.plain(), *choices]],
                    "throughput")
     assert best is not None
     found = sensitivity(choices, Choice(best.method, best.k), CHAT, load)
@@ -264,7 +264,8 @@ def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
 
 @pytest.fixture(scope="module")
 def both() -> Tuning:
-    return tune(Offer([system(LLAMA), system(LLAMA, method="ngram")], CHAT), [Load(1), Load(64)])
+    sides = [system(LLAMA), system(LLAMA, method="ngram")]
+    return tune(Offer(sides, CHAT), [OfferedLoad(1), OfferedLoad(64)])
 
 
 def test_methods_compete(both: Tuning) -> None:
@@ -281,24 +282,24 @@ def test_methods_compete(both: Tuning) -> None:
 
 
 def test_one_load_gives_a_number(qwen: System) -> None:
-    found = tune(Offer([qwen], CHAT), [Load(8)], objective="tpot").to_dict()
+    found = tune(Offer([qwen], CHAT), [OfferedLoad(8)], objective="tpot").to_dict()
     assert found["best_k"] == 4
     assert found["flags"]["command"].startswith("vllm serve")
 
 
 def test_beyond_the_measured_positions_is_said(qwen: System) -> None:
-    result = tune(Offer([qwen], CHAT), [Load(1)])
+    result = tune(Offer([qwen], CHAT), [OfferedLoad(1)])
     best = result.answers[0].best
     assert best is not None
     assert best.extrapolated
     assert any("extrapolated" in text for text in result.warnings)
     flat = qwen.with_(acceptance=Acceptance.from_rate(0.8, 3))
-    assert not evaluate(flat.with_(k=6), CHAT, Load(1), {}).extrapolated
+    assert not evaluate(flat.with_(k=6), CHAT, OfferedLoad(1), {}).extrapolated
 
 
 def test_plain_wins_where_nothing_is_accepted() -> None:
     poor = system(weights="fp8", acceptance_length=1.02, k=3)
-    result = tune(Offer([poor], CHAT), [Load(64)])
+    result = tune(Offer([poor], CHAT), [OfferedLoad(64)])
     assert result.to_dict()["best_k"] == 0
     flags = result.answers[0].flags
     assert flags is not None
@@ -307,10 +308,11 @@ def test_plain_wins_where_nothing_is_accepted() -> None:
 
 def test_rules_of_objectives(qwen: System) -> None:
     with pytest.raises(UsageError, match="is not known"):
-        tune(Offer([qwen], CHAT), [Load(1)], objective="speed")
+        tune(Offer([qwen], CHAT), [OfferedLoad(1)], objective="speed")
     with pytest.raises(UsageError, match="--slo"):
-        tune(Offer([qwen], CHAT), [Load(1)], objective="goodput")
+        tune(Offer([qwen], CHAT), [OfferedLoad(1)], objective="goodput")
     with pytest.raises(UsageError, match="not predicted analytically"):
-        tune(Offer([qwen], CHAT), [Load(1)], gates={"error_rate": 0.1})
-    result = tune(Offer([qwen], CHAT), [Load(1)], objective="goodput", gates={"ttft_p95": 2.0})
+        tune(Offer([qwen], CHAT), [OfferedLoad(1)], gates={"error_rate": 0.1})
+    load, gates = [OfferedLoad(1)], {"ttft_p95": 2.0}
+    result = tune(Offer([qwen], CHAT), load, objective="goodput", gates=gates)
     assert any("compared with predicted means" in text for text in result.warnings)
