@@ -24,7 +24,7 @@ from specsim.planning.capacity_runs import Study
 from specsim.planning.flags import ready_flags
 from specsim.planning.matrix import OperatingPoint, matrix
 from specsim.planning.tune import tune
-from specsim.planning.tune_choices import Load
+from specsim.planning.tune_choices import OfferedLoad
 from specsim.planning.tune_sensitivity import Choice, sensitivity
 from specsim.sim.slo import parse_slo
 
@@ -65,12 +65,12 @@ def test_a_gate_has_one_limit() -> None:
 
 def test_the_unknowns_of_the_largest_load_and_of_answers_without_tpot() -> None:
     made = setup(method="eagle3")
-    top = tune(made, [Load(1_000_000)])
+    top = tune(made, [OfferedLoad(1_000_000)])
     load = next(
         u for u in top.answers[0].sensitivity.unknowns if u.name == "load"  # type: ignore[union-attr]
     )
     assert (load.low, load.high) == (500_000, 1_000_000)
-    one = tune(replace(made, workload=Workload(512, 1)), [Load(8)], objective="tpot")
+    one = tune(replace(made, workload=Workload(512, 1)), [OfferedLoad(8)], objective="tpot")
     assert one.answers[0].best_k == 0  # nothing is decoded, so nothing is gained
     assert json.dumps(one.to_dict(), allow_nan=False)
 
@@ -228,5 +228,6 @@ def test_an_interrupted_matrix_keeps_its_cells() -> None:
 def test_loads_of_a_choice_are_heard_of() -> None:
     made = setup(method="eagle3")
     seen: list[tuple[int, int]] = []
-    tune(made, [Load(1), Load(rate=1.0)], report=lambda done, total: seen.append((done, total)))
+    loads = [OfferedLoad(1), OfferedLoad(rate=1.0)]
+    tune(made, loads, report=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]
