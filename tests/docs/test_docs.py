@@ -60,11 +60,12 @@ def test_extending_does_what_it_shows() -> None:
         "my-head/config.json",
         "twin.py", "my-fork.toml", "ask_twin.py",
         "my-engine.toml", "vllm-0.40.toml",
+        "my_predict.py",
     ]
     for name, body in blocks:
         assert len(body.splitlines()) < 30, f"{name} is longer than what the page says"
     outputs = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    assert len(outputs) == 7
+    assert len(outputs) == 8
     assert all("speculation" in out or "memory per GPU" in out for out in outputs)
     assert "assumed (measured on h200-sxm)" in outputs[0]
     assert "state 67.1 MB per request" in outputs[2]  # of the mixer that the page adds
