@@ -9,12 +9,11 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import UsageError
 from specsim.files import replacing
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 INSTALL_HINT = "pip install 'specsim-llm[parquet]'"
 
 
@@ -48,7 +47,7 @@ def write_rows(
     """
     target = Path(path)
     suffix = check_export_path(target, option)
-    plain: Iterable[dict[str, Any]] = (_plain(row) for row in rows)
+    plain: Iterable[dict[str, object]] = (_plain(row) for row in rows)
     if columns is None:
         held = list(plain)
         plain, columns = held, columns_of(held)
@@ -60,9 +59,9 @@ def write_rows(
         raise UsageError(f"{option} {str(path)[:80]!a} cannot be written: {reason}") from None
 
 
-def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flat(value: Mapping[str, object], path: str = "") -> dict[str, object]:
     """Nested objects as one row, keys joined by dots; lists stay."""
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for key, inner in value.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(inner, Mapping):
@@ -77,7 +76,7 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: Row) -> dict[str, object]:
     """Numbers that no JSON or table holds become null."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -85,32 +84,32 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     return json.dumps(value, allow_nan=False) if isinstance(value, list | tuple | dict) else value
 
 
-def _json(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
+def _json(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
     path.write_text(json.dumps(list(rows), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _jsonl(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
+def _jsonl(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
-def _csv(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
+def _csv(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
 
 
-def _parquet(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path) -> None:
+def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     held = list(rows)
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     for name in columns:
         values = [_cell(row.get(name)) for row in held]
         kinds = {type(value) for value in values if value is not None}
@@ -122,7 +121,7 @@ def _parquet(rows: Iterable[dict[str, Any]], columns: Sequence[str], path: Path)
     pq.write_table(pa.table(table), path)
 
 
-Writer = Callable[[Iterable[dict[str, Any]], Sequence[str], Path], None]
+Writer = Callable[[Iterable[dict[str, object]], Sequence[str], Path], None]
 WRITERS: dict[str, Writer] = {
     ".json": _json, ".jsonl": _jsonl, ".csv": _csv, ".parquet": _parquet,
 }

@@ -1,10 +1,13 @@
-"""Imported benchmark runs as text. Takes the normal form as plain dicts (`BenchRun.to_dict`)."""
+"""Imported benchmark runs, traces and models as text. Takes the normal form as plain dicts
+(`BenchRun.to_dict`)."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from specsim.report.tables import seconds, table
+from specsim.report.columns import figure, table_of
+from specsim.report.doc import Doc
+from specsim.report.tables import seconds
+from specsim.report.text import block_text
 
 WHOLE = 4  # more runs than this are shown as one table only
 LONGEST = 60  # characters of a run's name in that table
@@ -15,26 +18,36 @@ _TIMES = (
     ("itl_per_token_s", "ITL per token"),
     ("e2el_s", "E2EL"),
 )
-_COLUMNS = ("p50", "p90", "p95", "p99")
+_CONFIGURED = (
+    ("method", "method"), ("num_speculative_tokens", "k"), ("draft_model", "drafter"),
+    ("tp", "tp"), ("dp", "dp"), ("max_num_seqs", "max_num_seqs"),
+)
+_SERVER = (  # key, words, format
+    ("running", "running {} {how}", ".3g"), ("waiting", "waiting {}", ".3g"),
+    ("kv_cache_usage", "KV cache {}", ".1%"), ("prefix_cache_hit_rate", "prefix hits {}", ".1%"),
+)
+Part = tuple[str, str]
 
 
-def imported_text(runs: Sequence[dict[str, Any]], skipped: Sequence[dict[str, str]] = ()) -> str:
+def imported_text(
+    found: Sequence[Mapping[str, object]], skipped: Sequence[Mapping[str, str]] = ()
+) -> str:
     """Every run in full when they are few, one table when they are many; then what was left out."""
+    runs = [Doc(run) for run in found]
     parts = []
     if len(runs) <= WHOLE:
-        parts += [run_text(run) for run in runs]
+        parts += [_run(run) for run in runs]
     if len(runs) > 1:
-        parts.append(runs_table(runs))
+        parts.append(_table(runs))
     if len(runs) > WHOLE:
         parts.append(_notes(runs))
-    if skipped:
-        parts.append("\n".join(f"skipped {item['file']}: {item['reason']}" for item in skipped))
+    parts.append("\n".join(f"skipped {item['file']}: {item['reason']}" for item in skipped))
     return "\n\n".join(part for part in parts if part)
 
 
-def _names(runs: Sequence[dict[str, Any]]) -> list[str]:
+def _names(runs: Sequence[Doc]) -> list[str]:
     """The runs' files without the folders that all of them share."""
-    sources = [run["source"] for run in runs]
+    sources = [run.text("source") for run in runs]
     folders = {os.path.dirname(source) for source in sources}
     try:
         common = os.path.commonpath(folders)
@@ -43,11 +56,11 @@ def _names(runs: Sequence[dict[str, Any]]) -> list[str]:
     return [os.path.relpath(source, common) if common else source for source in sources]
 
 
-def _notes(runs: Sequence[dict[str, Any]]) -> str:
+def _notes(runs: Sequence[Doc]) -> str:
     """Every note once, with the run it is about or the number of runs."""
     about: dict[str, list[str]] = {}
     for run, name in zip(runs, _names(runs), strict=True):
-        for text in run["warnings"]:
+        for text in run.texts("warnings"):
             about.setdefault(text, []).append(name)
     return "\n".join(
         f"note ({names[0] if len(names) == 1 else f'{len(names)} runs'}): {text}"
@@ -55,211 +68,202 @@ def _notes(runs: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def load_text(load: dict[str, Any]) -> str:
+def _load(load: Doc) -> str:
     """The load in words."""
-    rate, clients = load["request_rate"], load["max_concurrency"]
+    kind, clients = load.text("kind"), load.words("max_concurrency")
     words = {
-        "open": f"open loop, {_number(rate)} requests/s",
-        "closed": f"closed loop, {clients} client{'s' if clients != 1 else ''}",
+        "open": f"open loop, {_amount(load.at('request_rate'))} requests/s",
+        "closed": f"closed loop, {clients} client{'s' if clients != '1' else ''}",
         "burst": "all requests at once",
         "unknown": "load not stated",
-    }[load["kind"]]
-    if load["kind"] == "open" and clients is not None:
+    }[kind]
+    if kind == "open" and load.has("max_concurrency"):
         words += f", at most {clients} at a time"
-    if load["kind"] == "open" and load["burstiness"] is not None:
-        shape = load["burstiness"]
-        words += {1.0: ", Poisson", "inf": ", evenly spaced"}.get(shape, f", burstiness {shape}")
+    shape = load.at("burstiness").value
+    if kind == "open" and shape is not None:
+        laws = {"1.0": ", Poisson", "1": ", Poisson", "inf": ", evenly spaced"}
+        words += laws.get(str(shape), f", burstiness {shape}")
     return words
 
 
-def run_text(run: dict[str, Any]) -> str:
+def _amount(found: Doc) -> str:
+    """A number, or the word that stands for one."""
+    if isinstance(found.value, str):
+        return found.value
+    value = found.maybe()
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _run(run: Doc) -> str:
     """One run: what was recognised, load, counts, times, speculation, server, notes."""
-    version = f" {run['format_version']}" if run["format_version"] else ""
-    engine = " ".join(x for x in (run["engine"], run["engine_version"]) if x)
-    facts = [
-        ("model", run["model"]),
+    version = f" {run.text('format_version')}" if run.text("format_version", "") else ""
+    engine = " ".join(filter(None, (run.text("engine", ""), run.text("engine_version", ""))))
+    args = run.at("server_args")
+    lines = _listed(f"{run.text('source')}: {run.text('format')}{version}", [
+        ("model", run.text("model", "")),
         ("engine", engine),
-        ("label", run["label"]),
-        ("load", load_text(run["load"])),
+        ("label", run.text("label", "")),
+        ("load", _load(run.at("load"))),
         ("requests", _requests(run)),
         ("tokens", _tokens(run)),
-        ("speculation", _speculation(run)),
+        ("speculation", _speculation(run.at("acceptance"))),
         ("step", _step(run)),
-        ("server", _server(run)),
-        ("configured", _configured(run["server_args"])),
-    ]
-    lines = [f"{run['source']}: {run['format']}{version}"]
-    lines += [f"  {name:<12}{value}" for name, value in facts if value]
-    rows = [_time_row(title, run[name]) for name, title in _TIMES if run[name]]
+        ("server", _server(run.at("server"))),
+        ("configured", ", ".join(f"{word} {args.at(key).value}" for key, word in _CONFIGURED
+                                 if args.has(key))),
+    ])
+    rows = [(title, run.at(key)) for key, title in _TIMES if run.has(key)]
+    titles = dict(zip((row.path for _, row in rows), (title for title, _ in rows), strict=True))
     if rows:
-        headers = ["time", "mean", *_COLUMNS, "std", "from"]
-        lines += [f"  {line}" for line in table(headers, rows).splitlines()]
-    lines += [f"  note: {text}" for text in run["warnings"]]
-    return "\n".join(lines)
+        body = block_text(table_of([row for _, row in rows], [
+            ("time", lambda row: titles[row.path]), ("mean", figure("mean", seconds)),
+            ("p50", lambda row: seconds(row.maybe("median") if row.has("median")
+                                        else row.maybe("percentiles.p50"))),
+            *((name, figure(f"percentiles.{name}", seconds)) for name in ("p90", "p95", "p99")),
+            ("std", figure("std", seconds)), ("from", lambda row: row.text("basis")),
+        ]))
+        lines += [f"  {line}" for line in body.splitlines()]
+    return "\n".join([*lines, *(f"  note: {text}" for text in run.texts("warnings"))])
 
 
-def runs_table(runs: Sequence[dict[str, Any]]) -> str:
+def _listed(title: str, facts: Iterable[Part]) -> list[str]:
+    """A title, and what is known below it."""
+    return [title, *(f"  {name:<12}{value}" for name, value in facts if value)]
+
+
+def _table(runs: Sequence[Doc]) -> str:
     """One line per run, to compare load points."""
-    headers = ["run", "load", "out tok/s", "TTFT", "TPOT", "ITL", "AL", "tokens/step"]
-    rows = []
-    for run, name in zip(runs, _names(runs), strict=True):
-        acceptance = run["acceptance"] or {}
-        rows.append(
-            [
-                name if len(name) <= LONGEST else "..." + name[3 - LONGEST :],
-                load_text(run["load"]),
-                _number(run["output_tok_s"]),
-                *(seconds((run[t] or {}).get("mean")) for t in ("ttft_s", "tpot_s", "itl_s")),
-                _number(acceptance.get("acceptance_length")),
-                _number(run["tokens_per_step"]),
-            ]
-        )
-    return table(headers, rows, left=2)
+    names = iter(_names(runs))
+
+    def name(_: Doc) -> str:
+        shown = next(names)
+        return shown if len(shown) <= LONGEST else "..." + shown[3 - LONGEST :]
+
+    return block_text(table_of(runs, [
+        ("run", name), ("load", lambda run: _load(run.at("load"))),
+        ("out tok/s", lambda run: _amount(run.at("output_tok_s"))),
+        *((title, figure(f"{key}.mean", seconds))
+          for title, key in (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"))),
+        ("AL", lambda run: _amount(run.at("acceptance.acceptance_length"))),
+        ("tokens/step", lambda run: _amount(run.at("tokens_per_step"))),
+    ], left=2))
 
 
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else f"{value:.4g}"
+def _requests(run: Doc) -> str:
+    if not run.has("completed"):
+        return ""
+    text = f"{run.words('completed')} completed"
+    if run.maybe("failed"):
+        text += f" and {run.words('failed')} failed"
+    if run.maybe("duration_s"):
+        text += f" in {seconds(run.maybe('duration_s'))}"
+    for key, words in (("request_rate_achieved", "{:.3g}/s"),
+                       ("concurrency_mean", "{:.3g} in flight on average")):
+        value = run.maybe(key)
+        text += ", " + words.format(value) if value else ""
+    return text
 
 
-def _time_row(title: str, stat: dict[str, Any]) -> list[str]:
-    spread = stat["percentiles"]
-    median = stat["median"] if stat["median"] is not None else spread.get("p50")
-    cells = [median, *(spread.get(name) for name in _COLUMNS[1:])]
+def _tokens(run: Doc) -> str:
+    parts = [
+        f"{run.number(key):.4g} {word}"
+        for key, word in (("input_tokens_mean", "in"), ("output_tokens_mean", "out"))
+        if run.has(key)
+    ]
+    text = " + ".join(parts) + " per request" if parts else ""
+    rate = run.maybe("output_tok_s")
+    return text + (f"{', ' if text else ''}{rate:.4g} output tokens/s" if rate else "")
+
+
+def _speculation(found: Doc) -> str:
+    if not found.has(""):
+        return ""
+    parts = [
+        words.format(value) for key, words in (
+            ("acceptance_length", "acceptance length {:.3f}"), ("acceptance_rate", "rate {:.1%}"))
+        if (value := found.maybe(key)) is not None
+    ]
+    rates = [f"{rate.number():.3f}" for rate in found.items("per_position")]
+    parts += ["per position " + ", ".join(rates)] if rates else []
+    parts += [f"{found.words('num_drafts')} drafts"] if found.maybe("num_drafts") else []
+    scope = found.text("scope")
+    return ", ".join(parts) + ("" if scope == "run" else f" ({scope})")
+
+
+def _step(run: Doc) -> str:
+    if not run.has("tokens_per_step"):
+        return ""
+    text = (f"{run.number('tokens_per_step'):.3f} tokens per step (from "
+            f"{run.words('tokens_per_step_basis')})")
+    share = run.maybe("draft_share")
+    return text + ("" if share is None else f", {share:.0%} of the steps with a draft")
+
+
+def _server(side: Doc) -> str:
+    if not side.has(""):
+        return ""
+    how = "on average" if side.text("gauges", "") == "mean" else "at the scrape"
+    parts = [
+        words.format(format(value, spec), how=how) for key, words, spec in _SERVER
+        if (value := side.maybe(key)) is not None
+    ]
+    if side.maybe("preemptions"):
+        parts.append(f"{side.words('preemptions')} preemptions")
+    parts += [f"{word} {seconds(side.maybe(f'{word}_s.mean'))}" for word in ("queue", "prefill")
+              if side.has(f"{word}_s")]
+    return ", ".join(parts)
+
+
+def found_text(item: Mapping[str, object]) -> str:
+    """A trace, model or drafter (`formats.recognise`) in a few lines."""
+    found = Doc(item)
+    title = f"{found.text('file')}: {found.text('format')}"
+    if "requests" in item:
+        lines = _listed(f"{title} trace", _trace(found))
+    else:
+        lines = _listed(title, _model(found))
+    return "\n".join([*lines, *(f"  note: {text}" for text in found.texts("notes"))])
+
+
+def _trace(found: Doc) -> list[Part]:
+    span, rate = found.maybe("span_s"), found.maybe("request_rate")
+    shape = found.maybe("burstiness")
+    arrivals = "" if rate is None else f"{rate:.4g}/s" + (
+        f", burstiness {shape:.3g}" if shape else "")
+    named = "shared prefixes are named (hash ids)" if found.flag("with_prefix_ids") else ""
     return [
-        title,
-        seconds(stat["mean"]),
-        *(seconds(value) for value in cells),
-        seconds(stat["std"]),
-        stat["basis"],
+        ("requests", found.words("requests") + (f" in {seconds(span)}" if span
+                                                else ", without times")),
+        ("rate", arrivals),
+        ("prompt", _lengths(found, "prompt")),
+        ("output", _lengths(found, "output")),
+        ("sessions", found.words("sessions") if found.maybe("sessions") else ""),
+        ("prefixes", named),
     ]
 
 
-def _requests(run: dict[str, Any]) -> str:
-    if run["completed"] is None:
-        return ""
-    first = f"{run['completed']} completed"
-    if run["failed"]:
-        first += f" and {run['failed']} failed"
-    if run["duration_s"]:
-        first += f" in {seconds(run['duration_s'])}"
-    parts = [first]
-    if run["request_rate_achieved"]:
-        parts.append(f"{run['request_rate_achieved']:.3g}/s")
-    if run["concurrency_mean"]:
-        parts.append(f"{run['concurrency_mean']:.3g} in flight on average")
-    return ", ".join(parts)
+def _model(found: Doc) -> list[Part]:
+    kind = found.text("kind")
+    vocab, drafted = found.words("vocab"), found.words("draft_vocab")
+    fewer = found.has("draft_vocab") and drafted != vocab
+    return [
+        (kind, found.text("name")),
+        ("method" if kind == "drafter" else "family",
+         found.text("method", "") or found.text("family", "")),
+        ("weights", found.text("weights", "")),
+        ("layers", f"{found.words('layers')} of width {found.words('hidden')}"),
+        ("vocabulary", vocab + (f", drafts from {drafted}" if fewer else "")),
+        ("parameters", f"{found.number('parameters') / 1e9:.3g} G"),
+        ("verifier", found.text("verifier", "")),
+        ("k", found.words("num_speculative_tokens")
+         if found.maybe("num_speculative_tokens") else ""),
+        ("MTP head", found.words("mtp") if found.at("mtp").value else ""),
+    ]
 
 
-def _tokens(run: dict[str, Any]) -> str:
-    parts = []
-    for name, word in (("input_tokens_mean", "in"), ("output_tokens_mean", "out")):
-        if run[name] is not None:
-            parts.append(f"{run[name]:.4g} {word}")
-    text = " + ".join(parts) + " per request" if parts else ""
-    if run["output_tok_s"]:
-        text += f"{', ' if text else ''}{run['output_tok_s']:.4g} output tokens/s"
-    return text
-
-
-def _speculation(run: dict[str, Any]) -> str:
-    found = run["acceptance"]
-    if not found:
-        return ""
-    parts = []
-    if found["acceptance_length"] is not None:
-        parts.append(f"acceptance length {found['acceptance_length']:.3f}")
-    if found["acceptance_rate"] is not None:
-        parts.append(f"rate {found['acceptance_rate']:.1%}")
-    if found["per_position"]:
-        parts.append("per position " + ", ".join(f"{rate:.3f}" for rate in found["per_position"]))
-    if found["num_drafts"]:
-        parts.append(f"{found['num_drafts']} drafts")
-    return ", ".join(parts) + ("" if found["scope"] == "run" else f" ({found['scope']})")
-
-
-def _step(run: dict[str, Any]) -> str:
-    if run["tokens_per_step"] is None:
-        return ""
-    text = f"{run['tokens_per_step']:.3f} tokens per step (from {run['tokens_per_step_basis']})"
-    if run["draft_share"] is not None:
-        text += f", {run['draft_share']:.0%} of the steps with a draft"
-    return text
-
-
-def _server(run: dict[str, Any]) -> str:
-    side = run["server"]
-    if not side:
-        return ""
-    word = "on average" if side["gauges"] == "mean" else "at the scrape"
-    parts = []
-    if side["running"] is not None:
-        parts.append(f"running {side['running']:.3g} {word}")
-    if side["waiting"] is not None:
-        parts.append(f"waiting {side['waiting']:.3g}")
-    if side["kv_cache_usage"] is not None:
-        parts.append(f"KV cache {side['kv_cache_usage']:.1%}")
-    if side["prefix_cache_hit_rate"] is not None:
-        parts.append(f"prefix hits {side['prefix_cache_hit_rate']:.1%}")
-    if side["preemptions"]:
-        parts.append(f"{side['preemptions']} preemptions")
-    if side["queue_s"]:
-        parts.append(f"queue {seconds(side['queue_s']['mean'])}")
-    if side["prefill_s"]:
-        parts.append(f"prefill {seconds(side['prefill_s']['mean'])}")
-    return ", ".join(parts)
-
-
-def _configured(args: dict[str, Any]) -> str:
-    names = (
-        ("method", "method"),
-        ("num_speculative_tokens", "k"),
-        ("draft_model", "drafter"),
-        ("tp", "tp"),
-        ("dp", "dp"),
-        ("max_num_seqs", "max_num_seqs"),
-    )
-    return ", ".join(f"{word} {args[name]}" for name, word in names if args[name] is not None)
-
-
-def found_text(item: dict[str, Any]) -> str:
-    """A trace, model or drafter (`formats.recognise`) in a few lines."""
-    if "requests" in item:
-        facts = [
-            ("requests", f"{item['requests']}"
-             + (f" in {seconds(item['span_s'])}" if item["span_s"] else ", without times")),
-            ("rate", None if item["request_rate"] is None else f"{item['request_rate']:.4g}/s"
-             + (f", burstiness {item['burstiness']:.3g}" if item["burstiness"] else "")),
-            ("prompt", _lengths(item, "prompt")),
-            ("output", _lengths(item, "output")),
-            ("sessions", item["sessions"]),
-            ("prefixes", "shared prefixes are named (hash ids)" if item["with_prefix_ids"]
-             else None),
-        ]
-        title = f"{item['file']}: {item['format']} trace"
-    else:
-        facts = [
-            (item["kind"], item["name"]),
-            ("method" if item["kind"] == "drafter" else "family",
-             item.get("method") or item.get("family")),
-            ("weights", item.get("weights")),
-            ("layers", f"{item['layers']} of width {item['hidden']}"),
-            ("vocabulary", f"{item['vocab']}" + (
-                f", drafts from {item['draft_vocab']}"
-                if item.get("draft_vocab") not in (None, item["vocab"]) else "")),
-            ("parameters", f"{item['parameters'] / 1e9:.3g} G"),
-            ("verifier", item.get("verifier")),
-            ("k", item.get("num_speculative_tokens")),
-            ("MTP head", item.get("mtp")),
-        ]
-        title = f"{item['file']}: {item['format']}"
-    lines = [title, *(f"  {name:<12}{value}" for name, value in facts if value)]
-    lines += [f"  note: {text}" for text in item.get("notes", ())]
-    return "\n".join(lines)
-
-
-def _lengths(item: dict[str, Any], name: str) -> str:
+def _lengths(found: Doc, name: str) -> str:
     key = f"{name}_tokens"
-    return (f"{item[f'{key}_mean']:.4g} tokens on average, median {item[f'{key}_p50']:g}, "
-            f"longest {item[f'{key}_max']}")
+    return (
+        f"{found.number(f'{key}_mean'):.4g} tokens on average, median "
+        f"{found.number(f'{key}_p50'):g}, longest {found.words(f'{key}_max')}"
+    )

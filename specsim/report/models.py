@@ -1,6 +1,6 @@
 """One model in full, as a dict for JSON and as text."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from specsim.model.counts import (
     active_parameters,
@@ -12,15 +12,14 @@ from specsim.model.counts import (
     weight_bytes,
 )
 from specsim.model.spec import ModelSpec
+from specsim.report.doc import Doc
 from specsim.report.tables import size, table
 
 
-def model_dict(spec: ModelSpec) -> dict[str, Any]:
+def model_dict(spec: ModelSpec) -> dict[str, object]:
     """Counts and bytes of a model, JSON-ready."""
-    counted, stored = parameters(spec), weight_bytes(spec)
-    kv = kv_bytes_per_token(spec)
-    active = active_parameters(spec)
-    out: dict[str, Any] = {
+    counted, kv, mtp = parameters(spec), kv_bytes_per_token(spec), spec.mtp
+    return {
         "name": spec.name,
         "family": spec.family,
         "weights": spec.weights,
@@ -29,8 +28,8 @@ def model_dict(spec: ModelSpec) -> dict[str, Any]:
         "vocab": spec.vocab,
         "parameters_text": counted.text,
         "parameters_total": counted.total,
-        "active_parameters": active.total,
-        "weight_bytes": stored.total,
+        "active_parameters": active_parameters(spec).total,
+        "weight_bytes": weight_bytes(spec).total,
         "kv_dtype": spec.default_kv_dtype,
         "kv_bytes_per_token": kv.full + kv.index,
         "kv_sliding": [{"window": w, "bytes_per_token": b} for w, b in kv.sliding],
@@ -38,43 +37,36 @@ def model_dict(spec: ModelSpec) -> dict[str, Any]:
         "max_position": spec.max_position,
         "source": spec.source,
         "notes": list(spec.notes),
-        "mtp": None,
+        "mtp": None if mtp is None else {
+            "name": mtp.name,
+            "n_predict": mtp.n_predict,
+            "parameters": drafter_parameters(mtp),
+            "bytes_per_pass": drafter_pass_bytes(mtp),
+        },
     }
-    if spec.mtp is not None:
-        out["mtp"] = {
-            "name": spec.mtp.name,
-            "n_predict": spec.mtp.n_predict,
-            "parameters": drafter_parameters(spec.mtp),
-            "bytes_per_pass": drafter_pass_bytes(spec.mtp),
-        }
-    return out
 
 
-def model_text(shown: dict[str, Any]) -> str:
+def model_text(shown: Mapping[str, object]) -> str:
     """The dict of `model_dict` as aligned lines."""
+    doc = Doc(shown)
+    state, mtp = doc.maybe("state_bytes_per_sequence"), doc.at("mtp")
     rows = [
-        ["family", shown["family"]],
-        ["weights", f"{shown['weights']}, {size(shown['weight_bytes'])}"],
-        ["layers", f"{shown['layers']}, width {shown['hidden']}, vocabulary {shown['vocab']}"],
-        ["parameters", f"{shown['parameters_text']:,} text, {shown['parameters_total']:,} in all"],
-        ["active per token", f"{shown['active_parameters']:,}, input table counted"],
-        ["cache", f"{shown['kv_bytes_per_token']:,.0f} B per token ({shown['kv_dtype']})"],
+        ["family", doc.text("family")],
+        ["weights", f"{doc.text('weights')}, {size(doc.number('weight_bytes'))}"],
+        ["layers", f"{doc.words('layers')}, width {doc.words('hidden')}, vocabulary "
+                   f"{doc.words('vocab')}"],
+        ["parameters", f"{doc.number('parameters_text'):,} text, "
+                       f"{doc.number('parameters_total'):,} in all"],
+        ["active per token", f"{doc.number('active_parameters'):,}, input table counted"],
+        ["cache", f"{doc.number('kv_bytes_per_token'):,.0f} B per token ({doc.text('kv_dtype')})"],
+        *(["", f"+ {item.number('bytes_per_token'):,.0f} B per token up to {item.words('window')} "
+               "tokens"] for item in doc.items("kv_sliding")),
     ]
-    for item in shown["kv_sliding"]:
-        rows.append(
-            ["", f"+ {item['bytes_per_token']:,.0f} B per token up to {item['window']} tokens"]
-        )
-    if shown["state_bytes_per_sequence"]:
-        rows.append(["state", f"{size(shown['state_bytes_per_sequence'])} per sequence"])
-    if shown["mtp"]:
-        mtp = shown["mtp"]
-        rows.append(
-            [
-                "MTP head",
-                f"{mtp['n_predict']} layer(s), {mtp['parameters']:,} parameters, "
-                f"{size(mtp['bytes_per_pass'])} per pass with the output head",
-            ]
-        )
-    rows.append(["source", shown["source"]])
-    rows += [["note", note] for note in shown["notes"]]
-    return table([shown["name"], ""], rows, left=2)
+    if state:
+        rows.append(["state", f"{size(state)} per sequence"])
+    if mtp.has(""):
+        rows.append(["MTP head", f"{mtp.words('n_predict')} layer(s), "
+                     f"{mtp.number('parameters'):,} parameters, "
+                     f"{size(mtp.number('bytes_per_pass'))} per pass with the output head"])
+    rows.append(["source", doc.text("source")])
+    return table([doc.text("name"), ""], [*rows, *(["note", n] for n in doc.texts("notes"))], 2)

@@ -3,73 +3,71 @@
 Takes the plain dicts of `specsim watch --json`.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from specsim.report.doc import Doc
 from specsim.report.tables import bar, seconds
 
 _TICKS = "▁▂▃▄▅▆▇█"
 HISTORY = 60  # scrapes in the small curves
+_EVENTS = {"stopped_paying": "STOPPED PAYING: ", "pays_again": "PAYS AGAIN: ", "back": "back: "}
+Seen = Mapping[str, object]
 
 
-def watch_line(item: dict[str, Any], clock: str) -> str:
+def watch_line(item: Seen, clock: str) -> str:
     """One observation on one line."""
-    measured = item["measured"] or {}
-    parts = [clock]
-    if item["state"] in ("unreachable", "restarted"):
-        return f"{clock}  {item['message']}"
-    parts.append(f"running {_figure(measured.get('running'))}")
-    parts.append(f"waiting {_figure(measured.get('waiting'))}")
-    parts.append(f"KV {_percent(measured.get('kv_cache_usage'))}")
-    if item["state"] != "idle":
-        parts.append(f"tokens/step {_figure(measured.get('tokens_per_step'))}")
-        if measured.get("per_position"):
-            parts.append("[" + " ".join(f"{x:.2f}" for x in measured["per_position"]) + "]")
-        if measured.get("step_s"):
-            step = f"step {seconds(measured['step_s'])}"
-            if item["predicted"]:
-                step += f" (predicted {seconds(item['predicted']['itl_s'])})"
+    seen = Doc(item)
+    measured, state = seen.at("measured"), seen.text("state")
+    if state in ("unreachable", "restarted"):
+        return f"{clock}  {seen.text('message')}"
+    parts = [
+        clock, f"running {_figure(measured, 'running')}", f"waiting {_figure(measured, 'waiting')}",
+        f"KV {_share(measured, 'kv_cache_usage')}",
+    ]
+    if state != "idle":
+        parts.append(f"tokens/step {_figure(measured, 'tokens_per_step')}")
+        rates = [f"{rate.number():.2f}" for rate in measured.items("per_position")]
+        parts += [f"[{' '.join(rates)}]"] if rates else []
+        if measured.maybe("step_s"):
+            step = f"step {seconds(measured.maybe('step_s'))}"
+            if seen.has("predicted"):
+                step += f" (predicted {seconds(seen.maybe('predicted.itl_s'))})"
             parts.append(step)
-    head = {"stopped_paying": "STOPPED PAYING: ", "pays_again": "PAYS AGAIN: ",
-            "back": "back: "}.get(item["event"] or "", "")
-    parts.append(head + item["message"])
+    parts.append(_EVENTS.get(seen.text("event", ""), "") + seen.text("message"))
     return "  ".join(parts)
 
 
-def watch_screen(history: Sequence[dict[str, Any]], url: str, clock: str) -> str:
+def watch_screen(history: Sequence[Seen], url: str, clock: str) -> str:
     """The latest observation in full, with small curves of the last ones."""
-    item = history[-1]
-    measured, predicted = item["measured"] or {}, item["predicted"]
-    name = " ".join(x for x in (measured.get("engine"), measured.get("model")) if x)
+    past = [Doc(item) for item in history[-HISTORY:]]
+    seen = past[-1]
+    measured, predicted = seen.at("measured"), seen.at("predicted")
+    name = " ".join(filter(None, (measured.text("engine", ""), measured.text("model", ""))))
     lines = [f"{url}  {name}  {clock}".rstrip(), ""]
-    if item["state"] == "unreachable":
-        return "\n".join([*lines, f"  {item['message']}", "  trying again ..."])
-    lines.append(_row("running", _figure(measured.get("running")), _curve(history, "running")))
-    lines.append(_row("waiting", _figure(measured.get("waiting")), _curve(history, "waiting")))
-    lines.append(_row("KV cache", _percent(measured.get("kv_cache_usage")),
-                      _curve(history, "kv_cache_usage")))
-    lines.append(_row("output tok/s", _figure(measured.get("output_tok_s")),
-                      _curve(history, "output_tok_s")))
-    lines.append(_row("tokens/step", _figure(measured.get("tokens_per_step")),
-                      _curve(history, "tokens_per_step")))
-    if measured.get("acceptance_length"):
-        share = measured.get("draft_share")
-        text = _figure(measured["acceptance_length"])
-        note = f"{share:.0%} of the steps with a draft" if share is not None else ""
-        lines.append(_row("acceptance", text, note))
-    for i, rate in enumerate(measured.get("per_position", ())):
-        lines.append(_row(f"  draft {i + 1}", f"{rate:.2f}", bar(rate)))
-    step = seconds(measured.get("step_s"))
+    if seen.text("state") == "unreachable":
+        return "\n".join([*lines, f"  {seen.text('message')}", "  trying again ..."])
+    for label, key, shown in (
+        ("running", "running", _figure), ("waiting", "waiting", _figure),
+        ("KV cache", "kv_cache_usage", _share), ("output tok/s", "output_tok_s", _figure),
+        ("tokens/step", "tokens_per_step", _figure),
+    ):
+        lines.append(_row(label, shown(measured, key), _curve(past, key)))
+    if measured.maybe("acceptance_length"):
+        share = measured.maybe("draft_share")
+        note = "" if share is None else f"{share:.0%} of the steps with a draft"
+        lines.append(_row("acceptance", _figure(measured, "acceptance_length"), note))
+    for i, rate in enumerate(measured.items("per_position")):
+        lines.append(_row(f"  draft {i + 1}", f"{rate.number():.2f}", bar(rate.number())))
     note = ""
-    if predicted:
-        note = f"predicted {seconds(predicted['itl_s'])}"
-        if item["step_error"] is not None:
-            note += f" ({item['step_error']:+.0%})"
-        note += f", plain {seconds(predicted['plain_step_s'])}"
-    lines.append(_row("step", step, note))
-    lines += ["", f"  {item['message']}"]
-    if predicted and predicted["break_even"]:
-        lines.append(f"  stops paying at about {predicted['break_even']} running")
+    if predicted.has(""):
+        error = seen.maybe("step_error")
+        note = f"predicted {seconds(predicted.maybe('itl_s'))}"
+        note += "" if error is None else f" ({error:+.0%})"
+        note += f", plain {seconds(predicted.maybe('plain_step_s'))}"
+    lines += [_row("step", seconds(measured.maybe("step_s")), note), "",
+              f"  {seen.text('message')}"]
+    if predicted.maybe("break_even"):
+        lines.append(f"  stops paying at about {predicted.words('break_even')} running")
     return "\n".join(lines)
 
 
@@ -77,18 +75,20 @@ def _row(name: str, value: str, note: str) -> str:
     return f"  {name:<14}{value:>10}  {note}".rstrip()
 
 
-def _figure(value: float | None) -> str:
+def _figure(measured: Doc, key: str) -> str:
+    value = measured.maybe(key)
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _percent(value: float | None) -> str:
+def _share(measured: Doc, key: str) -> str:
+    value = measured.maybe(key)
     return "-" if value is None else f"{value:.0%}"
 
 
-def _curve(history: Sequence[dict[str, Any]], name: str) -> str:
-    values = [(item["measured"] or {}).get(name) for item in history[-HISTORY:]]
+def _curve(past: Sequence[Doc], key: str) -> str:
+    values = [seen.maybe(f"measured.{key}") for seen in past]
     top = max((value for value in values if value is not None), default=0)
     if len(values) < 2 or not top:
         return ""
