@@ -10,7 +10,7 @@ check that both are current.
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from specsim.formats.hf_config import model_from_config
 from specsim.formats.hf_drafters import drafter_from_config
@@ -20,7 +20,25 @@ from specsim.model.serial import drafter_from_dict, spec_from_dict, to_dict
 from specsim.model.spec import Drafter, ModelSpec
 
 
-def derive_model(entry: dict[str, Any]) -> ModelSpec:
+class Entry(TypedDict, total=False):
+    """A file of `catalog/models` or `catalog/drafters`. max_position, notes: beyond what the config
+    says. kind, targets: of a drafter. file: where it lies, not in it."""
+
+    name: str
+    source: str
+    config: dict[str, object]
+    hf_quant_config: dict[str, object]
+    base: str
+    aliases: list[str]
+    notes: list[str]
+    max_position: int
+    kind: str
+    targets: list[str]
+    spec: dict[str, object]
+    file: str
+
+
+def derive_model(entry: Entry) -> ModelSpec:
     """The ModelSpec of an entry's config."""
     spec = model_from_config(
         entry["config"], entry["name"], entry.get("hf_quant_config"), source=entry["source"]
@@ -29,7 +47,7 @@ def derive_model(entry: dict[str, Any]) -> ModelSpec:
     return replace(spec, notes=notes, max_position=entry.get("max_position", spec.max_position))
 
 
-def derive_drafter(entry: dict[str, Any], targets: dict[str, ModelSpec]) -> Drafter:
+def derive_drafter(entry: Entry, targets: dict[str, ModelSpec]) -> Drafter:
     """The Drafter of an entry's config; `targets` are the catalogue's models by name."""
     names = entry.get("targets", ())
     target = targets[names[0]] if names else None
@@ -38,14 +56,14 @@ def derive_drafter(entry: dict[str, Any], targets: dict[str, ModelSpec]) -> Draf
 
 
 def index_lines(
-    models: list[dict[str, Any]], drafters: list[dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
+    models: list[Entry], drafters: list[Entry]
+) -> dict[str, list[dict[str, object]]]:
     """The index of entries that carry their `spec` and `file`."""
     trained: dict[str, list[str]] = {}
     for entry in drafters:
         for name in entry.get("targets", ()):
             trained.setdefault(name, []).append(entry["name"])
-    lines: dict[str, list[dict[str, Any]]] = {"models": [], "drafters": []}
+    lines: dict[str, list[dict[str, object]]] = {"models": [], "drafters": []}
     for entry in models:
         spec = spec_from_dict(entry["spec"])
         active = active_parameters(spec)
@@ -77,17 +95,17 @@ def index_lines(
     return lines
 
 
-def read_entries(folder: Path) -> list[dict[str, Any]]:
+def read_entries(folder: Path) -> list[Entry]:
     """Entries of `catalog/models` or `catalog/drafters`, by file name."""
     entries = []
     for path in sorted(folder.glob("*.json"), key=lambda item: item.name.lower()):
-        entry: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        entry: Entry = json.loads(path.read_text(encoding="utf-8"))
         entry["file"] = f"{folder.name}/{path.name}"
         entries.append(entry)
     return entries
 
 
-def dump(data: Any, width: int = 100, indent: int = 0) -> str:
+def dump(data: object, width: int = 100, indent: int = 0) -> str:
     """JSON with short containers on one line, so that an entry reads like a table."""
     flat = json.dumps(data, ensure_ascii=False)
     if len(flat) + indent <= width or not isinstance(data, dict | list) or not data:
@@ -102,7 +120,7 @@ def dump(data: Any, width: int = 100, indent: int = 0) -> str:
     return "{\n" + ",\n".join(body) + "\n" + " " * indent + "}"
 
 
-def _filled(items: list[Any], width: int, indent: int) -> str:
+def _filled(items: list[object], width: int, indent: int) -> str:
     """A list of plain values, as many to a line as fit."""
     pad = " " * (indent + 1)
     lines, line = [], pad
@@ -135,7 +153,7 @@ def rebuild(root: Path) -> int:
     return len(models) + len(drafters)
 
 
-def _line(entry: dict[str, Any]) -> str:
+def _line(entry: dict[str, object]) -> str:
     return json.dumps(entry, ensure_ascii=False)
 
 

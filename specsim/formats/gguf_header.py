@@ -14,7 +14,7 @@ those do the rest. Quantised layers get their true mean bytes per weight and are
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_config import model_from_config
@@ -67,7 +67,7 @@ class GgufTensor:
 class GgufHeader:
     """metadata: key -> value; arrays longer than MAX_KEPT are their length as ('array', n)."""
 
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
     tensors: tuple[GgufTensor, ...]
 
 
@@ -144,7 +144,7 @@ def bits_per_weight(header: GgufHeader) -> tuple[float, str]:
     return 8 * sum(tensor.bytes for tensor in chosen) / total, most
 
 
-def config_of(header: GgufHeader, where: str) -> dict[str, Any]:
+def config_of(header: GgufHeader, where: str) -> dict[str, object]:
     """The fields of a Hugging Face config that the metadata hold."""
     meta = header.metadata
     arch = meta.get("general.architecture")
@@ -152,7 +152,7 @@ def config_of(header: GgufHeader, where: str) -> dict[str, Any]:
         raise FormatError(f"{where}: no general.architecture in the metadata; it is no model")
     names = {tensor.name for tensor in header.tensors}
 
-    def get(key: str) -> Any:
+    def get(key: str) -> object:
         return meta.get(f"{arch}.{key}")
 
     kind = _FAMILIES.get(arch)
@@ -233,7 +233,7 @@ class _Reader:
                 f"{self._name}: {tensors} tensors and {entries} metadata entries are more than any "
                 "model has; the header is damaged"
             )
-        metadata: dict[str, Any] = {}
+        metadata: dict[str, object] = {}
         for _ in range(entries):
             key = self._string()
             (kind,) = struct.unpack("<I", self._take(4))
@@ -258,7 +258,7 @@ class _Reader:
                               f"{MAX_STRING} are read")
         return self._take(length).decode("utf-8", errors="replace")
 
-    def _value(self, kind: int, key: str) -> Any:
+    def _value(self, kind: int, key: str) -> object:
         if kind in _SCALARS:
             code = _SCALARS[kind]
             (value,) = struct.unpack("<" + code, self._take(struct.calcsize("<" + code)))

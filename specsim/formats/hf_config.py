@@ -10,7 +10,6 @@ An architecture that is not known is refused by name. Units: widths in elements.
 import difflib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
@@ -59,7 +58,7 @@ def read_model(path: str | Path, name: str = "") -> ModelSpec:
     return model_from_config(config, name or default_name, quant, source=f"file {default_name}")
 
 
-def load_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+def load_config(path: str | Path) -> tuple[dict[str, object], dict[str, object] | None, str]:
     """(config, hf_quant_config or None, a name) from a file or folder."""
     where = Path(path)
     try:
@@ -76,9 +75,9 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any] | None
 
 
 def model_from_config(
-    config: dict[str, Any],
+    config: dict[str, object],
     name: str = "model",
-    hf_quant_config: dict[str, Any] | None = None,
+    hf_quant_config: dict[str, object] | None = None,
     *,
     source: str = "",
 ) -> ModelSpec:

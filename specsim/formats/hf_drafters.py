@@ -12,7 +12,6 @@ Shapes follow the public definitions in SpecForge 0.2 (MIT), speculators 0.9, tr
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
@@ -51,7 +50,10 @@ def read_drafter(
 
 
 def drafter_from_config(
-    config: dict[str, Any], name: str = "drafter", kind: str = "", target: ModelSpec | None = None
+    config: dict[str, object],
+    name: str = "drafter",
+    kind: str = "",
+    target: ModelSpec | None = None,
 ) -> Drafter:
     """A parsed drafter config. Raises ModelConfigError naming field, value and rule."""
     if not isinstance(config, dict):

@@ -32,7 +32,7 @@ def show(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """A JSON object from a regular file of at most MAX_FILE_BYTES bytes.
 
     Raises FormatError when the file is missing, too large, not JSON or not an object.
@@ -67,7 +67,7 @@ def read_json(path: Path) -> dict[str, Any]:
 class Fields:
     """A mapping from a config with checked getters. `where` names it in messages."""
 
-    def __init__(self, data: dict[str, Any], where: str) -> None:
+    def __init__(self, data: dict[str, object], where: str) -> None:
         self.data = data
         self.where = where
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError
 from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
@@ -57,7 +56,7 @@ class TraceSummary:
     sessions: int
     with_prefix_ids: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         rate = (self.requests - 1) / self.span_s if self.span_s > 0 else None
         return {
             "file": self.file,
@@ -72,11 +71,11 @@ class TraceSummary:
             "with_prefix_ids": self.with_prefix_ids,
         }
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[dict[str, object]]:
         """The requests in specsim's own form, which `simulate --trace` reads; read again, so
         that a trace of any length takes no memory."""
         for r in read_trace(self.file, self.format, TraceOptions()):
-            row = {"arrival_s": r.arrival_s, "prompt_tokens": r.prompt_tokens,
+            row: dict[str, object] = {"arrival_s": r.arrival_s, "prompt_tokens": r.prompt_tokens,
                    "output_tokens": r.output_tokens}
             yield row | {"session": r.session} if self.sessions else row
 
@@ -131,7 +130,7 @@ class ModelFound:
     format: str
     spec: ModelSpec
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         s = self.spec
         return {
             "file": self.file, "format": self.format, "kind": "model", "name": s.name,
@@ -151,7 +150,7 @@ class DrafterFound:
     verifier: str | None = None
     proposal_tokens: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         d = self.drafter
         return {
             "file": self.file, "format": self.format, "kind": "drafter", "name": d.name,
@@ -197,7 +196,7 @@ def _trace(place: Path) -> TraceSummary | None:
     return summarise(str(place), kind, read_trace(place, kind, TraceOptions()))
 
 
-def _first_line(place: Path) -> Any:
+def _first_line(place: Path) -> object:
     with place.open(encoding="utf-8-sig", errors="replace") as file:
         try:
             return json.loads(file.readline(1_000_000))
@@ -234,7 +233,7 @@ def _config(place: Path) -> Recognised:
     return DrafterFound(str(place), form, drafter, verifier, tokens)
 
 
-def _verifier(config: Any) -> tuple[str | None, int | None]:
+def _verifier(config: object) -> tuple[str | None, int | None]:
     """(verifier's name, tokens of its first proposal method) of a speculators_config."""
     if not isinstance(config, dict):
         return None, None

@@ -12,7 +12,6 @@ A CPU uses the same type: `sms` counts cores, `l2_bytes` is its last-level cache
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any
 
 from specsim.errors import ProfileError, UsageError
 
@@ -45,7 +44,7 @@ class KernelTable:
                 'inherit the table with [kernels] inherit = "h200-sxm"'
             ) from None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "params": dict(self.params),
             "source": self.source,
@@ -125,9 +124,9 @@ class HardwareProfile:
     def is_assumed(self, field_name: str) -> bool:
         return field_name in self.assumed
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Everything as JSON-ready values (`specsim gpus NAME --json`)."""
-        result: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        result: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
         result["aliases"] = list(self.aliases)
         result["flops"] = dict(self.flops)
         result["kernels"] = {name: table.to_dict() for name, table in self.kernels.items()}

@@ -163,14 +163,14 @@ def _choice(origin: str, label: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
-def _table(origin: str, label: str, value: object) -> Mapping[str, Any]:
+def _table(origin: str, label: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise ProfileError(f"{origin}: {label} must be a table ([{label}]), not {_short(value)}")
     return value
 
 
 def profile_from_document(
-    doc: Mapping[str, Any],
+    doc: Mapping[str, object],
     name: str,
     origin: str,
     inherited: HardwareProfile | None = None,
@@ -275,7 +275,7 @@ def _check_link(values: dict[str, Any], origin: str) -> None:
 
 
 def _sources(
-    origin: str, table: Mapping[str, Any], flops: Mapping[str, float]
+    origin: str, table: Mapping[str, object], flops: Mapping[str, float]
 ) -> tuple[dict[str, str], set[str]]:
     known = [n.field for n in NUMBERS] + [f"flops.{dtype}" for dtype in flops]
     refuse_unknown(f"{origin}: [sources]", table, (*known, "assumed"))
@@ -287,7 +287,7 @@ def _sources(
     return sources, set(assumed)
 
 
-def inherit_name(doc: Mapping[str, Any], origin: str) -> str | None:
+def inherit_name(doc: Mapping[str, object], origin: str) -> str | None:
     """The profile named by [kernels] inherit, None when the file has none."""
     kernels = _table(origin, "kernels", doc.get("kernels", {}))
     if "inherit" not in kernels:
@@ -301,7 +301,7 @@ def inherit_name(doc: Mapping[str, Any], origin: str) -> str | None:
 
 
 def _kernels(
-    origin: str, table: Mapping[str, Any], inherited: HardwareProfile | None
+    origin: str, table: Mapping[str, object], inherited: HardwareProfile | None
 ) -> dict[str, KernelTable]:
     tables: dict[str, KernelTable] = {}
     if inherited is not None:
@@ -327,7 +327,7 @@ def _as_inherited(table: KernelTable, parent: str) -> KernelTable:
 
 
 def _kernel(
-    origin: str, label: str, name: str, raw: Mapping[str, Any], base: KernelTable | None
+    origin: str, label: str, name: str, raw: Mapping[str, object], base: KernelTable | None
 ) -> KernelTable:
     """One own table; parameters it leaves out come from `base` unless it says replace = true."""
     reserved = (*_KERNEL_TEXTS, *_KERNEL_FLAGS)

@@ -9,7 +9,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError
 from specsim.hardware.profile import HardwareProfile, KernelTable
@@ -18,7 +17,7 @@ from specsim.hardware.schema import NUMBERS
 MAX_FILE_BYTES = 1_000_000
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, object]:
     """The parsed tables of a TOML file; FormatError when it is too big or not TOML."""
     return parse_document(read_text(path), str(path))
 
@@ -46,7 +45,7 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def parse_document(text: str, origin: str) -> dict[str, Any]:
+def parse_document(text: str, origin: str) -> dict[str, object]:
     """Tables of TOML text; FormatError naming the line when it is broken."""
     try:
         return tomllib.loads(text)
@@ -58,9 +57,9 @@ def parse_document(text: str, origin: str) -> dict[str, Any]:
     raise FormatError(f"{origin}: not valid TOML: {reason}")
 
 
-def to_document(profile: HardwareProfile) -> dict[str, Any]:
+def to_document(profile: HardwareProfile) -> dict[str, dict[str, object]]:
     """The nested tables of a file that describes `profile` (inherited tables written out)."""
-    doc: dict[str, Any] = {"device": {"name": profile.name, "title": profile.title}}
+    doc: dict[str, dict[str, object]] = {"device": {"name": profile.name, "title": profile.title}}
     if profile.aliases:
         doc["device"]["aliases"] = list(profile.aliases)
     for key in ("vendor", "arch", "kind", "mem_note"):
@@ -80,8 +79,8 @@ def to_document(profile: HardwareProfile) -> dict[str, Any]:
     return doc
 
 
-def _kernel_document(table: KernelTable) -> dict[str, Any]:
-    doc: dict[str, Any] = {**table.params, "source": table.source}
+def _kernel_document(table: KernelTable) -> dict[str, object]:
+    doc: dict[str, object] = {**table.params, "source": table.source}
     if table.measured_on is not None:
         doc["measured_on"] = table.measured_on
     doc["assumed"] = table.assumed
@@ -102,7 +101,7 @@ def to_toml(profile: HardwareProfile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write_table(lines: list[str], path: list[str], table: Mapping[str, Any]) -> None:
+def _write_table(lines: list[str], path: list[str], table: Mapping[str, object]) -> None:
     scalars = {k: v for k, v in table.items() if not isinstance(v, dict)}
     if scalars:
         lines += ["", f"[{'.'.join(map(_key, path))}]"]

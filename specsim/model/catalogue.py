@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from specsim.data import data_root
 from specsim.errors import ModelConfigError, UsageError
@@ -45,6 +45,23 @@ _FORMAT_OF_ENDING = {
 # Publishers whose own -FP8 checkpoints have one scale per 128 x 128 block.
 _BLOCK_FP8_FAMILIES = ("qwen", "deepseek", "minimax")
 _VENDORS = re.compile(r"^(meta|nvidia)-(?=llama|nemotron|codellama)")
+
+
+class IndexLine(TypedDict, total=False):
+    """A line of the index as it stands in the file; what is empty is left out."""
+
+    name: str
+    kind: str
+    family: str
+    parameters: int
+    active_parameters: int
+    weights: str
+    has_mtp: bool
+    base: str
+    drafters: list[str]
+    targets: list[str]
+    aliases: list[str]
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +244,7 @@ def _index() -> _Index:
     return _Index(models, drafters, _keys(models), _keys(drafters))
 
 
-def _entry(item: dict[str, Any]) -> CatalogueEntry:
+def _entry(item: IndexLine) -> CatalogueEntry:
     return CatalogueEntry(
         name=item["name"],
         kind=item.get("kind", "model"),
@@ -264,9 +281,8 @@ def _load_drafter(file: str) -> Drafter:
     return drafter_from_dict(_read(catalogue_root() / file)["spec"])
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        data: dict[str, Any] = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UsageError(f"the packaged file {path.name} cannot be read ({error})") from None
-    return data

@@ -6,7 +6,7 @@ floats. `hidden` is the width of the layer throughout.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 PLAIN_BYTES = 2.0  # bytes of a weight that no checkpoint format quantises
 
@@ -49,8 +49,8 @@ class Part:
     tag: ClassVar[str] = ""
     by_tag: ClassVar[dict[str, type["Part"]]] = {}
 
-    def __init_subclass__(cls, **named: Any) -> None:
-        super(Part, cls).__init_subclass__(**named)
+    def __init_subclass__(cls) -> None:
+        super(Part, cls).__init_subclass__()
         if "tag" in vars(cls):
             Part.by_tag[cls.tag] = cls
 

@@ -11,7 +11,7 @@ rows) and `group_context` (attention over the cache, recurrent state).
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specsim.methods.base import method_of
 from specsim.model.spec import (
@@ -54,8 +54,8 @@ class MixerOps(NamedTuple):
     group; state_copies: writes of a recurrent state beyond the first.
     """
 
-    rows: Callable[[Any, int, float, int, float, str], Rows]
-    context: Callable[[Any, Work, int, str, float, str, float], list[OpCost]]
+    rows: Callable[..., Rows]
+    context: Callable[..., list[OpCost]]
 
 
 # A mixer of another kind (a subclass of `model.mixers.Mixer`) is entered here.

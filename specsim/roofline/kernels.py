@@ -7,13 +7,12 @@ A plug-in prices a shape of its own the same way.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from specsim.roofline.device import Device, Pricing
 from specsim.roofline.result import KernelTime
 
 # The shape's own type is known to the function that is registered for it, not to the table.
-Kernel = Callable[[Device, Any, Pricing], KernelTime]
+Kernel = Callable[..., KernelTime]  # (device, shape, how)
 KERNELS: dict[type, Kernel] = {}
 K = TypeVar("K", bound=Callable[..., KernelTime])
 

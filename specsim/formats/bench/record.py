@@ -22,7 +22,6 @@ moves the numbers where they belong (and says so in `warnings`):
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -189,18 +188,20 @@ class BenchRun:
     metadata: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def to_dict(self, requests: bool = True) -> dict[str, Any]:
+    def to_dict(self, requests: bool = True) -> dict[str, object]:
         """Plain JSON values; infinities become "inf". `requests=False` leaves the rows out."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         for item in fields(self):
             if item.name == "requests" and not requests:
                 continue
             out[item.name] = _plain(getattr(self, item.name))
-        out["load"]["kind"] = self.load.kind
+        load = out["load"]
+        if isinstance(load, dict):
+            load["kind"] = self.load.kind
         return out
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):

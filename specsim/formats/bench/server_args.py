@@ -8,7 +8,6 @@ cannot be understood are left as text in `other`, since they are somebody's own 
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from specsim.formats.bench.fields import simple_text, whole
 from specsim.formats.bench.record import ServerArgs
@@ -25,7 +24,7 @@ _SEQS = ("max_num_seqs",)
 _KEPT = ("speculative_", "quantization", "kv_cache_dtype", "ep_size", "attention")
 
 
-def metadata_of(data: Mapping[str, Any], own: re.Pattern[str]) -> dict[str, str]:
+def metadata_of(data: Mapping[str, object], own: re.Pattern[str]) -> dict[str, str]:
     """The scalar entries of a result that the tool itself does not write, as text."""
     out: dict[str, str] = {}
     for key, value in data.items():
@@ -36,7 +35,7 @@ def metadata_of(data: Mapping[str, Any], own: re.Pattern[str]) -> dict[str, str]
     return out
 
 
-def args_from_metadata(data: Mapping[str, Any]) -> ServerArgs:
+def args_from_metadata(data: Mapping[str, object]) -> ServerArgs:
     """vLLM's server arguments among the keys of a result (sweep overrides, --metadata)."""
     flat = _flatten(data)
     return ServerArgs(
@@ -49,7 +48,7 @@ def args_from_metadata(data: Mapping[str, Any]) -> ServerArgs:
     )
 
 
-def args_from_sglang(info: Mapping[str, Any]) -> ServerArgs:
+def args_from_sglang(info: Mapping[str, object]) -> ServerArgs:
     """SGLang's `server_info`: the server's arguments as it resolved them.
 
     A chain (topk 1) of n steps drafts n tokens. With a tree, the drafted tokens of a step are
@@ -79,9 +78,9 @@ def args_from_sglang(info: Mapping[str, Any]) -> ServerArgs:
     )
 
 
-def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(data: Mapping[str, object]) -> dict[str, object]:
     """Keys with underscores; `speculative_config` (an object, or JSON text) opened by a dot."""
-    out: dict[str, Any] = {}
+    out: dict[str, object] = {}
     for raw, value in data.items():
         key = raw.strip().lstrip("-").replace("-", "_").lower()
         if key.rsplit(".", 1)[-1] == "speculative_config":
@@ -92,7 +91,7 @@ def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, object]:
     """A JSON object given as such or as text; empty for anything else."""
     if isinstance(value, str):
         try:
@@ -102,7 +101,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _whole(flat: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+def _whole(flat: Mapping[str, object], names: tuple[str, ...]) -> int | None:
     for name in names:
         number = whole(flat.get(name))
         if number is not None:
@@ -110,7 +109,7 @@ def _whole(flat: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     return None
 
 
-def _text(flat: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+def _text(flat: Mapping[str, object], names: tuple[str, ...]) -> str | None:
     for name in names:
         if isinstance(flat.get(name), str) and flat[name]:
             return str(flat[name])[:200]
