@@ -114,7 +114,7 @@ def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Pa
         values = [_cell(row.get(name)) for row in held]
         kinds = {type(value) for value in values if value is not None}
         if kinds == {int, float}:
-            values = [None if value is None else float(value) for value in values]
+            values = [float(v) if isinstance(v, int | float) else None for v in values]
         elif len(kinds) > 1:  # a column of numbers and words ("inf"): text keeps both
             values = [None if value is None else str(value) for value in values]
         table[name] = pa.array(values)
