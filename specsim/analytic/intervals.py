@@ -11,7 +11,7 @@ residuals the next coarser one is taken; when none has enough there is no interv
 import json
 import math
 from functools import lru_cache
-from typing import Any
+from typing import TypedDict
 
 from specsim.analytic.system import System
 from specsim.data import data_root
@@ -28,13 +28,24 @@ def prediction_class(system: System) -> str:
     return f"{side}|{kind}|{system.engine.name}|{kernels}"
 
 
+class Residuals(TypedDict):
+    """Of one class: how many, and the 5th and 95th percentile of ln(measured / predicted)."""
+
+    n: int
+    q05: float
+    q95: float
+
+
 @lru_cache(maxsize=1)
-def _residuals() -> dict[str, dict[str, Any]]:
+def _residuals() -> dict[str, dict[str, Residuals]]:
+    """By quantity and class."""
     path = data_root("catalog") / "residuals.json"
     if not path.is_file():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}
+    found: dict[str, dict[str, dict[str, Residuals]]] = json.loads(
+        path.read_text(encoding="utf-8")
+    )
+    return found["quantities"]
 
 
 def coarser(klass: str) -> tuple[str, ...]:
@@ -50,7 +61,7 @@ def coarser(klass: str) -> tuple[str, ...]:
 
 def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, float] | None:
     """[low, high] that held 90 % of the measurements of this class; None where few are known."""
-    table = _residuals().get("quantities", {}).get(quantity, {})
+    table = _residuals().get(quantity, {})
     for name in coarser(klass):
         entry = table.get(name)
         if entry and entry["n"] >= MIN_RESIDUALS:

@@ -7,7 +7,6 @@ format, and the acceptance length or the assumption made for it.
 
 import tomllib
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.analytic.predict import Prediction, predict
 from specsim.analytic.system import System
@@ -21,7 +20,7 @@ from specsim.speculation.acceptance import Acceptance
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ReportedEndpoint:
     """One row: the deployment, its acceptance with source, and the speedup reported."""
 
     name: str
@@ -40,7 +39,7 @@ class Endpoint:
     def error(self) -> float:
         return self.speedup / self.reported_speedup - 1
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         point = self.prediction.points[0]
         return {
             "model": self.name,
@@ -69,7 +68,7 @@ def predict_table(
     engine_name: str = "vllm",
     fidelity: str = "calibrated",
     profiles: str | None = None,
-) -> list[Endpoint]:
+) -> list[ReportedEndpoint]:
     """One client on each of the six endpoints."""
     raw = tomllib.loads((data_root("catalog") / "mindrouter.toml").read_text(encoding="utf-8"))
     profile = load_profile(gpu, profiles)
@@ -88,7 +87,7 @@ def predict_table(
         workload = Workload(item["input_len"], item["output_len"], name="mindrouter")
         result = predict(system, workload, [1], search_k=False)
         rows.append(
-            Endpoint(
+            ReportedEndpoint(
                 item["name"], result, item["weights"], item["kv_dtype"],
                 item["acceptance_assumed"], item["reported_speedup"], item["notes"],
             )

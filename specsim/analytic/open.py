@@ -37,6 +37,11 @@ class OpenState:
     output_tok_s: float
     state: SteadyState
 
+    @property
+    def stream_tok_s(self) -> float:
+        """Tokens per second of one stream."""
+        return 1.0 / self.tpot_s if self.tpot_s > 0 else 0.0
+
 
 def erlang_c(servers: int, load: float) -> float:
     """Probability that an arrival waits in M/M/c; `load` = arrival rate / rate of one server.

@@ -15,9 +15,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from specsim.analytic.closed import SteadyState, closed_loop, running_limit
+from specsim.analytic.closed import closed_loop, running_limit
+from specsim.analytic.compare import compared
 from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.analytic.open import open_loop
+from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
@@ -31,7 +32,7 @@ NO_INTERVAL_DATASHEET = "no interval: residuals are known for calibrated predict
 
 
 @dataclass(frozen=True, slots=True)
-class Point(Jsonable):
+class LoadPoint(Jsonable):
     """One load. concurrency: clients (closed loop) or mean running requests (open loop).
 
     running: mean running requests. queue_s: mean wait for admission. request_rate: requests per
@@ -72,7 +73,7 @@ class Prediction:
 
     system: System
     workload: Workload
-    points: tuple[Point, ...]
+    points: tuple[LoadPoint, ...]
     break_even_concurrency: int | None
     max_concurrency: int
     warnings: tuple[str, ...] = ()
@@ -116,9 +117,9 @@ def predict(
     """Predicts every load asked for (closed loop by concurrency, open loop by rate)."""
     plain = system.plain()
     notes = list(warnings)
-    points = [_closed_point(system, plain, workload, c) for c in concurrencies or []]
+    points = [_point(system, workload, clients) for clients in concurrencies or []]
     for rate in rates or []:
-        point = _open_point(system, plain, workload, rate)
+        point = _point(system, workload, rate=rate)
         if not point.stable:
             notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
         points.append(point)
@@ -157,89 +158,37 @@ def _intervals(system: System, speedup: float, ratio: float, tpot_s: float, ttft
     return out
 
 
-def _closed_point(system: System, plain: System, workload: Workload, concurrency: int) -> Point:
-    state = closed_loop(system, workload, concurrency)
-    base = closed_loop(plain, workload, concurrency) if system.speculative else state
-    ratio = _step_ratio(plain, workload, state, base)
-    return _point(system, state, base, ratio, float(concurrency), state.queue_s, None, True)
-
-
-def _step_ratio(
-    plain: System, workload: Workload, state: SteadyState, base: SteadyState
-) -> float:
-    """r of `state`. Both sides step the same sequences: `base` may run more of them (an engine
-    that admits fewer under speculation, a server that keeps up with fewer)."""
-    if base.running != state.running:
-        base = closed_loop(plain, workload, max(1, round(state.running)))
-    return state.step_s / base.step_s
-
-
 def _point(
-    system: System,
-    state: SteadyState,
-    base: SteadyState,
-    ratio: float,
-    concurrency: float,
-    queue_s: float,
-    utilisation: float | None,
-    stable: bool,
-) -> Point:
-    speedup = state.output_tok_s / base.output_tok_s
-    return Point(
-        concurrency=int(concurrency) if concurrency == int(concurrency) else concurrency,
-        ttft_s=state.ttft_s,
-        tpot_s=state.tpot_s,
-        itl_s=state.itl_s,
-        step_s=state.step_s,
-        output_tok_s=state.output_tok_s,
-        stream_tok_s=state.stream_tok_s,
-        baseline_ttft_s=base.ttft_s,
-        baseline_tpot_s=base.tpot_s,
-        baseline_step_s=base.step_s,
-        baseline_output_tok_s=base.output_tok_s,
-        speedup=speedup,
-        step_cost_ratio=ratio,
-        bound=state.bound,
-        running=state.running,
-        queue_s=queue_s,
-        request_rate=state.request_rate,
-        utilisation=utilisation,
-        stable=stable,
-        best_k=None,
-        interval_90=_intervals(system, speedup, ratio, state.tpot_s, state.ttft_s),
-    )
-
-
-def _open_point(system: System, plain: System, workload: Workload, rate: float) -> Point:
-    found = open_loop(system, workload, rate)
-    base = open_loop(plain, workload, rate) if system.speculative else found
-    if not (found.stable and base.stable):
-        speedup = found.output_tok_s / base.output_tok_s
-    else:
-        speedup = base.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
-    ratio = _step_ratio(plain, workload, found.state, base.state)
-    return Point(
-        concurrency=found.running,
+    system: System, workload: Workload, clients: int = 1, rate: float | None = None
+) -> LoadPoint:
+    """One load: so many clients, or requests per second."""
+    pair = compared(system, workload, clients, rate)
+    found, base = pair.found, pair.base
+    held = found.running if rate is not None else float(clients)
+    return LoadPoint(
+        concurrency=int(held) if held == int(held) and rate is None else held,
         ttft_s=found.ttft_s,
         tpot_s=found.tpot_s,
         itl_s=found.tpot_s * system.tokens_per_step,
-        step_s=found.state.step_s,
+        step_s=pair.state.step_s,
         output_tok_s=found.output_tok_s,
-        stream_tok_s=1 / found.tpot_s if found.tpot_s > 0 else 0.0,
+        stream_tok_s=found.stream_tok_s,
         baseline_ttft_s=base.ttft_s,
         baseline_tpot_s=base.tpot_s,
-        baseline_step_s=base.state.step_s,
+        baseline_step_s=pair.base_state.step_s,
         baseline_output_tok_s=base.output_tok_s,
-        speedup=speedup,
-        step_cost_ratio=ratio,
-        bound=found.state.bound,
+        speedup=pair.speedup,
+        step_cost_ratio=pair.step_cost_ratio,
+        bound=pair.state.bound,
         running=found.running,
         queue_s=found.queue_s,
-        request_rate=rate,
-        utilisation=found.utilisation,
-        stable=found.stable,
+        request_rate=pair.state.request_rate if rate is None else rate,
+        utilisation=found.utilisation if isinstance(found, OpenState) else None,
+        stable=found.stable if isinstance(found, OpenState) else True,
         best_k=None,
-        interval_90=_intervals(system, speedup, ratio, found.tpot_s, found.ttft_s),
+        interval_90=_intervals(
+            system, pair.speedup, pair.step_cost_ratio, found.tpot_s, found.ttft_s
+        ),
     )
 
 

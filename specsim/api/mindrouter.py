@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from specsim.analytic.mindrouter import Endpoint, predict_table
+from specsim.analytic.mindrouter import ReportedEndpoint, predict_table
 from specsim.errors import UsageError
 from specsim.options.declare import declared
 from specsim.options.prediction import PredictCommand
@@ -15,7 +15,7 @@ _ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "csv_out")
 
 @dataclass(frozen=True)
 class MindrouterTable:
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[ReportedEndpoint, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "mindrouter", "table": self.to_rows()}

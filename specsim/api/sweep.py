@@ -179,7 +179,8 @@ def _check_meaning(sweep: Sweep) -> None:
                 "command that names one)"
             )
         _check_loads(sweep)
-    folder = sweep.fixed.get("profiles")
+    named = sweep.fixed.get("profiles")
+    folder = named if isinstance(named, str) else None
     for value in _values(sweep, "model"):
         load_model(value)
     for value in _values(sweep, "gpu"):

@@ -5,7 +5,7 @@ Seconds are wall time; bytes and FLOPs are per GPU.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specsim.ops.op import OpCost
 from specsim.roofline import KernelTime
@@ -79,7 +79,7 @@ class StepLatency:
             return "latency"
         return "compute" if self.compute_s > self.memory_s else "memory"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "total_s": self.total_s,
             "target_s": self.target_s,

@@ -13,7 +13,6 @@ everything but the routed experts, and each its own sequences. Bytes; GB is 1e9.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specsim.errors import CapacityError
 from specsim.hardware.profile import HardwareProfile
@@ -86,7 +85,7 @@ class MemoryPlan:
             return 1 << 20
         return int(self.pool_bytes / per_request)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "capacity_bytes": self.capacity_bytes,
             "usable_bytes": self.usable_bytes,

@@ -9,7 +9,7 @@ Only sums are kept; a breakdown op by op is made anew when somebody asks for it.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
@@ -23,6 +23,8 @@ from specsim.ops.work import Routing, attention_share
 from specsim.roofline import KernelTime, compute_peak, op_time
 from specsim.roofline.result import datasheet_time
 
+K = TypeVar("K")
+V = TypeVar("V")
 MAX_MEMO = 20_000  # sums, products and steps kept in each memory
 
 
@@ -48,14 +50,14 @@ class Sums(NamedTuple):
         )
 
 
-class Loose(NamedTuple):
+class LooseOps(NamedTuple):
     """Ops outside any pass."""
 
     phase: str
     ops: Sequence[OpCost]
 
 
-def keep(memory: dict[Any, Any], key: Any, value: Any) -> None:
+def keep(memory: dict[K, V], key: K, value: V) -> None:
     """Remember a value; a full memory is emptied rather than left to grow."""
     if len(memory) >= MAX_MEMO:
         memory.clear()
@@ -63,7 +65,7 @@ def keep(memory: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 @lru_cache(maxsize=32)
-def _products(profile: HardwareProfile, variant: str) -> dict[Any, KernelTime]:
+def _products(profile: HardwareProfile, variant: str) -> dict[object, KernelTime]:
     """Priced dense products of one device and engine."""
     return {}
 
@@ -91,14 +93,14 @@ class Pricer:
         self.routing = routing
         self.datasheet = datasheet
         self.unsplit = unsplit
-        self._rows: dict[Any, Sums] = {}
+        self._rows: dict[object, Sums] = {}
         self._gemms = _products(profile, engine.kernel_variant)
 
-    def total(self, parts: Iterable[Pass | Loose]) -> Sums:
+    def total(self, parts: Iterable[Pass | LooseOps]) -> Sums:
         """Seconds of all parts together."""
         totals = [0.0, 0.0, 0.0, 0.0, 0.0]
         for part in parts:
-            if isinstance(part, Loose):
+            if isinstance(part, LooseOps):
                 self._add(part.ops, totals, 1)
                 continue
             share = attention_share(part.work, part.parallel)
@@ -124,11 +126,11 @@ class Pricer:
                     self._add(context, totals, part.times)
         return Sums(*totals)
 
-    def breakdown(self, parts: Iterable[Pass | Loose]) -> list[OpTime]:
+    def breakdown(self, parts: Iterable[Pass | LooseOps]) -> list[OpTime]:
         """The same op by op, in the order of execution."""
         rows: list[OpTime] = []
         for part in parts:
-            if isinstance(part, Loose):
+            if isinstance(part, LooseOps):
                 rows += [self._timed(op, part.phase, 1) for op in part.ops]
                 continue
             ops = pass_ops(part, self.kv_dtype, self.routing)

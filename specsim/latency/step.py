@@ -15,7 +15,7 @@ from specsim.latency.breakdown import OpTime, StepLatency
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
-from specsim.latency.price import Loose, Pricer, Sums, keep
+from specsim.latency.price import LooseOps, Pricer, Sums, keep
 from specsim.latency.routing import SERVING
 from specsim.latency.shape import StepShape
 from specsim.methods.base import SpecSetup
@@ -44,8 +44,8 @@ class _Plan:
     """What a step runs."""
 
     target: Pass
-    sample: Loose
-    draft: list[Pass | Loose]
+    sample: LooseOps
+    draft: list[Pass | LooseOps]
     passes: int
     rows: float
     graphed: bool
@@ -233,7 +233,7 @@ class LatencyModel:
         work = Work(seqs, q, ctx, chunks, rows, head_rows)
         spec, par = self.spec, self.parallel
         target = target_pass(spec, work, par, self.engine.state_copies if q > 1 else 0.0)
-        sample = Loose("sample", (_sample_op(head_rows / par.attention_dp, spec.vocab),))
+        sample = LooseOps("sample", (_sample_op(head_rows / par.attention_dp, spec.vocab),))
         draft, passes = self._draft(shape, work, finishing)
         return _Plan(target, sample, draft, passes, rows, graphed)
 
@@ -253,7 +253,7 @@ class LatencyModel:
 
     def _draft(
         self, shape: StepShape, target: Work, finishing: int
-    ) -> tuple[list[Pass | Loose], int]:
+    ) -> tuple[list[Pass | LooseOps], int]:
         """All draft passes of a step, and how many they are (see `specsim.methods`)."""
         k, seqs, chunks = shape.num_drafts, target.seqs, target.prefill
         if not self.setup.drafting.runs_passes:
@@ -264,11 +264,11 @@ class LatencyModel:
         proposing = seqs + finishing
         ended = sum(c.new_tokens + c.cached_tokens for c in shape.prefill if c.last)
         ctx = (shape.decode_context_tokens + ended) / proposing if proposing else 0.0
-        parts: list[Pass | Loose] = []
+        parts: list[Pass | LooseOps] = []
         if block and drafter is not None:
             # Verified rows and prompts become keys and values that the next block attends to.
             seen = seqs * shape.decode_q_len + target.prefill_tokens
-            parts.append(Loose("draft", context_kv_ops(drafter, seen / par.attention_dp, par)))
+            parts.append(LooseOps("draft", context_kv_ops(drafter, seen / par.attention_dp, par)))
         if k == 0:
             # No drafts are wanted, but the drafter's cache must keep up with the target's.
             if setup.fills_cache and not block:
@@ -288,7 +288,7 @@ class LatencyModel:
             return [], 0
         parts.append(self._draft_pass(work, par))
         if block and drafter is not None:
-            parts.append(Loose("draft", markov_ops(drafter, proposing / par.attention_dp, k)))
+            parts.append(LooseOps("draft", markov_ops(drafter, proposing / par.attention_dp, k)))
         if further > 0 and proposing > 0:
             rows = proposing * max(1, setup.tree_topk)
             one = Work(rows, 1, ctx + k / 2, (), self._padded(rows, 1, ()), rows)

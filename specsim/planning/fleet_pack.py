@@ -31,7 +31,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Device:
+class PoolDevice:
     """A GPU of the pool with what was put on it."""
 
     gpu: str
@@ -62,19 +62,19 @@ class Packing:
     empty: dict[str, int]
 
 
-def devices_of(pools: Sequence[tuple[str, int, int, float]]) -> list[Device]:
+def devices_of(pools: Sequence[tuple[str, int, int, float]]) -> list[PoolDevice]:
     """Devices of pools of (type, count, devices per node, usable bytes of one)."""
     out, node = [], 0
     for gpu, count, per_node, room in pools:
         for index in range(count):
             if index % max(1, per_node) == 0:
                 node += 1
-            out.append(Device(gpu, node, index, room))
+            out.append(PoolDevice(gpu, node, index, room))
     return out
 
 
 def pack(
-    devices: list[Device], pieces: Sequence[Piece], share: float, *, in_order: bool = False
+    devices: list[PoolDevice], pieces: Sequence[Piece], share: float, *, in_order: bool = False
 ) -> Packing:
     """Place all pieces, in their order if asked for; those for which there is no room are left."""
     placed, left = [], []
@@ -84,7 +84,7 @@ def pack(
     free = _free(devices)
     refused: set[Piece] = set()  # devices only fill up, so the next one alike has no room either
     for piece in order:
-        found: list[Device] = []
+        found: list[PoolDevice] = []
         if piece not in refused:
             found = _shared(devices, piece, share) if piece.shares else _whole(free, piece)
         if not found:
@@ -103,24 +103,24 @@ def pack(
     return Packing(tuple(placed), tuple(left), empty)
 
 
-def _free(devices: list[Device]) -> dict[str, dict[int, list[Device]]]:
+def _free(devices: list[PoolDevice]) -> dict[str, dict[int, list[PoolDevice]]]:
     """Empty devices by type and node, in their order."""
-    out: dict[str, dict[int, list[Device]]] = {}
+    out: dict[str, dict[int, list[PoolDevice]]] = {}
     for device in devices:
         if not device.pieces:
             out.setdefault(device.gpu, {}).setdefault(device.node, []).append(device)
     return out
 
 
-def _whole(free: dict[str, dict[int, list[Device]]], piece: Piece) -> list[Device]:
+def _whole(free: dict[str, dict[int, list[PoolDevice]]], piece: Piece) -> list[PoolDevice]:
     enough = [node for node in free.get(piece.gpu, {}).values() if len(node) >= piece.gpus]
     if not enough:
         return []
     return min(enough, key=len)[: piece.gpus]
 
 
-def _shared(devices: list[Device], piece: Piece, share: float) -> list[Device]:
-    def room(device: Device) -> float:
+def _shared(devices: list[PoolDevice], piece: Piece, share: float) -> list[PoolDevice]:
+    def room(device: PoolDevice) -> float:
         return device.room_bytes - sum(other.bytes_needed for other in device.pieces)
 
     beside = [
@@ -136,7 +136,7 @@ def _shared(devices: list[Device], piece: Piece, share: float) -> list[Device]:
     return []
 
 
-def _goes(device: Device, piece: Piece, share: float) -> bool:
+def _goes(device: PoolDevice, piece: Piece, share: float) -> bool:
     """Whether a piece may join the pieces of a device."""
     others = device.pieces
     if any(not other.shares or other.model == piece.model for other in others):

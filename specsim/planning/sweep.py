@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import UsageError
 from specsim.planning.values import shown, written
@@ -38,8 +37,8 @@ class Task:
 
     index: int
     key: str
-    options: Mapping[str, Any]
-    varied: Mapping[str, Any]
+    options: Mapping[str, object]
+    varied: Mapping[str, object]
     seed: int | None
 
 
@@ -48,9 +47,9 @@ class Sweep:
     """run: 'simulate' or 'predict'. columns: names of results for tables, () for the usual."""
 
     run: str
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    cases: Sequence[Mapping[str, Any]] = ()
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    cases: Sequence[Mapping[str, object]] = ()
     repeats: int = 1
     columns: tuple[str, ...] = ()
     name: str = "sweep"
@@ -122,15 +121,16 @@ class Sweep:
                     yield Task(index, key, options, shown, seed)
                     index += 1
 
-    def _key(self, options: Mapping[str, Any], repeat: int) -> str:
+    def _key(self, options: Mapping[str, object], repeat: int) -> str:
         return _digest([self.run, dict(options), repeat])[:24]
 
-    def _seed(self, options: Mapping[str, Any], key: str, repeat: int) -> int | None:
+    def _seed(self, options: Mapping[str, object], key: str, repeat: int) -> int | None:
         if self.run == "predict":
             return None
         given = options.get("seed")
         if given is not None:
-            return (int(given) + repeat) % SEEDS
+            assert isinstance(given, int)
+            return (given + repeat) % SEEDS
         return int(_digest(["seed", key])[:8], 16)
 
     @cached_property
@@ -151,7 +151,7 @@ class Sweep:
                 files[str(path)] = _content(str(path))
         return _digest([self.to_dict(), files])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "run": self.run,
             "fixed": _written(self.fixed),
@@ -161,15 +161,15 @@ class Sweep:
         }
 
 
-def _written(options: Mapping[str, Any]) -> dict[str, Any]:
+def _written(options: Mapping[str, object]) -> dict[str, object]:
     return {name: written(value) for name, value in options.items()}
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(_canonical(value).encode()).hexdigest()
 
 

@@ -21,7 +21,7 @@ options there are and what they may hold is checked by the command.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -72,9 +72,9 @@ class Definition:
     repeats: int = 1
     columns: tuple[str, ...] = ()
     name: str = "sweep"
-    fixed: dict[str, Any] = field(default_factory=dict)
-    grid: dict[str, list[Any]] = field(default_factory=dict)
-    cases: list[dict[str, Any]] = field(default_factory=list)
+    fixed: dict[str, object] = field(default_factory=dict)
+    grid: dict[str, list[object]] = field(default_factory=dict)
+    cases: list[dict[str, object]] = field(default_factory=list)
 
 
 def read_definition(path: Path | str) -> Definition:

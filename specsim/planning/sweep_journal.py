@@ -13,7 +13,7 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from specsim.errors import FormatError, UsageError
 from specsim.planning.executors.peers import build_id
@@ -99,7 +99,7 @@ class Journal:
                 f"{str(self.path)!r} is not the journal of a sweep; choose another --journal"
             )
 
-    def _read(self, header: dict[str, Any], sweep: Sweep) -> None:
+    def _read(self, header: dict[str, object], sweep: Sweep) -> None:
         self._file.seek(0)
         number = 0
         while True:
@@ -118,7 +118,7 @@ class Journal:
                     self._file.truncate(0)
                     self._write(header)
                     return
-            elif entry is None or not isinstance(entry.get("key"), str):
+            elif entry is None or not isinstance(key := entry.get("key"), str):
                 if self._file.read(1):
                     raise FormatError(
                         f"the journal {str(self.path)!r} is damaged at line {number}; delete that "
@@ -128,11 +128,11 @@ class Journal:
                 self._end = start
                 return
             else:
-                self.offsets[entry["key"]] = start
+                self.offsets[key] = start
             self._end = self._file.tell()
 
     def _check_header(
-        self, found: dict[str, Any] | None, wanted: dict[str, Any], sweep: Sweep
+        self, found: dict[str, object] | None, wanted: dict[str, object], sweep: Sweep
     ) -> None:
         name = repr(str(self.path))
         if found is None or found.get("specsim_sweep") != FORMAT:
@@ -151,18 +151,18 @@ class Journal:
         what = f"its {changed}" if changed else "a file that it names has changed since"
         raise UsageError(f"the journal {name} is of another sweep: {what}; {ways}")
 
-    def add(self, key: str, entry: dict[str, Any]) -> None:
+    def add(self, key: str, entry: dict[str, object]) -> None:
         """Keep a finished task; it is in the file when this returns."""
         self.offsets[key] = self._write({"key": key, **entry})
 
-    def get(self, key: str) -> dict[str, Any]:
+    def get(self, key: str) -> dict[str, object]:
         """What `add` kept."""
         self._file.seek(self.offsets[key])
         entry = _parsed(self._file.readline())
         assert entry is not None
         return entry
 
-    def _write(self, value: dict[str, Any]) -> int:
+    def _write(self, value: dict[str, object]) -> int:
         line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         start = self._end
         self._file.seek(start)
@@ -181,7 +181,7 @@ class Journal:
         self.close()
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parsed(line: bytes) -> dict[str, object] | None:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -189,9 +189,9 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _changes(old: Any, new: dict[str, Any]) -> str:
+def _changes(old: object, new: object) -> str:
     """The first difference of two definitions, in words; '' if there is none."""
-    if not isinstance(old, dict):
+    if not isinstance(old, dict) or not isinstance(new, dict):
         return "definition was another"
     for part in ("run", "fixed", "grid", "cases", "repeats"):
         before, now = old.get(part), new[part]
@@ -206,7 +206,7 @@ def _changes(old: Any, new: dict[str, Any]) -> str:
     return ""
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if value is None:
         return "not there"
     text = json.dumps(value)

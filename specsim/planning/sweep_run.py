@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from specsim.planning.executors import Executor, Job, TaskFunction
 from specsim.planning.sweep import Sweep, Task
@@ -11,6 +11,16 @@ from specsim.planning.values import written
 
 MAX_FAILURES_KEPT = 20
 ProgressReport = Callable[[int, int], None]
+
+
+class SweepRow(TypedDict):
+    """One finished task. task: its index; result: None if refused; error: None if not."""
+
+    task: int
+    params: dict[str, object]
+    seed: int | None
+    result: dict[str, object] | None
+    error: str | None
 
 
 @dataclass(frozen=True)
@@ -29,22 +39,21 @@ class SweepRun:
     failures: dict[str, str]
     interrupted: bool
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One per finished task, in the order of the definition:
-
-        task (its index), params, seed, result (None if refused), error (None if not)."""
+    def rows(self) -> Iterator[SweepRow]:
+        """One per finished task, in the order of the definition."""
         for task in self.sweep.tasks():
             if task.key in self.journal.offsets:
                 yield row_of(task, self.journal.get(task.key))
 
 
-def row_of(task: Task, entry: dict[str, Any]) -> dict[str, Any]:
+def row_of(task: Task, entry: dict[str, object]) -> SweepRow:
+    result, error = entry.get("result"), entry.get("error")
     return {
         "task": task.index,
         "params": {name: written(value) for name, value in task.varied.items()},
         "seed": task.seed,
-        "result": entry.get("result"),
-        "error": entry.get("error"),
+        "result": result if isinstance(result, dict) else None,
+        "error": error if isinstance(error, str) else None,
     }
 
 

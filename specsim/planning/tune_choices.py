@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from specsim.analytic.closed import SteadyState, closed_loop
+from specsim.analytic.compare import compared
 from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.analytic.open import open_loop
+from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
@@ -120,24 +120,16 @@ def evaluate(
 def _evaluate(
     system: System, workload: Workload, load: OfferedLoad, gates: Mapping[str, float]
 ) -> Candidate:
-    plain, capacity, reason = system.plain(), None, ""
-    if load.rate is None:
-        state = closed_loop(system, workload, load.clients or 1)
-        base = closed_loop(plain, workload, load.clients or 1)
-        running, queue_s = state.running, state.queue_s
-        ttft_s, tpot_s, output = state.ttft_s, state.tpot_s, state.output_tok_s
-        speedup = output / base.output_tok_s
-    else:
-        found, alone = open_loop(system, workload, load.rate), open_loop(plain, workload, load.rate)
-        state, base, capacity = found.state, alone.state, found.capacity_rate
-        running, queue_s = found.running, found.queue_s
-        ttft_s, tpot_s, output = found.ttft_s, found.tpot_s, found.output_tok_s
-        both = found.stable and alone.stable and tpot_s > 0
-        speedup = alone.tpot_s / tpot_s if both else output / alone.output_tok_s
+    pair = compared(system, workload, load.clients or 1, load.rate)
+    found, state, capacity, reason = pair.found, pair.state, None, ""
+    if isinstance(found, OpenState):
+        capacity = found.capacity_rate
         if not found.stable:
             reason = f"the queue grows without end: it sustains {capacity:.3g} requests/s"
+    ttft_s, tpot_s, output = found.ttft_s, found.tpot_s, found.output_tok_s
     values = {
-        "ttft": ttft_s, "tpot": tpot_s, "queue": queue_s, "itl": tpot_s * system.tokens_per_step,
+        "ttft": ttft_s, "tpot": tpot_s, "queue": found.queue_s,
+        "itl": tpot_s * system.tokens_per_step,
         "e2el": ttft_s + tpot_s * (workload.output_len - 1),
         "stream_tok_s": 1 / tpot_s if tpot_s > 0 else math.inf, "output_tok_s": output,
         "request_rate": state.request_rate if load.rate is None else min(load.rate, capacity or 0),
@@ -150,15 +142,15 @@ def _evaluate(
         tpot_s=tpot_s,
         step_s=state.step_s,
         output_tok_s=output,
-        stream_tok_s=1 / tpot_s if tpot_s > 0 else 0.0,
-        speedup=speedup,
-        step_cost_ratio=_ratio(plain, workload, state, base),
-        running=running,
-        queue_s=queue_s,
+        stream_tok_s=found.stream_tok_s,
+        speedup=pair.speedup,
+        step_cost_ratio=pair.step_cost_ratio,
+        running=found.running,
+        queue_s=found.queue_s,
         capacity_rate=capacity,
         bound=state.bound,
         extrapolated=_extrapolated(system),
-        interval_90=_interval(system, speedup),
+        interval_90=_interval(system, pair.speedup),
         reason=reason,
     )
 
@@ -192,13 +184,6 @@ def _interval(system: System, speedup: float) -> tuple[float, float] | None:
     if not system.speculative or system.fidelity == "datasheet":
         return None
     return interval_for("speedup", prediction_class(system), speedup)
-
-
-def _ratio(plain: System, workload: Workload, state: SteadyState, base: SteadyState) -> float:
-    """r: both sides step the same sequences (as `specsim predict` has it)."""
-    if base.running != state.running:
-        base = closed_loop(plain, workload, max(1, round(state.running)))
-    return state.step_s / base.step_s
 
 
 def _broken_gate(gates: Mapping[str, float], values: Mapping[str, float]) -> str:

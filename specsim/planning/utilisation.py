@@ -31,20 +31,22 @@ _LINKS = ("all_reduce", "all_gather", "all_to_all")
 MAX_CHUNKS = 16  # of one prompt that are priced; evenly spaced ones stand for more
 
 
-class Demand(NamedTuple):
+class KernelDemand(NamedTuple):
     """What kernels ask of one GPU: memory traffic, and seconds of arithmetic at the peak."""
 
     bytes: float
     peak_s: float
 
-    def times(self, factor: float) -> "Demand":
-        return Demand(self.bytes * factor, self.peak_s * factor)
+    def times(self, factor: float) -> "KernelDemand":
+        return KernelDemand(self.bytes * factor, self.peak_s * factor)
 
-    def plus(self, other: "Demand") -> "Demand":
-        return Demand(self.bytes + other.bytes, self.peak_s + other.peak_s)
+    def plus(self, other: "KernelDemand") -> "KernelDemand":
+        return KernelDemand(self.bytes + other.bytes, self.peak_s + other.peak_s)
 
-    def minus(self, other: "Demand") -> "Demand":
-        return Demand(max(0.0, self.bytes - other.bytes), max(0.0, self.peak_s - other.peak_s))
+    def minus(self, other: "KernelDemand") -> "KernelDemand":
+        return KernelDemand(
+            max(0.0, self.bytes - other.bytes), max(0.0, self.peak_s - other.peak_s)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Utilisation(Jsonable):
     compute: float
 
 
-def demand(system: System, step: StepLatency) -> Demand:
+def demand(system: System, step: StepLatency) -> KernelDemand:
     """What a step's kernels ask. Traffic of links between GPUs is not memory traffic."""
     moved = peak_s = 0.0
     for timed in step.ops:
@@ -66,10 +68,10 @@ def demand(system: System, step: StepLatency) -> Demand:
         if op.flops:
             fmt = op.fmt if op.kind in ("gemm", "moe") else "bf16"
             peak_s += op.flops * op.count / compute_peak(system.profile, fmt)
-    return Demand(moved, peak_s)
+    return KernelDemand(moved, peak_s)
 
 
-def _shares(system: System, asked: Demand, seconds: float) -> Utilisation:
+def _shares(system: System, asked: KernelDemand, seconds: float) -> Utilisation:
     return Utilisation(
         asked.bytes / (seconds * system.profile.mem_bytes_per_s), asked.peak_s / seconds
     )
@@ -84,7 +86,7 @@ def step_utilisation(system: System, shape: StepShape) -> Utilisation:
 def served_utilisation(system: System, workload: Workload, state: SteadyState) -> Utilisation:
     """Shares over a closed loop in its steady state, prompts included."""
     shape = system.decode_shape(state.running, workload.mean_context)
-    decode = Demand(0.0, 0.0)
+    decode = KernelDemand(0.0, 0.0)
     for share, step in shape.by_drafts(system.setup.draft_share):
         decode = decode.plus(demand(system, system.latency.step(step)).times(share))
     steps = decode_steps(workload.output_len, system.tokens_per_step)
@@ -94,7 +96,7 @@ def served_utilisation(system: System, workload: Workload, state: SteadyState) -
     )
 
 
-def _prompt_demand(system: System, workload: Workload, decode: StepShape) -> Demand:
+def _prompt_demand(system: System, workload: Workload, decode: StepShape) -> KernelDemand:
     """What one prompt adds to the steps it takes part in."""
     prompt = workload.computed_input
     cached = workload.input_len - prompt
@@ -104,8 +106,8 @@ def _prompt_demand(system: System, workload: Workload, decode: StepShape) -> Dem
         room = max(1, room - decode.decode_seqs * decode.decode_q_len)
     count = -(-prompt // room)
     priced = min(count, MAX_CHUNKS)
-    alone = demand(system, system.latency.step(decode)) if shares_steps else Demand(0.0, 0.0)
-    total = Demand(0.0, 0.0)
+    alone = demand(system, system.latency.step(decode)) if shares_steps else KernelDemand(0.0, 0.0)
+    total = KernelDemand(0.0, 0.0)
     for i in range(priced):
         start = round(i * count / priced) * room
         size = min(room, prompt - start)

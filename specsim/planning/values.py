@@ -5,12 +5,11 @@ rule out of an error's line.
 """
 
 import math
-from typing import Any
 
 MAX_SHOWN = 60  # characters of a bad value that an error repeats
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A bad value of any kind, short."""
     try:
         text = repr(value)
@@ -19,7 +18,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
-def real(value: Any) -> float | None:
+def real(value: object) -> float | None:
     """A number as a float, infinite beyond its range; None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -29,7 +28,7 @@ def real(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
 
 
-def written(value: Any) -> Any:
+def written(value: object) -> object:
     """A value for JSON, which knows no infinity: that of `burstiness` is written as 'inf'."""
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"

@@ -11,10 +11,10 @@ from specsim.report.tables import seconds, times
 from specsim.report.text import section_text
 
 if TYPE_CHECKING:
-    from specsim.analytic.mindrouter import Endpoint
+    from specsim.analytic.mindrouter import ReportedEndpoint
 
 
-def mindrouter_text(rows: "Sequence[Endpoint]") -> str:
+def mindrouter_text(rows: "Sequence[ReportedEndpoint]") -> str:
     """Predicted beside reported speedups, with the assumptions below."""
     first = rows[0].prediction.system
     head = (

@@ -50,7 +50,7 @@ _SIZE = re.compile(r"-\d+(\.\d+)?[bt]$")
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class MeasuredPoint:
     """One line of the catalogue: acceptance at one k (or tree shape)."""
 
     model: str
@@ -90,7 +90,7 @@ class CatalogueMatch:
     rows: tuple[str, ...]
     spread: tuple[float, float]
     datasets: tuple[str, ...]
-    points: tuple[Measurement, ...]
+    points: tuple[MeasuredPoint, ...]
 
     def at(self, k: int) -> Acceptance:
         """Acceptance of the same measurement (model, draft, data set) at another draft length: the
@@ -128,7 +128,7 @@ def normalise_dataset(name: str) -> str:
 
 
 @cache
-def measurements(path: Path | None = None) -> tuple[Measurement, ...]:
+def measurements(path: Path | None = None) -> tuple[MeasuredPoint, ...]:
     """Every line of the catalogue."""
     path = data_root("catalog") / "acceptance.csv" if path is None else path
     try:
@@ -150,8 +150,8 @@ def measurements(path: Path | None = None) -> tuple[Measurement, ...]:
     return tuple(found)
 
 
-def _measurement(row: dict[str, str]) -> Measurement:
-    return Measurement(
+def _measurement(row: dict[str, str]) -> MeasuredPoint:
+    return MeasuredPoint(
         model=row["model"],
         method=row["method"],
         draft=row["draft"],
@@ -171,14 +171,14 @@ def _measurement(row: dict[str, str]) -> Measurement:
     )
 
 
-_Curve = tuple[Measurement, ...]
+_Curve = tuple[MeasuredPoint, ...]
 
 
 @cache
 def _curves() -> dict[str, tuple[_Curve, ...]]:
     """Chain measurements by normalised model; a curve is one method, draft, data set, temperature
     and source at several k."""
-    groups: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[MeasuredPoint]] = defaultdict(list)
     for m in measurements():
         if m.tree_topk == 1:
             key = (m.model, m.method, m.draft, m.dataset, m.temperature, m.set_id)
@@ -264,7 +264,7 @@ def lookup(
     )
 
 
-def _offered(m: Measurement, method: str) -> bool:
+def _offered(m: MeasuredPoint, method: str) -> bool:
     """Whether the measurement holds for the method."""
     asked, row = known_method(method), known_method(m.method) or m.method
     if asked is None:
@@ -320,7 +320,7 @@ def _rows(points: _Curve) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row for point in points for row in point.rows))
 
 
-def _source(first: Measurement, points: _Curve) -> str:
+def _source(first: MeasuredPoint, points: _Curve) -> str:
     measured = ",".join(str(point.k) for point in points)
     rows = " ".join(dict.fromkeys(point.rows[0] for point in points))
     text = f"measured: {first.model} {first.method}"

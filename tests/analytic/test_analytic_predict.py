@@ -14,7 +14,7 @@ from specsim.analytic.closed import closed_loop
 from specsim.analytic.intervals import coarser, interval_for, prediction_class
 from specsim.analytic.mindrouter import predict_table
 from specsim.analytic.predict import (
-    Point,
+    LoadPoint,
     best_k_at,
     break_even,
     candidate_k,
@@ -187,7 +187,7 @@ def test_every_promised_key_is_there() -> None:
     assert set(shown) >= TOP
     point = shown["points"][0]
     assert set(point) >= POINT
-    assert {f.name for f in fields(Point)} == set(point)
+    assert {f.name for f in fields(LoadPoint)} == set(point)
     assert point["bound"] in ("memory", "compute", "latency")
     assert set(point["interval_90"]) == {"tpot_s", "ttft_s", "speedup", "step_cost_ratio"}
 

@@ -264,8 +264,8 @@ def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
 
 @pytest.fixture(scope="module")
 def both() -> Tuning:
-    sides = [system(LLAMA), system(LLAMA, method="ngram")]
-    return tune(Offer(sides, CHAT), [OfferedLoad(1), OfferedLoad(64)])
+    offer = Offer([system(LLAMA), system(LLAMA, method="ngram")], CHAT)
+    return tune(offer, [OfferedLoad(1), OfferedLoad(64)])
 
 
 def test_methods_compete(both: Tuning) -> None:
@@ -313,6 +313,6 @@ def test_rules_of_objectives(qwen: System) -> None:
         tune(Offer([qwen], CHAT), [OfferedLoad(1)], objective="goodput")
     with pytest.raises(UsageError, match="not predicted analytically"):
         tune(Offer([qwen], CHAT), [OfferedLoad(1)], gates={"error_rate": 0.1})
-    load, gates = [OfferedLoad(1)], {"ttft_p95": 2.0}
-    result = tune(Offer([qwen], CHAT), load, objective="goodput", gates=gates)
+    gates = {"ttft_p95": 2.0}
+    result = tune(Offer([qwen], CHAT), [OfferedLoad(1)], objective="goodput", gates=gates)
     assert any("compared with predicted means" in text for text in result.warnings)

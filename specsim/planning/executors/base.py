@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from specsim.errors import UsageError
 
-TaskFunction = Callable[[dict[str, Any]], dict[str, Any]]
+TaskFunction = Callable[[dict[str, object]], dict[str, object]]
 ATTEMPTS = 4  # runs of one task whose worker dies under it, the first one counted
 # Tasks handed out per worker: the next one is there when one ends, and no more are held in memory.
 WINDOW_PER_WORKER = 3
@@ -20,7 +20,7 @@ class Job(NamedTuple):
     """One task: key names it among the others; payload is what its function gets."""
 
     key: str
-    payload: dict[str, Any]
+    payload: dict[str, object]
 
 
 class Done(NamedTuple):
@@ -29,7 +29,7 @@ class Done(NamedTuple):
     error: what a bug of the function raised, or that its workers died ATTEMPTS times."""
 
     key: str
-    result: dict[str, Any] | None
+    result: dict[str, object] | None
     error: str | None = None
 
 

@@ -4,14 +4,13 @@ Dask runs a task again when its worker dies, on another worker, until the schedu
 (`distributed.scheduler.allowed-failures`, 3 by default); nannies start dead workers again.
 """
 
-import importlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Protocol
 
-from specsim.errors import ServerError, UsageError
+from specsim.errors import ServerError
 from specsim.planning.executors.base import (
     ATTEMPTS,
     WINDOW_PER_WORKER,
@@ -23,10 +22,29 @@ from specsim.planning.executors.base import (
     died,
     words,
 )
-from specsim.planning.executors.peers import check_builds, worker_build
-from specsim.version import __version__
+from specsim.planning.executors.peers import (
+    check_builds,
+    lost,
+    package,
+    without_specsim,
+    worker_build,
+)
 
 CONNECT_S = 10
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class _Future(Protocol):
+    """A task that Dask was given."""
+
+    status: str
+
+    def result(self) -> dict[str, object]: ...
+
+    def exception(self) -> BaseException: ...
 
 
 class DaskExecutor(Closing):
@@ -34,8 +52,8 @@ class DaskExecutor(Closing):
 
     def __init__(self, place: str, workers: int) -> None:
         self.name = f"dask://{place}"
-        self._distributed = _distributed()
-        self._cluster: Any = None
+        self._distributed = package("distributed", "Dask", "dask")
+        self._cluster: _Closable | None = None
         try:
             with deaf_children():
                 if place == "local":
@@ -62,10 +80,7 @@ class DaskExecutor(Closing):
         try:
             answers = self._client.run(worker_build)
         except Exception as error:
-            raise UsageError(
-                f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
-                f"specsim-llm {__version__} on them"
-            ) from None
+            raise without_specsim(place, error) from None
         if not answers:
             raise ServerError(
                 f"the Dask cluster at {place} has no workers; start some with "
@@ -80,7 +95,7 @@ class DaskExecutor(Closing):
         source = iter(jobs)
         again: deque[Job] = deque()
         suspects: set[str] = set()
-        running: dict[Any, Job] = {}
+        running: dict[str, Job] = {}
         ended = self._distributed.as_completed()
         window = max(1, self.workers) * WINDOW_PER_WORKER
         while True:
@@ -110,15 +125,12 @@ class DaskExecutor(Closing):
                 suspects.add(job.key)
                 again.append(job)
 
-    def _outcome(self, future: Any, key: str) -> Done | None:
+    def _outcome(self, future: _Future, key: str) -> Done | None:
         """How a task ended; None if Dask gave it up because workers died."""
         if future.status == "finished":
             return Done(key, future.result())
         if future.status == "cancelled":
-            raise ServerError(
-                f"the connection to {self.name} was lost; what was finished is kept: run the same "
-                "command again to go on"
-            )
+            raise lost(self.name)
         error = future.exception()
         if isinstance(error, self._distributed.KilledWorker):
             return None
@@ -134,13 +146,3 @@ class DaskExecutor(Closing):
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
-
-
-def _distributed() -> Any:
-    try:
-        return importlib.import_module("distributed")
-    except ImportError:
-        raise UsageError(
-            "--executor dask:// needs Dask, which is not installed; "
-            "pip install 'specsim-llm[dask]' or use --executor local"
-        ) from None

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
-from typing import Any
 
 from specsim.planning.executors.base import (
     ATTEMPTS,
@@ -49,7 +48,7 @@ class LocalExecutor(Closing):
         source = iter(jobs)
         again: deque[Job] = deque()  # to be run alone
         breaks: dict[str, int] = {}
-        running: dict[Future[dict[str, Any]], Job] = {}
+        running: dict[Future[dict[str, object]], Job] = {}
         exhausted = False
         while True:
             if again:
@@ -86,7 +85,7 @@ class LocalExecutor(Closing):
         self,
         function: TaskFunction,
         job: Job,
-        running: dict[Future[dict[str, Any]], Job],
+        running: dict[Future[dict[str, object]], Job],
         again: deque[Job],
         breaks: dict[str, int],
     ) -> None:
@@ -122,7 +121,7 @@ class LocalExecutor(Closing):
             worker.join(JOIN_S)
 
 
-def _outcome(future: Future[dict[str, Any]], job: Job) -> Done | None:
+def _outcome(future: Future[dict[str, object]], job: Job) -> Done | None:
     """How a task ended; None if its pool broke."""
     if future.cancelled():
         return None

@@ -5,12 +5,16 @@ may compute other figures, and so may a checkout whose code or data were changed
 """
 
 import hashlib
+import importlib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
+import specsim
 from specsim.data import data_root
-from specsim.errors import UsageError
+from specsim.errors import ServerError, UsageError
+from specsim.planning.executors.base import words
 from specsim.version import __version__
 
 DATA = ("engines", "hw_profiles", "catalog", "scenarios")
@@ -42,3 +46,30 @@ def check_builds(found: Iterable[str], place: str) -> None:
             f"workers at {place} have specsim {', '.join(others)}, this machine has {build_id()}: "
             "figures could differ; install the same version everywhere"
         )
+
+
+def package(name: str, title: str, scheme: str) -> ModuleType:
+    """An optional package that runs the workers. UsageError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UsageError(
+            f"--executor {scheme}:// needs {title}, which is not installed; "
+            f"pip install 'specsim-llm[{scheme}]' or use --executor local"
+        ) from None
+
+
+def without_specsim(place: str, error: Exception) -> UsageError:
+    """Workers that cannot say which build they have."""
+    return UsageError(
+        f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
+        f"specsim-llm {specsim.__version__} on them"
+    )
+
+
+def lost(name: str, reason: str = "") -> ServerError:
+    """The connection to a cluster is gone in the middle of a sweep."""
+    return ServerError(
+        f"the connection to {name} was lost{reason}; what was finished is kept: run the same "
+        "command again to go on"
+    )

@@ -5,12 +5,10 @@ nothing to anyone and has no dashboard.
 """
 
 import contextlib
-import importlib
 import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from specsim.errors import ServerError, UsageError
 from specsim.planning.executors.base import (
@@ -23,8 +21,13 @@ from specsim.planning.executors.base import (
     died,
     words,
 )
-from specsim.planning.executors.peers import check_builds, worker_build
-from specsim.version import __version__
+from specsim.planning.executors.peers import (
+    check_builds,
+    lost,
+    package,
+    without_specsim,
+    worker_build,
+)
 
 STORE_BYTES = 100_000_000  # results are a few kB each
 
@@ -37,7 +40,7 @@ class RayExecutor(Closing):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray announces a change of a default of its own unless this is set.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        self._ray = _ray()
+        self._ray = package("ray", "Ray", "ray")
         if self._ray.is_initialized():
             raise UsageError(
                 "this process is connected to a Ray cluster already; call ray.shutdown() first"
@@ -45,7 +48,7 @@ class RayExecutor(Closing):
         # Ray tells of dead workers on standard output, where results go.
         self._talk = contextlib.redirect_stdout(sys.stderr)
         self._talk.__enter__()
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        quiet: dict[str, object] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
         try:
             if place == "local":
                 self._ray.init(
@@ -70,10 +73,7 @@ class RayExecutor(Closing):
         try:
             version = self._ray.get(self._ray.remote(worker_build).remote())
         except Exception as error:
-            raise UsageError(
-                f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
-                f"specsim-llm {__version__} on them"
-            ) from None
+            raise without_specsim(place, error) from None
         check_builds([version], place)
         self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
@@ -81,7 +81,7 @@ class RayExecutor(Closing):
         """See `Executor.run`."""
         remote = self._ray.remote(function).options(num_cpus=1, max_retries=ATTEMPTS - 1)
         source = iter(jobs)
-        keys: dict[Any, str] = {}
+        keys: dict[object, str] = {}
         window = self.workers * WINDOW_PER_WORKER
         exhausted = False
         while True:
@@ -97,7 +97,7 @@ class RayExecutor(Closing):
             for reference in ended:
                 yield self._outcome(reference, keys.pop(reference))
 
-    def _outcome(self, reference: Any, key: str) -> Done:
+    def _outcome(self, reference: object, key: str) -> Done:
         errors = self._ray.exceptions
         try:
             return Done(key, self._ray.get(reference))
@@ -106,22 +106,9 @@ class RayExecutor(Closing):
         except errors.RayTaskError as error:
             return Done(key, None, words(error.cause or error))
         except (errors.RayError, ConnectionError) as error:
-            raise ServerError(
-                f"the connection to {self.name} was lost ({words(error)[:120]}); what was finished "
-                "is kept: run the same command again to go on"
-            ) from None
+            raise lost(self.name, f" ({words(error)[:120]})") from None
 
     def close(self) -> None:
         if self._ray.is_initialized():
             self._ray.shutdown()
             self._talk.__exit__(None, None, None)
-
-
-def _ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise UsageError(
-            "--executor ray:// needs Ray, which is not installed; "
-            "pip install 'specsim-llm[ray]' or use --executor local"
-        ) from None
