@@ -12,7 +12,7 @@ so that a measured ingredient can be put in place of a predicted one (`Swap`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,9 @@ from specsim.latency.shape import StepCost, StepShape
 from specsim.sim.acceptance import Recorded
 from specsim.sim.arrivals import bench_serve_times
 from specsim.sim.build import Deployment
+from specsim.sim.figures import value_at
 from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, Load, OpenLoop
+from specsim.sim.records import Records
 from specsim.sim.request import FINISHED, Request
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
@@ -244,7 +246,7 @@ def predict(
     return Replay(means, system, recorded is not None, tuple(runs))
 
 
-def _prefill_mean(records: Any) -> float:
+def _prefill_mean(records: Records) -> float:
     """Mean time from being scheduled to the first token."""
     spans = records.times("first_token_s") - records.times("scheduled_s")
     spans = spans[~np.isnan(spans)]
@@ -254,18 +256,18 @@ def _prefill_mean(records: Any) -> float:
 _TIMES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 
 
-def figures_of_simulation(summary: dict[str, Any]) -> Figures:
+def figures_of_simulation(summary: Mapping[str, object]) -> Figures:
     """Metrics of a simulated run under the names of `figures_of_run`."""
     out: Figures = {}
     for name in _TIMES:
         for stat in ("mean", "p50", "p95", "p99"):
-            value = summary[name].get(stat)
+            value = value_at(summary, f"{name}.{stat}")
             if value is not None:
-                out[f"{name[:-2]}_{stat}_s"] = float(value)
-    out["queue_mean_s"] = float(summary["queue_s"]["mean"] or 0.0)
+                out[f"{name[:-2]}_{stat}_s"] = value
+    out["queue_mean_s"] = value_at(summary, "queue_s.mean") or 0.0
     for name, key in (("output_tok_s", "output_tok_s"), ("requests_per_s", "request_rate"),
                       ("running_mean", "running_mean"), ("waiting_mean", "waiting_mean")):
-        out[name] = float(summary[key])
+        out[name] = value_at(summary, key) or 0.0
     out["open_requests_mean"] = out["running_mean"] + out["waiting_mean"]
     return out
 

@@ -18,6 +18,7 @@ from specsim.options.values import shown
 from specsim.sim.build import Deployment
 from specsim.sim.compare import Comparison, LoadPlan, Report, compare
 from specsim.sim.config import ROUTERS, Fault
+from specsim.sim.figures import value_at
 from specsim.sim.result import Simulation
 from specsim.sim.run import Progress
 from specsim.sim.scenario import Scenario, find_scenario
@@ -255,8 +256,9 @@ def _what_went_wrong(found: Comparison) -> list[str]:
     if not counts["measured"]:
         out.append("no request was measured; make the run longer or the warm-up shorter")
     for status, text in words.items():
-        if counts[status]:
-            out.append(f"{counts[status]:g} of {counts['measured']:g} requests were {text}")
+        count = value_at(counts, status)
+        if count:
+            out.append(f"{count:g} of {counts['measured']:g} requests were {text}")
     return out
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError
@@ -14,6 +14,7 @@ from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand, ready_flags
 from specsim.planning.ladder import Bracket
 from specsim.planning.limits import Limit
+from specsim.sim.config import RunSettings
 
 RULE = (
     "a load passes when at least half of its replications meet every gate (the median does); it "
@@ -25,7 +26,7 @@ def flags_of(study: Study, system: System) -> ReadyCommand:
     """What to type for `system` as the study ran it. UsageError where nothing starts it."""
     return ready_flags(
         system,
-        max_model_len=dict(study.settings).get("max_model_len", 0),
+        max_model_len=cast(RunSettings, dict(study.settings)).get("max_model_len", 0),
         prefix_caching=study.prefix_caching is not False,
     )
 

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,14 @@ from specsim.latency.shape import StepCost, StepShape
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
 from specsim.sim.compiled import available, is_cached
+from specsim.sim.figures import Distribution, Figures, Latencies, value_at
 from specsim.sim.request import FINISHED
 from specsim.sim.run import SimResult, simulate
+from specsim.speculation.easiness import Easiness
 
 MOST_KEPT = 200_000  # step prices
 WITH, WITHOUT = "with", "without"
-Summary = dict[str, Any]
+Summary = Figures
 Heard = Callable[["Trial", Summary], None]
 
 
@@ -81,9 +83,9 @@ class Study:
     system: System
     shapes: tuple[LoadShape, ...]
     slo: dict[str, float]
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
     prefix_caching: bool | None = None
-    easiness: Any = None
+    easiness: Easiness | None = None
     _deployments: dict[tuple[str, int, int], Deployment] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -140,11 +142,11 @@ class Study:
             raise KeyboardInterrupt
         summary = result.summary()
         if isinstance(self.shapes[trial.shape], People):
-            summary.update(completed_turns(result))
+            return {**summary, **completed_turns(result)}
         return summary
 
 
-def completed_turns(result: SimResult) -> Summary:
+def completed_turns(result: SimResult) -> Latencies:
     """Latencies as a load test of people records them: of the turns that are complete inside the
     measured time. (The summary's own are of the turns sent in it, those that still wait included;
     near capacity a run ends in its worst minute, and the two differ by how much of it they see.)"""
@@ -164,12 +166,13 @@ def completed_turns(result: SimResult) -> Summary:
     }
 
 
-def _percentiles(values: NDArray[np.float64]) -> dict[str, float | None]:
+def _percentiles(values: NDArray[np.float64]) -> Distribution:
     names = {"p10": 10, "p50": 50, "p90": 90, "p95": 95, "p99": 99}
-    if not len(values):
-        return dict.fromkeys(("mean", *names))
-    found = np.percentile(values, list(names.values()))
-    return {"mean": float(values.mean()), **dict(zip(names, found.tolist(), strict=True))}
+    found: dict[str, float | None] = dict.fromkeys(("mean", *names))
+    if len(values):
+        percentiles = np.percentile(values, list(names.values())).tolist()
+        found = {"mean": float(values.mean()), **dict(zip(names, percentiles, strict=True))}
+    return cast(Distribution, found)
 
 
 _study: Study | None = None  # of a worker process; set before it is forked
@@ -251,12 +254,3 @@ def mean_of(summaries: Sequence[Summary], path: str) -> float | None:
     values = [value_at(summary, path) for summary in summaries]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def value_at(summary: Summary, path: str) -> float | None:
-    """A figure of a summary by dotted name."""
-    value: Any = summary
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number else None

@@ -15,6 +15,7 @@ import numpy as np
 
 from specsim.report.export_chunks import ChunkTimes
 from specsim.report.export_vllm_bench import position_rates
+from specsim.sim.figures import value_at
 from specsim.sim.request import FINISHED, UNFINISHED, RequestRecord
 from specsim.sim.result import Simulation
 from specsim.sim.run import SimResult
@@ -27,7 +28,7 @@ LENGTHS = length_buckets(5e6)
 def prometheus_text(simulation: Simulation) -> str:
     """The first run with speculation. UsageError when it kept no steps (keep_trace)."""
     result, inputs = simulation.comparison.first, simulation.inputs()
-    page = _Page(inputs["model"])
+    page = _Page(str(inputs["model"]))
     page.add("specsim_simulation_info", "gauge", "Simulated, not measured.", 1, {
         "version": __version__, "gpu": inputs["gpu"], "tp": inputs["tp"],
         "engine_simulated": inputs["engine"], "method": inputs["method"], "k": inputs["k"],
@@ -59,7 +60,7 @@ def prometheus_text(simulation: Simulation) -> str:
         ("num_requests_waiting", "Mean requests waiting.", "waiting_mean"),
         ("kv_cache_usage_perc", "Mean share of the cache in use.", "kv_usage_mean"),
     ):
-        page.add(f"vllm:{name}", "gauge", text, figures[key])
+        page.add(f"vllm:{name}", "gauge", text, value_at(figures, key) or 0.0)
     for name, text, values in _histograms(result):
         known = [float(value) for value in values if value is not None]
         page.histogram(f"vllm:{name}", text, BUCKETS.get(name, LENGTHS), known)

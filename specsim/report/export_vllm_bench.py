@@ -36,7 +36,7 @@ def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, 
     chunks = ChunkTimes(result)
     gaps = {record.request_id: chunks.gaps(record) for record in done}
     duration = max((record.last_token_s or 0.0) for record in done) - start if done else 0.0
-    load = inputs["load"]
+    load = simulation.load
     rate, clients = load.get("rate"), load.get("concurrency")
     shape = load.get("burstiness") or 1.0
     if rate is None and clients is None and len(sent) > 1:

@@ -29,7 +29,7 @@ seconds.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Unpack, cast
 
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
@@ -37,7 +37,7 @@ from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.model.spec import Attention
-from specsim.sim.config import EngineRules, SimConfig, SpeculationRules
+from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationRules
 from specsim.sim.spread import SpreadCost
 from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
 
@@ -224,7 +224,7 @@ def sim_config(
     prefix_caching: bool | None = None,
     per_batch_size: tuple[tuple[int, int, int], ...] = (),
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
-    **settings: Any,
+    **settings: Unpack[RunSettings],
 ) -> SimConfig:
     """The simulation of a deployment.
 
@@ -245,24 +245,25 @@ def sim_config(
         per_batch_size=per_batch_size,
         adaptive=adaptive,
     )
-    built: dict[str, Any] = {
-        "num_kv_blocks": blocks.num_kv_blocks,
-        "rules": rules,
-        "speculation": speculation,
-        "acceptance": system.acceptance if system.speculative else None,
-        "easiness": easiness_of(system) if easiness is None else easiness,
-        "request_overhead_s": request_overhead_s(system),
+    longest = settings.pop("max_model_len", None)
+    settings.setdefault("request_overhead_s", request_overhead_s(system))
+    config = SimConfig(
+        num_kv_blocks=blocks.num_kv_blocks,
+        rules=rules,
+        speculation=speculation,
+        acceptance=system.acceptance if system.speculative else None,
+        easiness=easiness_of(system) if easiness is None else easiness,
         # Where every chunk is a pass of its own, a step's price jumps with their number, and no
         # table over tokens and spans can be read between its nodes.
-        "exact_cost": system.engine.separate_passes,
-    }
-    built.update(settings)
-    longest = built.get("max_model_len")
-    if longest is not None and system.memory.max_requests(longest) >= 1:
+        exact_cost=system.engine.separate_passes,
+        **settings,
+    )
+    if longest is None:
+        return config
+    if system.memory.max_requests(longest) >= 1:
         # The tangent overstates what requests far longer than the load's hold.
-        room = SimConfig(**{**built, "max_model_len": None}).longest_request
-        built["max_model_len"] = min(longest, max(1, room))
-    return SimConfig(**built)
+        longest = min(longest, max(1, config.longest_request))
+    return replace(config, max_model_len=longest)
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ class Deployment:
     prefix_caching: bool | None = None
     per_batch_size: tuple[tuple[int, int, int], ...] = ()
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
 
     @cached_property
     def config(self) -> SimConfig:
@@ -288,7 +289,7 @@ class Deployment:
             prefix_caching=self.prefix_caching,
             per_batch_size=self.per_batch_size,
             adaptive=self.adaptive,
-            **dict(self.settings),
+            **cast(RunSettings, dict(self.settings)),
         )
 
     @property

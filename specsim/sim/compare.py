@@ -7,15 +7,16 @@ ratios: over the runs' own ratios, paired by seed). SLO gates are judged on the 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 from specsim.sim import slo as gates
 from specsim.sim.build import Deployment
+from specsim.sim.figures import Figures, numbers_in, value_at
 from specsim.sim.intervals import mean_of_runs
 from specsim.sim.loads import Load
-from specsim.sim.overtime import over_time
+from specsim.sim.overtime import OverTime, over_time
 from specsim.sim.run import Progress, SimResult, simulate
 
 Report = Callable[[str, int, Progress | None], None]
@@ -41,7 +42,7 @@ class LoadPlan:
     context_variation: coefficient of variation of what running requests hold."""
 
     make: Callable[[int], Load]
-    description: dict[str, Any]
+    description: Mapping[str, object]
     context_tokens: int
     total: int | None = None
     context_variation: float = 0.0
@@ -51,16 +52,16 @@ class LoadPlan:
 class Arm:
     """Figures of one side: mean over the runs, and an interval where there are several."""
 
-    figures: dict[str, Any]
-    runs: tuple[dict[str, Any], ...]
+    figures: Figures
+    runs: tuple[Figures, ...]
     confidence_95: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def partial(self) -> bool:
         return bool(self.figures["partial"])
 
-    def to_dict(self) -> dict[str, Any]:
-        out = dict(self.figures)
+    def to_dict(self) -> dict[str, object]:
+        out: dict[str, object] = {**self.figures}
         if self.confidence_95:
             out["confidence_95"] = {name: list(pair) for name, pair in self.confidence_95.items()}
         return out
@@ -80,7 +81,7 @@ class Comparison:
     gain_95: dict[str, tuple[float, float]]
     partial: bool
     seeds: tuple[int, ...]
-    timelines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    timelines: dict[str, OverTime] = field(default_factory=dict)
 
 
 def compare(
@@ -104,14 +105,14 @@ def compare(
     """
     plain = deployment.plain() if baseline and deployment.system.speculative else None
     sides = [("with", deployment)] + ([("without", plain)] if plain else [])
-    done: dict[str, list[dict[str, Any]]] = {name: [] for name, _ in sides}
-    cut: dict[str, dict[str, Any]] = {}
+    done: dict[str, list[Figures]] = {name: [] for name, _ in sides}
+    cut: dict[str, Figures] = {}
     interrupted = False
-    timelines: dict[str, dict[str, Any]] = {}
+    timelines: dict[str, OverTime] = {}
     first: SimResult | None = None
     last = replications if precision is None else max(replications, MOST_REPLICATIONS)
     for i in range(last):
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, Figures] = {}
         try:
             for name, side in sides:
                 result = _run(side, plan, seed + i, keep_trace and first is None, name, i, report)
@@ -169,18 +170,6 @@ def _run(
     return simulate(side.config, load, side.cost, seed, progress=heard, keep_trace=keep_trace)
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Dotted names and values of all numbers in nested figures."""
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int | float):
-        yield path, float(value)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if path or key not in NO_INTERVAL:
-                yield from leaves(inner, f"{path}.{key}" if path else key)
-
-
 def interval_95(values: Sequence[float]) -> tuple[float, float] | None:
     """Student's t interval of the mean; None for fewer than two values."""
     if len(values) < 2:
@@ -188,18 +177,18 @@ def interval_95(values: Sequence[float]) -> tuple[float, float] | None:
     return mean_of_runs(values).interval
 
 
-def _arm(runs: list[dict[str, Any]], slo: dict[str, float]) -> Arm:
+def _arm(runs: list[Figures], slo: dict[str, float]) -> Arm:
     if len(runs) == 1:
         return Arm(runs[0], tuple(runs))
-    figures = _mean(runs, "")
+    figures = cast(Figures, _mean(runs, ""))
     if slo:
-        figures["slo"] = gates.judge(slo, figures)
-        passed = sum(bool(run["slo"]["pass"]) for run in runs)
-        figures["slo"]["pass_share"] = passed / len(runs)
+        passed = sum(bool(run["slo"] and run["slo"]["pass"]) for run in runs)
+        figures["slo"] = {**gates.judge(slo, figures), "pass_share": passed / len(runs)}
     columns: dict[str, list[float]] = {}
     for run in runs:
-        for name, value in leaves(run):
-            columns.setdefault(name, []).append(value)
+        for name, value in numbers_in(run):
+            if name.partition(".")[0] not in NO_INTERVAL:
+                columns.setdefault(name, []).append(value)
     confidence = {}
     for name, values in columns.items():
         pair = interval_95(values) if len(values) == len(runs) else None
@@ -208,40 +197,28 @@ def _arm(runs: list[dict[str, Any]], slo: dict[str, float]) -> Arm:
     return Arm(figures, tuple(runs), confidence)
 
 
-def _mean(values: list[Any], name: str) -> Any:
+def _mean(values: Sequence[object], name: str) -> object:
     """Mean of equal structures: numbers averaged, '*_max' the largest, None where any is."""
-    sample = values[0]
-    if isinstance(sample, bool) or any(isinstance(x, bool) for x in values):
+    if any(isinstance(x, bool) for x in values):
         return any(values)
-    if isinstance(sample, dict):
-        keys = [key for value in values for key in value]
-        out = {}
-        for key in dict.fromkeys(keys):
-            # Only counts (censored, time parts) may be missing in a run: there were none.
-            found = [value.get(key, 0) if key not in value else value[key] for value in values]
-            out[key] = _mean(found, key)
-        return out
-    if isinstance(sample, list):
-        return [_mean(list(items), name) for items in zip(*values, strict=True)]
+    tables = [value for value in values if isinstance(value, dict)]
+    if tables:
+        # Only counts (censored, time parts) may be missing in a run: there were none.
+        keys = dict.fromkeys(key for table in tables for key in table)
+        return {key: _mean([table.get(key, 0) for table in tables], key) for key in keys}
+    lists = [value for value in values if isinstance(value, list)]
+    if lists:
+        return [_mean(items, name) for items in zip(*lists, strict=True)]
     numbers = [x for x in values if isinstance(x, int | float)]
     if len(numbers) < len(values):
         return next((x for x in values if isinstance(x, str)), None)
-    if name.endswith("_max"):
-        return max(numbers)
-    return math.fsum(numbers) / len(numbers)
-
-
-def _at(figures: dict[str, Any], path: str) -> float | None:
-    value: Any = figures
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, int | float) else None
+    return max(numbers) if name.endswith("_max") else math.fsum(numbers) / len(numbers)
 
 
 def _ratio(
-    with_it: dict[str, Any], without: dict[str, Any], path: str, inverted: bool
+    with_it: Figures, without: Figures, path: str, inverted: bool
 ) -> float | None:
-    a, b = _at(with_it, path), _at(without, path)
+    a, b = value_at(with_it, path), value_at(without, path)
     if inverted:
         a, b = b, a
     return a / b if a is not None and b else None
@@ -265,10 +242,10 @@ def _gains(
     return gain, intervals
 
 
-def _precise_enough(sides: Iterable[list[dict[str, Any]]], precision: float) -> bool:
+def _precise_enough(sides: Iterable[list[Figures]], precision: float) -> bool:
     for runs in sides:
         for path in PRECISE:
-            values = [_at(run, path) for run in runs]
+            values = [value_at(run, path) for run in runs]
             known = [x for x in values if x is not None]
             if len(known) < len(values) or mean_of_runs(known).relative > precision:
                 return False

@@ -7,11 +7,14 @@ of `block_size` tokens. Every object checks itself; a rule that is broken is a `
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import INDEPENDENT, Easiness
+
+if TYPE_CHECKING:
+    from specsim.sim.acceptance import Recorded
 
 MAX_BLOCKS = 1 << 40
 ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity")
@@ -195,6 +198,25 @@ class Fault:
             )
 
 
+class RunSettings(TypedDict, total=False):
+    """Fields of `SimConfig` that a deployment leaves open."""
+
+    max_model_len: int
+    request_overhead_s: float
+    recorded: "Recorded"
+    n_replicas: int
+    router: str
+    max_concurrent: int
+    retry: str
+    faults: tuple[Fault, ...]
+    warmup_s: float
+    duration_s: float
+    request_timeout_s: float
+    stall_s: float
+    compiled: bool | None
+    slo: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class SimConfig:
     """A run: what serves, for how long, and what is measured.
@@ -222,7 +244,7 @@ class SimConfig:
     speculation: SpeculationRules = SpeculationRules()
     acceptance: Acceptance | None = None
     easiness: Easiness = INDEPENDENT
-    recorded: Any = None
+    recorded: "Recorded | None" = None
     max_model_len: int | None = None
     request_overhead_s: float = 0.0
     request_overhead_per_token_s: float = 0.0
@@ -305,9 +327,9 @@ class SimConfig:
         slots = self.num_kv_blocks * self.rules.block_size
         return slots - self.step_width - self.speculation.lookahead
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain settings, for the record beside a result."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name in ("acceptance", "easiness", "recorded", "rules", "speculation"):

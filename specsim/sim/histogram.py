@@ -5,10 +5,12 @@ Bins are 0.1 % wide from 1 microsecond to 10^6 seconds (and one for zero), so a 
 """
 
 import math
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from specsim.sim.figures import Distribution
 
 FLOOR_S = 1e-6
 TOP_S = 1e6
@@ -68,8 +70,8 @@ class LogHistogram:
         count = self.count + zeros
         return self.total / count if count else None
 
-    def summary(self, percents: tuple[float, ...], zeros: int = 0) -> dict[str, Any]:
-        out: dict[str, Any] = {"mean": self.mean(zeros)}
+    def summary(self, percents: tuple[float, ...], zeros: int = 0) -> Distribution:
+        out: dict[str, float | None] = {"mean": self.mean(zeros)}
         for percent in percents:
             out[f"p{percent:g}"] = self.percentile(percent, zeros)
-        return out
+        return cast(Distribution, out)

@@ -5,9 +5,9 @@ it). Times are seconds of simulated time; the last interval ends with the last s
 """
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.sim.run import SimResult
 from specsim.sim.steplog import Timeline
@@ -17,7 +17,10 @@ MOST_POINTS = 120
 DIGITS = 5  # significant figures: nobody reads more from a curve
 
 
-def over_time(result: SimResult) -> dict[str, Any]:
+OverTime = dict[str, float | list[float] | list[float | None]]
+
+
+def over_time(result: SimResult) -> OverTime:
     """The `timeline` of `specsim simulate --json`.
 
     width_s: of the intervals. t_s: their starts. running, waiting: mean requests in steps and in
@@ -41,7 +44,7 @@ def over_time(result: SimResult) -> dict[str, Any]:
     levels = dict(zip(cells, area / np.maximum(spans, 1e-12), strict=True))
     config = result.config
     blocks = config.num_kv_blocks * config.n_replicas
-    out = {
+    out: OverTime = {
         "width_s": width,
         "t_s": _short(starts),
         "running": _short(levels["running"]),
@@ -63,7 +66,7 @@ def over_time(result: SimResult) -> dict[str, Any]:
     return out
 
 
-def _short(values: Any) -> list[float]:
+def _short(values: NDArray[np.floating]) -> list[float]:
     return [_rounded(float(value)) for value in values]
 
 

@@ -1,7 +1,7 @@
 """What `specsim simulate` gives: the figures of both sides with all that they rest on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.sim.build import Deployment, blocks_of, easiness_of
 from specsim.sim.compare import Arm, Comparison
@@ -13,7 +13,7 @@ class Simulation:
 
     deployment: Deployment
     comparison: Comparison
-    load: dict[str, Any]
+    load: Mapping[str, object]
     seed: int
     warnings: tuple[str, ...] = ()
 
@@ -21,7 +21,7 @@ class Simulation:
     def partial(self) -> bool:
         return self.comparison.partial
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, object]:
         """Everything that decides the figures, besides the seed."""
         system, config = self.deployment.system, self.deployment.config
         setup, acceptance = system.setup, system.acceptance
@@ -53,12 +53,12 @@ class Simulation:
             "kv_extra_tokens_per_request": blocks.extra_tokens,
         }
 
-    def to_dict(self, over_time: bool = False) -> dict[str, Any]:
+    def to_dict(self, over_time: bool = False) -> dict[str, object]:
         """JSON-ready: the figures with speculation at the top, the others under `baseline`.
 
         over_time: with the timelines of both sides, some thousand numbers."""
         found = self.comparison
-        out = {
+        out: dict[str, object] = {
             "kind": "simulation",
             **found.main.to_dict(),
             "partial": found.partial,
@@ -75,7 +75,7 @@ class Simulation:
             out["baseline_timeline"] = found.timelines.get("without")
         return out
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """One flat row per side, for CSV."""
         sides: list[tuple[str, Arm]] = [("with", self.comparison.main)]
         if self.comparison.baseline is not None:
@@ -87,11 +87,11 @@ class Simulation:
         return [{key: row.get(key) for key in columns} for row in rows]
 
 
-def _flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
+def _flat(value: Mapping[str, object], path: str = "") -> dict[str, object]:
+    out: dict[str, object] = {}
     for key, inner in value.items():
         name = f"{path}.{key}" if path else key
-        if isinstance(inner, dict):
+        if isinstance(inner, Mapping):
             out.update(_flat(inner, name))
         else:
             out[name] = inner

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from simpy.core import EmptySchedule
 
@@ -20,6 +19,7 @@ from specsim.sim.acceptance import draw_source
 from specsim.sim.clock import Clock
 from specsim.sim.cluster import Cluster, can_supply
 from specsim.sim.config import SimConfig
+from specsim.sim.figures import Figures
 from specsim.sim.loads import ClosedLoop, Load
 from specsim.sim.records import Records
 from specsim.sim.summary import Window, merged_timeline, summarise
@@ -59,8 +59,8 @@ class SimResult:
     def records(self) -> Records:
         return self.cluster.records
 
-    def summary(self) -> dict[str, Any]:
-        """All figures of the run, plain types; see `summary`."""
+    def summary(self) -> Figures:
+        """All figures of the run, plain types."""
         return summarise(self.cluster, self.window, partial=self.partial)
 
     def timeline(self) -> dict[str, list[float]]:

@@ -8,9 +8,9 @@ must be at least the limit, everything else at most.
 import math
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
 
 from specsim.errors import UsageError
+from specsim.sim.figures import value_at
 
 METRICS = {
     "ttft": "ttft_s",
@@ -76,22 +76,20 @@ def check_slo(gates: Mapping[str, float]) -> None:
             raise UsageError(f"limit {limit!r} of SLO gate {name!r} must be a number, 0 or more")
 
 
-def judge(gates: Mapping[str, float], summary: Mapping[str, Any]) -> dict[str, Any]:
+def judge(gates: Mapping[str, float], figures: Mapping[str, object]) -> dict[str, object]:
     """{'pass': bool, gate: {'value', 'limit', 'pass'}}. A value that the run could not reach
     (every request still waits) fails."""
-    out: dict[str, Any] = {"pass": True}
+    out: dict[str, object] = {}
+    passed = True
     for given, limit in gates.items():
         name = canonical(given)
-        if name in RATES or name in TOTALS:
-            value = summary[name]
-            metric = name
-        else:
-            metric, _, statistic = name.rpartition("_")
-            value = summary[METRICS[metric]].get(statistic)
+        metric = name if name in RATES + TOTALS else name.rpartition("_")[0]
+        path = name if metric == name else f"{METRICS[metric]}.{name.rpartition('_')[2]}"
+        value = value_at(figures, path)
         good = value is not None and (value >= limit if metric in AT_LEAST else value <= limit)
-        out[name] = {"value": value, "limit": limit, "pass": bool(good)}
-        out["pass"] = out["pass"] and bool(good)
-    return out
+        out[name] = {"value": value, "limit": limit, "pass": good}
+        passed = passed and good
+    return {"pass": passed, **out}
 
 
 def meets(limits: Mapping[str, float], values: Mapping[str, float | None]) -> bool:

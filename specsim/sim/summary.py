@@ -1,26 +1,20 @@
 """The figures of a run, from its records and its step log.
 
-Definitions:
-
-* TTFT: arrival at the client's side to first token. Requests still without one when the run ends
-  are censored observations (`survival`), not dropped.
-* TPOT, per request: (last token - first token) / (output tokens - 1).
-* ITL, per chunk: gaps between the pieces a client receives; under speculation a piece holds 1 to
-  k + 1 tokens. ITL per token also counts the 0 s gaps inside a piece.
-* E2EL: arrival to last token. stream_tok_s: 1 / TPOT per request.
-* Measured are requests sent after the warm-up; rates and time averages are over the time from
-  there to the end.
+What each figure is stands in `figures`. Measured are requests sent after the warm-up; rates and
+time averages are over the time from there to the end. Requests without a first token when the run
+ends are censored observations (`survival`), not dropped.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.sim import slo, survival
 from specsim.sim.cluster import Cluster
+from specsim.sim.figures import Distribution, Figures, RequestCounts
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.records import Records
 from specsim.sim.request import FAILED, FINISHED, REJECTED, STATUSES, TIMEOUT, UNFINISHED
@@ -48,55 +42,66 @@ class Window:
         return max(0.0, self.end_s - self.start_s)
 
 
-def summarise(cluster: Cluster, window: Window, *, partial: bool) -> dict[str, Any]:
+def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
     """All figures of a run as plain types; the keys of `specsim simulate --json`."""
     config = cluster.config
     parts = _from_records(cluster.records, window, slo.request_limits(config.slo))
-    totals: dict[str, int] = parts.pop("sums")
+    totals, counts = parts.sums, parts.status
     gaps = LogHistogram()
     for replica in cluster.replicas:
         gaps.merge(replica.stats.itl)
-    out: dict[str, Any] = {name: parts[name] for name in ("ttft_s", "tpot_s")}
-    out["itl_s"] = gaps.summary(LATENCY_PERCENTS)
     inside = max(0, totals["output_tokens"] - totals["chunks"])
-    out["itl_per_token_s"] = gaps.summary(LATENCY_PERCENTS, zeros=inside)
-    for name in ("e2el_s", "queue_s", "stream_tok_s"):
-        out[name] = parts[name]
-    seconds = window.seconds
-    out["output_tok_s"] = window.tokens / seconds if seconds > 0 else 0.0
-    out["request_rate"] = parts["finished_in_window"] / seconds if seconds > 0 else 0.0
-    if config.slo:
-        out["goodput"] = parts["good"] / seconds if seconds > 0 else 0.0
     stats = [replica.stats for replica in cluster.replicas]
-    out["running_mean"] = sum(s.running_area for s in stats) / seconds if seconds > 0 else 0.0
-    out["running_max"] = max(s.running_max for s in stats)
-    out["waiting_mean"] = sum(s.waiting_area for s in stats) / seconds if seconds > 0 else 0.0
-    out["waiting_max"] = max(replica.waiting_max for replica in cluster.replicas)
-    out["gateway_queue_max"] = cluster.queue_max
-    out["kv_usage_max"] = max(replica.kv_usage_max for replica in cluster.replicas)
+    running_area, kv_area = sum(s.running_area for s in stats), sum(s.kv_area for s in stats)
     blocks = config.num_kv_blocks * config.n_replicas
-    kv_area = sum(s.kv_area for s in stats)
-    out["kv_usage_mean"] = kv_area / seconds / blocks if seconds > 0 else 0.0
-    out["preemptions"] = sum(replica.preemptions for replica in cluster.replicas)
-    out["prefix_hit_rate"] = _ratio(totals["cached_tokens"], totals["prompt_tokens"])
     verify = totals["verify_steps"]
-    out["acceptance_length"] = 1.0 + totals["accepted_tokens"] / verify if verify else None
-    out["acceptance_rate"] = _ratio(totals["accepted_tokens"], totals["drafted_tokens"])
-    out["tokens_per_chunk"] = _ratio(totals["output_tokens"], totals["chunks"])
-    out["steps"] = sum(s.steps for s in stats)
-    out["mean_batch"] = _ratio(
-        sum(s.running_area for s in stats), sum(s.busy_s for s in stats)
-    )
-    out["time_share"] = _time_share(cluster, seconds)
-    counts = parts["status"]
     measured = sum(counts.values())
-    out["requests"] = {"measured": measured, **counts, "arrived": cluster.counters.arrived}
-    out["error_rate"] = _ratio(counts[REJECTED] + counts[TIMEOUT] + counts[FAILED], measured) or 0.0
-    out["stall_rate"] = _ratio(parts["stalled"], measured) or 0.0
-    out["window_s"] = [window.start_s, window.end_s]
-    out["partial"] = partial
-    out["cost_surface"] = cluster.surface.error()
-    out["slo"] = slo.judge(config.slo, out) if config.slo else None
+    seconds = window.seconds
+
+    def per_second(amount: float) -> float:
+        return amount / seconds if seconds > 0 else 0.0
+
+    out = Figures(
+        ttft_s=parts.ttft_s,
+        tpot_s=parts.tpot_s,
+        itl_s=gaps.summary(LATENCY_PERCENTS),
+        itl_per_token_s=gaps.summary(LATENCY_PERCENTS, zeros=inside),
+        e2el_s=parts.e2el_s,
+        queue_s=parts.queue_s,
+        stream_tok_s=parts.stream_tok_s,
+        output_tok_s=per_second(window.tokens),
+        request_rate=per_second(parts.finished_in_window),
+        goodput=per_second(parts.good),
+        running_mean=per_second(running_area),
+        running_max=max(s.running_max for s in stats),
+        waiting_mean=per_second(sum(s.waiting_area for s in stats)),
+        waiting_max=max(replica.waiting_max for replica in cluster.replicas),
+        gateway_queue_max=cluster.queue_max,
+        kv_usage_max=max(replica.kv_usage_max for replica in cluster.replicas),
+        kv_usage_mean=per_second(kv_area) / blocks,
+        preemptions=sum(replica.preemptions for replica in cluster.replicas),
+        prefix_hit_rate=_ratio(totals["cached_tokens"], totals["prompt_tokens"]),
+        acceptance_length=1.0 + totals["accepted_tokens"] / verify if verify else None,
+        acceptance_rate=_ratio(totals["accepted_tokens"], totals["drafted_tokens"]),
+        tokens_per_chunk=_ratio(totals["output_tokens"], totals["chunks"]),
+        steps=sum(s.steps for s in stats),
+        mean_batch=_ratio(running_area, sum(s.busy_s for s in stats)),
+        time_share=_time_share(cluster, seconds),
+        requests=cast(
+            RequestCounts,
+            {"measured": measured, **counts, "arrived": cluster.counters.arrived},
+        ),
+        error_rate=_ratio(counts[REJECTED] + counts[TIMEOUT] + counts[FAILED], measured) or 0.0,
+        stall_rate=_ratio(parts.stalled, measured) or 0.0,
+        window_s=[window.start_s, window.end_s],
+        partial=partial,
+        cost_surface=cluster.surface.error(),
+        slo=None,
+    )
+    if config.slo:
+        out["slo"] = slo.judge(config.slo, out)
+    else:
+        del out["goodput"]
     return out
 
 
@@ -121,16 +126,32 @@ def _time_share(cluster: Cluster, seconds: float) -> dict[str, float]:
 
 def _distribution(
     observed: Floats, censored: Floats, percents: tuple[float, ...]
-) -> dict[str, Any]:
-    out: dict[str, Any] = {"mean": survival.mean(observed, censored)}
+) -> Distribution:
+    out: dict[str, float | None] = {"mean": survival.mean(observed, censored)}
     for percent in percents:
         out[f"p{percent:g}"] = survival.percentile(observed, censored, percent)
     if len(censored):
         out["censored"] = len(censored)
-    return out
+    return cast(Distribution, out)
 
 
-def _from_records(records: Records, window: Window, limits: dict[str, float]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the records alone tell."""
+
+    ttft_s: Distribution
+    tpot_s: Distribution
+    e2el_s: Distribution
+    queue_s: Distribution
+    stream_tok_s: Distribution
+    sums: dict[str, int]
+    status: dict[str, int]
+    stalled: int
+    finished_in_window: int
+    good: int
+
+
+def _from_records(records: Records, window: Window, limits: dict[str, float]) -> _Parts:
     arrival = records.times("arrival_s")
     measured = arrival >= window.start_s
     first, last = records.times("first_token_s"), records.times("last_token_s")
@@ -168,18 +189,18 @@ def _from_records(records: Records, window: Window, limits: dict[str, float]) ->
                 good &= ~(stream < limit)
             else:
                 good &= ~(values[metric] > limit)
-    return {
-        "ttft_s": ttft,
-        "tpot_s": _distribution(per_token, none, LATENCY_PERCENTS),
-        "e2el_s": e2el,
-        "queue_s": queue,
-        "stream_tok_s": _distribution(rate, none, STREAM_PERCENTS),
-        "sums": {name: int(records.ints(name)[queued].sum()) for name in COUNTS},
-        "status": {name: int((measured & records.status(name)).sum()) for name in STATUSES},
-        "stalled": int((measured & (records.ints("stalls") > 0)).sum()),
-        "finished_in_window": int((finished & (end >= window.start_s)).sum()),
-        "good": int(good.sum()),
-    }
+    return _Parts(
+        ttft_s=ttft,
+        tpot_s=_distribution(per_token, none, LATENCY_PERCENTS),
+        e2el_s=e2el,
+        queue_s=queue,
+        stream_tok_s=_distribution(rate, none, STREAM_PERCENTS),
+        sums={name: int(records.ints(name)[queued].sum()) for name in COUNTS},
+        status={name: int((measured & records.status(name)).sum()) for name in STATUSES},
+        stalled=int((measured & (records.ints("stalls") > 0)).sum()),
+        finished_in_window=int((finished & (end >= window.start_s)).sum()),
+        good=int(good.sum()),
+    )
 
 
 def merged_timeline(cluster: Cluster) -> Timeline:

@@ -1,0 +1,88 @@
+"""The figures of a run by name, as `specsim simulate --json` writes them. Times are seconds."""
+
+from collections.abc import Iterator, Mapping
+from typing import Required, TypedDict
+
+
+class Distribution(TypedDict, total=False):
+    """Mean and percentiles, None where requests still waited when the run ended (`survival`).
+    censored: how many waited."""
+
+    mean: Required[float | None]
+    p10: float | None
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    censored: float
+
+
+class RequestCounts(TypedDict):
+    """Measured requests by how they ended. arrived: all, those of the warm-up included."""
+
+    measured: float
+    finished: float
+    unfinished: float
+    rejected: float
+    timeout: float
+    failed: float
+    arrived: float
+
+
+class Latencies(TypedDict):
+    """Of single requests."""
+
+    ttft_s: Distribution  # arrival to first token
+    tpot_s: Distribution  # (last - first token) / (output tokens - 1)
+    e2el_s: Distribution  # arrival to last token
+    queue_s: Distribution  # arrival to first scheduled
+    stream_tok_s: Distribution  # 1 / TPOT
+
+
+class Figures(Latencies, total=False):
+    """A run, or the mean of several (`compare`)."""
+
+    itl_s: Required[Distribution]  # per chunk: one gap per step that yields tokens
+    itl_per_token_s: Required[Distribution]  # with the 0 s gaps between the tokens of one chunk
+    output_tok_s: Required[float]  # given out per second of the measured window
+    request_rate: Required[float]  # finished per second
+    goodput: float  # of these, those within every limit; only with an SLO
+    running_mean: Required[float]
+    running_max: Required[float]
+    waiting_mean: Required[float]
+    waiting_max: Required[float]
+    gateway_queue_max: Required[float]
+    kv_usage_max: Required[float]
+    kv_usage_mean: Required[float]
+    preemptions: Required[float]
+    prefix_hit_rate: Required[float | None]
+    acceptance_length: Required[float | None]  # tokens per verify step, before cuts at the end
+    acceptance_rate: Required[float | None]
+    tokens_per_chunk: Required[float | None]
+    steps: Required[float]
+    mean_batch: Required[float | None]
+    time_share: Required[dict[str, float]]  # of the window, by what the engine did
+    requests: Required[RequestCounts]
+    error_rate: Required[float]
+    stall_rate: Required[float]
+    window_s: Required[list[float]]  # start and end of what is measured
+    partial: Required[bool]
+    cost_surface: Required[dict[str, float]]  # how far interpolated prices are off
+    slo: Required[dict[str, object] | None]
+
+
+def value_at(figures: object, path: str) -> float | None:
+    """A figure by dotted name; None where it is missing or no number."""
+    value = figures
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def numbers_in(value: object, path: str = "") -> Iterator[tuple[str, float]]:
+    """Dotted names and values of all numbers in nested figures."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, float(value)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from numbers_in(inner, f"{path}.{key}" if path else key)
