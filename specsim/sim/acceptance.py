@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import UsageError
+from specsim.sim.config import SimConfig
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.easiness import INDEPENDENT, Easiness, build_tables
 
@@ -177,14 +178,9 @@ class Recorded:
         return sequence[places]
 
 
-def draw_source(
-    acceptance: Acceptance | None,
-    easiness: Easiness,
-    recorded: Recorded | None,
-    k: int,
-    seed: int,
-) -> DrawSource | None:
+def draw_source(config: SimConfig, seed: int) -> DrawSource | None:
     """The source of a run; None without speculation."""
+    k, recorded = config.speculation.num_speculative_tokens, config.recorded
     if k == 0:
         return None
     if recorded is not None:
@@ -193,5 +189,5 @@ def draw_source(
                 f"the recorded acceptance goes up to k = {recorded.k}, but {k} tokens are drafted"
             )
         return recorded
-    assert acceptance is not None
-    return EasinessDraws(acceptance, easiness, k=k, seed=seed)
+    assert config.acceptance is not None
+    return EasinessDraws(config.acceptance, config.easiness, k=k, seed=seed)

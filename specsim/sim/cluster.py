@@ -7,22 +7,19 @@ if there is none it waits in the gateway, first come first served.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import CapacityError
-from specsim.latency.shape import StepCost
-from specsim.sim.acceptance import DrawSource
-from specsim.sim.clock import Clock
 from specsim.sim.config import Fault, SimConfig
+from specsim.sim.context import RunContext
 from specsim.sim.records import Records, status_code
 from specsim.sim.replica import Replica
 from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, Request
 from specsim.sim.router import make_router
-from specsim.sim.surface import Surface
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Done, Ticket, Times
 
 IntArray = NDArray[np.int64]
@@ -71,57 +68,25 @@ class Counters:
 class Cluster:
     """All that serves. Loads call `submit`; what ends goes to `records`."""
 
-    def __init__(
-        self,
-        config: SimConfig,
-        cost: StepCost,
-        source: DrawSource | None,
-        clock: Clock,
-        *,
-        seed: int,
-        listening: bool,
-        compiled: bool,
-        keep_trace: bool = False,
-        pulse: Callable[[], None] | None = None,
-        clients: int = 0,
-    ) -> None:
-        self.config = config
-        self.clock = clock
+    def __init__(self, run: RunContext) -> None:
+        self.config = config = run.config
+        self.clock = clock = run.clock
+        self.surface = run.surface
         self.counters = Counters()
         self.records = Records()
         self.queue: deque[Ticket] = deque()
         self.queue_max = 0
         self.last_end_s = 0.0
-        self.surface = Surface(
-            cost,
-            config.rules.max_num_seqs,
-            config.rules.max_num_batched_tokens,
-            config.longest_request + config.step_width,
-            config.speculation,
-        )
-        self._router = make_router(config.router, seed)
+        self._router = make_router(config.router, run.seed)
         self._live: dict[int, Ticket] = {}  # only if clients give up
         self._front_end: dict[int, Ticket] = {}
         self.closing = False
         self._refusals = 0
-        coupled = listening or config.max_concurrent > 0
-        alone = not coupled and math.isinf(config.request_timeout_s)
+        # Many at once where nobody needs to hear of each: needs state in arrays.
+        alone = run.compiled and not run.coupled and math.isinf(config.request_timeout_s)
+        ended_block = self._ended_block if alone else None
         self.replicas = [
-            Replica(
-                index,
-                config,
-                self.surface,
-                source,
-                clock,
-                self._ended,
-                coupled=coupled,
-                compiled=compiled,
-                keep_trace=keep_trace,
-                pulse=pulse,
-                ended_block=self._ended_block if alone else None,
-                clients=clients,
-            )
-            for index in range(config.n_replicas)
+            Replica(index, run, self._ended, ended_block) for index in range(config.n_replicas)
         ]
         for fault in config.faults:
             clock.call_at(fault.fail_s, self._fail, fault)
@@ -338,4 +303,4 @@ class Cluster:
 
     @property
     def tokens(self) -> int:
-        return sum(replica.tokens for replica in self.replicas)
+        return sum(replica.core.tokens for replica in self.replicas)

@@ -16,9 +16,7 @@ import simpy
 from simpy.events import Event
 
 from specsim.errors import CapacityError
-from specsim.sim.acceptance import DrawSource
-from specsim.sim.clock import Clock
-from specsim.sim.config import SimConfig
+from specsim.sim.context import RunContext
 from specsim.sim.core import (
     EXACT_GIVEN,
     IN_PREFILL,
@@ -35,7 +33,6 @@ from specsim.sim.core import (
     RAN_TO_FINISH,
     RAN_TO_FLIGHT,
     WAITING,
-    Core,
     Ring,
     Slot,
 )
@@ -43,10 +40,10 @@ from specsim.sim.request import UNFINISHED
 from specsim.sim.slots import Ended, EndedBlock, Slots
 from specsim.sim.spans import SpanPool
 from specsim.sim.state import check_integrity, grow_nodes, make_core
-from specsim.sim.step import run
+from specsim.sim.step import run as run_steps
 from specsim.sim.steplog import StepStats
 from specsim.sim.structs import as_struct
-from specsim.sim.surface import Surface, checked_seconds
+from specsim.sim.surface import checked_seconds
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Ticket, Times
 
 HANG_PREEMPTIONS = 1000  # in one log without a token
@@ -62,50 +59,27 @@ class Replica(Slots):
     """A serving engine. Times in seconds on the run's clock."""
 
     def __init__(
-        self,
-        index: int,
-        config: SimConfig,
-        surface: Surface,
-        source: DrawSource | None,
-        clock: Clock,
-        ended: Ended,
-        *,
-        coupled: bool,
-        compiled: bool,
-        keep_trace: bool = False,
-        pulse: Callable[[], None] | None = None,
-        ended_block: EndedBlock | None = None,
-        clients: int = 0,
+        self, index: int, run: RunContext, ended: Ended, ended_block: EndedBlock | None
     ) -> None:
         self.index = index
-        self.config = config
-        self.surface = surface
-        self.source = source
-        self.clock = clock
-        self.coupled = coupled
-        self.compiled = compiled
+        self.run = run
+        self.clock = run.clock
         self.up = True
-        self.core: Core
-        self._run: Callable[[float], int]
+        self.core = make_core(run)
         self.outstanding = 0
-        self.stats = StepStats(config.warmup_s, keep_trace)
+        self.stats = StepStats(run.config.warmup_s, run.keep_trace)
         self.backlog: deque[Ticket] = deque()
         self._ended = ended
-        # Many at once where nobody needs to hear of each: needs state in arrays.
-        self._ended_block = ended_block if compiled else None
-        self._pulse = pulse
-        self._clients = clients
+        self._ended_block = ended_block
         self._supply: Iterator[Ticket] | None = None
-        self._past = dict.fromkeys(("tokens", "preemptions"), 0)
-        self._held_max = self._wait_max = 0
         self._stretches = 0
-        self._seen = (0, 0)
+        self._seen = (0, 0)  # tokens and preemptions at the last look
         self._bell: Event | None = None
         self._back: Event | None = None
         fresh = as_struct(Slot())
-        self._fresh_slot = (lambda: fresh) if compiled else Slot
+        self._fresh_slot = (lambda: fresh) if run.compiled else Slot
         self._start_fresh()
-        self.process = clock.process(self._serve())
+        self.process = self.clock.process(self._serve())
 
     # --- seen from outside --------------------------------------------------------------------
 
@@ -163,7 +137,6 @@ class Replica(Slots):
         self.outstanding = 0
         self.up = False
         self._bell = None
-        self._keep_totals()
         self._start_fresh()
         self.process.interrupt()
         return lost
@@ -200,22 +173,8 @@ class Replica(Slots):
         return self.core.clock_s
 
     @property
-    def tokens(self) -> int:
-        """Tokens given out up to the step in flight."""
-        return self._past["tokens"] + self.core.tokens
-
-    @property
-    def preemptions(self) -> int:
-        return self._past["preemptions"] + self.core.preemptions
-
-    @property
     def kv_usage_max(self) -> float:
-        held = max(self._held_max, self.core.held_max)
-        return held / self.core.rules.num_kv_blocks
-
-    @property
-    def waiting_max(self) -> int:
-        return max(self._wait_max, self.core.waiting_max)
+        return self.core.held_max / self.core.rules.num_kv_blocks
 
     def check(self) -> None:
         """AssertionError if blocks or counters do not add up (used after every run)."""
@@ -238,7 +197,7 @@ class Replica(Slots):
     def _stretches_until_failure(self) -> Generator[Event, Any, None]:
         clock = self.clock
         while True:
-            horizon_s = clock.peek() if self.coupled else clock.next_outside_s()
+            horizon_s = clock.peek() if self.run.coupled else clock.next_outside_s()
             reason = self._advance(horizon_s)
             core = self.core
             if reason == RAN_STUCK:
@@ -248,8 +207,8 @@ class Replica(Slots):
             self._collect()
             if reason == RAN_TO_FLIGHT:
                 self._stretches += 1
-                if self._stretches % CHECK_EVERY == 0 and not self.config.exact_cost:
-                    self.surface.check(core)
+                if self._stretches % CHECK_EVERY == 0 and not self.run.config.exact_cost:
+                    self.run.surface.check(core)
                 yield clock.engine_wakes_at(core.end_s)
             elif reason == RAN_TO_ARRIVAL:
                 coming = core.coming
@@ -272,8 +231,8 @@ class Replica(Slots):
                 self._collect()
                 self.stats.flush(self.core)
                 self._check_progress()
-                if self._pulse is not None:
-                    self._pulse()
+                if self.run.pulse is not None:
+                    self.run.pulse()
             elif reason == NEED_NODES:
                 cache = self.core.cache
                 grow_nodes(cache, self.core.rules.max_num_seqs * (cache.most_pieces + 2))
@@ -286,7 +245,7 @@ class Replica(Slots):
 
     def _check_progress(self) -> None:
         """A log full of steps in which requests only displace each other is a hang."""
-        tokens, preemptions = self.tokens, self.preemptions
+        tokens, preemptions = self.core.tokens, self.core.preemptions
         if tokens == self._seen[0] and preemptions > self._seen[1] + HANG_PREEMPTIONS:
             raise self._no_progress(
                 f"{preemptions - self._seen[1]} preemptions brought not one token"
@@ -302,57 +261,47 @@ class Replica(Slots):
         )
 
     def _price(self) -> None:
-        if not self.config.exact_cost:
-            self.surface.fill(self.core)
+        if not self.run.config.exact_cost:
+            self.run.surface.fill(self.core)
             return
         core = self.core
-        core.step_s = checked_seconds(self.surface.cost, self.surface.shape_of(core))
+        core.step_s = checked_seconds(self.run.surface.cost, self.run.surface.shape_of(core))
         # The step loop would ask for a price again: let it find this one, for this step only.
         core.pricing = EXACT_GIVEN
 
     # --- requests in and out ------------------------------------------------------------------
 
     def _start_fresh(self) -> None:
-        self.core = make_core(
-            self.config,
-            self.surface,
-            self.source,
-            compiled=self.compiled,
-            stop_on_finish=self.coupled,
-            clock_s=self.clock.now,
-            clients=self._clients,
-        )
+        """An empty engine, whose counters go on."""
+        old = self.core
+        self.core = core = make_core(self.run)
+        core.tokens, core.preemptions = old.tokens, old.preemptions
+        core.held_max, core.waiting_max = old.held_max, old.waiting_max
         self.stats.last_emit_s = self.clock.now
-        self.spans = SpanPool(self.config.rules.block_size)
-        slots = len(self.core.slots)
+        self.spans = SpanPool(core.rules.block_size)
+        slots = len(core.slots)
         self.tickets: list[Ticket | None] = [None] * slots
         self._free = list(range(slots - 1, -1, -1))
         self._bind()
 
     def _bind(self) -> None:
-        if self.compiled:
+        self._run: Callable[[float], int]
+        if self.run.compiled:
             from specsim.sim.compiled import bind
 
             self._run = bind(self.core)
         else:
-            self._run = partial(run, self.core)
-
-    def _keep_totals(self) -> None:
-        core = self.core
-        self._past["tokens"] += core.tokens
-        self._past["preemptions"] += core.preemptions
-        self._held_max = max(self._held_max, core.held_max)
-        self._wait_max = max(self._wait_max, core.waiting_max)
+            self._run = partial(run_steps, self.core)
 
     def supply(self, tickets: Iterator[Ticket]) -> None:
         """A closed loop of `clients` inside the engine: `tickets` are its requests in order."""
         self._supply = tickets
-        for _ in range(self._clients):
+        for _ in range(self.run.clients):
             ticket = next(tickets, None)
             if ticket is None:
                 break
-            ticket.measured = self.clock.now >= self.config.warmup_s
-            ready_s = self.clock.now + self.config.request_overhead_s
+            ticket.measured = self.clock.now >= self.run.config.warmup_s
+            ready_s = self.clock.now + self.run.config.request_overhead_s
             self._append(self.core.coming, ticket, ready_s)
         self.core.supply_left = True
         self._feed()

@@ -19,10 +19,12 @@ from specsim.sim.acceptance import draw_source
 from specsim.sim.clock import Clock
 from specsim.sim.cluster import Cluster, can_supply
 from specsim.sim.config import SimConfig
+from specsim.sim.context import RunContext
 from specsim.sim.figures import Figures
 from specsim.sim.loads import ClosedLoop, Load
 from specsim.sim.records import Records
 from specsim.sim.summary import Window, merged_timeline, summarise
+from specsim.sim.surface import Surface
 
 PROGRESS_EVERY_S = 0.2  # wall time
 EVENTS_BETWEEN_LOOKS = 64
@@ -101,28 +103,22 @@ def simulate(
 
     UsageError or CapacityError for what cannot be run.
     """
-    clock = Clock()
-    source = draw_source(
-        config.acceptance,
-        config.easiness,
-        config.recorded,
-        config.speculation.num_speculative_tokens,
-        seed,
-    )
-    compiled = _compile(config, load)
+    clock, compiled = Clock(), _compile(config, load)
     watch = _Watch(config, load, progress)
     inside = load if isinstance(load, ClosedLoop) and can_supply(config) else None
     cluster = Cluster(
-        config,
-        cost,
-        source,
-        clock,
-        seed=seed,
-        listening=load.listens and inside is None,
-        compiled=compiled,
-        keep_trace=keep_trace,
-        pulse=watch.look,
-        clients=inside.concurrency if inside else 0,
+        RunContext(
+            config,
+            draw_source(config, seed),
+            Surface.of(config, cost),
+            clock,
+            seed,
+            coupled=(load.listens and inside is None) or config.max_concurrent > 0,
+            compiled=compiled,
+            keep_trace=keep_trace,
+            pulse=watch.look,
+            clients=inside.concurrency if inside else 0,
+        )
     )
     watch.cluster = cluster
     tokens_before = [0]

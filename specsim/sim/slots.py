@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.sim.acceptance import DRAWS, DrawSource
+from specsim.sim.acceptance import DRAWS
+from specsim.sim.context import RunContext
 from specsim.sim.core import (
     DECODING,
     NOWHERE,
@@ -47,9 +48,8 @@ class Slots:
     """The part of a replica that handles single requests. outstanding: requests inside."""
 
     index: int
-    compiled: bool
+    run: RunContext
     core: Core
-    source: DrawSource | None
     spans: SpanPool
     tickets: list[Ticket | None]
     outstanding: int
@@ -72,7 +72,7 @@ class Slots:
 
     def _append_standby(self, tickets: list[Ticket]) -> None:
         """Put the next requests of the closed loop where the engine finds them."""
-        if not self.compiled or any(ticket.request.spans for ticket in tickets):
+        if not self.run.compiled or any(ticket.request.spans for ticket in tickets):
             for ticket in tickets:
                 self._append(self.core.standby, ticket)
             return
@@ -95,11 +95,7 @@ class Slots:
         slots = np.array([self._free.pop() for _ in tickets])
         table[slots] = fresh
         for ticket, slot in zip(tickets, slots.tolist(), strict=True):
-            if self.source is not None:
-                draws = self.source.block(ticket.request_id, 0)
-                c.accept[slot * DRAWS : (slot + 1) * DRAWS] = draws
-            self.tickets[slot] = ticket
-            ticket.slot = slot
+            self._occupy(slot, ticket)
             ticket.replica = self.index
             push(c.standby, slot)
         self.outstanding += len(tickets)
@@ -128,11 +124,19 @@ class Slots:
         inside.arrival_s = ticket.arrival_s
         if request.spans and c.rules.prefix_caching and self.spans.place(c, slot, request):
             self._bind()
-        if self.source is not None:
-            c.accept[slot * DRAWS : (slot + 1) * DRAWS] = self.source.block(ticket.request_id, 0)
+        self._occupy(slot, ticket)
+        return slot
+
+    def _occupy(self, slot: int, ticket: Ticket) -> None:
+        self._load_draws(slot, ticket.request_id, 0)
         self.tickets[slot] = ticket
         ticket.slot = slot
-        return slot
+
+    def _load_draws(self, slot: int, request_id: int, number: int) -> None:
+        source = self.run.source
+        if source is not None:
+            block = source.block(request_id, number)
+            self.core.accept[slot * DRAWS : (slot + 1) * DRAWS] = block
 
     def _collect(self) -> None:
         """Hand over finished requests and take back slots that nothing refers to."""
@@ -225,13 +229,11 @@ class Slots:
     def _more_draws(self) -> None:
         """Load the next block of draws of every row that has used up its own."""
         c = self.core
-        assert self.source is not None
         slots = c.rows.slot[: c.n_rows]
         used = c.rows.draw[: c.n_rows] - slots * DRAWS
         for row in (used >= DRAWS).nonzero()[0]:
             slot = int(slots[row])
             request = c.slots[slot]
             request.draw_block += 1
-            block = self.source.block(request.request_id, request.draw_block)
-            c.accept[slot * DRAWS : (slot + 1) * DRAWS] = block
+            self._load_draws(slot, request.request_id, request.draw_block)
             c.rows.draw[row] -= DRAWS

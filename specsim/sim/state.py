@@ -1,9 +1,11 @@
 """Making, growing and checking the state of a replica (`core.Core`)."""
 
+from dataclasses import fields
+
 import numpy as np
 
-from specsim.sim.acceptance import DRAWS, DrawSource
-from specsim.sim.config import SimConfig
+from specsim.sim.acceptance import DRAWS
+from specsim.sim.context import RunContext
 from specsim.sim.core import (
     DECODING,
     EXACT,
@@ -23,36 +25,20 @@ from specsim.sim.core import (
 )
 from specsim.sim.kv import bucket_of, new_node, queue_append
 from specsim.sim.structs import as_struct, longer
-from specsim.sim.surface import Surface
 
 LOG_STEPS = 1 << 14
 FIRST_NODES = 1024
 FIRST_PIECES = 1024
 
 
-def slots_for(config: SimConfig, clients: int = 0) -> int:
-    """Requests inside a replica: all that run, and as many waiting ones as could replace them at
-    once. clients: of a closed loop that is run inside the engine; each may have one more in
-    standby."""
-    return 2 * config.rules.max_num_seqs + 2 * clients + 128
-
-
-def make_core(
-    config: SimConfig,
-    surface: Surface,
-    source: DrawSource | None,
-    *,
-    compiled: bool,
-    stop_on_finish: bool,
-    clock_s: float = 0.0,
-    clients: int = 0,
-) -> Core:
-    """State of an empty replica; compiled: as a structure that compiled code can use."""
-    slots = slots_for(config, clients)
+def make_core(run: RunContext) -> Core:
+    """State of an empty replica; as a structure where the run is compiled (see `structs`)."""
+    config, source = run.config, run.source
     most = config.rules.max_num_seqs
-    rules = _rules(config, source, compiled)
-    rules.stop_on_finish = stop_on_finish
-    rules.supplied = clients > 0
+    # All that run, and as many waiting ones as could replace them at once; each client of a loop
+    # inside the engine may have one more in standby.
+    slots = 2 * most + 2 * run.clients + 128
+    rules = _rules(run)
     spec = config.speculation
     k = spec.num_speculative_tokens
     nodes = FIRST_NODES if rules.prefix_caching else 1
@@ -67,7 +53,7 @@ def make_core(
             piece_key=[0] * FIRST_PIECES,
             piece_end=[0] * FIRST_PIECES,
         ),
-        prices=surface.prices,
+        prices=run.surface.prices,
         waiting=Ring([0] * slots),
         standby=Ring([0] * slots),
         coming=Ring([0] * slots),
@@ -84,59 +70,52 @@ def make_core(
         pricing=EXACT if config.exact_cost else INTERPOLATED,
         free_blocks=rules.num_kv_blocks,
         adapt_k=k,
-        clock_s=clock_s,
-        last_emit_s=clock_s,
+        clock_s=run.clock.now,
+        last_emit_s=run.clock.now,
         reserve=config.rules.output_reserve,
     )
-    if compiled:
+    if run.compiled:
         core = as_struct(core)
     if rules.prefix_caching:
         _fill_cache(core.cache, rules.num_kv_blocks)
     return core
 
 
-def _rules(
-    config: SimConfig, source: DrawSource | None, compiled: bool
-) -> StepRules:
+def _rules(run: RunContext) -> StepRules:
+    config, source = run.config, run.source
     rules, spec = config.rules, config.speculation
-    k = spec.num_speculative_tokens
-    by_position = source is not None and source.by_position
-    skips = source is not None and source.skips
-    stretches = config.stretches and not (
-        compiled or config.exact_cost or by_position or skips or spec.adaptive
+    # What the engine's rules and the step loop's have in common.
+    shared = {item.name for item in fields(StepRules)} & {item.name for item in fields(rules)}
+    out = StepRules(**{name: getattr(rules, name) for name in shared})
+    k = out.num_speculative_tokens = spec.num_speculative_tokens
+    out.num_kv_blocks = config.num_kv_blocks
+    out.watermark_blocks = int(rules.watermark * config.num_kv_blocks)
+    out.lookahead = spec.lookahead
+    out.verify_tokens = spec.verify_tokens
+    out.drop_last_cached_block = k > 0 and spec.drop_last_cached_block
+    out.preempt_fewest_tokens = rules.victim == "fewest_tokens"
+    out.draws = DRAWS
+    out.draws_by_position = source is not None and source.by_position
+    out.draws_skip = source is not None and source.skips
+    out.adaptive = k > 0 and bool(spec.adaptive)
+    out.stretches = config.stretches and not (
+        run.compiled
+        or config.exact_cost
+        or out.draws_by_position
+        or out.draws_skip
+        or spec.adaptive
     )
+    out.log_capacity = LOG_STEPS
+    out.gap_capacity = 4096 + 2 * rules.max_num_seqs
+    out.stop_on_finish = run.coupled
+    out.supplied = run.clients > 0
+    out.front_end_s = config.request_overhead_s
+    out.warmup_s = config.warmup_s
+    out.stall_s = config.stall_s
+    out.reserve_min = rules.output_reserve_min
     reserve = rules.output_reserve - rules.output_reserve_min
-    return StepRules(
-        max_num_seqs=rules.max_num_seqs,
-        max_num_batched_tokens=rules.max_num_batched_tokens,
-        block_size=rules.block_size,
-        num_kv_blocks=config.num_kv_blocks,
-        lookahead=spec.lookahead,
-        watermark_blocks=int(rules.watermark * config.num_kv_blocks),
-        num_speculative_tokens=k,
-        verify_tokens=spec.verify_tokens,
-        readback_lag_steps=rules.readback_lag_steps,
-        plan_ahead=rules.plan_ahead,
-        prefix_caching=rules.prefix_caching,
-        drop_last_cached_block=k > 0 and spec.drop_last_cached_block,
-        prefill_first=rules.prefill_first,
-        chunked_prefill=rules.chunked_prefill,
-        reserve_full_isl=rules.reserve_full_isl,
-        long_prefill_token_threshold=rules.long_prefill_token_threshold,
-        preempt_fewest_tokens=rules.victim == "fewest_tokens",
-        draws=DRAWS,
-        draws_by_position=by_position,
-        draws_skip=skips,
-        adaptive=k > 0 and bool(spec.adaptive),
-        stretches=stretches,
-        log_capacity=LOG_STEPS,
-        gap_capacity=4096 + 2 * rules.max_num_seqs,
-        front_end_s=config.request_overhead_s,
-        warmup_s=config.warmup_s,
-        stall_s=config.stall_s,
-        reserve_min=rules.output_reserve_min,
-        reserve_decay=reserve / rules.output_reserve_steps,
-    )
+    out.reserve_decay = reserve / rules.output_reserve_steps
+    return out
 
 
 def _tiers(adaptive: tuple[tuple[int, tuple[int, ...]], ...], k: int) -> list[list[int]]:

@@ -75,11 +75,11 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
         running_mean=per_second(running_area),
         running_max=max(s.running_max for s in stats),
         waiting_mean=per_second(sum(s.waiting_area for s in stats)),
-        waiting_max=max(replica.waiting_max for replica in cluster.replicas),
+        waiting_max=max(replica.core.waiting_max for replica in cluster.replicas),
         gateway_queue_max=cluster.queue_max,
         kv_usage_max=max(replica.kv_usage_max for replica in cluster.replicas),
         kv_usage_mean=per_second(kv_area) / blocks,
-        preemptions=sum(replica.preemptions for replica in cluster.replicas),
+        preemptions=sum(replica.core.preemptions for replica in cluster.replicas),
         prefix_hit_rate=_ratio(totals["cached_tokens"], totals["prompt_tokens"]),
         acceptance_length=1.0 + totals["accepted_tokens"] / verify if verify else None,
         acceptance_rate=_ratio(totals["accepted_tokens"], totals["drafted_tokens"]),
@@ -118,7 +118,7 @@ def _time_share(cluster: Cluster, seconds: float) -> dict[str, float]:
     busy = 0.0
     for replica in cluster.replicas:
         busy += replica.stats.busy_s
-        for name, part in replica.stats.time_parts(replica.surface).items():
+        for name, part in replica.stats.time_parts(cluster.surface).items():
             shares[name] = shares.get(name, 0.0) + part / total
     shares["idle"] = max(0.0, 1.0 - busy / total)
     return shares

@@ -13,7 +13,7 @@ import numpy as np
 
 from specsim.errors import UsageError
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
-from specsim.sim.config import SpeculationRules
+from specsim.sim.config import SimConfig, SpeculationRules
 from specsim.sim.core import Core, Prices
 from specsim.sim.price import mean_context
 from specsim.sim.rows import node_below
@@ -108,6 +108,15 @@ class Surface:
             np.full((len(pairs), self.max_seqs + 1, len(context)), np.nan),
             np.full((len(pairs), len(seqs), len(tokens), len(span)), np.nan),
             mixed_at=min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
+        )
+
+    @classmethod
+    def of(cls, config: SimConfig, cost: StepCost) -> "Surface":
+        """For the replicas of a run, which are all alike."""
+        rules = config.rules
+        longest = config.longest_request + config.step_width
+        return cls(
+            cost, rules.max_num_seqs, rules.max_num_batched_tokens, longest, config.speculation
         )
 
     def width(self, drafts: int) -> int:

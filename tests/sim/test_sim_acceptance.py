@@ -185,4 +185,4 @@ def test_record_that_fits_nothing_is_refused():
     with pytest.raises(UsageError, match="is empty"):
         Recorded([[1], []], k=3)
     with pytest.raises(UsageError, match="goes up to k = 2, but 3"):
-        draw_source(None, INDEPENDENT, Recorded([[1]], k=2), 3, 0)
+        draw_source(config(k=3, recorded=Recorded([[1]], k=2)), 0)
