@@ -75,7 +75,8 @@ def played_turns(
     """What PLAYED_USERS people write until `last_s`, if answers come at PLAYED_TOK_S."""
     generator = np.random.default_rng(0)
     for _ in range(PLAYED_USERS):
-        now_s = behaviour.start_s.draw(generator) if thinking else 0.0
+        start_s = behaviour.start_s.draw(generator)  # drawn by all: they are the same people
+        now_s = start_s if thinking else 0.0
         context = old = 0.0
         turn = 0
         while now_s < last_s:
