@@ -203,7 +203,7 @@ def _speculation(
             "in public: plain decoding only; give --acceptance-length to see what it would do"
         )
         return SpecSetup(), None
-    if setup.tree_topk > 1 and engine.name == "vllm":
+    if setup.tree_topk > 1 and not engine.server.trees:
         warnings.append(
             f"vLLM drafts chains: the tree of top-k {setup.tree_topk} is priced, but no version of "
             "it that is known here would run it; --engine sglang does"

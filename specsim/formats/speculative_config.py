@@ -10,10 +10,14 @@ import json
 import math
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Literal
 
+from pydantic import ConfigDict, Field, ValidationError
+
+from specsim.checked import Rule, Shape, problem_of
 from specsim.errors import FormatError, UsageError
 from specsim.methods.draft_model import DraftModelMethod
+from specsim.methods.lookup import DEVICE_LOOKUP, NgramMethod
 from specsim.methods.registry import method_of_checkpoint
 
 MAX_BYTES = 100_000
@@ -26,7 +30,7 @@ _IGNORED = frozenset(
     }
 )
 # Field -> value that changes nothing (vLLM's default); any other is reported as not modelled.
-_NOT_MODELLED: dict[str, tuple[Any, ...]] = {
+_NOT_MODELLED: dict[str, tuple[object, ...]] = {
     "quantization": (None,),
     "kv_cache_dtype": (None, "auto"),
     "enforce_eager": (None, False),
@@ -44,15 +48,34 @@ _NOT_MODELLED: dict[str, tuple[Any, ...]] = {
     "index_share_for_mtp_iteration": (None, False),
     "num_speculative_tokens_per_batch_size": (None,),
 }
-_READ = frozenset(
-    {
-        "method", "model", "num_speculative_tokens", "draft_tensor_parallel_size",
-        "synthetic_acceptance_rates", "synthetic_acceptance_length", "rejection_sample_method",
-        "parallel_drafting",
-    }
-)
-_KNOWN = _IGNORED | _READ | frozenset(_NOT_MODELLED)
-_SAMPLERS = ("standard", "synthetic", "block", "fly")
+WHOLE = Annotated[int | None, Field(ge=1), Rule("a whole number from 1")]
+TEXT = Annotated[str | None, Field(pattern=r"\S"), Rule("text")]
+_RATES = "a list of numbers, one per draft position"
+_SAMPLERS = Literal["standard", "synthetic", "block", "fly"]
+_TABLE = "num_speculative_tokens_per_batch_size"
+
+
+class SpeculativeJson(Shape):
+    """The fields that are read. null means vLLM's default, as if the field were not there."""
+
+    model_config = ConfigDict(extra="allow")  # of the others the names alone are checked
+
+    method: TEXT = None
+    model: TEXT = None
+    num_speculative_tokens: WHOLE = None
+    draft_tensor_parallel_size: WHOLE = None
+    prompt_lookup_min: WHOLE = None
+    prompt_lookup_max: WHOLE = None
+    synthetic_acceptance_rates: Annotated[
+        list[int | float] | None, Field(min_length=1), Rule(_RATES)
+    ] = None
+    synthetic_acceptance_length: Annotated[int | float | None, Rule("a number")] = None
+    rejection_sample_method: _SAMPLERS | None = None
+    parallel_drafting: bool | None = None
+    num_speculative_tokens_per_batch_size: object = None
+
+
+_KNOWN = {*_IGNORED, *_NOT_MODELLED, *SpeculativeJson.model_fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,58 +117,29 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
             near = get_close_matches(key, _KNOWN, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "; see vLLM's SpeculativeConfig"
             raise UsageError(f"--speculative-config has the unknown field {_show(key)}{hint}")
-    k = _whole(raw, "num_speculative_tokens")
-    model, method = _text(raw, "model"), _text(raw, "method")
-    if method is None:
-        if model is None:
-            raise UsageError(
-                "--speculative-config names neither a method nor a model; give one of them, "
-                'e.g. "method": "mtp"'
-            )
-        method = detect_method(model)
+    try:
+        asked = SpeculativeJson.model_validate(raw)
+    except ValidationError as error:
+        found = problem_of(error, SpeculativeJson)
+        key = str(found.place[0])
+        raise UsageError(
+            f"--speculative-config {key} is {_show(raw[key])}; it must be {found.rule}"
+        ) from None
+    _check_together(asked)
+    method = asked.method or detect_method(asked.model or "")
     apart: tuple[str, ...] = ()
-    if method == "ngram_gpu":  # the same lookup, on the device
-        method, apart = "ngram", ("method ngram_gpu (priced as the host's ngram)",)
-    _check_lookup(raw)
-    rates = raw.get("synthetic_acceptance_rates")
-    if rates is not None and (
-        not isinstance(rates, list) or not rates or not all(_is_number(r) for r in rates)
-    ):
-        raise UsageError(
-            f"synthetic_acceptance_rates is {_show(rates)}; it must be a list of numbers, one per "
-            "draft position"
-        )
-    length = raw.get("synthetic_acceptance_length")
-    if length is not None and not _is_number(length):
-        raise UsageError(f"synthetic_acceptance_length is {_show(length)}; it must be a number")
-    if rates is not None and length is not None:
-        raise UsageError(
-            "synthetic_acceptance_rates and synthetic_acceptance_length are both given; vLLM "
-            "takes exactly one"
-        )
-    sampler = _text(raw, "rejection_sample_method") or "standard"
-    if sampler not in _SAMPLERS:
-        raise UsageError(
-            f"rejection_sample_method is {_show(sampler)}; it must be one of {', '.join(_SAMPLERS)}"
-        )
-    if sampler == "synthetic" and rates is None and length is None:
-        raise UsageError(
-            "rejection_sample_method is 'synthetic', which needs synthetic_acceptance_rates or "
-            "synthetic_acceptance_length"
-        )
-    parallel = raw.get("parallel_drafting")
-    if parallel not in (None, True, False):
-        raise UsageError(f"parallel_drafting is {_show(parallel)}; it must be true or false")
-    table = _batch_table(raw.get("num_speculative_tokens_per_batch_size"))
+    if method == DEVICE_LOOKUP:  # the same lookup, on the device
+        method, apart = NgramMethod.name, (f"method {method} (priced as the host's ngram)",)
+    rates, length = asked.synthetic_acceptance_rates, asked.synthetic_acceptance_length
     return SpeculativeConfig(
         method=method,
-        k=k,
-        model=model,
-        draft_tp=_whole(raw, "draft_tensor_parallel_size") or 0,
+        k=asked.num_speculative_tokens,
+        model=asked.model,
+        draft_tp=asked.draft_tensor_parallel_size or 0,
         acceptance=tuple(_real(r) for r in rates or ()),
         acceptance_length=None if length is None else _real(length),
-        batch_table=table,
-        parallel_drafting=bool(parallel),
+        batch_table=_batch_table(asked.num_speculative_tokens_per_batch_size),
+        parallel_drafting=bool(asked.parallel_drafting),
         not_modelled=apart
         + tuple(key for key, same in _NOT_MODELLED.items() if key in raw and raw[key] not in same),
     )
@@ -156,18 +150,31 @@ def detect_method(model: str) -> str:
     return method_of_checkpoint(model) or DraftModelMethod.name
 
 
-def _check_lookup(raw: dict[str, Any]) -> None:
-    """Both lengths of an n-gram lookup; vLLM lets one that is not given copy the other."""
-    low, high = _whole(raw, "prompt_lookup_min"), _whole(raw, "prompt_lookup_max")
+def _check_together(asked: SpeculativeJson) -> None:
+    """What vLLM refuses of fields that are each right."""
+    if asked.method is None and asked.model is None:
+        raise UsageError(
+            "--speculative-config names neither a method nor a model; give one of them, "
+            'e.g. "method": "mtp"'
+        )
+    # vLLM lets a length of the lookup that is not given copy the other.
+    low, high = asked.prompt_lookup_min, asked.prompt_lookup_max
     if low is not None and high is not None and low > high:
         raise UsageError(
             f"--speculative-config has prompt_lookup_min {low} above prompt_lookup_max {high}, "
             "which vLLM refuses; swap or lower it"
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    rates, length = asked.synthetic_acceptance_rates, asked.synthetic_acceptance_length
+    if rates is not None and length is not None:
+        raise UsageError(
+            "synthetic_acceptance_rates and synthetic_acceptance_length are both given; vLLM "
+            "takes exactly one"
+        )
+    if asked.rejection_sample_method == "synthetic" and rates is None and length is None:
+        raise UsageError(
+            "rejection_sample_method is 'synthetic', which needs synthetic_acceptance_rates or "
+            "synthetic_acceptance_length"
+        )
 
 
 def _real(value: float) -> float:
@@ -187,30 +194,10 @@ def _show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _text(raw: dict[str, Any], key: str) -> str | None:
-    value = raw.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"--speculative-config {key} is {_show(value)}; it must be text")
-    return value
-
-
-def _whole(raw: dict[str, Any], key: str) -> int | None:
-    value = raw.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(
-            f"--speculative-config {key} is {_show(value)}; it must be a whole number from 1"
-        )
-    return value
-
-
-def _batch_table(value: Any) -> tuple[tuple[int, int, int], ...]:
+def _batch_table(value: object) -> tuple[tuple[int, int, int], ...]:
     if value is None:
         return ()
-    rule = "num_speculative_tokens_per_batch_size must be [[first, last, k], ...]"
+    rule = f"{_TABLE} must be [[first, last, k], ...]"
     if not isinstance(value, list) or not value:
         raise UsageError(f"{rule}, got {_show(value)}")
     rows: list[tuple[int, int, int]] = []

@@ -10,6 +10,8 @@ from typing import ClassVar
 from specsim.methods.base import DraftMethod, ServerNames
 from specsim.methods.registry import register
 
+DEVICE_LOOKUP = "ngram_gpu"  # vLLM's word for the n-gram lookup on the device
+
 
 class LookupMethod(DraftMethod):
     """What both have in common."""

@@ -1,11 +1,13 @@
 """What is particular to a drafting method stands in specsim/methods, compared nowhere else."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from specsim.latency.engine import list_engines
 from specsim.methods.base import METHODS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "specsim"
@@ -78,3 +80,29 @@ def test_the_check_finds_what_it_looks_for(source: str) -> None:
 
 def test_and_leaves_other_words_alone() -> None:
     assert not list(comparisons('a = link_kind == "none"; b = {"mtp": None}; c = part == "model"'))
+
+
+# Foreign results say which engine made them; those who read them may ask.
+READ_ENGINES = {"accuracy/rows.py", "client/result.py", "diagnose/watching.py"}
+
+
+def engine_questions(text: str) -> Iterator[str]:
+    """Source of comparisons of an engine with a packaged one's name."""
+    names = {engine.name for engine in list_engines()}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            named = {t for side in (node.left, *node.comparators) for t in literals(side)} & names
+            if named and re.search(r"\bengine\b", ast.unparse(node)):
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in files() if p.relative_to(PACKAGE).as_posix() not in READ_ENGINES
+     and "bench" not in p.parts],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
+def test_no_engine_is_named_in_a_comparison(path: Path) -> None:
+    """How engines and their versions differ is data: `engines/*.toml`."""
+    assert not list(engine_questions(path.read_text(encoding="utf-8")))
+    assert list(engine_questions('a = system.engine.name == "vllm"'))
