@@ -46,7 +46,7 @@ if __name__ == "__main__":
 _LIBRARY = re.compile(rb"<script[^>]*>[^<]{0,200}plotly\.js v.*?</script>", re.DOTALL)
 _NORMALISE: tuple[tuple[re.Pattern[bytes], bytes], ...] = (
     (re.compile(rb'("(?:wall|elapsed|run)_s": )[0-9.e-]+'), rb"\1<seconds>"),
-    (re.compile(rb'("(?:git_sha|build)": )"[^"]*"'), rb'\1"<build>"'),
+    (re.compile(rb'("(?:git_sha|build)": ?)"[^"]*"'), rb'\1"<build>"'),
 )
 
 
