@@ -43,7 +43,8 @@ EDGES = {
     "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
     "decoder": {*GROUND, "model.spec", "formats.hf_config"},
-    "measure": {"units", "errors", "version", "decoder", "calibrate.records"},
+    "measure": {"units", "errors", "version", "decoder", "calibrate.records",
+                "calibrate.summary"},
     "serve": {*GROUND, "decoder", "formats"},
 }
 # The Python interface joins edges and layers; only the command line is above it.

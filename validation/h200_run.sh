@@ -4,7 +4,7 @@
 #   validation/h200_run.sh [OUT_FOLDER] [BUDGET_SECONDS]
 #
 # One command, under 8 minutes by default. It needs Python >= 3.11 with torch (CUDA), triton,
-# safetensors, typer and rich, and no network; weights are random, so nothing is downloaded.
+# safetensors, pydantic, typer and rich, and no network; weights are random, so nothing is downloaded.
 # Ordered so that a run that is cut short still calibrates: checks (60 s at most), kernels, whole
 # steps, experts, prompts, serving. Points are flushed one by one; running it again goes on.
 # Leaves in OUT_FOLDER: h200.jsonl (records), checks.log, measure.log, smi.log.

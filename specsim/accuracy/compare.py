@@ -10,13 +10,12 @@ Relative error = predicted / measured - 1. Summaries per metric, over held-out r
 
 import json
 import math
-import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specsim.calibrate.records import quantile
+from specsim.calibrate.summary import ErrorSummary, error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
 
@@ -77,17 +76,13 @@ class Comparison:
     def metrics(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.metric for row in self.rows))
 
-    def summary(self, split: str = "held-out") -> dict[str, dict[str, Any]]:
+    def summary(self, split: str = "held-out") -> dict[str, ErrorSummary]:
         """Errors per metric over the rows of a split."""
-        out = {}
-        for metric in self.metrics():
-            errors = [
-                row.error for row in self.rows
-                if row.metric == metric and row.split == split and row.error is not None
-            ]
-            if errors:
-                out[metric] = error_summary(errors)
-        return out
+        errors: dict[str, list[float]] = {metric: [] for metric in self.metrics()}
+        for row in self.rows:
+            if row.split == split and row.error is not None:
+                errors[row.metric].append(row.error)
+        return {name: item for name, found in errors.items() if (item := error_summary(found))}
 
     def over(self, max_error: float) -> tuple[str, ...]:
         """Metrics whose median held-out error is above `max_error`."""
@@ -108,16 +103,3 @@ class Comparison:
     def write(self, path: Path) -> None:
         """The record as JSON, complete or not at all. FormatError where it cannot be written."""
         write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
-
-
-def error_summary(errors: Iterable[float]) -> dict[str, Any]:
-    """Count, median and 90th percentile of the size, bias and worst (with sign) of errors."""
-    values = list(errors)
-    sizes = sorted(abs(value) for value in values)
-    return {
-        "count": len(values),
-        "median_abs_error": statistics.median(sizes),
-        "p90_abs_error": quantile(sizes, 0.9),
-        "bias": statistics.median(values),
-        "worst": max(values, key=abs),
-    }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specsim.analytic.system import System
-from specsim.calibrate.records import quantile
+from specsim.calibrate.summary import quantile
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile

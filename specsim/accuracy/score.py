@@ -15,18 +15,18 @@ Gains within MARGIN of 1 are no gain either way and are not judged.
 
 import csv
 import io
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from specsim.accuracy.lookups import forget
 from specsim.accuracy.rows import PublishedCase, SkipRow, published_case, silicon_case
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.calibrate.records import quantile
+from specsim.analytic.system import System
+from specsim.calibrate.summary import error_summary
 from specsim.errors import FormatError, SpecSimError
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
@@ -75,7 +75,7 @@ class ScoreReport:
     skipped: Counter[str] = field(default_factory=Counter)
     cases: list[PublishedCase] = field(default_factory=list)
 
-    def to_dict(self, coverage: bool = True) -> dict[str, Any]:
+    def to_dict(self, coverage: bool = True) -> dict[str, object]:
         sets: dict[str, tuple[list[Scored], list[bool]]] = {}
         for score in self.scores:
             sets.setdefault(score.set_id, ([], []))[0].append(score)
@@ -90,15 +90,16 @@ class ScoreReport:
         }
 
 
-def _summary(scores: Sequence[Scored], signs: Sequence[bool], coverage: bool) -> dict[str, Any]:
-    out: dict[str, Any] = {"n": len({(s.set_id, s.row_id) for s in scores})}
-    for quantity in QUANTITIES:
-        out[quantity] = _errors([s.error for s in scores if s.quantity == quantity])
-    out["sign_right"] = sum(signs) / len(signs) if signs else None
-    out["sign_n"] = len(signs)
+def _summary(scores: Sequence[Scored], signs: Sequence[bool], coverage: bool) -> dict[str, object]:
+    """The document of a set: a `QuantityErrors` of each of QUANTITIES between counts and shares."""
     inside = [hit for s in scores if (hit := _inside(s)) is not None] if coverage else []
-    out["interval_coverage"] = sum(inside) / len(inside) if inside else None
-    return out
+    return {
+        "n": len({(s.set_id, s.row_id) for s in scores}),
+        **{name: _errors([s.error for s in scores if s.quantity == name]) for name in QUANTITIES},
+        "sign_right": sum(signs) / len(signs) if signs else None,
+        "sign_n": len(signs),
+        "interval_coverage": sum(inside) / len(inside) if inside else None,
+    }
 
 
 def _inside(score: Scored) -> bool | None:
@@ -108,15 +109,22 @@ def _inside(score: Scored) -> bool | None:
     return interval[0] <= score.measured <= interval[1]
 
 
-def _errors(errors: Sequence[float]) -> dict[str, Any]:
-    if not errors:
+class QuantityErrors(TypedDict):
+    """Of one quantity; None where no row has it."""
+
+    median_abs_error: float | None
+    p90_abs_error: float | None
+    bias: float | None
+    n: int
+
+
+def _errors(errors: Sequence[float]) -> QuantityErrors:
+    found = error_summary(errors)
+    if found is None:
         return {"median_abs_error": None, "p90_abs_error": None, "bias": None, "n": 0}
-    size = sorted(abs(e) for e in errors)
     return {
-        "median_abs_error": statistics.median(size),
-        "p90_abs_error": quantile(size, 0.9),
-        "bias": statistics.median(errors),
-        "n": len(size),
+        "median_abs_error": found["median_abs_error"], "p90_abs_error": found["p90_abs_error"],
+        "bias": found["bias"], "n": found["count"],
     }
 
 
@@ -211,27 +219,25 @@ def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
     base = _state(plain, case)
     speculative = case.system.speculative
 
-    def add(quantity: str, side: str, system: Any, predicted: float, value: float) -> None:
-        klass = prediction_class(system)
-        out.append(
-            Scored(case.row_id, case.set_id, quantity, side, klass, predicted, value)
-        )
+    def add(quantity: str, side: str, predicted: float, value: float) -> None:
+        klass = prediction_class(plain if side == "plain" else case.system)
+        out.append(Scored(case.row_id, case.set_id, quantity, side, klass, predicted, value))
 
     value = _measured_tpot(case, "baseline")
     if value is not None:
-        add("tpot", "plain", plain, _tpot(base, case, "baseline"), value)
+        add("tpot", "plain", _tpot(base, case, "baseline"), value)
     if not speculative:
         if "ttft_s" in measured:
-            add("ttft", "plain", plain, base.ttft_s, measured["ttft_s"])
+            add("ttft", "plain", base.ttft_s, measured["ttft_s"])
         return out, None
     if case.acceptance_length is None:
         return out, None
     spec = _state(case.system, case)
     value = _measured_tpot(case, "spec")
     if value is not None:
-        add("tpot", "speculative", case.system, _tpot(spec, case, "spec"), value)
+        add("tpot", "speculative", _tpot(spec, case, "spec"), value)
     if "ttft_s" in measured:
-        add("ttft", "speculative", case.system, spec.ttft_s, measured["ttft_s"])
+        add("ttft", "speculative", spec.ttft_s, measured["ttft_s"])
     gain = measured.get("speedup")
     if gain is None and {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
         gain = measured["baseline_tpot_s"] / measured["spec_tpot_s"]
@@ -241,15 +247,15 @@ def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
             predicted = base.tpot_s / spec.tpot_s
         else:
             predicted = spec.output_tok_s / base.output_tok_s
-        add("speedup", "speculative", case.system, predicted, gain)
+        add("speedup", "speculative", predicted, gain)
         ratio = spec.step_s / base.step_s
-        add("step_cost_ratio", "speculative", case.system, ratio, case.acceptance_length / gain)
+        add("step_cost_ratio", "speculative", ratio, case.acceptance_length / gain)
         if abs(gain - 1) > MARGIN:
             sign = (predicted > 1) == (gain > 1)
     return out, sign
 
 
-def _state(system: Any, case: PublishedCase) -> SteadyState:
+def _state(system: System, case: PublishedCase) -> SteadyState:
     """The steady state a row describes. Pure decode rows have no prompts in their steps."""
     state = closed_loop(system, case.workload, case.concurrency)
     if not case.pure_decode:
@@ -258,8 +264,3 @@ def _state(system: Any, case: PublishedCase) -> SteadyState:
     step_s = system.latency.seconds(shape)
     steps = decode_steps(case.workload.output_len, system.tokens_per_step)
     return replace(state, tpot_s=steps * step_s / max(1, case.workload.output_len - 1))
-
-
-def score_file(path: Path) -> ScoreReport:
-    """Scores a CSV file of measurements."""
-    return score_rows(read_rows(path))

@@ -12,7 +12,7 @@ from specsim.calibrate.fewshot import CALIBRATED, FewShotFit, FewShotPoint, Poin
 from specsim.calibrate.fewshot_bench import (
     PLAIN,
     SPEC,
-    MeasuredAcceptance,
+    StepAcceptance,
     acceptance_of,
     drafts_of,
     point_of,
@@ -77,7 +77,7 @@ class _Seen:
                 "none of the files has times to fit, only acceptance; add a benchmark result"
             )
         drafting = [*self.spec, *only]
-        self.acceptances: dict[str, MeasuredAcceptance] = {}
+        self.acceptances: dict[str, StepAcceptance] = {}
         self.system: System | None = None
         self.base = self._plain_system()
         if drafting:

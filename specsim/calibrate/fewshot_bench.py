@@ -35,7 +35,7 @@ BUSY = 0.9  # share of the clients that must be in flight for their number to be
 
 
 @dataclass(frozen=True)
-class MeasuredAcceptance:
+class StepAcceptance:
     """What a file says about speculation: tokens per drafted step, share of steps with a draft."""
 
     acceptance: Acceptance
@@ -129,7 +129,7 @@ def workload_of(run: BenchRun) -> Workload:
     return Workload(max(1, round(prompt)), max(2, round(output)), name="bench")
 
 
-def acceptance_of(run: BenchRun, k: int, method: str) -> MeasuredAcceptance | None:
+def acceptance_of(run: BenchRun, k: int, method: str) -> StepAcceptance | None:
     """Acceptance of a run, None where it has none. k: drafts per step of the server."""
     seen = run.acceptance
     rates = seen.per_position if seen is not None else ()
@@ -152,10 +152,10 @@ def acceptance_of(run: BenchRun, k: int, method: str) -> MeasuredAcceptance | No
         return None
     if share < 1:
         found = replace(found, draft_probability=share)
-    return MeasuredAcceptance(found, share, run.source)
+    return StepAcceptance(found, share, run.source)
 
 
-def with_acceptance(system: System, found: MeasuredAcceptance) -> System:
+def with_acceptance(system: System, found: StepAcceptance) -> System:
     """The speculative system with the acceptance that was seen."""
     setup = system.setup
     if setup.drafting.lookup:

@@ -16,7 +16,7 @@ blindest first. Pairs that only their combination determines have a correlation 
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -286,8 +286,3 @@ def _posterior(
     covariance = (turned.T / (1.0 + information)) @ turned
     ratio = np.sqrt(np.diag(covariance))
     return ratio, covariance / np.outer(ratio, ratio)
-
-
-def group_errors(found: Mapping[str, Iterable[float]]) -> dict[str, float]:
-    """Median size of each group's errors."""
-    return {name: median(abs(e) for e in errors) for name, errors in found.items()}

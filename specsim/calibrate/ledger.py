@@ -15,7 +15,6 @@ from specsim.calibrate.records import Measurement, RunHeader
 from specsim.hardware.profile import HardwareProfile
 
 FIT_PARTS = "ABCDFG"
-HELD_OUT_PARTS = "EH"
 _RUN = re.compile(r"run ([0-9a-f]{12})\b")
 
 

@@ -39,7 +39,6 @@ from specsim.model.spec import Drafter, ModelSpec
 from specsim.ops.shapes import AttentionDecode, Elementwise, Experts, Gemm, Sample
 from specsim.ops.work import UNIFORM
 from specsim.roofline import attn_decode, elementwise, gemm, moe, sample
-from specsim.units import DTYPE_BYTES
 
 HEAD_VOCAB = 8192  # rows of the random head that `specsim measure` times steps with
 ACT_BYTES = 2.0  # activations between kernels
@@ -228,9 +227,3 @@ def gemm_flop_per_s(record: Measurement, seconds: float) -> float:
     """FLOP/s of a product."""
     s = record.shape
     return 2.0 * float(s["m"]) * float(s["n"]) * float(s["k"]) / seconds
-
-
-def weight_bytes(record: Measurement) -> float:
-    """Bytes of a product's weights."""
-    s = record.shape
-    return float(s["n"]) * float(s["k"]) * DTYPE_BYTES[str(s["dtype"])]

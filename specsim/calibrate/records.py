@@ -32,12 +32,15 @@ serving      model, method, k, max_num_seqs, prompt_len, output_len, load (share
 
 import difflib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Self
 
+from pydantic import Field, model_validator
+
+from specsim.calibrate.summary import quantile
+from specsim.checked import LooseShape, Rule, check
 from specsim.errors import FormatError
 from specsim.files import read_limited
 
@@ -76,9 +79,9 @@ class RunHeader:
     config, "weights": 'real' | 'random'}. git_sha: of the code that measured; '' when unknown.
     """
 
-    device: Mapping[str, Any]
+    device: Mapping[str, object]
     software: Mapping[str, str]
-    models: Mapping[str, Any]
+    models: Mapping[str, object]
     git_sha: str
     date: str  # ISO 8601, UTC
     seed: int
@@ -86,7 +89,7 @@ class RunHeader:
     grid: str
     format: int = FORMAT
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What must agree between runs that share a file."""
         values = {
             "format": self.format, "device_name": self.device.get("name", ""),
@@ -96,7 +99,7 @@ class RunHeader:
         }
         return {name: values[name] for name in _SAME}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "record": "header", "format": self.format, "date": self.date, "git_sha": self.git_sha,
             "seed": self.seed, "threads": self.threads, "grid": self.grid,
@@ -131,14 +134,6 @@ class Timing:
         return (self.p90_s - self.p10_s) / self.median_s if self.median_s > 0 else 0.0
 
 
-def quantile(ordered: Sequence[float], q: float) -> float:
-    """Linear interpolation between the order statistics of a sorted sequence."""
-    at = q * (len(ordered) - 1)
-    low = math.floor(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One measured point.
@@ -166,9 +161,9 @@ class Measurement:
     def key(self) -> str:
         return point_key(self.kind, self.shape)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         t = self.timing
-        out: dict[str, Any] = {
+        out: dict[str, object] = {
             "record": "point", "part": self.part, "kind": self.kind, "shape": dict(self.shape),
             "median_s": t.median_s, "p10_s": t.p10_s, "p90_s": t.p90_s, "min_s": t.min_s,
             "n": t.n, "spread": round(t.spread, 4), "cpu_over_wall": round(self.cpu_over_wall, 3),
@@ -193,12 +188,9 @@ class RecordFile:
 
     headers: tuple[RunHeader, ...]
     points: tuple[Measurement, ...]
-    ends: tuple[Mapping[str, Any], ...]
+    ends: tuple[Mapping[str, object], ...]
     truncated: bool
     good_bytes: int
-
-    def of_kind(self, kind: str) -> tuple[Measurement, ...]:
-        return tuple(p for p in self.points if p.kind == kind)
 
 
 def read_records(path: Path) -> RecordFile:
@@ -216,7 +208,7 @@ def read_records(path: Path) -> RecordFile:
     whole = data.rfind(b"\n") + 1
     headers: list[RunHeader] = []
     points: list[Measurement] = []
-    ends: list[Mapping[str, Any]] = []
+    ends: list[Mapping[str, object]] = []
     for where, raw in _lines(path, data[:whole]):
         record = raw.get("record")
         if record == "header":
@@ -234,7 +226,7 @@ def read_records(path: Path) -> RecordFile:
     return RecordFile(tuple(headers), tuple(points), tuple(ends), whole < len(data), whole)
 
 
-def _lines(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+def _lines(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, object]]]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
@@ -254,88 +246,80 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number a record may hold")
 
 
-def _header(where: str, raw: Mapping[str, Any]) -> RunHeader:
+# Refuses inf, nan and integers too long for a float.
+Number = Annotated[float, Field(gt=-1e30, lt=1e30), Rule("a number")]
+Size = Annotated[float, Field(ge=0, lt=1e30), Rule("a number of 0 or more")]
+Numbers = Annotated[dict[str, Number], Field(default_factory=dict), Rule("an object of numbers")]
+
+
+class HeaderLine(LooseShape):
+    """A header as it stands in a file."""
+
+    device: Annotated[dict[str, object], Rule("an object")]
+    software: Annotated[dict[str, str], Rule("an object of versions")]
+    models: Annotated[dict[str, object], Rule("an object")]
+    seed: int
+    threads: int
+    git_sha: str = ""
+    date: str = ""
+    grid: str = ""
+
+
+class PointLine(LooseShape):
+    """A point as it stands in a file: the timing's figures beside the rest."""
+
+    kind: str = ""
+    part: str = ""
+    shape: Annotated[dict[str, Value], Rule("an object")]
+    median_s: Size
+    p10_s: Size
+    p90_s: Size
+    min_s: Size
+    n: Annotated[float, Field(ge=1, lt=1e30), Rule("a number of 1 or more")]
+    cpu_over_wall: Size
+    stream_bytes_per_s: Size
+    at_s: Size
+    phases_s: Numbers
+    values: Numbers
+    series: Annotated[
+        dict[str, Annotated[tuple[Number, ...], Field(strict=False), Rule("a list of numbers")]],
+        Field(default_factory=dict), Rule("an object of lists of numbers"),
+    ]
+
+    @model_validator(mode="after")
+    def known_kind_and_order(self) -> Self:
+        """Kind, keys of its shape, part, and quantiles that do not fall."""
+        if self.kind not in KINDS:
+            near = difflib.get_close_matches(self.kind, KINDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(KINDS)}"
+            raise ValueError(f"unknown kind {self.kind[:40]!r}; {hint}")
+        if not all(isinstance(v, str) or abs(v) < 1e30 for v in self.shape.values()):
+            raise ValueError("shape must hold names, and numbers below 1e30")
+        missing = [name for name in KINDS[self.kind] if name not in self.shape]
+        if missing:
+            raise ValueError(f"the shape of a {self.kind} point lacks {', '.join(missing)}")
+        if not self.min_s <= self.p10_s <= self.median_s <= self.p90_s:
+            raise ValueError("min_s, p10_s, median_s, p90_s must not fall")
+        if len(self.part) != 1 or self.part not in PARTS:
+            raise ValueError(f"part {self.part[:10]!r} must be one of {', '.join(PARTS)}")
+        return self
+
+
+def _header(where: str, raw: Mapping[str, object]) -> RunHeader:
     version = raw.get("format")
     if version != FORMAT:
         raise FormatError(
             f"{where}: format {str(version)[:20]!r} is not the {FORMAT} this version reads; use "
             "the version of specsim that wrote it"
         )
-
-    def mapping(name: str) -> Mapping[str, Any]:
-        value = raw.get(name)
-        if not isinstance(value, dict):
-            raise FormatError(f"{where}: {name} must be an object")
-        return value
-
-    def whole(name: str) -> int:
-        value = raw.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise FormatError(f"{where}: {name} must be a whole number")
-        return value
-
-    return RunHeader(
-        device=mapping("device"), software=mapping("software"), models=mapping("models"),
-        git_sha=str(raw.get("git_sha", "")), date=str(raw.get("date", "")), seed=whole("seed"),
-        threads=whole("threads"), grid=str(raw.get("grid", "")),
-    )
+    return RunHeader(**dict(check(HeaderLine, raw, where)))
 
 
-def _point(where: str, raw: Mapping[str, Any], run: RunHeader) -> Measurement:
-    kind = str(raw.get("kind", ""))
-    if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(KINDS)}"
-        raise FormatError(f"{where}: unknown kind {kind[:40]!r}; {hint}")
-    shape = raw.get("shape")
-    if not isinstance(shape, dict) or not all(
-        isinstance(v, str) or _is_number(v) for v in shape.values()
-    ):
-        raise FormatError(f"{where}: shape must be an object of numbers and names")
-    missing = [name for name in KINDS[kind] if name not in shape]
-    if missing:
-        raise FormatError(f"{where}: the shape of a {kind} point lacks {', '.join(missing)}")
-
-    def number(name: str, least: float) -> float:
-        value = raw.get(name)
-        if not _is_number(value) or value < least:  # type: ignore[operator]
-            raise FormatError(
-                f"{where}: {name} = {str(value)[:40]} must be a number of {least:g} or more"
-            )
-        return float(value)  # type: ignore[arg-type]
-
-    timing = Timing(number("median_s", 0), number("p10_s", 0), number("p90_s", 0),
-                    number("min_s", 0), int(number("n", 1)))
-    if not timing.min_s <= timing.p10_s <= timing.median_s <= timing.p90_s:
-        raise FormatError(f"{where}: min_s, p10_s, median_s, p90_s must not fall")
-    part = str(raw.get("part", ""))
-    if len(part) != 1 or part not in PARTS:
-        raise FormatError(f"{where}: part {part[:10]!r} must be one of {', '.join(PARTS)}")
+def _point(where: str, raw: Mapping[str, object], run: RunHeader) -> Measurement:
+    found = check(PointLine, raw, where)
     return Measurement(
-        part=part, kind=kind, shape=shape, timing=timing,
-        cpu_over_wall=number("cpu_over_wall", 0),
-        stream_bytes_per_s=number("stream_bytes_per_s", 0),
-        phases_s=_numbers(where, raw, "phases_s"), values=_numbers(where, raw, "values"),
-        series=_series(where, raw), at_s=number("at_s", 0), run=run,
+        found.part, found.kind, found.shape,
+        Timing(found.median_s, found.p10_s, found.p90_s, found.min_s, int(found.n)),
+        found.cpu_over_wall, found.stream_bytes_per_s, found.phases_s, found.values, found.series,
+        found.at_s, run,
     )
-
-
-def _is_number(value: object) -> bool:
-    return (isinstance(value, int | float) and not isinstance(value, bool)
-            and abs(value) < 1e30)  # refuses inf and nan, and integers too long for a float
-
-
-def _numbers(where: str, raw: Mapping[str, Any], name: str) -> dict[str, float]:
-    value = raw.get(name, {})
-    if not isinstance(value, dict) or not all(_is_number(v) for v in value.values()):
-        raise FormatError(f"{where}: {name} must be an object of numbers")
-    return {key: float(v) for key, v in value.items()}
-
-
-def _series(where: str, raw: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    value = raw.get("series", {})
-    if not isinstance(value, dict) or not all(
-        isinstance(v, list) and all(_is_number(x) for x in v) for v in value.values()
-    ):
-        raise FormatError(f"{where}: series must be an object of lists of numbers")
-    return {key: tuple(float(x) for x in v) for key, v in value.items()}

@@ -12,6 +12,7 @@ from overhead. Errors are relative: predicted / measured - 1.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from specsim.calibrate.fit import Fit, FitPoint, FitProblem, PointPredictor
@@ -231,10 +232,10 @@ def _sourced(
                    for e in groups.get(o, ())]
         source = (
             f"specsim calibrate, {runs}: {len(errors)} points, median error "
-            f"{100 * _median(errors):.1f} %"
+            f"{100 * median(map(abs, errors)):.1f} %"
         )
         if outside:
-            source += f", {100 * _median(outside):.1f} % on shapes left out"
+            source += f", {100 * median(map(abs, outside)):.1f} % on shapes left out"
         if blind:
             source += f"; not seen by the data and kept from {base.name}: {', '.join(blind)}"
         measured = f"{str(run.device.get('name', ''))[:120]}, {software}, {run.date[:10]}"
@@ -245,12 +246,6 @@ def _sourced(
 
 def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
-
-
-def _median(errors: Sequence[float]) -> float:
-    from statistics import median
-
-    return median(abs(e) for e in errors)
 
 
 def _words(left_out: Mapping[str, int]) -> str:

@@ -18,7 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from specsim.calibrate.records import Measurement, quantile
+from specsim.calibrate.records import Measurement
+from specsim.calibrate.summary import quantile
 from specsim.errors import UsageError
 
 CONTENDED = 0.85

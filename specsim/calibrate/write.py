@@ -2,11 +2,11 @@
 
 from dataclasses import fields
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from specsim.calibrate.ledger import run_id
 from specsim.calibrate.records_fit import Outcome, parameter_rows
+from specsim.calibrate.summary import error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
 from specsim.hardware.toml_file import to_toml
@@ -38,24 +38,10 @@ def write_outcome(outcome: Outcome, path: Path) -> list[Path]:
     return [path, beside]
 
 
-def errors_of(errors: list[float] | tuple[float, ...]) -> dict[str, Any] | None:
-    """Count, median and 90th percentile of the size, bias and worst of relative errors."""
-    if not errors:
-        return None
-    sizes = sorted(abs(e) for e in errors)
-    place = 0.9 * (len(sizes) - 1)
-    low = int(place)
-    p90 = sizes[low] + (sizes[min(low + 1, len(sizes) - 1)] - sizes[low]) * (place - low)
-    return {
-        "count": len(sizes), "median_abs_error": median(sizes), "p90_abs_error": p90,
-        "bias": median(errors), "worst": max(errors, key=abs),
-    }
-
-
 def report(outcome: Outcome, points: bool = True) -> dict[str, Any]:
     """Everything about a calibration. points: with the ledger, point by point."""
     run = outcome.data.headers[-1]
-    groups = {name: errors_of(errors) for name, errors in outcome.groups.items()}
+    groups = {name: error_summary(errors) for name, errors in outcome.groups.items()}
     everything = [e for errors in outcome.groups.values() for e in errors]
     engine = outcome.engine
     out: dict[str, Any] = {
@@ -73,9 +59,9 @@ def report(outcome: Outcome, points: bool = True) -> dict[str, Any]:
         "not_seen": [p.name for p in outcome.fit.blind],
         "hardly_told_apart": [list(pair) for pair in outcome.fit.pairs],
         "unexplained_by_kind": dict(outcome.fit.model_sd),
-        "fitted": {kind: errors_of(errors) for kind, errors in outcome.by_kind.items()},
-        "left_out_shapes": {"all": errors_of(everything), "by_shape": groups},
-        "held_out_steps": errors_of(outcome.step_errors),
+        "fitted": {kind: error_summary(errors) for kind, errors in outcome.by_kind.items()},
+        "left_out_shapes": {"all": error_summary(everything), "by_shape": groups},
+        "held_out_steps": error_summary(outcome.step_errors),
         "engine": None if engine is None else {
             "name": engine.name, "overheads": {
                 f.name: getattr(engine.overheads, f.name) for f in fields(type(engine.overheads))

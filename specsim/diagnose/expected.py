@@ -6,7 +6,6 @@ few seconds at little cost. `alone` is the same system with one client: what spe
 before a batch competes for the device.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -214,7 +213,3 @@ def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:
         return None
     length = min(max(1.0, length), width + 1.0)
     return Acceptance.from_mean_length(length, width, source=source).at(max(k, width))
-
-
-def finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 
-from specsim.calibrate.records import Timing, quantile
+from specsim.calibrate.records import Timing
+from specsim.calibrate.summary import quantile
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
 from specsim.decoder.graphs import GraphRunner

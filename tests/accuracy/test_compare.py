@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specsim.accuracy.compare import Comparison, Row, error_summary
+from specsim.accuracy.compare import Comparison, Row
+from specsim.calibrate.summary import error_summary
 from specsim.errors import FormatError, UsageError
 
 

@@ -13,10 +13,9 @@ from specsim.accuracy.score import (
     ScoreReport,
     read_rows,
     score_case,
-    score_file,
     score_rows,
 )
-from specsim.calibrate.records import quantile
+from specsim.calibrate.summary import quantile
 from specsim.errors import FormatError
 
 NAMES = ",".join(ROW)
@@ -103,11 +102,11 @@ def test_predictions_do_not_depend_on_the_order_of_rows() -> None:
 def test_a_file_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"{NAMES}\n" + ",".join(f'"{v}"' for v in ROW.values()) + "\n")
-    report = score_file(path)
+    report = score_rows(read_rows(path))
     assert report.predicted == 1
     assert report.scores == score_rows([ROW]).scores
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a spreadsheet's byte-order mark
-    assert score_file(path).predicted == 1
+    assert score_rows(read_rows(path)).predicted == 1
 
 
 @pytest.mark.parametrize(

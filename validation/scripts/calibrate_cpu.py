@@ -21,7 +21,8 @@ from specsim.calibrate.ledger import FIT_PARTS
 from specsim.calibrate.price import Models, RecordPricer
 from specsim.calibrate.records_fit import Outcome, calibrate, read_all
 from specsim.calibrate.samples import samples
-from specsim.calibrate.write import errors_of, report, write_outcome
+from specsim.calibrate.summary import error_summary
+from specsim.calibrate.write import report, write_outcome
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 
@@ -58,7 +59,7 @@ def cross_errors(outcome: Outcome, other: Path) -> list[float]:
 
 
 def row(name: str, errors: Sequence[float]) -> str:
-    found = errors_of(list(errors))
+    found = error_summary(errors)
     assert found is not None
     return (f"| {name} | {found['count']} | {100 * found['median_abs_error']:.1f} % | "
             f"{100 * found['p90_abs_error']:.1f} % | {100 * found['bias']:+.1f} % | "
