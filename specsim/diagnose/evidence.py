@@ -14,7 +14,6 @@ the steps is taken (`running_from` says which):
 """
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 from specsim.formats.bench.record import BenchRun, Stat
 
@@ -77,9 +76,9 @@ class Evidence:
         """Tokens per step, or the acceptance length where every step drafts as far as known."""
         return self.tokens_per_step or self.acceptance_length
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain JSON values, without what is unknown."""
-        out: dict[str, Any] = {}
+        out: dict[str, object] = {}
         for item in fields(self):
             value = getattr(self, item.name)
             if value in (None, (), ""):

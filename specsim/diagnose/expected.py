@@ -6,8 +6,7 @@ few seconds at little cost. `alone` is the same system with one client: what spe
 before a batch competes for the device.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.intervals import interval_for, prediction_class
@@ -62,8 +61,8 @@ class Expected:
     input_len: int
     output_len: int
 
-    def to_dict(self) -> dict[str, Any]:
-        out = {name: getattr(self, name) for name in self.__slots__}
+    def to_dict(self) -> dict[str, object]:
+        out = asdict(self)
         out["itl_interval"] = list(self.itl_interval) if self.itl_interval else None
         return out
 

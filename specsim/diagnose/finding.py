@@ -1,7 +1,6 @@
 """Findings: a verdict, the figures that carry it with their sources, and what to do next."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Expected
@@ -21,8 +20,15 @@ class Fact:
     unit: str
     source: str = MEASURED
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"what": self.what, "value": self.value, "unit": self.unit, "source": self.source}
+
+def known(*figures: tuple[str, float | None, str] | tuple[str, float | None, str, str]) -> tuple[
+    Fact, ...
+]:
+    """(what, value, unit, source) as facts, without those whose value is not known."""
+    return tuple(
+        Fact(what, value, unit, *source)
+        for what, value, unit, *source in figures if value is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +42,10 @@ class Finding:
     facts: tuple[Fact, ...]
     next: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "rule": self.rule, "level": self.level, "verdict": self.verdict,
-            "evidence": [fact.to_dict() for fact in self.facts], "next": list(self.next),
+            "evidence": [asdict(fact) for fact in self.facts], "next": list(self.next),
         }
 
 
@@ -50,9 +56,6 @@ class Missing:
     what: str
     unjudged: str
     how: str
-
-    def to_dict(self) -> dict[str, str]:
-        return {"what": self.what, "unjudged": self.unjudged, "how": self.how}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,8 @@ class Case:
         plain, here = self.plain, self.evidence
         if plain is not None and plain.tpot_s and here.tpot_s:
             return plain.tpot_s / here.tpot_s, f"{MEASURED}: TPOT without / with"
-        if self.expected is not None and here.speculates is not False:
-            return self.expected.speedup, PREDICTED
-        return None
+        drafts = self._drafting
+        return (drafts.speedup, PREDICTED) if drafts else None
 
     @property
     def step_cost_ratio(self) -> tuple[float, str] | None:
@@ -84,9 +86,13 @@ class Case:
         plain, here = self.plain, self.evidence
         if plain is not None and plain.step_s and here.step_s:
             return here.step_s / plain.step_s, f"{MEASURED}: step with / without"
-        if self.expected is not None and here.speculates is not False:
-            return self.expected.step_cost_ratio, PREDICTED
-        return None
+        drafts = self._drafting
+        return (drafts.step_cost_ratio, PREDICTED) if drafts else None
+
+    @property
+    def _drafting(self) -> Expected | None:
+        """The prediction, where drafts may have been made."""
+        return None if self.evidence.speculates is False else self.expected
 
 
 @dataclass(frozen=True)
@@ -99,11 +105,11 @@ class Diagnosis:
     missing: tuple[Missing, ...]
     warnings: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "source": self.evidence.source,
             "findings": [finding.to_dict() for finding in self.findings],
-            "missing": [item.to_dict() for item in self.missing],
+            "missing": [asdict(item) for item in self.missing],
             "measured": self.evidence.to_dict(),
             "predicted": self.expected.to_dict() if self.expected else None,
             "warnings": list(self.warnings),

@@ -6,7 +6,8 @@ medians carries prompts. The host gap is judged against the 90 % interval of pub
 there is one, so that ordinary model error is not called a gap.
 """
 
-from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding
+from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding, known
+from specsim.diagnose.rules_speculation import batch
 from specsim.latency.engine import find_engine, list_engines
 from specsim.latency.engine_profile import EngineProfile
 
@@ -41,21 +42,19 @@ def memory_pressure(case: Case) -> Finding | None:
     )
     if not (full or lost or (filled and here.kv_cache_usage is None)):
         return None
-    facts = []
-    if here.kv_cache_usage is not None:
-        facts.append(Fact("KV cache in use", here.kv_cache_usage, "share"))
-    if here.preemptions is not None:
-        facts.append(Fact("preemptions", here.preemptions, "count"))
-    if here.waiting:
-        facts.append(Fact("requests waiting", here.waiting, "count"))
+    facts = known(
+        ("KV cache in use", here.kv_cache_usage, "share"),
+        ("preemptions", here.preemptions, "count"),
+        ("requests waiting", here.waiting or None, "count"),
+    )
     drafter = False
     if expected is not None and here.speculates:
         drafter = expected.max_requests < 0.97 * expected.plain_max_requests
-        facts += [
+        facts += (
             Fact("requests of this length that fit", expected.max_requests, "count", PREDICTED),
             Fact("without speculation", expected.plain_max_requests, "count", PREDICTED),
             Fact("weights of the drafter", expected.drafter_bytes, "bytes", PREDICTED),
-        ]
+        )
     server = _engine(case).server
     steps = [
         f"raise {server.gpu_memory_utilization}, or use --kv-cache-dtype {server.kv_cache['fp8']}",
@@ -70,7 +69,7 @@ def memory_pressure(case: Case) -> Finding | None:
         verdict = "The KV cache is the limit: requests are preempted or wait for blocks."
         if not lost:
             verdict = "The KV cache is nearly full: the next burst waits or preempts."
-    return Finding("memory_pressure", "problem", verdict, tuple(facts), tuple(steps))
+    return Finding("memory_pressure", "problem", verdict, facts, tuple(steps))
 
 
 def host_gap(case: Case) -> Finding | None:
@@ -80,20 +79,19 @@ def host_gap(case: Case) -> Finding | None:
         return None
     measured, predicted = here.step_s, expected.itl_s
     ratio = measured / predicted
-    facts = [
-        Fact("time between outputs", measured, "s", f"measured: {here.step_from}"),
-        Fact("predicted for this batch", predicted, "s", PREDICTED),
-    ]
     interval = expected.itl_interval
-    if interval is not None:
-        facts.append(Fact("90 % of such predictions are below", interval[1], "s", PREDICTED))
+    facts = known(
+        ("time between outputs", measured, "s", f"measured: {here.step_from}"),
+        ("predicted for this batch", predicted, "s", PREDICTED),
+        ("90 % of such predictions are below", interval and interval[1], "s", PREDICTED),
+    )
     least = interval[1] / predicted if interval else GAP_WITHOUT_INTERVAL
     if ratio < FASTER and (interval is None or measured < interval[0]):
         return Finding(
             "faster_than_predicted", "notice",
             "Steps are faster than predicted for this deployment: the options may describe "
             "another one.",
-            tuple(facts),
+            facts,
             ("check --gpu, --tp, --weights and the measured batch; calibrate with "
              "`specsim calibrate --from FILE`",),
         )
@@ -104,20 +102,20 @@ def host_gap(case: Case) -> Finding | None:
             "prediction_misfit", "notice",
             f"Steps take {ratio:.1f} times what was predicted: more than a host gap; the options "
             "may describe another server.",
-            tuple(facts),
+            facts,
             ("check --gpu, --tp, --weights and --engine; is another process on the device, or is "
              "it a CPU?", "calibrate with `specsim calibrate --from FILE`"),
         )
     gaps = here.step_from == "gaps between chunks"
     if gaps and here.step_p50_s is not None and here.step_p50_s < least * expected.step_s:
         return None  # the usual step is as predicted; the mean is raised by prompts or pauses
-    facts += [
+    facts += (
         Fact("unexplained, per step", measured - predicted, "s", "measured - predicted"),
         Fact("of the prediction: drafting", expected.draft_s, "s", PREDICTED),
         Fact("verification", expected.verify_s, "s", PREDICTED),
         Fact("host", expected.host_s, "s", PREDICTED),
-    ]
-    steps = [
+    )
+    steps = (
         "check that CUDA graphs are on (no --enforce-eager) and reach this batch: "
         f"{expected.batch} sequences x {expected.k + 1} tokens (cudagraph_capture_sizes in "
         "--compilation-config; SGLang: --cuda-graph-max-bs)",
@@ -125,12 +123,12 @@ def host_gap(case: Case) -> Finding | None:
         "look at the host: a core at 100 % in the engine or API server process, CPU quota, "
         "tokenizer, logging",
         "check the device's clocks and other processes on it (nvidia-smi)",
-    ]
+    )
     return Finding(
         "host_gap", "problem",
         f"Steps take {measured / predicted - 1:.0%} longer than the device's work explains: a gap "
         "at the host.",
-        tuple(facts), tuple(steps),
+        facts, steps,
     )
 
 
@@ -144,23 +142,17 @@ def queueing(case: Case) -> Finding | None:
     waits = (here.waiting or 0) >= max(1.0, WAITING_SHARE * (here.running or 0))
     if not (slow or waits):
         return None
-    facts = []
-    if here.queue_s is not None:
-        facts.append(Fact("wait for admission", here.queue_s, "s"))
-    if here.ttft_s is not None:
-        facts.append(Fact("time to first token", here.ttft_s, "s"))
-    if here.waiting is not None:
-        facts.append(Fact("requests waiting", here.waiting, "count"))
-    if here.running is not None:
-        source = f"measured: {here.running_from}"
-        facts.append(Fact("running sequences", here.running, "count", source))
+    facts = known(
+        ("wait for admission", here.queue_s, "s"),
+        ("time to first token", here.ttft_s, "s"),
+        ("requests waiting", here.waiting, "count"),
+    )
+    facts += batch(case) + known(("KV cache in use", here.kv_cache_usage, "share"))
     engine = _engine(case)
     server, usual = engine.server, engine.spec_max_num_seqs
     limit = here.max_num_seqs
     if limit is None and usual and here.speculates:
         limit = usual
-    if here.kv_cache_usage is not None:
-        facts.append(Fact("KV cache in use", here.kv_cache_usage, "share"))
     if here.kv_cache_usage is not None and here.kv_cache_usage >= FULL:
         why, step = "for KV cache", "free cache first: see the memory finding"
     elif limit and here.running is not None and here.running >= 0.95 * limit:
@@ -176,37 +168,38 @@ def queueing(case: Case) -> Finding | None:
     steps = (step, "specsim capacity finds the load that still meets your targets",
              "speculation shortens the queue only while it raises throughput at this batch")
     return Finding(
-        "queueing", "problem", f"Requests queue at admission: they wait {why}.", tuple(facts), steps
+        "queueing", "problem", f"Requests queue at admission: they wait {why}.", facts, steps
     )
 
 
 def prefill_interference(case: Case) -> Finding | None:
     """Prompts of others delay the outputs of running streams."""
     here, expected = case.evidence, case.expected
-    facts: list[Fact] = []
+    facts: tuple[Fact, ...] = ()
     found = False
     p50, p99, mean = here.step_p50_s, here.step_p99_s, here.step_s
     if p50 and p99 and mean and (here.steps_counted or 1000) >= 100:
         found = p99 >= SPIKE * p50 and mean >= SPIKED_MEAN * p50
-        facts += [
+        facts = (
             Fact("median time between outputs", p50, "s"),
             Fact("99th percentile", p99, "s"),
             Fact("mean", mean, "s"),
-        ]
+        )
     if expected is not None:
         share = 1 - expected.step_s / expected.itl_s if expected.itl_s > 0 else 0.0
-        facts.append(Fact("prompts' share of the time between outputs", share, "share", PREDICTED))
+        facts += (
+            Fact("prompts' share of the time between outputs", share, "share", PREDICTED),
+        )
         found = found or share >= PROMPT_SHARE
     if not found:
         return None
-    if here.input_len:
-        facts.append(Fact("prompt tokens per request", here.input_len, "tokens"))
+    facts += known(("prompt tokens per request", here.input_len or None, "tokens"))
     server = _engine(case).server
     return Finding(
         "prefill_interference", "problem",
         "Prompts interfere with running streams: steps that carry prompt chunks are much longer "
         "than the others.",
-        tuple(facts),
+        facts,
         (f"a smaller {server.max_num_batched_tokens} cuts prompts into shorter pieces "
          "(and lengthens TTFT)",
          "prefix caching spares prompts that repeat (on by default: no "

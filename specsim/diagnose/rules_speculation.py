@@ -13,7 +13,7 @@ predictions was right outside it for 98 of 100 public measurements (validation/r
 """
 
 from specsim.diagnose.evidence import FEW_DRAFTS
-from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding
+from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding, known
 
 GAIN = 0.03
 LOW_FIRST = 0.5  # first drafts accepted less often than not
@@ -25,24 +25,19 @@ FAR_BELOW_USUAL = 0.75  # of what was measured in public, less the bonus token
 
 def _balance(case: Case) -> tuple[Fact, ...]:
     """The two sides of the bargain and the gain, each with its source."""
-    facts = []
-    value = case.evidence.yield_per_step
-    if value is not None:
-        facts.append(Fact("tokens per step", value, "tokens"))
-    if case.step_cost_ratio is not None:
-        ratio, source = case.step_cost_ratio
-        facts.append(Fact("step with drafts / plain step (r)", ratio, "x", source))
-    if case.speedup is not None:
-        gain, source = case.speedup
-        facts.append(Fact("speedup", gain, "x", source))
-    return tuple(facts)
+    ratio, ratio_from = case.step_cost_ratio or (None, "")
+    gain, gain_from = case.speedup or (None, "")
+    return known(
+        ("tokens per step", case.evidence.yield_per_step, "tokens"),
+        ("step with drafts / plain step (r)", ratio, "x", ratio_from),
+        ("speedup", gain, "x", gain_from),
+    )
 
 
-def _batch(case: Case) -> tuple[Fact, ...]:
-    running = case.evidence.running
-    if running is None:
-        return ()
-    return (Fact("running sequences", running, "count", f"measured: {case.evidence.running_from}"),)
+def batch(case: Case) -> tuple[Fact, ...]:
+    """The running sequences, and how they are known."""
+    here = case.evidence
+    return known(("running sequences", here.running, "count", f"measured: {here.running_from}"))
 
 
 def trades_well(case: Case) -> Finding | None:
@@ -53,7 +48,7 @@ def trades_well(case: Case) -> Finding | None:
     if gain < 1 - GAIN:
         return None
     expected = case.expected
-    facts = _balance(case) + _batch(case)
+    facts = _balance(case) + batch(case)
     if gain <= 1 + GAIN:
         return Finding(
             "break_even", "notice",
@@ -69,12 +64,11 @@ def trades_well(case: Case) -> Finding | None:
         spare = ": a plain step of this batch waits for memory, so drafted tokens ride along"
     elif expected is not None and expected.plain_bound == "latency":
         spare = ": a plain step of this batch waits for launches and the host, not for compute"
-    steps = ["keep it; watch the batch at which it stops paying"]
-    if expected is not None and expected.break_even is not None:
-        facts += (Fact("stops paying at about", expected.break_even, "count", PREDICTED),)
+    if expected is not None:
+        facts += known(("stops paying at about", expected.break_even, "count", PREDICTED))
     return Finding(
         "trades_well", "good", f"Spare compute is traded well for tokens{spare}.", facts,
-        tuple(steps),
+        ("keep it; watch the batch at which it stops paying",),
     )
 
 
@@ -90,14 +84,13 @@ def competes(case: Case) -> Finding | None:
         return None  # it would not pay for one client either: not the batch's doing
     if expected is None and not _proven_costly(case):
         return None
-    facts = _balance(case) + _batch(case)
+    facts = _balance(case) + batch(case)
     if expected is not None:
-        facts += (
-            Fact("speedup for one client", expected.speedup_alone, "x", PREDICTED),
-            Fact("r for one client", expected.step_cost_ratio_alone, "x", PREDICTED),
+        facts += known(
+            ("speedup for one client", expected.speedup_alone, "x", PREDICTED),
+            ("r for one client", expected.step_cost_ratio_alone, "x", PREDICTED),
+            ("stops paying at about", expected.break_even, "count", PREDICTED),
         )
-        if expected.break_even is not None:
-            facts += (Fact("stops paying at about", expected.break_even, "count", PREDICTED),)
     steps = []
     if expected is not None and expected.best_k is not None and expected.best_k != expected.k:
         steps.append(
@@ -143,18 +136,19 @@ def rejected(case: Case) -> Finding | None:
     )
     if not (low or unpaid or below):
         return None
-    facts = [Fact("acceptance length", length, "tokens")] if length is not None else []
-    if here.acceptance_rate is not None:
-        facts.append(Fact("accepted / drafted tokens", here.acceptance_rate, "share"))
-    if first is not None:
-        facts.append(Fact("first draft accepted", first, "share"))
-    if here.num_drafts:
-        facts.append(Fact("drafts counted", here.num_drafts, "count"))
-    if below and usual is not None:
-        facts.append(Fact("acceptance length measured in public", usual, "tokens", "catalogue"))
+    in_public = usual if below else None
+    facts = known(
+        ("acceptance length", length, "tokens"),
+        ("accepted / drafted tokens", here.acceptance_rate, "share"),
+        ("first draft accepted", first, "share"),
+        ("drafts counted", here.num_drafts or None, "count"),
+        ("acceptance length measured in public", in_public, "tokens", "catalogue"),
+    )
     if expected is not None and (low or unpaid):
-        facts.append(Fact("speedup", expected.speedup, "x", PREDICTED))
-        facts.append(Fact("speedup if all were accepted", expected.speedup_if_all, "x", PREDICTED))
+        facts += (
+            Fact("speedup", expected.speedup, "x", PREDICTED),
+            Fact("speedup if all were accepted", expected.speedup_if_all, "x", PREDICTED),
+        )
     steps = [
         "look at the text: random or synthetic prompts make any acceptance low; measure with your "
         "own traffic",
@@ -175,7 +169,7 @@ def rejected(case: Case) -> Finding | None:
     elif case.speedup is not None and case.speedup[0] > 1 + GAIN:
         level = "notice"
         verdict += ", though what is accepted still pays"
-    return Finding("rejected", level, verdict + ".", tuple(facts), tuple(steps))
+    return Finding("rejected", level, verdict + ".", facts, tuple(steps))
 
 
 def too_costly(case: Case) -> Finding | None:
@@ -217,7 +211,7 @@ def other_k(case: Case) -> Finding | None:
         Fact("best num_speculative_tokens", expected.best_k, "count", PREDICTED),
         Fact("speedup now", expected.speedup, "x", PREDICTED),
         Fact("speedup with the best", expected.best_speedup, "x", PREDICTED),
-        *_batch(case),
+        *batch(case),
     )
     if expected.best_k == 0:
         verdict, step = "At this batch plain decoding is faster than any draft length.", (
@@ -262,16 +256,16 @@ def rarely_proposes(case: Case) -> Finding | None:
         return None
     if (here.num_drafts or FEW_DRAFTS) < 10:
         return None
-    facts = [Fact("steps with a draft", share, "share")]
-    if here.acceptance_length is not None:
-        facts.append(Fact("acceptance length of those", here.acceptance_length, "tokens"))
-    if here.tokens_per_step is not None:
-        facts.append(Fact("tokens per step over all", here.tokens_per_step, "tokens"))
+    facts = known(
+        ("steps with a draft", share, "share"),
+        ("acceptance length of those", here.acceptance_length, "tokens"),
+        ("tokens per step over all", here.tokens_per_step, "tokens"),
+    )
     return Finding(
         "rarely_proposes", "notice",
         f"The proposer finds a draft in only {share:.0%} of the steps, so the acceptance length "
         "overstates the gain.",
-        tuple(facts),
+        facts,
         ("n-gram: a smaller prompt_lookup_min finds more (and worse) drafts; it pays where answers "
          "repeat their prompt (edits, summaries, extraction)",
          "suffix decoding also looks into earlier answers; MTP or EAGLE-3 draft in every step"),
@@ -283,19 +277,16 @@ def switched_off(case: Case) -> Finding | None:
     here, would = case.evidence, case.would
     if here.speculates is not False:
         return None
-    facts = []
-    if here.tokens_per_step is not None:
-        facts.append(Fact("tokens per step", here.tokens_per_step, "tokens"))
-    facts += _batch(case)
+    facts = known(("tokens per step", here.tokens_per_step, "tokens")) + batch(case)
     if would is None:
         return Finding(
-            "switched_off", "notice", "No draft was counted: speculation is off.", tuple(facts),
+            "switched_off", "notice", "No draft was counted: speculation is off.", facts,
             ("give MODEL and --gpu to see what it would do at this load",),
         )
-    facts += [
+    facts += (
         Fact("speedup it would bring", would.speedup, "x", PREDICTED),
         Fact("tokens per step", would.tokens_per_step, "tokens", would.acceptance_source),
-    ]
+    )
     pays = would.best_speedup > 1 + GAIN
     verdict = "Speculation is off"
     if pays:
@@ -306,7 +297,7 @@ def switched_off(case: Case) -> Finding | None:
     else:
         verdict += f", and {would.method} would not pay at this load either."
         steps = ("leave it off while the batch is this large",)
-    return Finding("switched_off", "notice", verdict, tuple(facts), steps)
+    return Finding("switched_off", "notice", verdict, facts, steps)
 
 
 RULES = (trades_well, competes, rejected, too_costly, other_k, wasted_tail, rarely_proposes,

@@ -143,7 +143,7 @@ class Observation:
             return None
         return self.expected.itl_s / self.evidence.step_s - 1
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         found = self.expected
         return {
             "kind": "watch",
