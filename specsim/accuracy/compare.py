@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from specsim.calibrate.summary import ErrorSummary, error_summary
 from specsim.errors import UsageError
@@ -52,7 +51,7 @@ class Row:
         """predicted / measured - 1; None where nothing was measured (0)."""
         return self.predicted / self.measured - 1 if self.measured else None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "name": self.name, "metric": self.metric, "measured": self.measured,
             "predicted": self.predicted, "error": self.error, "split": self.split,
@@ -69,8 +68,8 @@ class Comparison:
     what: str
     title: str
     rows: tuple[Row, ...]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    reasons: tuple[Mapping[str, Any], ...] = ()
+    provenance: Mapping[str, object] = field(default_factory=dict)
+    reasons: tuple[Mapping[str, object], ...] = ()
     warnings: tuple[str, ...] = ()
 
     def metrics(self) -> tuple[str, ...]:
@@ -91,7 +90,7 @@ class Comparison:
             if item["median_abs_error"] > max_error
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "validation", "format": FORMAT, "what": self.what, "title": self.title,
             "summary": self.summary(), "fitted_summary": self.summary("fitted"),

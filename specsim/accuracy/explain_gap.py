@@ -25,7 +25,6 @@ and all causes above it in the list swapped together.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specsim.accuracy.live_replay import Figures, LoadPoint, Replay, Swap
 
@@ -58,7 +57,7 @@ class Cause:
     group: str = ""
 
 
-def explain(seen: Sequence[Seen], predict: Predict) -> tuple[dict[str, Any], ...]:
+def explain(seen: Sequence[Seen], predict: Predict) -> tuple[dict[str, object], ...]:
     """Causes of the gap, largest first, then what is left. predict(point, swap, acceptance):
     simulate a point again; acceptance: with the measured one."""
     usable = [item for item in seen if _whole(item.measured, item.point) is not None]

@@ -10,7 +10,6 @@ judgement.
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.accuracy.compare import Comparison, Row
 from specsim.accuracy.explain_gap import Seen, explain
@@ -57,7 +56,7 @@ def judge(
     points: Sequence[LoadPoint],
     system_of: SystemOf,
     settings: Settings,
-    provenance: Mapping[str, Any],
+    provenance: Mapping[str, object],
     warnings: Sequence[str] = (),
 ) -> Comparison:
     """Simulate every point and put it beside what was measured."""
@@ -71,7 +70,7 @@ def judge(
     for item in seen:
         split = "fitted" if item.point.name in settings.fitted else "held-out"
         rows += _rows(item, split, spreads)
-    reasons: tuple[dict[str, Any], ...] = ()
+    reasons: tuple[dict[str, object], ...] = ()
     if settings.causes:
         def again(point: LoadPoint, swap: Swap, measured: bool) -> Replay:
             use = measured or not settings.assumed
@@ -164,7 +163,7 @@ def _notes(item: Seen) -> list[str]:
     return notes
 
 
-def _about(item: Seen) -> dict[str, Any]:
+def _about(item: Seen) -> dict[str, object]:
     run, system = item.point.run, item.predicted.system
     counted = run.acceptance
     used = system.acceptance if system.speculative else None

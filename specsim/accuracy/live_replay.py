@@ -12,9 +12,8 @@ so that a measured ingredient can be put in place of a predicted one (`Swap`).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from specsim.sim.figures import value_at
 from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, Load, OpenLoop
 from specsim.sim.records import Records
 from specsim.sim.request import FINISHED, Request
-from specsim.sim.run import simulate
+from specsim.sim.run import SimResult, simulate
 from specsim.speculation.acceptance import Acceptance
 
 MAX_REQUESTS = 200_000
@@ -214,7 +213,7 @@ def predict(
     requests = requests_of(point)
     mean = sum(r.prompt_tokens + r.output_tokens / 2 for r in requests) / len(requests)
     recorded = replayed_steps(point, system.setup.k) if replay and system.speculative else None
-    settings: dict[str, Any] = {} if recorded is None else {"recorded": recorded}
+    settings: dict[str, object] = {} if recorded is None else {"recorded": recorded}
     swap = swap or Swap()
     if swap.request_s is not None:
         settings["request_overhead_s"] = swap.request_s
@@ -229,16 +228,7 @@ def predict(
     drawn = system.speculative and recorded is None
     for seed in range(seeds if drawn else 1):
         result = simulate(deployment.config, load_of(point, requests), cost, seed)
-        summary = result.summary()
-        figures = figures_of_simulation(summary)
-        chunks = int(result.records.ints("chunks").sum())
-        done = int(result.records.status(FINISHED).sum())
-        tokens = int(result.records.ints("output_tokens").sum())
-        if chunks > done:
-            figures["tokens_per_step"] = (tokens - done) / (chunks - done)
-        figures["prefill_mean_s"] = _prefill_mean(result.records)
-        figures["prefix_hit_rate"] = summary["prefix_hit_rate"] or 0.0
-        runs.append(figures)
+        runs.append(figures_of_simulation(result))
     means = {
         name: sum(run[name] for run in runs) / len(runs)
         for name in runs[0] if all(name in run for run in runs)
@@ -256,8 +246,9 @@ def _prefill_mean(records: Records) -> float:
 _TIMES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 
 
-def figures_of_simulation(summary: Mapping[str, object]) -> Figures:
+def figures_of_simulation(result: SimResult) -> Figures:
     """Metrics of a simulated run under the names of `figures_of_run`."""
+    summary = result.summary()
     out: Figures = {}
     for name in _TIMES:
         for stat in ("mean", "p50", "p95", "p99"):
@@ -269,6 +260,13 @@ def figures_of_simulation(summary: Mapping[str, object]) -> Figures:
                       ("running_mean", "running_mean"), ("waiting_mean", "waiting_mean")):
         out[name] = value_at(summary, key) or 0.0
     out["open_requests_mean"] = out["running_mean"] + out["waiting_mean"]
+    records = result.records
+    chunks, tokens = (int(records.ints(name).sum()) for name in ("chunks", "output_tokens"))
+    done = int(records.status(FINISHED).sum())
+    if chunks > done:
+        out["tokens_per_step"] = (tokens - done) / (chunks - done)
+    out["prefill_mean_s"] = _prefill_mean(records)
+    out["prefix_hit_rate"] = value_at(summary, "prefix_hit_rate") or 0.0
     return out
 
 

@@ -9,7 +9,6 @@ prefill_s, step_s, and of serving those of `run_serving.JUDGED`.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from specsim.accuracy.compare import Comparison, Row
 from specsim.accuracy.run_serving import (
@@ -32,7 +31,7 @@ from specsim.latency.engine_profile import EngineProfile
 def compare_records(
     records: Sequence[Measurement], profile: HardwareProfile, engine: EngineProfile, *,
     statistic: str = "median", keys_fitted: Sequence[str] = (), title: str = "",
-    provenance: dict[str, Any] | None = None,
+    provenance: dict[str, object] | None = None,
 ) -> Comparison:
     """Every record that can be predicted beside its prediction.
 

@@ -7,7 +7,7 @@ standard deviation of the measured one. Judged against `run_plan.BARS`.
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from specsim.accuracy.compare import Comparison, Row
 from specsim.accuracy.run_plan import BARS
@@ -16,7 +16,7 @@ from specsim.accuracy.run_state import situation
 
 
 def serving_rows(
-    predicted: Mapping[str, Mapping[str, Any]], measured: Mapping[str, Mapping[str, Any]]
+    predicted: Mapping[str, Mapping[str, object]], measured: Mapping[str, Mapping[str, object]]
 ) -> list[Row]:
     """Rows of all situations that were served at least once."""
     repeats: dict[str, list[str]] = {}
@@ -26,8 +26,8 @@ def serving_rows(
     rows = []
     for name, keys in repeats.items():
         for figure in FIGURES:
-            found = [float(measured[key]["figures"][figure]) for key in keys]
-            expected = [float(predicted[key]["figures"][figure]) for key in keys]
+            found = [_figure(measured[key], figure) for key in keys]
+            expected = [_figure(predicted[key], figure) for key in keys]
             mean = statistics.fmean(found)
             spread = statistics.stdev(found) / mean if len(found) > 1 and mean else None
             rows.append(Row(name, figure, mean, statistics.fmean(expected), spread=spread,
@@ -35,18 +35,36 @@ def serving_rows(
     return rows
 
 
+def _figure(line: Mapping[str, object], name: str) -> float:
+    figures = line["figures"]
+    assert isinstance(figures, dict)
+    return float(figures[name])
+
+
 def run_comparison(
-    step_rows: Iterable[Row], served: Sequence[Row], provenance: Mapping[str, Any],
+    step_rows: Iterable[Row], served: Sequence[Row], provenance: Mapping[str, object],
     warnings: Iterable[str] = (),
 ) -> Comparison:
     return Comparison("run", "this machine: predicted before it was measured",
                       (*step_rows, *served), dict(provenance), (), tuple(warnings))
 
 
-def verdicts(found: Comparison, scale: float = 1.0) -> dict[str, dict[str, Any]]:
+class Verdict(TypedDict):
+    """A bar beside what was found. inside: both limits hold."""
+
+    bar_median: float
+    median_abs_error: float
+    bar_p90: float | None
+    p90_abs_error: float
+    worst: float
+    count: int
+    inside: bool
+
+
+def verdicts(found: Comparison, scale: float = 1.0) -> dict[str, Verdict]:
     """Each bar with its measured value. scale: of the bars, for short runs."""
     summary = found.summary()
-    out: dict[str, dict[str, Any]] = {}
+    out: dict[str, Verdict] = {}
     for metric, (median, p90) in BARS.items():
         item = summary.get(metric)
         if item is None:

@@ -12,7 +12,6 @@ Predictions are means over simulations with different draws of acceptance, at th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.analytic.system import System
 from specsim.calibrate.summary import quantile
@@ -22,7 +21,7 @@ from specsim.latency.engine_profile import EngineProfile
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.sim.build import Deployment
-from specsim.sim.loads import ClosedLoop, OpenLoop
+from specsim.sim.loads import ClosedLoop, Load, OpenLoop
 from specsim.sim.request import FINISHED, Request
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
@@ -89,14 +88,11 @@ def predict_serving(system: System, load: ServingLoad, seeds: Iterable[int]) -> 
 
 
 def _simulated(deployment: Deployment, load: ServingLoad, seed: int) -> dict[str, float]:
-    source: Any
-    if load.arrivals:
-        source = OpenLoop([
-            Request(at, load.prompt_len, load.output_len) for at in load.arrivals
-        ])
-    else:
-        one = Request(0.0, load.prompt_len, load.output_len)
-        source = ClosedLoop([one] * load.requests, load.concurrency)
+    one = Request(0.0, load.prompt_len, load.output_len)
+    source: Load = (
+        OpenLoop([one._replace(arrival_s=at) for at in load.arrivals]) if load.arrivals
+        else ClosedLoop([one] * load.requests, load.concurrency)
+    )
     result = simulate(deployment.config, source, deployment.cost, seed)
     done = [r for r in result.records if r.status == FINISHED]
     if not done:

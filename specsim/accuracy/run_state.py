@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specsim.accuracy.run_plan import RunPlan
 from specsim.errors import FormatError, UsageError
@@ -64,7 +63,7 @@ class WorkFolder:
                 f"{path} is not valid JSON; choose another --work folder"
             ) from None
 
-    def lines(self) -> Iterator[dict[str, Any]]:
+    def lines(self) -> Iterator[dict[str, object]]:
         """Whole lines of serving.jsonl; one cut short by a killed run is passed over."""
         if not self.serving.exists():
             return
@@ -82,15 +81,15 @@ class WorkFolder:
                 raise FormatError(f"{self.serving} line {number} is no line of a run") from None
             yield found
 
-    def done(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    def done(self) -> tuple[dict[str, dict[str, object]], dict[str, dict[str, object]]]:
         """(predictions, measurements) by the key of their load."""
-        predicted: dict[str, dict[str, Any]] = {}
-        measured: dict[str, dict[str, Any]] = {}
+        predicted: dict[str, dict[str, object]] = {}
+        measured: dict[str, dict[str, object]] = {}
         for line in self.lines():
-            (predicted if line["what"] == "predicted" else measured)[line["load"]] = line
+            (predicted if line["what"] == "predicted" else measured)[str(line["load"])] = line
         return predicted, measured
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: dict[str, object]) -> None:
         """Append a line; flushed, so that stopping at any moment loses nothing finished."""
         try:
             with self.serving.open("ab") as file:

@@ -75,6 +75,14 @@ class ScoreReport:
     skipped: Counter[str] = field(default_factory=Counter)
     cases: list[PublishedCase] = field(default_factory=list)
 
+    def over(self, limit: float) -> tuple[str, ...]:
+        """Quantities whose median error is above the limit."""
+        medians = {
+            name: _errors([s.error for s in self.scores if s.quantity == name])["median_abs_error"]
+            for name in QUANTITIES
+        }
+        return tuple(name for name, median in medians.items() if (median or 0.0) > limit)
+
     def to_dict(self, coverage: bool = True) -> dict[str, object]:
         sets: dict[str, tuple[list[Scored], list[bool]]] = {}
         for score in self.scores:

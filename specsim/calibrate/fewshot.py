@@ -25,7 +25,7 @@ as it is: time and acceptance are then separate.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from specsim.analytic.closed import SteadyState, closed_loop
 from specsim.analytic.system import System
@@ -34,6 +34,12 @@ from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import CalibrationError
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.speculation.acceptance import Acceptance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 METRICS = ("tpot_s", "output_tok_s", "ttft_s", "speedup")
 SCALES = ("kernel_scale", "drafter_scale", "expert_scale")
@@ -117,7 +123,7 @@ class FewShotFit:
     fitted: tuple[PointError, ...]
     _names: tuple[str, ...] = ()
     _x: tuple[float, ...] = ()
-    _covariance: Any = None
+    _covariance: "Floats | None" = None
     _priors: Priors = PRIORS
     _start: EngineProfile = EngineProfile("", "")
 
@@ -202,9 +208,10 @@ def fit(
         priors = priors.on_cpu()
     names = parameters(points, engine, priors)
 
-    def cost(x: Any) -> Any:
+    def cost(x: "Floats") -> "Floats":
+        values = x.tolist()
         out = [term for point in points
-               for term in _terms(point, _at(point, engine, names, x, priors), priors)]
+               for term in _terms(point, _at(point, engine, names, values, priors), priors)]
         return np.concatenate([out, x])
 
     done = least_squares(

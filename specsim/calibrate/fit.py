@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,11 +184,10 @@ class FitProblem:
             return fixed, np.zeros((len(rows), 0)), 1.0 / sd
         low, high = np.log([p.low for p in free]), np.log([p.high for p in free])
         x0 = np.clip(np.log([values[p] for p in free]), low + 1e-9, high - 1e-9)
-        found: Any = least_squares(
+        x: Floats = least_squares(
             residuals, x0, jac=jacobian, bounds=(low, high), x_scale="jac", xtol=1e-7, ftol=1e-8,
             max_nfev=60,
-        )
-        x = found.x
+        ).x
         here = self.logs(at(x), rows)
         bare = self.jacobian(free, at(x), here, rows)
         z = (here - self._log[rows]) / sd

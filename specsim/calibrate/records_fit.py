@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from specsim.calibrate.fit import Fit, FitPoint, FitProblem, PointPredictor
 from specsim.calibrate.host import HostFit, fit_host
@@ -252,7 +251,7 @@ def _words(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{count} {reason}" for reason, count in left_out.items())
 
 
-def parameter_rows(outcome: Outcome) -> list[dict[str, Any]]:
+def parameter_rows(outcome: Outcome) -> list[dict[str, object]]:
     """One row per parameter: prior, value, relative standard error, whether the data saw it."""
     fit = outcome.fit
     return [

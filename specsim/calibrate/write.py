@@ -2,7 +2,6 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from specsim.calibrate.ledger import run_id
 from specsim.calibrate.records_fit import Outcome, parameter_rows
@@ -38,13 +37,13 @@ def write_outcome(outcome: Outcome, path: Path) -> list[Path]:
     return [path, beside]
 
 
-def report(outcome: Outcome, points: bool = True) -> dict[str, Any]:
+def report(outcome: Outcome, points: bool = True) -> dict[str, object]:
     """Everything about a calibration. points: with the ledger, point by point."""
     run = outcome.data.headers[-1]
     groups = {name: error_summary(errors) for name, errors in outcome.groups.items()}
     everything = [e for errors in outcome.groups.values() for e in errors]
     engine = outcome.engine
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "kind": "calibration", "format": FORMAT, "profile": outcome.profile.name,
         "base": outcome.base.name, "device": dict(run.device), "software": dict(run.software),
         "dates": sorted({h.date for h in outcome.data.headers}),

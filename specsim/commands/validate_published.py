@@ -10,7 +10,7 @@ from specsim.options.measured import PublishedCommand
 @command(PublishedCommand)
 def published(options: PublishedCommand) -> None:
     """Score every row of FILES that can be predicted; count the others by reason."""
-    from specsim.accuracy.score import QUANTITIES, read_rows, score_rows
+    from specsim.accuracy.score import read_rows, score_rows
     from specsim.report.scores import report_text
     from specsim.report.tables import printable
 
@@ -21,10 +21,7 @@ def published(options: PublishedCommand) -> None:
         result["judged"] = [score.to_dict() for score in report.scores]
     write(options, lambda: result, lambda: printable(report_text(result)))
     limit = options.max_error
-    if limit is None:
-        return
-    overall = result["overall"]
-    over = [name for name in QUANTITIES if (overall[name]["median_abs_error"] or 0.0) > limit]
+    over = report.over(limit) if limit is not None else ()
     if over:
         sys.stderr.write(f"specsim: median error above {limit:g} in {', '.join(over)}\n")
         raise Ended(1)

@@ -13,7 +13,6 @@ break-even, so that the word does not change with every scrape.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specsim.diagnose.evidence import Evidence, evidence_of
 from specsim.diagnose.expected import Expected, Predictor
@@ -91,16 +90,16 @@ class Watcher:
             known = [value for value in values if value is not None]
             return sum(known) / len(known) if known else None
 
-        changes: dict[str, Any] = {
-            "waiting": mean("waiting"), "kv_cache_usage": mean("kv_cache_usage")
-        }
         running, origin = evidence.running, evidence.running_from
         if running is None or origin == "gauge":
             running, origin = mean("running") or None, "gauge"
         if running is not None and origin != "steps":
             # a step runs on one engine: of data parallel ones each has its share of the streams
             running /= _engines(self._kept[-1][1])
-        changes.update(running=running, running_from=origin if running is not None else None)
+        evidence = replace(
+            evidence, waiting=mean("waiting"), kv_cache_usage=mean("kv_cache_usage"),
+            running=running, running_from=origin if running is not None else None,
+        )
         last = runs[-1].acceptance
         if evidence.engine == "sglang" and (evidence.completed or 0) < FEW_ENDS:
             gauge = self._kept[-1][1].gauge("sglang:spec_accept_length", mean=True)
@@ -108,9 +107,11 @@ class Watcher:
             step = evidence.step_s
             if length and evidence.tpot_s:
                 step = evidence.tpot_s * length
-            changes.update(acceptance_length=length, tokens_per_step=length, step_s=step,
-                           step_from="TPOT times tokens per step" if step else None)
-        return replace(evidence, **changes)
+            evidence = replace(
+                evidence, acceptance_length=length, tokens_per_step=length, step_s=step,
+                step_from="TPOT times tokens per step" if step else None,
+            )
+        return evidence
 
 
 def _engines(snapshot: Snapshot) -> int:
@@ -173,7 +174,7 @@ class Observer:
         self._watcher = watcher
         self._make = make_predictor
         self._predictor: Predictor | None = None
-        self._key: tuple[Any, ...] | None = None
+        self._key: tuple[object, ...] | None = None
         self._pays: bool | None = None
         self._lost = False
 
