@@ -3,13 +3,16 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from multiprocessing import resource_tracker
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from specsim.errors import UsageError
 
+H = TypeVar("H", bound=Hashable)
 TaskFunction = Callable[[dict[str, object]], dict[str, object]]
 ATTEMPTS = 4  # runs of one task whose worker dies under it, the first one counted
 # Tasks handed out per worker: the next one is there when one ends, and no more are held in memory.
@@ -54,10 +57,65 @@ class Executor(Protocol):
     ) -> None: ...
 
 
-class Closing:
-    """`with` for an executor: close at the end, whatever happens."""
+class Windowed(Generic[H]):
+    """An executor that holds a few tasks per worker handed out.
+
+    A task whose worker died is run again, alone, so that one which kills its worker every time is
+    found and the others are not blamed for it. tries: deaths under a task before it is given up;
+    told: how many deaths that are to the user (a cluster tries by itself before it tells).
+
+    A subclass says how a task is handed out, which ended, and how. H: what it knows a task by."""
+
+    workers: int
+    tries = 1
+    told = ATTEMPTS
+
+    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
+        """See `Executor.run`."""
+        source = iter(jobs)
+        again: deque[Job] = deque()  # to be run alone
+        deaths: Counter[str] = Counter()
+        running: dict[H, Job] = {}
+        window = max(1, self.workers) * WINDOW_PER_WORKER
+        while True:
+            alone = [again.popleft()] if again and not running else []
+            fresh = [] if again or alone else islice(source, window - len(running))
+            for job in chain(alone, fresh):
+                handle = self._hand_out(function, job.payload)
+                if handle is None:
+                    again.append(job)
+                    break
+                running[handle] = job
+            if not running:
+                if again:
+                    continue
+                return
+            for handle in self._ended(running):
+                job = running.pop(handle)
+                done = self._outcome(handle, job.key)
+                if done is not None:
+                    yield done
+                    continue
+                deaths[job.key] += 1
+                if deaths[job.key] >= self.tries:
+                    yield Done(job.key, None, died(self.told))
+                else:
+                    again.append(job)
+
+    def _hand_out(self, function: TaskFunction, payload: dict[str, object]) -> H | None:
+        """Give a task to the workers; None where they turned out to be dead."""
+        raise NotImplementedError
+
+    def _ended(self, running: Mapping[H, Job]) -> Iterable[H]:
+        """Wait for the next of these to end."""
+        raise NotImplementedError
+
+    def _outcome(self, handle: H, key: str) -> Done | None:
+        """How a task ended; None where its worker died."""
+        raise NotImplementedError
 
     def close(self) -> None:
+        """Give the workers back at once."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

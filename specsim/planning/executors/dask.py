@@ -5,21 +5,17 @@ Dask runs a task again when its worker dies, on another worker, until the schedu
 """
 
 import logging
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from specsim.errors import ServerError
 from specsim.planning.executors.base import (
     ATTEMPTS,
-    WINDOW_PER_WORKER,
-    Closing,
     Done,
     Job,
     TaskFunction,
+    Windowed,
     deaf_children,
-    died,
     words,
 )
 from specsim.planning.executors.peers import (
@@ -46,9 +42,17 @@ class _Future(Protocol):
 
     def exception(self) -> BaseException: ...
 
+    def release(self) -> None: ...
 
-class DaskExecutor(Closing):
-    """place: HOST:PORT of a scheduler, or 'local' for a private cluster of `workers` processes."""
+
+class DaskExecutor(Windowed[str]):
+    """place: HOST:PORT of a scheduler, or 'local' for a private cluster of `workers` processes.
+
+    Dask blames every task that waits at a worker for its death, so what it gives up is run once
+    more, alone, before anyone is told."""
+
+    tries = 2
+    told = 2 * ATTEMPTS
 
     def __init__(self, place: str, workers: int) -> None:
         self.name = f"dask://{place}"
@@ -69,6 +73,8 @@ class DaskExecutor(Closing):
                 f"no Dask scheduler answers at {place} within {CONNECT_S} s "
                 f"({words(error)[:120]}); start one with `dask scheduler`, or use dask://local"
             ) from None
+        self._given: dict[str, _Future] = {}
+        self._completed = self._distributed.as_completed()
         try:
             self._check(place)
         except BaseException:
@@ -89,52 +95,33 @@ class DaskExecutor(Closing):
         check_builds(answers.values(), place)
         self.workers = sum(self._client.nthreads().values())
 
-    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
-        """See `Executor.run`. Dask blames every task that waits at a worker for its death, so what
-        it gives up is run once more, alone, before anyone is told."""
-        source = iter(jobs)
-        again: deque[Job] = deque()
-        suspects: set[str] = set()
-        running: dict[str, Job] = {}
-        ended = self._distributed.as_completed()
-        window = max(1, self.workers) * WINDOW_PER_WORKER
-        while True:
-            if again:
-                wanted = [] if running else [again.popleft()]
-            else:
-                wanted = list(islice(source, window - len(running)))
-            for job in wanted:
-                future = self._client.submit(function, job.payload, pure=False, retries=0)
-                running[future.key] = job
-                ended.add(future)
-            if not running:
-                return
-            future = next(ended)
-            if future.status in ("lost", "pending"):
-                # Its result was on a worker that died before it was fetched; Dask makes it anew.
-                ended.add(future)
-                continue
-            job = running.pop(future.key)
-            done = self._outcome(future, job.key)
-            future.release()
-            if done is not None:
-                yield done
-            elif job.key in suspects:
-                yield Done(job.key, None, died(2 * ATTEMPTS))
-            else:
-                suspects.add(job.key)
-                again.append(job)
+    def _hand_out(self, function: TaskFunction, payload: dict[str, object]) -> str:
+        future = self._client.submit(function, payload, pure=False, retries=0)
+        self._given[future.key] = future
+        self._completed.add(future)
+        return str(future.key)
 
-    def _outcome(self, future: _Future, key: str) -> Done | None:
-        """How a task ended; None if Dask gave it up because workers died."""
-        if future.status == "finished":
-            return Done(key, future.result())
-        if future.status == "cancelled":
-            raise lost(self.name)
-        error = future.exception()
-        if isinstance(error, self._distributed.KilledWorker):
-            return None
-        return Done(key, None, words(error))
+    def _ended(self, running: Mapping[str, Job]) -> Iterable[str]:
+        while True:
+            future = next(self._completed)
+            if future.status not in ("lost", "pending"):
+                return (str(future.key),)
+            # Its result was on a worker that died before it was fetched; Dask makes it anew.
+            self._completed.add(future)
+
+    def _outcome(self, handle: str, key: str) -> Done | None:
+        future = self._given.pop(handle)
+        try:
+            if future.status == "finished":
+                return Done(key, future.result())
+            if future.status == "cancelled":
+                raise lost(self.name)
+            error = future.exception()
+            if isinstance(error, self._distributed.KilledWorker):
+                return None
+            return Done(key, None, words(error))
+        finally:
+            future.release()
 
     def close(self) -> None:
         client, self._client = getattr(self, "_client", None), None

@@ -13,82 +13,38 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 
 from specsim.planning.executors.base import (
     ATTEMPTS,
-    WINDOW_PER_WORKER,
-    Closing,
     Done,
     Job,
     TaskFunction,
+    Windowed,
     deaf_children,
-    died,
     words,
 )
 
 JOIN_S = 5.0  # for a worker to end after it was told to
 
 
-class LocalExecutor(Closing):
+Handle = Future[dict[str, object]]
+
+
+class LocalExecutor(Windowed[Handle]):
     """A pool of `workers` processes, started with the first task."""
 
     name = "local"
+    tries = ATTEMPTS
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._pool: ProcessPoolExecutor | None = None
 
-    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
-        """See `Executor.run`."""
-        source = iter(jobs)
-        again: deque[Job] = deque()  # to be run alone
-        breaks: dict[str, int] = {}
-        running: dict[Future[dict[str, object]], Job] = {}
-        exhausted = False
-        while True:
-            if again:
-                if not running:
-                    self._submit(function, again.popleft(), running, again, breaks)
-            else:
-                while not exhausted and len(running) < self.workers * WINDOW_PER_WORKER:
-                    job = next(source, None)
-                    if job is None:
-                        exhausted = True
-                    else:
-                        self._submit(function, job, running, again, breaks)
-                    if again:
-                        break
-            if not running:
-                if again:
-                    continue
-                return
-            ended, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                job = running.pop(future)
-                done = _outcome(future, job)
-                if done is not None:
-                    yield done
-                    continue
-                breaks[job.key] = breaks.get(job.key, 0) + 1
-                self._drop()
-                if breaks[job.key] >= ATTEMPTS:
-                    yield Done(job.key, None, died(breaks[job.key]))
-                else:
-                    again.append(job)
-
-    def _submit(
-        self,
-        function: TaskFunction,
-        job: Job,
-        running: dict[Future[dict[str, object]], Job],
-        again: deque[Job],
-        breaks: dict[str, int],
-    ) -> None:
+    def _hand_out(self, function: TaskFunction, payload: dict[str, object]) -> Handle | None:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
                 self.workers,
@@ -97,11 +53,21 @@ class LocalExecutor(Closing):
             )
         try:
             with deaf_children():
-                running[self._pool.submit(function, job.payload)] = job
+                return self._pool.submit(function, payload)
         except BrokenProcessPool:
             # It broke while nobody looked; this task was not in it.
             self._drop()
-            again.append(job)
+            return None
+
+    def _ended(self, running: Mapping[Handle, Job]) -> Iterable[Handle]:
+        return wait(running, return_when=FIRST_COMPLETED).done
+
+    def _outcome(self, handle: Handle, key: str) -> Done | None:
+        error = None if handle.cancelled() else handle.exception()
+        if handle.cancelled() or isinstance(error, BrokenProcessPool):
+            self._drop()
+            return None
+        return Done(key, handle.result()) if error is None else Done(key, None, words(error))
 
     def _drop(self) -> None:
         """Leave a broken pool; the next task starts another one."""
@@ -119,18 +85,6 @@ class LocalExecutor(Closing):
             worker.terminate()
         for worker in workers:
             worker.join(JOIN_S)
-
-
-def _outcome(future: Future[dict[str, object]], job: Job) -> Done | None:
-    """How a task ended; None if its pool broke."""
-    if future.cancelled():
-        return None
-    error = future.exception()
-    if error is None:
-        return Done(job.key, future.result())
-    if isinstance(error, BrokenProcessPool):
-        return None
-    return Done(job.key, None, words(error))
 
 
 def _start() -> None:

@@ -8,17 +8,15 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 
 from specsim.errors import ServerError, UsageError
 from specsim.planning.executors.base import (
     ATTEMPTS,
-    WINDOW_PER_WORKER,
-    Closing,
     Done,
     Job,
     TaskFunction,
-    died,
+    Windowed,
     words,
 )
 from specsim.planning.executors.peers import (
@@ -32,7 +30,7 @@ from specsim.planning.executors.peers import (
 STORE_BYTES = 100_000_000  # results are a few kB each
 
 
-class RayExecutor(Closing):
+class RayExecutor(Windowed[object]):
     """place: HOST:PORT of a Ray Client server, or 'local' for a private cluster of `workers`."""
 
     def __init__(self, place: str, workers: int) -> None:
@@ -77,32 +75,20 @@ class RayExecutor(Closing):
         check_builds([version], place)
         self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
-        """See `Executor.run`."""
+    def _hand_out(self, function: TaskFunction, payload: dict[str, object]) -> object:
         remote = self._ray.remote(function).options(num_cpus=1, max_retries=ATTEMPTS - 1)
-        source = iter(jobs)
-        keys: dict[object, str] = {}
-        window = self.workers * WINDOW_PER_WORKER
-        exhausted = False
-        while True:
-            while not exhausted and len(keys) < window:
-                job = next(source, None)
-                if job is None:
-                    exhausted = True
-                else:
-                    keys[remote.remote(job.payload)] = job.key
-            if not keys:
-                return
-            ended, _ = self._ray.wait(list(keys), num_returns=1)
-            for reference in ended:
-                yield self._outcome(reference, keys.pop(reference))
+        return remote.remote(payload)
 
-    def _outcome(self, reference: object, key: str) -> Done:
+    def _ended(self, running: Mapping[object, Job]) -> Iterable[object]:
+        ended, _ = self._ray.wait(list(running), num_returns=1)
+        return list(ended)
+
+    def _outcome(self, handle: object, key: str) -> Done | None:
         errors = self._ray.exceptions
         try:
-            return Done(key, self._ray.get(reference))
+            return Done(key, self._ray.get(handle))
         except (errors.WorkerCrashedError, errors.OutOfMemoryError):
-            return Done(key, None, died(ATTEMPTS))
+            return None
         except errors.RayTaskError as error:
             return Done(key, None, words(error.cause or error))
         except (errors.RayError, ConnectionError) as error:
