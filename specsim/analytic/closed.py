@@ -20,6 +20,7 @@ excess. Times in seconds, per replica.
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -90,6 +91,18 @@ def decode_steps(output_len: int, tokens_per_step: float) -> float:
     return (output_len - 1) / tokens_per_step + surplus
 
 
+class _Cycle(NamedTuple):
+    """What one request goes through, without the wait for admission. busy_s: seconds it runs."""
+
+    tpot_s: float
+    ttft_s: float
+    busy_s: float
+    step_s: float
+    mixed_share: float
+    prefill_share: float
+    bound: str
+
+
 def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyState:
     """Steady state at a fixed number of clients."""
     if isinstance(concurrency, bool) or not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -98,51 +111,43 @@ def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyS
         )
     limit = running_limit(system, workload)
     running = min(concurrency, limit)
-    state = _running_state(system, workload, running)
-    tpot_s, ttft_s, busy_s, step_s, mixed, prefill_share, bound = state
-    tokens = workload.output_len
-    rate = running / busy_s
-    queue_s = max(0.0, concurrency / rate - busy_s) if concurrency > running else 0.0
-    per_step = system.tokens_per_step
+    cycle = _cycle(system, workload, running)
+    tpot_s, rate = cycle.tpot_s, running / cycle.busy_s
+    waits = concurrency > running
+    queue_s = max(0.0, concurrency / rate - cycle.busy_s) if waits else 0.0
     return SteadyState(
         concurrency=concurrency,
         running=float(running),
-        ttft_s=ttft_s + queue_s,
+        ttft_s=cycle.ttft_s + queue_s,
         tpot_s=tpot_s,
-        itl_s=tpot_s * per_step,
-        step_s=step_s,
+        itl_s=tpot_s * system.tokens_per_step,
+        step_s=cycle.step_s,
         queue_s=queue_s,
-        output_tok_s=rate * tokens,
+        output_tok_s=rate * workload.output_len,
         stream_tok_s=1.0 / tpot_s if tpot_s > 0 else 0.0,
         request_rate=rate,
-        mixed_share=mixed,
-        prefill_share=prefill_share,
-        bound=bound,
+        mixed_share=cycle.mixed_share,
+        prefill_share=cycle.prefill_share,
+        bound=cycle.bound,
     )
 
 
-def _running_state(
-    system: System, workload: Workload, running: int
-) -> tuple[float, float, float, float, float, float, str]:
-    """(tpot_s, ttft_s without queue, seconds a request runs, step_s, mixed share, prefill share,
-    bound) with `running` sequences in the system."""
+def _cycle(system: System, workload: Workload, running: int) -> _Cycle:
+    """The cycle of one request with `running` sequences in the system."""
     latency = system.latency
-    per_step = system.tokens_per_step
-    steps = decode_steps(workload.output_len, per_step)
+    steps = decode_steps(workload.output_len, system.tokens_per_step)
     prompt = workload.computed_input
     cached = workload.input_len - prompt
     decode = system.decode_shape(running, workload.mean_context)
     plain = latency.step(decode)
     step_s = system.decode_step_s(decode)
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
-    budget = system.batched_tokens
-    mixed_engine = system.mixes
-    room = _room(system, decode, prompt / steps) if mixed_engine and steps else budget
-    own_steps = math.ceil(prompt / room)
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
+    room = _room(system, decode, prompt / steps) if system.mixes else system.batched_tokens
+    own_steps = math.ceil(prompt / room)
     chunks, weight = _sampled(prompt, cached, room)
-    if running == 1 or not mixed_engine:
+    if running == 1 or not system.mixes:
         prefill_s = weight * sum(latency.seconds(_prompt_shape(system, (c,))) for c in chunks)
     else:
         prefill_s = 0.0  # prompts share the steps of others
@@ -150,11 +155,11 @@ def _running_state(
         busy_s = prefill_s + steps * step_s + request_s
         tpot_s = steps * step_s / max(1, workload.output_len - 1)
         share = prefill_s / busy_s
-        return tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound
+        return _Cycle(tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound)
     # Prompt work of all the others falls into the steps of one request.
     prompt_extra_s = prefill_s
     others = running - 1
-    if mixed_engine:
+    if system.mixes:
         # Prompts that come into one step together share what the step reads for them.
         together = min(others / (steps + own_steps), room // prompt, MAX_CHUNKS)
         if together > 1:
@@ -164,19 +169,15 @@ def _running_state(
                 _extra_s(system, decode, (c,), plain.total_s) for c in chunks
             )
     # During one cycle (own decode and own prefill) each of the other requests prefills once.
-    decode_time = steps * step_s
     # Prompts per cycle that hit my decode steps; the rest hits my own prefill steps.
     share_decode = steps / (steps + own_steps)
-    decode_wall = decode_time + others * share_decode * prompt_extra_s
-    own_mixed = step_s * own_steps + prompt_extra_s if mixed_engine else prefill_s
+    decode_wall = steps * step_s + others * share_decode * prompt_extra_s
+    own_mixed = step_s * own_steps + prompt_extra_s if system.mixes else prefill_s
     prefill_wall = own_mixed + others * (1 - share_decode) * prompt_extra_s
     tpot_s = decode_wall / max(1, workload.output_len - 1)
-    mean_step = decode_wall / steps
-    ttft_s = request_s + 0.5 * mean_step + prefill_wall
+    ttft_s = request_s + 0.5 * decode_wall / steps + prefill_wall
     busy_s = ttft_s + decode_wall
-    mixed_share = min(1.0, others * own_steps / (steps + own_steps))
-    total_prompt = prompt_extra_s * running
-    if not mixed_engine and workload.fixed_lengths:
+    if not system.mixes and workload.fixed_lengths:
         wave = _wave(system, workload, running, steps, step_s, request_s)
         tpot_s += IN_STEP * (wave[0] - tpot_s)
         ttft_s += IN_STEP * (wave[1] - ttft_s)
@@ -184,13 +185,13 @@ def _running_state(
     if workload.requests_per_client:
         # At the start all prompts are there at once and wait for half of the others on average.
         ttft_s += others / 2 * prompt_extra_s / workload.requests_per_client
-    return (
+    return _Cycle(
         tpot_s,
         ttft_s,
         busy_s,
         step_s,
-        mixed_share,
-        min(1.0, total_prompt / busy_s),
+        min(1.0, others * own_steps / (steps + own_steps)),
+        min(1.0, prompt_extra_s * running / busy_s),
         plain.bound,
     )
 
@@ -237,12 +238,13 @@ def _prompts_only(
     request_s: float,
     step_s: float,
     bound: str,
-) -> tuple[float, float, float, float, float, float, str]:
+) -> _Cycle:
     """One output token per request: the prefill gives it, nothing decodes. Clients wait for each
-    other's prompts. Same return values as `_running_state`."""
+    other's prompts."""
     packed, group_s = _packed(system, workload, running)
     busy_s = max(group_s + request_s, running / packed * group_s)
-    return 0.0, busy_s, busy_s, step_s, 0.0, min(1.0, running / packed * group_s / busy_s), bound
+    share = min(1.0, running / packed * group_s / busy_s)
+    return _Cycle(0.0, busy_s, busy_s, step_s, 0.0, share, bound)
 
 
 def _sampled(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:

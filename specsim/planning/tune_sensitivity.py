@@ -14,6 +14,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from specsim.analytic.closed import MAX_CONCURRENCY, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
@@ -109,14 +110,13 @@ def sensitivity(
     for end in ends:
         if end is None:
             continue
-        name, text, low, high, at_low, at_high = end
-        low_choice, low_loss = base.pick(at_low, today)
-        high_choice, high_loss = base.pick(at_high, today)
-        what, commands = _measurement(name, lead, today, workload, clients, version)
+        at_low, low_loss = base.pick(end.at_low, today)
+        at_high, high_loss = base.pick(end.at_high, today)
         found.append(
             Unknown(
-                name, text, low, high, low_choice, high_choice, max(low_loss, high_loss),
-                low_choice != today or high_choice != today, what, commands,
+                end.name, end.text, end.low, end.high, at_low, at_high, max(low_loss, high_loss),
+                at_low != today or at_high != today,
+                *_measurement(end.name, lead, today, workload, clients, version),
             )
         )
     return Sensitivity(tuple(sorted(found, key=lambda u: -u.loss)))
@@ -165,7 +165,15 @@ class _Base:
         return best, 1 - values.get(today, 0.0) / values[best]
 
 
-_End = tuple[str, str, float, float, Valuer, Valuer]
+class _End(NamedTuple):
+    """An unknown with both ends of its range, and what a choice is worth there."""
+
+    name: str
+    text: str
+    low: float
+    high: float
+    at_low: Valuer
+    at_high: Valuer
 
 
 def scaled_acceptance(acceptance: Acceptance, k: int, length: float) -> Acceptance:
@@ -194,32 +202,29 @@ def _acceptance(
     if lead.acceptance is None:
         return None
 
+    def ends(method: str, accepted: Acceptance) -> tuple[int, float, float]:
+        """(positions known, least and greatest acceptance length at so many drafts)"""
+        known = min(accepted.measured_positions, accepted.positions)
+        drafts = accepted.expected_tokens(known) - 1
+        assumed = 1 + drafts * (1 - DEFAULT_ACCEPTANCE), 1 + drafts * (1 + DEFAULT_ACCEPTANCE)
+        return known, *spreads.get(method, assumed)
+
     def moved(end: int) -> Valuer:
         def value(system: System) -> float:
             accepted = system.acceptance
             if accepted is None or not system.speculative:
                 return base.value(system)
-            known = min(accepted.measured_positions, accepted.positions)
-            length = accepted.expected_tokens(known)
-            pair = spreads.get(system.setup.method)
-            if pair is None:
-                sign = 1 if end else -1
-                target = 1 + (length - 1) * (1 + sign * DEFAULT_ACCEPTANCE)
-            else:
-                target = pair[end]
-            target = min(known + 1 - 1e-6, max(1 + 1e-6, target))
+            known, *lengths = ends(system.setup.method, accepted)
+            target = min(known + 1 - 1e-6, max(1 + 1e-6, lengths[end]))
             return base.value(system.with_(acceptance=scaled_acceptance(accepted, known, target)))
 
         return value
 
-    known = min(lead.acceptance.measured_positions, lead.acceptance.positions)
-    length = lead.acceptance.expected_tokens(known)
-    pair = spreads.get(lead.setup.method)
-    low = pair[0] if pair else 1 + (length - 1) * (1 - DEFAULT_ACCEPTANCE)
-    high = pair[1] if pair else 1 + (length - 1) * (1 + DEFAULT_ACCEPTANCE)
-    origin = source if pair else "assumed: 10 % of accepted drafts"
+    method = lead.setup.method
+    known, low, high = ends(method, lead.acceptance)
+    origin = source if method in spreads else "assumed: 10 % of accepted drafts"
     text = f"{low:.2f} to {high:.2f} tokens/step at k = {known} ({origin})"
-    return ("acceptance", text, low, high, moved(0), moved(1))
+    return _End("acceptance", text, low, high, moved(0), moved(1))
 
 
 def _beyond(base: _Base) -> _End | None:
@@ -244,7 +249,7 @@ def _beyond(base: _Base) -> _End | None:
 
     first = min(c.acceptance.measured_positions for c in reaching if c.acceptance is not None)
     text = f"conditional rate x 0.90 to x 1.00 per position beyond {first} (assumed)"
-    return ("acceptance beyond the measured positions", text, 0.9, 1.0, moved(0.9), moved(1.0))
+    return _End("acceptance beyond the measured positions", text, 0.9, 1.0, moved(0.9), moved(1.0))
 
 
 def _ratio(base: _Base) -> _End:
@@ -254,14 +259,14 @@ def _ratio(base: _Base) -> _End:
     low, high = found or (1 - DEFAULT_RATIO, 1 + DEFAULT_RATIO)
     origin = "90 % interval of public measurements" if found else "assumed"
     text = f"x {low:.2f} to x {high:.2f} ({origin})"
-    return (
+    return _End(
         "step cost", text, low, high,
         lambda s: base.value(s, factor=low), lambda s: base.value(s, factor=high),
     )
 
 
 def _draft(base: _Base) -> _End:
-    return (
+    return _End(
         "draft cost", "x 0.5 to x 2 (assumed)", 0.5, 2.0,
         lambda s: base.value(s, draft=0.5), lambda s: base.value(s, draft=2.0),
     )
@@ -278,7 +283,7 @@ def _overhead(base: _Base) -> _End | None:
         )
         return lambda s: base.value(s.with_overheads(changed) if s.speculative else s)
 
-    return ("engine overhead", "x 0.5 to x 2 (assumed)", 0.5, 2.0, moved(0.5), moved(2.0))
+    return _End("engine overhead", "x 0.5 to x 2 (assumed)", 0.5, 2.0, moved(0.5), moved(2.0))
 
 
 def _routing(base: _Base) -> _End | None:
@@ -287,22 +292,16 @@ def _routing(base: _Base) -> _End | None:
     routing = base.choices[0].latency.routing
     if not base.choices[0].spec.has_experts or routing == UNIFORM:
         return None
-    even: dict[str, System] = {}
-
-    def value(system: System) -> float:
-        method = system.setup.method
-        if method not in even:
-            even[method] = system.with_(routing=UNIFORM)
-        other = even[method].with_(k=system.setup.k)
-        return base.value(other)
-
     text = "as in most served traffic to all experts used alike"
-    return ("use of experts", text, 0.0, 1.0, base.value, value)
+    return _End(
+        "use of experts", text, 0.0, 1.0, base.value,
+        lambda s: base.value(s.with_(routing=UNIFORM)),
+    )
 
 
 def _load(base: _Base) -> _End:
     low, high = max(1, base.clients // 2), min(MAX_CONCURRENCY, base.clients * 2)
-    return (
+    return _End(
         "load", f"{low} to {high} clients (assumed)", float(low), float(high),
         lambda s: base.value(s, clients=low), lambda s: base.value(s, clients=high),
     )
