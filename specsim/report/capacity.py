@@ -73,7 +73,7 @@ def _sides(doc: Doc) -> list[tuple[str, Doc]]:
         sides.append(("without", doc.at("baseline")))
     if doc.has("with_recommended_max_num_seqs"):
         advised = doc.at("with_recommended_max_num_seqs")
-        sides.append((f"with, {advised.words('max_num_seqs')} seats", advised))
+        sides.append((f"with, max_num_seqs {advised.words('max_num_seqs')}", advised))
     return sides
 
 
@@ -113,7 +113,7 @@ def _answers(doc: Doc, share: str) -> list[str]:
                 + "; ".join(limit.texts("evidence"))
             )
         if relieved.has(""):
-            lines.append(f"  the same load with twice the seats: {_point(relieved)}: "
+            lines.append(f"  the same load with twice the max_num_seqs: {_point(relieved)}: "
                          f"{verdict(relieved)}")
         point = side.at("operating_point")
         if point.has(""):
@@ -126,7 +126,7 @@ def _answers(doc: Doc, share: str) -> list[str]:
         cache = floor.text("held_by") == "cache"
         lines.append(
             f"max_num_seqs for {floor.number('floor_stream_tok_s_p10'):g} tok/s per stream (p10) "
-            f"with all seats taken: {floor.words('max_num_seqs')} "
+            f"with all request slots taken: {floor.words('max_num_seqs')} "
             f"({'the cache holds no more' if cache else 'more falls below it'})"
         )
         tried = ", ".join(

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
-from specsim.report.columns import count, figure, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value, Waterfall
 from specsim.report.tables import Table, bar, percent, seconds, size, work
@@ -33,7 +32,6 @@ def explanation_section(doc: Doc) -> Section:
     title = f"Where a step's time goes: {d.title_of(doc)}"
     return Section(title, f"Step: {doc.text('model')}", [
         Lines(cut), Charts([*map(_waterfall, steps), _bounds(steps)]),
-        *(block for step in steps for block in _blocks(step)),
         Notes(doc.texts("warnings")), d.settings(doc),
     ])
 
@@ -93,14 +91,9 @@ def _table(step: Doc) -> Table:
 
 def _waterfall(step: Doc) -> Waterfall:
     unit, scale = ("ms", 1e3) if step.number("total_s") >= 1e-3 else ("us", 1e6)
-    details = table_of(step.items("ops"), [
-        ("operation", word("op")), ("phase", word("phase")), ("calls", count("count")),
-        ("time", figure("seconds", seconds)), ("share", figure("share", percent)),
-        ("bound", word("bound")),
-    ], left=2)
     name = _name(step)
     parts = [(part, spent * scale) for part, spent in _parts(step)]
-    return Waterfall(name[:1].upper() + name[1:], _summary(step) + ".", parts, unit, details)
+    return Waterfall(name[:1].upper() + name[1:], _summary(step) + ".", parts, unit, _table(step))
 
 
 def _parts(step: Doc) -> list[tuple[str, float]]:

@@ -189,7 +189,7 @@ def _dynamic(found: Doc) -> list[str]:
     return [
         text,
         f"staying on at k = 0 would cost {min(tax):.0%} to {max(tax):.0%} of a plain step "
-        "(the drafter keeps its cache, the engine its books)",
+        "(the drafter fills its cache, the engine keeps its speculation state)",
     ]
 
 

@@ -120,8 +120,14 @@ class Page:
 
 
 def fragment(section: Section) -> str:
-    """A section without its charts, for a notebook: neither style nor script."""
-    blocks = [block for block in section.blocks if not isinstance(block, Charts)]
+    """A section for a notebook, without style and script: of its charts the numbers, folded."""
+    blocks: list[Block] = []
+    for block in present(section.blocks):
+        if isinstance(block, Charts):
+            charts = [chart for chart in block.items if chart is not None]
+            blocks += [Fold(chart.title, [numbers(chart)]) for chart in charts]
+        else:
+            blocks.append(block)
     return tag("div", Page(section.title).blocks(blocks))
 
 
