@@ -16,8 +16,9 @@ from typing import Any, Self
 
 from specsim.errors import UsageError
 from specsim.report.blocks import Lines, Notes, Section
-from specsim.report.export_rows import flat as dotted
 from specsim.report.tables import Table
+from specsim.rows import columns_of
+from specsim.rows import flat as dotted
 
 MAX_HTML_ROWS = 60
 MANY = 8  # rows, or columns, that fit beside each other
@@ -79,7 +80,7 @@ def frame(rows: Sequence[dict[str, Any]], library: str | None = None) -> Any:
     """Rows as a data frame. library: pandas or polars; None: the first that is installed."""
     if library is not None and library not in FRAMES:
         raise UsageError(f"library is {library!r}; it must be pandas or polars")
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = columns_of(rows)
     data = {name: [row.get(name) for row in rows] for name in columns}
     for name in FRAMES if library is None else (library,):
         if name == "pandas":
@@ -114,7 +115,7 @@ def page_of(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str])
     Few rows of many columns stand on end: one line per column."""
     from specsim.report.html.page import fragment
 
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = columns_of(rows)
     shown = rows[:MAX_HTML_ROWS]
     table = Table(columns, [[cell(row.get(name)) for name in columns] for row in shown])
     if len(rows) <= MANY < len(columns):

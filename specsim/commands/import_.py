@@ -68,7 +68,8 @@ def _export(
 ) -> None:
     """One row per run, per request of runs, or per request of a trace; never mixed."""
     from specsim.errors import UsageError
-    from specsim.report.export_rows import columns_of, flat, write_rows
+    from specsim.report.export_rows import write_rows
+    from specsim.rows import columns_of, flat
 
     if traces and (runs or len(traces) > 1):
         raise UsageError("--export writes one trace, or results, not both in one file; name one")

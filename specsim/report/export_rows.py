@@ -4,16 +4,15 @@ The format follows the file's ending. Parquet needs pyarrow (the extra `parquet`
 their types there, nested values become JSON text. A file appears complete or not at all.
 """
 
-import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from specsim.errors import UsageError
 from specsim.files import replacing
+from specsim.rows import Row, cell, columns_of, csv_lines
 
-Row = Mapping[str, object]
 INSTALL_HINT = "pip install 'specsim-llm[parquet]'"
 
 
@@ -59,33 +58,12 @@ def write_rows(
         raise UsageError(f"{option} {str(path)[:80]!a} cannot be written: {reason}") from None
 
 
-def flat(value: Mapping[str, object], path: str = "") -> dict[str, object]:
-    """Nested objects as one row, keys joined by dots; lists stay."""
-    out: dict[str, object] = {}
-    for key, inner in value.items():
-        name = f"{path}.{key}" if path else str(key)
-        if isinstance(inner, Mapping):
-            out.update(flat(inner, name))
-        else:
-            out[name] = inner
-    return out
-
-
-def columns_of(rows: Iterable[Row]) -> list[str]:
-    """All keys in order of appearance."""
-    return list(dict.fromkeys(key for row in rows for key in row))
-
-
 def _plain(row: Row) -> dict[str, object]:
     """Numbers that no JSON or table holds become null."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in row.items()
     }
-
-
-def _cell(value: object) -> object:
-    return json.dumps(value, allow_nan=False) if isinstance(value, list | tuple | dict) else value
 
 
 def _json(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
@@ -99,9 +77,7 @@ def _jsonl(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path
 
 def _csv(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        file.writelines(csv_lines(rows, columns))
 
 
 def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
@@ -111,7 +87,7 @@ def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Pa
     held = list(rows)
     table: dict[str, object] = {}
     for name in columns:
-        values = [_cell(row.get(name)) for row in held]
+        values = [cell(row.get(name)) for row in held]
         kinds = {type(value) for value in values if value is not None}
         if kinds == {int, float}:
             values = [float(v) if isinstance(v, int | float) else None for v in values]

@@ -3,8 +3,6 @@
 Nothing here depends on where or in what order tasks ran, so the same sweep gives the same bytes.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
-from specsim.report.export_rows import flat
 from specsim.report.plots import Bars, Panel, Series, Value
 from specsim.report.tables import Table, number
 from specsim.report.text import section_text
+from specsim.rows import Row, columns_of, csv_lines, flat
 
 if TYPE_CHECKING:
-    from specsim.planning.sweep_run import SweepRun
+    from specsim.planning.sweep_run import SweepRow, SweepRun
 
 MAX_ROWS_SHOWN = 100
 MOST_CHARTED = 5000  # rows
@@ -183,31 +181,17 @@ def sweep_jsonl(run: "SweepRun") -> Iterator[str]:
 def sweep_csv(run: "SweepRun") -> Iterator[str]:
     """Header and one line per task; nested results get dotted names, lists are JSON in a cell."""
     varied = [*run.sweep.varied, *(["repeat"] if run.sweep.repeats > 1 else [])]
-    found: dict[str, None] = {}
-    for row in run.rows():
-        found.update(dict.fromkeys(flat(row["result"] or {})))
-    results = [name for name in found if name not in varied and name not in ("task", "seed")]
-    names = ["task", *varied, "seed", "error", *results]
-    names = list(dict.fromkeys(names))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=names, lineterminator="\n", restval="")
-    writer.writeheader()
-    for row in run.rows():
-        kept = {name: value for name, value in flat(row["result"] or {}).items()
-                if name in results}
-        cells = {
-            **kept, "task": row["task"], "seed": row["seed"], "error": row["error"],
-            **row["params"],
-        }
-        writer.writerow({
-            name: json.dumps(value) if isinstance(value, dict | list) else value
-            for name, value in cells.items()
-        })
-        yield out.getvalue()
-        out.seek(0)
-        out.truncate()
-    if out.tell():
-        yield out.getvalue()
+    own = ["task", *varied, "seed", "error"]
+    results = [name for name in columns_of(flat(row["result"] or {}) for row in run.rows())
+               if name not in own]
+
+    def cells(row: "SweepRow") -> Row:
+        found = {name: value for name, value in flat(row["result"] or {}).items()
+                 if name in results}
+        return {**found, "task": row["task"], "seed": row["seed"], "error": row["error"],
+                **row["params"]}
+
+    yield from csv_lines(map(cells, run.rows()), list(dict.fromkeys([*own, *results])))
 
 
 def write_rows(run: "SweepRun", path: str) -> None:

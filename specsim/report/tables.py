@@ -1,11 +1,11 @@
 """Results as text tables for a terminal. Takes results, computes nothing but formatting."""
 
-import csv
-import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from specsim.rows import Row, columns_of, csv_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,11 @@ def printable(text: str) -> str:
     )
 
 
-def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
+def to_csv(rows: Iterable[Row]) -> str:
     """CSV of flat dicts; nested values are written as JSON in their cell. Columns are the keys of
     all rows; a row without one has an empty cell."""
     items = list(rows)
-    out = io.StringIO()
-    if not items:
-        return ""
-    names = list(dict.fromkeys(name for item in items for name in item))
-    writer = csv.DictWriter(out, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    for item in items:
-        writer.writerow(
-            {k: json.dumps(v) if isinstance(v, dict | list) else v for k, v in item.items()}
-        )
-    return out.getvalue()
+    return "".join(csv_lines(items, columns_of(items))) if items else ""
 
 
 def visible(text: object, limit: int = 600) -> str:

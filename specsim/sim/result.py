@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specsim.rows import columns_of, flat
 from specsim.sim.build import Deployment, blocks_of, easiness_of
 from specsim.sim.compare import Arm, Comparison
 
@@ -81,18 +82,7 @@ class Simulation:
         if self.comparison.baseline is not None:
             sides.append(("without", self.comparison.baseline))
         rows = [
-            {"speculation": name, "seed": self.seed, **_flat(arm.figures)} for name, arm in sides
+            {"speculation": name, "seed": self.seed, **flat(arm.figures)} for name, arm in sides
         ]
-        columns = dict.fromkeys(key for row in rows for key in row)
+        columns = columns_of(rows)
         return [{key: row.get(key) for key in columns} for row in rows]
-
-
-def _flat(value: Mapping[str, object], path: str = "") -> dict[str, object]:
-    out: dict[str, object] = {}
-    for key, inner in value.items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(inner, Mapping):
-            out.update(_flat(inner, name))
-        else:
-            out[name] = inner
-    return out

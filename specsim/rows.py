@@ -1,0 +1,44 @@
+"""Rows of plain values: nested results as one level, their columns, and CSV."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Row = Mapping[str, object]
+
+
+def flat(value: Row, path: str = "") -> dict[str, object]:
+    """Nested objects as one row, keys joined by dots; lists stay."""
+    out: dict[str, object] = {}
+    for key, inner in value.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(inner, Mapping):
+            out.update(flat(inner, name))
+        else:
+            out[name] = inner
+    return out
+
+
+def columns_of(rows: Iterable[Row]) -> list[str]:
+    """All keys in order of appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def cell(value: object) -> object:
+    """A value that fits one cell: a nested one as JSON text."""
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+
+
+def csv_lines(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
+    """Header and one line per row, each when it is asked for; a row without a column has an empty
+    cell, one with a further key is a ValueError."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+        writer.writerow({key: cell(value) for key, value in row.items()})
+    yield out.getvalue()
