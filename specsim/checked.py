@@ -326,6 +326,8 @@ def _words(hint: object) -> str:
     said = _rule(hint)
     if said:
         return said
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return _words(next(arm for arm in typing.get_args(hint) if arm is not type(None)))
     arm = _arms(hint)[0]
     bounds = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
     if arm is bool:

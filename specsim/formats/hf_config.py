@@ -13,9 +13,10 @@ from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
-from specsim.formats.hf_fields import Fields, read_json, show
+from specsim.formats.hf_object import read_json, show
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
+from specsim.formats.hf_shape import ModelConfig, QuantConfig, TextConfig
 from specsim.formats.hf_vision import vision_parameters
 from specsim.methods.base import METHODS
 from specsim.model.spec import ModelSpec
@@ -84,7 +85,7 @@ def model_from_config(
     """A parsed config.json as a ModelSpec. Raises ModelConfigError naming field, value, rule."""
     if not isinstance(config, dict):
         raise FormatError(f"{name}: a model config is an object, not a {type(config).__name__}")
-    top = Fields(config, name)
+    top = ModelConfig.of(config, name)
     for mark in _DRAFTER_MARKS:
         if top.has(mark):
             raise ModelConfigError(
@@ -94,9 +95,7 @@ def model_from_config(
     text, kind = _text_fields(top)
     plan = READERS[kind](text)
     _add_vision(top, plan)
-    quant = quantisation(
-        _quant_holder(top, text), None if hf_quant_config is None else Fields(hf_quant_config, name)
-    )
+    quant = quantisation(_quant_section(top, text), hf_quant_config, name)
     spec = assemble(
         plan,
         name,
@@ -108,13 +107,13 @@ def model_from_config(
     return replace(spec, notes=(*spec.notes, *quant.notes)) if quant.notes else spec
 
 
-def _text_fields(top: Fields) -> tuple[Fields, str]:
+def _text_fields(top: ModelConfig) -> tuple[TextConfig, str]:
     """The text part's fields and its model_type."""
-    kind = top.text("model_type")
-    fields = top
-    if top.has("text_config"):
-        inner = top.sub("text_config")
-        inner_kind = inner.text("model_type")
+    kind = top.model_type
+    raw, where = top.raw, top.where
+    if top.text_config is not None:
+        raw, where = top.text_config, f"{top.where}.text_config"
+        inner_kind = ModelConfig.of(raw, where).model_type
         if kind not in WRAPPERS and inner_kind not in READERS:
             if kind in READERS:  # a text model that holds another one
                 what = show(inner_kind or "(none)")
@@ -123,19 +122,19 @@ def _text_fields(top: Fields) -> tuple[Fields, str]:
                     f"{kind} config has its sizes outside it"
                 )
             raise unknown_architecture(top)
-        fields = inner.with_default("tie_word_embeddings", top.data.get("tie_word_embeddings"))
+        raw = {"tie_word_embeddings": top.raw.get("tie_word_embeddings"), **raw}
         kind = inner_kind or WRAPPERS[kind]
     kind = _TEXT_ALIASES.get(kind, kind)
     kind = WRAPPERS.get(kind, kind)
     if kind not in READERS:
         raise unknown_architecture(top)
-    return fields, kind
+    return TextConfig.of(raw, where), kind
 
 
-def unknown_architecture(top: Fields) -> ModelConfigError:
+def unknown_architecture(top: ModelConfig) -> ModelConfigError:
     """The error for a model_type nobody here can read; it lists those that are known."""
-    kind = top.text("model_type")
-    names = top.data.get("architectures")
+    kind = top.model_type
+    names = top.raw.get("architectures")
     arch = names[0] if isinstance(names, list) and names else ""
     what = show(kind or arch or "(none)")
     near = difflib.get_close_matches(kind, [*READERS, *WRAPPERS], n=2)
@@ -146,14 +145,23 @@ def unknown_architecture(top: Fields) -> ModelConfigError:
     )
 
 
-def _quant_holder(top: Fields, text: Fields) -> Fields:
-    return text if text.has("quantization_config") and not top.has("quantization_config") else top
+def _quant_section(top: ModelConfig, text: TextConfig) -> QuantConfig | None:
+    """The quantisation at the top, or inside the text part."""
+    for holder in (top, text):
+        section = holder.raw.get("quantization_config")
+        if section is not None:
+            where = f"{holder.where}.quantization_config"
+            if not isinstance(section, dict):
+                raise holder.fail("quantization_config", "must be an object")
+            return QuantConfig.of(section, where)
+    return None
 
 
-def _add_vision(top: Fields, plan: ModelPlan) -> None:
-    if not top.has("vision_config"):
+def _add_vision(top: ModelConfig, plan: ModelPlan) -> None:
+    if top.vision_config is None:
         return
-    count = vision_parameters(top.text("model_type"), top.sub("vision_config"), plan.hidden)
+    where = f"{top.where}.vision_config"
+    count = vision_parameters(top.model_type, top.vision_config, where, plan.hidden)
     if count is None:
         plan.notes.append("the vision tower's weights are not counted")
     else:

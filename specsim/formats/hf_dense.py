@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from specsim.formats.hf_common import attention, layer_kinds, mlp, n_layers, plan, windows
-from specsim.formats.hf_fields import Fields
 from specsim.formats.hf_plan import GATED_MLP, LayerPlan, ModelPlan, decoder_layer, family
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import DenseMLP
 
 Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
@@ -77,16 +77,16 @@ FAMILIES: dict[tuple[str, ...], Dense] = {
 }
 
 
-def dense(parts: Dense, f: Fields) -> ModelPlan:
+def dense(parts: Dense, f: TextConfig) -> ModelPlan:
     """The plan of a family with known parts."""
     if not parts.any_activation:
         gated = ("silu", "gelu_pytorch_tanh", "swish")
         f.require("hidden_act", gated, "is not a gated activation")
     if parts.window:
         f = f.with_default("sliding_window", parts.window)
-    hidden, count = f.integer("hidden_size"), n_layers(f)
+    hidden, count = f.hidden_size, n_layers(f)
     sizes = windows(f, count) if parts.windows else [0] * count
-    if parts.windows_asked and not f.boolean("use_sliding_window", False):
+    if parts.windows_asked and not f.flag("use_sliding_window", False):
         sizes = [0] * count
     mixers = {
         size: attention(
@@ -99,7 +99,7 @@ def dense(parts: Dense, f: Fields) -> ModelPlan:
         )
         for size in sizes
     }
-    ffn = DenseMLP(f.integer("intermediate_size"), bias=_flag(f, parts.mlp_bias))
+    ffn = DenseMLP(f.intermediate_size, bias=_flag(f, parts.mlp_bias))
     layers = [
         decoder_layer(
             mixers[size],
@@ -113,8 +113,8 @@ def dense(parts: Dense, f: Fields) -> ModelPlan:
     return plan(f, parts.name, layers, tied=parts.tied)
 
 
-def _flag(f: Fields, flag: Flag) -> bool:
-    return flag if isinstance(flag, bool) else f.boolean(*flag)
+def _flag(f: TextConfig, flag: Flag) -> bool:
+    return flag if isinstance(flag, bool) else f.flag(*flag)
 
 
 for _types, _parts in FAMILIES.items():
@@ -122,7 +122,7 @@ for _types, _parts in FAMILIES.items():
 
 
 @family("olmo3")
-def olmo3(f: Fields) -> ModelPlan:
+def olmo3(f: TextConfig) -> ModelPlan:
     """OLMo-3: three windows to one full layer where the file does not list them."""
     kinds = _every(4, n_layers(f))
     return dense(_OLMO, f if f.has("layer_types") else f.with_default("layer_types", list(kinds)))
@@ -137,7 +137,7 @@ def _every(full: int, count: int) -> tuple[str, ...]:
 
 
 @family("gemma2")
-def gemma2(f: Fields) -> ModelPlan:
+def gemma2(f: TextConfig) -> ModelPlan:
     """Gemma-2: four norms a layer, every other layer with a window, tied 256k vocabulary."""
     return _gemma(f, "gemma2", qk_norm="none", pattern=2)
 
@@ -153,18 +153,18 @@ _GEMMA3 = {
 
 
 @family("gemma3_text")
-def gemma3(f: Fields) -> ModelPlan:
+def gemma3(f: TextConfig) -> ModelPlan:
     """Gemma-3: per-head q/k norms, five windows to one full layer."""
     for name, value in _GEMMA3.items():
         f = f.with_default(name, value)
     return _gemma(f, "gemma3", qk_norm="head", pattern=6)
 
 
-def _gemma(f: Fields, family: str, *, qk_norm: str, pattern: int) -> ModelPlan:
-    hidden = f.integer("hidden_size")
+def _gemma(f: TextConfig, family: str, *, qk_norm: str, pattern: int) -> ModelPlan:
+    hidden = f.hidden_size
     count = n_layers(f)
-    window = f.integer("sliding_window", default=4096, high=1 << 40)
-    every = f.integer("sliding_window_pattern", "_sliding_window_pattern", default=pattern)
+    window = 4096 if f.sliding_window is None else f.sliding_window
+    every = f.sliding_window_pattern or pattern
     known = ("full_attention", "sliding_attention")
     layers: list[LayerPlan] = []
     for kind in layer_kinds(f, count, known) or _every(every, count):

@@ -9,22 +9,23 @@ Shapes follow the public definitions in SpecForge 0.2 (MIT), speculators 0.9, tr
 (both Apache-2.0) and the Medusa paper; h is the drafter's width, t the target's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
 from specsim.formats.hf_config import load_config, model_from_config
-from specsim.formats.hf_fields import MAX_HEADS, Fields, show
 from specsim.formats.hf_gemma4 import gemma4_layers
+from specsim.formats.hf_object import show
+from specsim.formats.hf_shape import DraftConfig
 from specsim.methods.base import METHODS
 from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import DenseMLP, Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
 
-Reader = Callable[[Fields, str, ModelSpec | None], Drafter]
+Reader = Callable[[DraftConfig, str, ModelSpec | None], Drafter]
 READERS: dict[str, Reader] = {}  # kind of network -> what reads its config
 
 
@@ -58,7 +59,7 @@ def drafter_from_config(
     """A parsed drafter config. Raises ModelConfigError naming field, value and rule."""
     if not isinstance(config, dict):
         raise FormatError(f"{name}: a drafter config is an object, not a {type(config).__name__}")
-    f = Fields(config, name)
+    f = DraftConfig.of(config, name)
     kind = kind or detect_kind(f)
     if kind == WHOLE_MODEL:
         return drafter_from_spec(model_from_config(config, name))
@@ -73,7 +74,7 @@ def drafter_from_config(
     return replace(drafter, target=target.name) if target is not None else drafter
 
 
-def detect_kind(f: Fields) -> str:
+def detect_kind(f: DraftConfig) -> str:
     """The kind of drafter a config describes; 'model' when it is an ordinary model."""
     names: dict[str, str] = {}
     speculators: dict[str, str] = {}
@@ -82,14 +83,14 @@ def detect_kind(f: Fields) -> str:
         names |= method.config_names
         speculators |= method.speculators
         fields |= method.config_fields
-    speculator = f.text("speculators_model_type").lower()
+    speculator = f.speculators_model_type.lower()
     if speculator:
         if speculator not in speculators:
             raise f.fail("speculators_model_type", f"must be one of {', '.join(speculators)}")
         return speculators[speculator]
-    kinds = [names[arch.lower()] for arch in f.strings("architectures") if arch.lower() in names]
+    kinds = [names[arch.lower()] for arch in f.architectures if arch.lower() in names]
     kinds += [kind for field, kind in fields.items() if f.has(field)]
-    return kinds[0] if kinds else names.get(f.text("model_type").lower(), WHOLE_MODEL)
+    return kinds[0] if kinds else names.get(f.model_type.lower(), WHOLE_MODEL)
 
 
 def _check_target(drafter: Drafter, target: ModelSpec) -> None:
@@ -103,48 +104,45 @@ def _check_target(drafter: Drafter, target: ModelSpec) -> None:
         )
 
 
-def _layer_fields(f: Fields) -> Fields:
+def _layer_fields(f: DraftConfig) -> DraftConfig:
     """Speculators files nest the layer's fields; others have them at the top."""
-    return f.sub("transformer_layer_config") if f.has("transformer_layer_config") else f
+    return f.transformer_layer_config or f
 
 
-def _target_width(f: Fields, hidden: int, target: ModelSpec | None) -> int:
-    if f.has("target_hidden_size"):
-        return f.integer("target_hidden_size")
+def _target_width(f: DraftConfig, hidden: int, target: ModelSpec | None) -> int:
+    if f.target_hidden_size is not None:
+        return f.target_hidden_size
     return target.hidden if target is not None else hidden
 
 
-def _mlp(f: Fields) -> DenseMLP:
-    return DenseMLP(f.integer("intermediate_size"), bias=f.boolean("mlp_bias", False))
+def _mlp(f: DraftConfig) -> DenseMLP:
+    return DenseMLP(f.intermediate_size, bias=f.mlp_bias)
 
 
-def _features(f: Fields) -> int:
+def _features(f: DraftConfig) -> int:
     """How many of the target's hidden states are joined; three unless the file lists them."""
-    for holder in (f, f.sub("eagle_config", required=False)):
-        listed = holder.integers("eagle_aux_hidden_state_layer_ids")
-        if listed:
-            return len(listed)
-    return 3
+    listed = f.eagle_aux_hidden_state_layer_ids
+    return len(listed or f.eagle_config.eagle_aux_hidden_state_layer_ids) or 3
 
 
 @reads("eagle3")
-def _eagle3(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _eagle3(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """fc (features * t -> h), a layer whose q, k, v read [embedding, hidden] (2h), own head over
     the draft vocabulary. Further layers, if any, are ordinary ones."""
     layer = _layer_fields(f)
-    hidden = layer.integer("hidden_size")
-    bias = layer.boolean("attention_bias", False)
+    hidden = layer.hidden_size
+    bias = layer.flag("attention_bias", False)
     mixer = attention(layer, qkv_bias=bias, o_bias=bias)
     first = LayerGroup(1, replace(mixer, input_mult=2), _mlp(layer), 3 * hidden)
     more = n_layers(layer) - 1
     layers = (first,) if not more else (first, LayerGroup(more, mixer, _mlp(layer), 2 * hidden))
-    vocab = layer.integer("vocab_size")
-    draft_vocab = f.integer("draft_vocab_size", default=vocab)
+    vocab = layer.vocab_size
+    draft_vocab = f.draft_vocab_size or vocab
     if draft_vocab > vocab:
         raise f.fail("draft_vocab_size", f"must not exceed vocab_size = {vocab}")
     width = _features(f) * _target_width(f, hidden, target)
     extra = hidden  # final norm
-    if f.boolean("norm_before_fc", False) or f.boolean("fc_norm", False):
+    if f.norm_before_fc or f.fc_norm:
         extra += width
     return Drafter(
         name=name,
@@ -162,25 +160,26 @@ def _eagle3(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
 
 
 @reads("p-eagle")
-def _p_eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _p_eagle(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """EAGLE-3 with more layers that drafts all positions in one pass from a learned hidden."""
     drafter = _eagle3(f, name, target)
     return replace(drafter, kind="p-eagle", extra_weights=drafter.extra_weights + drafter.fc_in)
 
 
 @reads("eagle")
-def _eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _eagle(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """EAGLE-1/2: fc (2h -> h), decoder layers of which the first has no input norm; embedding,
     final norm and head are the target's."""
-    layer = f.sub("model") if isinstance(f.data.get("model"), dict) else f
-    hidden = layer.integer("hidden_size")
-    bias = layer.boolean("attention_bias", False)
-    qkv_bias = bias or layer.text("model_type") == "qwen2"
+    inner = f.raw.get("model")
+    layer = DraftConfig.of(inner, f"{f.where}.model") if isinstance(inner, Mapping) else f
+    hidden = layer.hidden_size
+    bias = layer.flag("attention_bias", False)
+    qkv_bias = bias or layer.model_type == "qwen2"
     mixer = attention(layer, qkv_bias=qkv_bias, o_bias=bias)
     count = n_layers(layer)
     layers = [LayerGroup(1, mixer, _mlp(layer), hidden)]
     layers += [LayerGroup(1, mixer, _mlp(layer), 2 * hidden)] * (count - 1)
-    vocab = layer.integer("vocab_size")
+    vocab = layer.vocab_size
     return Drafter(
         name=name,
         kind="eagle",
@@ -192,26 +191,26 @@ def _eagle(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
         own_embed=False,
         fc_in=2 * hidden,
         fc_out=hidden,
-        extra_weights=hidden if layer.boolean("bias", True) else 0,
+        extra_weights=hidden if layer.bias else 0,
     )
 
 
 @reads("medusa")
-def _medusa(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _medusa(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """Heads of one residual h x h layer and one V x h output each, all in one pass.
 
     Published files hold no sizes, so `target` is needed. Residual biases are not counted:
     served conversions drop them.
     """
-    count = f.integer("medusa_num_heads", "num_heads", high=MAX_HEADS)
+    count = f.heads
     f.require("medusa_num_layers", (1,), "only one residual layer per head is modelled")
     f.require("num_hidden_layers", (1,), "only one residual layer per head is modelled")
     if target is None and not (f.has("hidden_size") and f.has("vocab_size")):
         raise ModelConfigError(
             f"{name}: hidden_size is missing, as in all Medusa files: give the target model too"
         )
-    hidden = target.hidden if target is not None else f.integer("hidden_size")
-    vocab = target.vocab if target is not None else f.integer("vocab_size")
+    hidden = target.hidden if target is not None else f.hidden_size
+    vocab = target.vocab if target is not None else f.vocab_size
     return Drafter(
         name=name,
         kind="medusa",
@@ -226,14 +225,14 @@ def _medusa(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
 
 
 @reads("dflash")
-def _dflash(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """Qwen3-style layers that draft a block in one non-causal pass; fc joins the target's
     hidden states; embedding and head are the target's unless a draft vocabulary is named."""
     layer = _layer_fields(f)
-    hidden = layer.integer("hidden_size")
+    hidden = layer.hidden_size
     count = n_layers(layer)
-    bias = layer.boolean("attention_bias", False)
-    off = not layer.boolean("use_sliding_window", layer.has("sliding_window"))
+    bias = layer.flag("attention_bias", False)
+    off = not layer.flag("use_sliding_window", layer.has("sliding_window"))
     layer_kinds(layer, count, ("full_attention", "sliding_attention"))
     layers = [
         LayerGroup(
@@ -246,37 +245,37 @@ def _dflash(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
         )
         for window in windows(layer, count)
     ]
-    section = f.sub("dflash_config", required=False)
-    features = len(section.integers("target_layer_ids")) or len(
-        f.integers("aux_hidden_state_layer_ids")
+    section = f.dflash_config
+    features = len(section.target_layer_ids) or len(
+        f.aux_hidden_state_layer_ids
     )
     if not features:
         raise f.fail("dflash_config", "target_layer_ids must list the target's layers it reads")
-    vocab = layer.integer("vocab_size")
+    vocab = layer.vocab_size
     return Drafter(
         name=name,
         kind="dflash",
         hidden=hidden,
         layers=merge_groups(layers),
         vocab=vocab,
-        draft_vocab=f.integer("draft_vocab_size", default=vocab),
+        draft_vocab=f.draft_vocab_size or vocab,
         own_head=f.has("draft_vocab_size"),
         own_embed=False,
         fc_in=features * _target_width(f, hidden, target),
         fc_out=hidden,
         extra_weights=2 * hidden,  # norms of the joined hidden states and of the output
-        block_size=f.integer("block_size", high=1000),
+        block_size=f.block_size,
     )
 
 
 @reads("dspark")
-def _dspark(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _dspark(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """DFlash with a Markov head: a rank-r table of the previous token and r -> V logits, walked
     position by position, and a confidence head of one output."""
     drafter = _dflash(f, name, target)
-    section = f.sub("dflash_config")
-    rank = section.integer("markov_rank", default=0, low=0)
-    kind = section.text("markov_head_type", "vanilla").lower()
+    section = f.dflash_config
+    rank = section.markov_rank
+    kind = section.markov_head_type.lower()
     matrices: tuple[tuple[int, int], ...] = ()
     extra = drafter.extra_weights
     if rank:
@@ -289,8 +288,8 @@ def _dspark(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
             extra += 3 * rank
         elif kind != "vanilla":
             raise section.fail("markov_head_type", "must be vanilla, gated or rnn")
-    if section.boolean("enable_confidence_head", False):
-        with_markov = section.boolean("confidence_head_with_markov", False)
+    if section.enable_confidence_head:
+        with_markov = section.confidence_head_with_markov
         extra += drafter.hidden + (rank if with_markov else 0) + 1
     return replace(
         drafter,
@@ -302,19 +301,21 @@ def _dspark(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
 
 
 @reads("gemma-assistant")
-def _gemma_assistant(f: Fields, name: str, target: ModelSpec | None) -> Drafter:
+def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """Query-only layers that read the cache of the target's last window layer and last full
     layer; pre-projection 2t -> h, post-projection h -> t, own tied head."""
-    if f.boolean("use_ordered_embeddings", False):
+    if f.use_ordered_embeddings:
         raise f.fail("use_ordered_embeddings", "the centroid head (E2B, E4B) is not modelled")
-    text = f.sub("text_config")
-    hidden = text.integer("hidden_size")
-    wide = f.integer("backbone_hidden_size")
+    text = f.text_config
+    if text is None:
+        raise f.fail("text_config", "must be an object")
+    hidden = text.hidden_size
+    wide = f.backbone_hidden_size
     if target is not None and wide != target.hidden:
         raise f.fail("backbone_hidden_size", f"must equal the target's width {target.hidden}")
     plans = gemma4_layers(text, n_layers(text), hidden, owns_kv=False)
     layers = [LayerGroup(1, plan.mixer, plan.ffn, plan.norm_weights) for plan in plans]
-    vocab = text.integer("vocab_size")
+    vocab = text.vocab_size
     return Drafter(
         name=name,
         kind="gemma-assistant",

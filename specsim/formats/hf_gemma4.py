@@ -1,15 +1,15 @@
 """Reader of Gemma-4: wide heads and shared K/V projections in full layers, parallel MoE."""
 
 from specsim.formats.hf_common import experts, heads, layer_kinds, mlp, n_layers, plan
-from specsim.formats.hf_fields import MAX_HEADS, Fields
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import Attention, DenseMLP, MoE
 
 
 @family("gemma4_text")
-def gemma4(f: Fields) -> ModelPlan:
+def gemma4(f: TextConfig) -> ModelPlan:
     """Gemma-4 31B and 26B-A4B. E2B and E4B (per-layer embeddings) are refused by name."""
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
     f.require(
         "hidden_size_per_layer_input",
@@ -21,25 +21,25 @@ def gemma4(f: Fields) -> ModelPlan:
     return plan(f, "gemma4", gemma4_layers(f, count, hidden), tied=True)
 
 
-def gemma4_attention(f: Fields, kind: str, *, owns_kv: bool = True) -> Attention:
+def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Attention:
     """A window layer with head_dim and all KV heads, or a full one with the global sizes."""
     count = heads(f)
     full = kind == "full_attention"
-    kv = f.integer("num_key_value_heads", high=MAX_HEADS)
-    dim = f.integer("head_dim", high=65_536)
-    k_eq_v = full and f.boolean("attention_k_eq_v", False)
+    kv = f.given("num_key_value_heads", f.num_key_value_heads)
+    dim = f.given("head_dim", f.head_dim)
+    k_eq_v = full and f.attention_k_eq_v
     if full:
-        dim = f.integer("global_head_dim", default=dim, high=65_536)
+        dim = f.global_head_dim or dim
         if k_eq_v:
-            kv = f.integer("num_global_key_value_heads", default=kv, high=MAX_HEADS)
+            kv = f.num_global_key_value_heads or kv
     if count % kv:
         raise f.fail("num_attention_heads", f"must be a multiple of the KV heads = {kv}")
-    bias = f.boolean("attention_bias", False)
+    bias = f.flag("attention_bias", False)
     return Attention(
         n_heads=count,
         n_kv_heads=kv,
         head_dim=dim,
-        window=0 if full else f.integer("sliding_window", high=1 << 40),
+        window=0 if full else f.given("sliding_window", f.sliding_window),
         qkv_bias=bias,
         o_bias=bias,
         qk_norm="head",
@@ -48,15 +48,17 @@ def gemma4_attention(f: Fields, kind: str, *, owns_kv: bool = True) -> Attention
     )
 
 
-def gemma4_layers(f: Fields, count: int, hidden: int, *, owns_kv: bool = True) -> list[LayerPlan]:
+def gemma4_layers(
+    f: TextConfig, count: int, hidden: int, *, owns_kv: bool = True
+) -> list[LayerPlan]:
     kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise f.fail("layer_types", "this architecture needs it")
     dense = mlp(f)
     ffn: DenseMLP | tuple[DenseMLP, MoE] = dense
     norms = 4 * hidden
-    if f.boolean("enable_moe_block", False):
-        total, top_k = experts(f, ("num_experts",), ("top_k_experts",))
-        ffn = (dense, MoE(total, top_k, f.integer("moe_intermediate_size")))
+    if f.enable_moe_block:
+        total, top_k = experts(f)
+        ffn = (dense, MoE(total, top_k, f.moe_intermediate_size))
         norms = 7 * hidden + hidden + total  # three more norms, router scale, per-expert scale
     return [decoder_layer(gemma4_attention(f, kind, owns_kv=owns_kv), ffn, norms) for kind in kinds]

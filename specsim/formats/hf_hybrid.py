@@ -9,60 +9,62 @@ from specsim.formats.hf_common import (
     plan,
     sparse_layers,
 )
-from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
+from specsim.formats.hf_object import MAX_LAYERS
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, Modules, MtpPlan, decoder_layer, family
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import Attention, DeltaNet, DenseMLP, FeedForward, Mamba2, MoE
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def _state_dtype(f: Fields, name: str) -> str:
-    text = f.text(name, "float32")
+def _state_dtype(f: TextConfig, name: str, text: str) -> str:
     if text not in _DTYPES:
         raise f.fail(name, f"must be one of {', '.join(_DTYPES)}")
     return _DTYPES[text]
 
 
-def delta_net(f: Fields) -> DeltaNet:
-    keys = f.integer("linear_num_key_heads", high=MAX_HEADS)
-    values = f.integer("linear_num_value_heads", high=MAX_HEADS)
+def delta_net(f: TextConfig) -> DeltaNet:
+    keys = f.linear_num_key_heads
+    values = f.linear_num_value_heads
     if values % keys:
         raise f.fail("linear_num_value_heads", f"must be a multiple of the key heads = {keys}")
     return DeltaNet(
         n_k_heads=keys,
         n_v_heads=values,
-        head_k_dim=f.integer("linear_key_head_dim", high=65_536),
-        head_v_dim=f.integer("linear_value_head_dim", high=65_536),
-        conv_kernel=f.integer("linear_conv_kernel_dim", default=4, low=2, high=64),
-        state_dtype=_state_dtype(f, "mamba_ssm_dtype"),
+        head_k_dim=f.linear_key_head_dim,
+        head_v_dim=f.linear_value_head_dim,
+        conv_kernel=f.linear_conv_kernel_dim,
+        state_dtype=_state_dtype(f, "mamba_ssm_dtype", f.mamba_ssm_dtype),
     )
 
 
 @family("qwen3_next")
-def qwen3_next(f: Fields) -> ModelPlan:
+def qwen3_next(f: TextConfig) -> ModelPlan:
     """Qwen3-Next: the published file names no MTP layer although the checkpoint has one,
     so its absence means 1 (engines assume the same)."""
-    copies = f.integer("num_nextn_predict_layers", default=1, low=0, high=MAX_LAYERS)
+    copies = 1 if f.num_nextn_predict_layers is None else f.num_nextn_predict_layers
     return _qwen_hybrid(f, "qwen3_next", copies, ("in_proj_qkvz", "out_proj"))
 
 
 @family("qwen3_5_text", "qwen3_5_moe_text")
-def qwen3_5(f: Fields) -> ModelPlan:
+def qwen3_5(f: TextConfig) -> ModelPlan:
     """Qwen3.5 and 3.6, dense and mixture: one MTP layer where the file says so."""
-    copies = f.integer("mtp_num_hidden_layers", default=0, low=0, high=MAX_LAYERS)
+    copies = f.mtp_num_hidden_layers
     return _qwen_hybrid(f, "qwen3.5", copies, ("in_proj_qkv", "in_proj_z", "out_proj"))
 
 
-def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, ...]) -> ModelPlan:
-    hidden = f.integer("hidden_size")
+def _qwen_hybrid(
+    f: TextConfig, family: str, copies: int, linear_leaves: tuple[str, ...]
+) -> ModelPlan:
+    hidden = f.hidden_size
     count = n_layers(f)
-    every = f.integer("full_attention_interval", default=4, high=MAX_LAYERS)
+    every = f.full_attention_interval
     kinds = layer_kinds(f, count, ("full_attention", "linear_attention")) or tuple(
         "full_attention" if (index + 1) % every == 0 else "linear_attention"
         for index in range(count)
     )
-    bias = f.boolean("attention_bias", False)
-    gated = f.boolean("attn_output_gate", True)
+    bias = f.flag("attention_bias", False)
+    gated = f.attn_output_gate
     full = attention(
         f, qkv_bias=bias, o_bias=bias, qk_norm="head", gated=gated, head_dim_given=True
     )
@@ -84,7 +86,7 @@ def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, 
 
     result = plan(f, family, [layer(*pair) for pair in zip(kinds, sparse, strict=True)])
     if copies:
-        if f.boolean("mtp_use_dedicated_embeddings", False):
+        if f.mtp_use_dedicated_embeddings:
             raise f.fail("mtp_use_dedicated_embeddings", "only shared embeddings are modelled")
         result.mtp = MtpPlan(
             layers=[layer("full_attention", sparse[-1])],
@@ -96,14 +98,15 @@ def _qwen_hybrid(f: Fields, family: str, copies: int, linear_leaves: tuple[str, 
     return result
 
 
-def _gated_shared_moe(f: Fields) -> MoE:
-    total, top_k = experts(f, ("num_experts",), ("num_experts_per_tok",))
+def _gated_shared_moe(f: TextConfig) -> MoE:
+    total, top_k = experts(f)
+    shared = f.shared_expert_intermediate_size or 0
     return MoE(
         total,
         top_k,
-        f.integer("moe_intermediate_size"),
-        shared_intermediate=f.integer("shared_expert_intermediate_size", default=0, low=0),
-        shared_gate=f.integer("shared_expert_intermediate_size", default=0, low=0) > 0,
+        f.moe_intermediate_size,
+        shared_intermediate=shared,
+        shared_gate=shared > 0,
     )
 
 
@@ -111,18 +114,18 @@ _LETTERS = {"M": "mamba", "E": "moe", "*": "attention", "-": "mlp"}
 
 
 @family("nemotron_h")
-def nemotron_h(f: Fields) -> ModelPlan:
+def nemotron_h(f: TextConfig) -> ModelPlan:
     """Nemotron-H and Nemotron-3: one block per layer, of the kinds mamba, attention, moe, mlp."""
-    hidden = f.integer("hidden_size")
-    kinds = _blocks(f, "hybrid_override_pattern", "layers_block_type")
+    hidden = f.hidden_size
+    kinds = _blocks(f, f.hybrid_override_pattern, f.layers_block_type, "")
     if not kinds:
         raise f.fail("layers_block_type", "this architecture needs it (or hybrid_override_pattern)")
     if f.has("num_hidden_layers") and n_layers(f) != len(kinds):
         raise f.fail("num_hidden_layers", f"the block pattern has {len(kinds)} layers")
     result = plan(f, "nemotron_h", [_block(f, kind, hidden) for kind in kinds])
-    copies = f.integer("num_nextn_predict_layers", default=0, low=0, high=MAX_LAYERS)
+    copies = f.num_nextn_predict_layers or 0
     if copies:
-        blocks = _blocks(f, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+        blocks = _blocks(f, f.mtp_hybrid_override_pattern, f.mtp_layers_block_type, "mtp_")
         if not blocks:
             raise f.fail("mtp_layers_block_type", "an MTP head needs its block pattern")
         result.mtp = MtpPlan(
@@ -135,14 +138,15 @@ def nemotron_h(f: Fields) -> ModelPlan:
     return result
 
 
-def _blocks(f: Fields, pattern_name: str, list_name: str) -> tuple[str, ...]:
-    if f.has(list_name):
-        kinds = f.strings(list_name)
-        source = list_name
-    else:
-        letters = f.text(pattern_name)
+def _blocks(
+    f: TextConfig, letters: str, listed: tuple[str, ...] | None, prefix: str
+) -> tuple[str, ...]:
+    """Kinds of blocks: as listed, or spelt in letters by the older files."""
+    source = f"{prefix}layers_block_type"
+    kinds = listed or ()
+    if listed is None:
         kinds = tuple(_LETTERS.get(letter, letter) for letter in letters)
-        source = pattern_name
+        source = f"{prefix}hybrid_override_pattern"
     if len(kinds) > MAX_LAYERS:
         raise f.fail(source, f"has {len(kinds)} layers, at most {MAX_LAYERS}")
     for kind in kinds:
@@ -151,20 +155,20 @@ def _blocks(f: Fields, pattern_name: str, list_name: str) -> tuple[str, ...]:
     return kinds
 
 
-def _block(f: Fields, kind: str, hidden: int) -> LayerPlan:
+def _block(f: TextConfig, kind: str, hidden: int) -> LayerPlan:
     if kind == "mamba":
         modules = Modules(mixer=("mixer.in_proj", "mixer.out_proj"))
         return LayerPlan(_mamba(f), None, hidden, modules)
     if kind == "attention":
-        bias = f.boolean("attention_bias", False)
-        f = f.with_default("head_dim", f.data.get("attention_head_dim"))  # the older files
+        bias = f.flag("attention_bias", False)
+        f = f.with_default("head_dim", f.attention_head_dim)  # the older files
         mixer: Attention = attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True)
         names = tuple(f"mixer.{name}" for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
         return LayerPlan(mixer, None, hidden, Modules(mixer=names))
     leaves = ("up_proj", "down_proj")
     if kind == "mlp":
         mlp_part = DenseMLP(
-            f.integer("intermediate_size"), gated=False, bias=f.boolean("mlp_bias", False)
+            f.intermediate_size, gated=False, bias=f.mlp_bias
         )
         return LayerPlan(
             None, mlp_part, hidden, Modules(dense=tuple(f"mixer.{leaf}" for leaf in leaves))
@@ -176,37 +180,37 @@ def _block(f: Fields, kind: str, hidden: int) -> LayerPlan:
     return LayerPlan(None, _relu2_moe(f), hidden, modules)
 
 
-def _relu2_moe(f: Fields) -> MoE:
+def _relu2_moe(f: TextConfig) -> MoE:
     """Two matrices an expert (squared ReLU); routed experts may work on a latent width."""
-    if f.boolean("mlp_bias", False):
+    if f.mlp_bias:
         raise f.fail("mlp_bias", "biases in this family's experts are not modelled")
-    total, top_k = experts(f, ("n_routed_experts",), ("num_experts_per_tok",))
-    width = f.integer("moe_intermediate_size")
-    shared = f.integer("n_shared_experts", default=0, low=0, high=1000)
-    shared_size = f.integer("moe_shared_expert_intermediate_size", default=width)
+    total, top_k = experts(f)
+    width = f.moe_intermediate_size
+    shared = f.shared_experts
+    shared_size = f.moe_shared_expert_intermediate_size or width
     return MoE(
         total,
         top_k,
         width,
         gated=False,
         shared_intermediate=shared * shared_size,
-        latent=f.integer("moe_latent_size", default=0, low=0),
+        latent=f.moe_latent_size,
         router_bias=True,
     )
 
 
-def _mamba(f: Fields) -> Mamba2:
-    n_heads = f.integer("mamba_num_heads", high=MAX_HEADS)
-    groups = f.integer("n_groups", "mamba_n_groups", high=MAX_HEADS)
+def _mamba(f: TextConfig) -> Mamba2:
+    n_heads = f.mamba_num_heads
+    groups = f.n_groups
     if n_heads % groups:
         raise f.fail("mamba_num_heads", f"must be a multiple of n_groups = {groups}")
     return Mamba2(
         n_heads=n_heads,
-        head_dim=f.integer("mamba_head_dim", high=65_536),
+        head_dim=f.mamba_head_dim,
         n_groups=groups,
-        state_size=f.integer("ssm_state_size", "mamba_state_size", high=65_536),
-        conv_kernel=f.integer("conv_kernel", "mamba_d_conv", default=4, low=2, high=64),
-        state_dtype=_state_dtype(f, "mamba_ssm_cache_dtype"),
-        conv_bias=f.boolean("use_conv_bias", True),
-        proj_bias=f.boolean("use_bias", False),
+        state_size=f.ssm_state_size,
+        conv_kernel=f.conv_kernel,
+        state_dtype=_state_dtype(f, "mamba_ssm_cache_dtype", f.mamba_ssm_cache_dtype),
+        conv_bias=f.use_conv_bias,
+        proj_bias=f.use_bias,
     )

@@ -3,65 +3,66 @@
 from dataclasses import replace
 
 from specsim.formats.hf_common import heads, mlp, n_layers, plan, sparse_after_dense
-from specsim.formats.hf_fields import MAX_HEADS, MAX_LAYERS, Fields
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import LatentAttention
 
 
-def latent_attention(f: Fields, *, indexer: bool) -> LatentAttention:
+def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
     """MLA; `indexer` for the families with DeepSeek sparse attention."""
-    if f.boolean("attention_bias", False):
+    if f.flag("attention_bias", False):
         raise f.fail("attention_bias", "biases in latent attention are not modelled")
-    if "q_lora_rank" not in f.data:
+    if "q_lora_rank" not in f.raw:
         raise f.fail("q_lora_rank", "this architecture needs it (null: no query latent)")
-    rank = f.integer("q_lora_rank", default=0, low=0)
+    rank = f.q_lora_rank
     if indexer and not rank:
         raise f.fail("q_lora_rank", "the sparse indexer reads the query latent and needs one")
     return LatentAttention(
         n_heads=heads(f),
         q_lora_rank=rank,
-        kv_lora_rank=f.integer("kv_lora_rank"),
-        qk_nope_head_dim=f.integer("qk_nope_head_dim", high=65_536),
-        qk_rope_head_dim=f.integer("qk_rope_head_dim", high=65_536),
-        v_head_dim=f.integer("v_head_dim", high=65_536),
-        index_heads=f.integer("index_n_heads", high=MAX_HEADS) if indexer else 0,
-        index_head_dim=f.integer("index_head_dim", high=65_536) if indexer else 0,
-        index_topk=f.integer("index_topk") if indexer else 0,
+        kv_lora_rank=f.kv_lora_rank,
+        qk_nope_head_dim=f.qk_nope_head_dim,
+        qk_rope_head_dim=f.qk_rope_head_dim,
+        v_head_dim=f.v_head_dim,
+        index_heads=f.index_n_heads if indexer else 0,
+        index_head_dim=f.index_head_dim if indexer else 0,
+        index_topk=f.index_topk if indexer else 0,
     )
 
 
 @family("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
-def deepseek(f: Fields) -> ModelPlan:
+def deepseek(f: TextConfig) -> ModelPlan:
     """DeepSeek-V2/V3/R1 and what reuses the architecture (Kimi-K2, GLM-4.7-Flash)."""
     return _deepseek(f, "deepseek_v3", indexer=False)
 
 
 @family("deepseek_v32", "glm_moe_dsa")
-def deepseek_sparse(f: Fields) -> ModelPlan:
+def deepseek_sparse(f: TextConfig) -> ModelPlan:
     """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer, in GLM-5.2 not in every layer."""
     return _deepseek(f, "deepseek_v32", indexer=True)
 
 
-def _indexed_layers(f: Fields, count: int) -> list[bool]:
+def _indexed_layers(f: TextConfig, count: int) -> list[bool]:
     """Which layers run their own indexer; the others reuse the selection of the one before
     (GLM-5.2: after an offset, every index_topk_freq-th layer)."""
-    kinds = f.per_layer("indexer_types", count)
+    kinds = f.indexer_types
+    f.per_layer("indexer_types", kinds, count)
     if kinds is not None:
         return [kind == "full" for kind in kinds]
     f.require("index_topk_pattern", (), "only index_topk_freq is understood")
-    every = f.integer("index_topk_freq", default=1, high=MAX_LAYERS)
-    offset = f.integer("index_skip_topk_offset", default=2, low=0, high=MAX_LAYERS)
+    every = f.index_topk_freq
+    offset = f.index_skip_topk_offset
     return [max(index - offset + 1, 0) % every == 0 for index in range(count)]
 
 
-def _deepseek(f: Fields, family: str, *, indexer: bool) -> ModelPlan:
-    hidden = f.integer("hidden_size")
+def _deepseek(f: TextConfig, family: str, *, indexer: bool) -> ModelPlan:
+    hidden = f.hidden_size
     count = n_layers(f)
     mixer = latent_attention(f, indexer=indexer)
     moe = sigmoid_moe(f)
-    sparse = sparse_after_dense(f, count, 1 if f.text("model_type") == "glm4_moe_lite" else 0)
-    every = f.integer("moe_layer_freq", default=1, high=MAX_LAYERS)
+    sparse = sparse_after_dense(f, count, 1 if f.model_type == "glm4_moe_lite" else 0)
+    every = f.moe_layer_freq
     indexed = _indexed_layers(f, count) if indexer else [True] * count
     reuses = replace(mixer, index_heads=0, index_head_dim=0)
     layers = [

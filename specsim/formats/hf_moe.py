@@ -15,16 +15,16 @@ from specsim.formats.hf_common import (
     window_size,
     windows,
 )
-from specsim.formats.hf_fields import MAX_LAYERS, Fields
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import DenseMLP, FeedForward, MoE
 
 
 @family("mixtral")
-def mixtral(f: Fields) -> ModelPlan:
-    hidden = f.integer("hidden_size")
-    count, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
-    moe = MoE(count, top_k, f.integer("intermediate_size"))
+def mixtral(f: TextConfig) -> ModelPlan:
+    hidden = f.hidden_size
+    count, top_k = experts(f)
+    moe = MoE(count, top_k, f.intermediate_size)
     layers = [
         decoder_layer(
             attention(f, window=window),
@@ -39,13 +39,13 @@ def mixtral(f: Fields) -> ModelPlan:
 
 
 @family("qwen3_moe")
-def qwen3_moe(f: Fields) -> ModelPlan:
+def qwen3_moe(f: TextConfig) -> ModelPlan:
     """Qwen3-MoE: per-head q/k norms, no shared expert."""
-    hidden = f.integer("hidden_size")
-    bias = f.boolean("attention_bias", False)
+    hidden = f.hidden_size
+    bias = f.flag("attention_bias", False)
     mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
-    count, top_k = experts(f, ("num_experts", "num_local_experts"), ("num_experts_per_tok",))
-    moe = MoE(count, top_k, f.integer("moe_intermediate_size"))
+    count, top_k = experts(f)
+    moe = MoE(count, top_k, f.moe_intermediate_size)
     layers = [
         decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden)
         for sparse in sparse_layers(f, n_layers(f))
@@ -54,16 +54,18 @@ def qwen3_moe(f: Fields) -> ModelPlan:
 
 
 @family("qwen2_moe")
-def qwen2_moe(f: Fields) -> ModelPlan:
+def qwen2_moe(f: TextConfig) -> ModelPlan:
     """Qwen1.5/Qwen2-MoE: q, k, v biases, a gated shared expert."""
-    hidden = f.integer("hidden_size")
-    mixer = attention(f, qkv_bias=f.boolean("qkv_bias", True))
-    count, top_k = experts(f, ("num_experts",), ("num_experts_per_tok",))
+    hidden = f.hidden_size
+    mixer = attention(f, qkv_bias=f.qkv_bias)
+    count, top_k = experts(f)
     moe = MoE(
         count,
         top_k,
-        f.integer("moe_intermediate_size"),
-        shared_intermediate=f.integer("shared_expert_intermediate_size"),
+        f.moe_intermediate_size,
+        shared_intermediate=f.given(
+            "shared_expert_intermediate_size", f.shared_expert_intermediate_size
+        ),
         shared_gate=True,
     )
     layers = [
@@ -74,19 +76,17 @@ def qwen2_moe(f: Fields) -> ModelPlan:
 
 
 @family("gpt_oss")
-def gpt_oss(f: Fields) -> ModelPlan:
+def gpt_oss(f: TextConfig) -> ModelPlan:
     """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
     window = window_size(f)
     kinds = layer_kinds(f, count, ("full_attention", "sliding_attention")) or tuple(
         "sliding_attention" if index % 2 == 0 else "full_attention" for index in range(count)
     )
-    total, top_k = experts(
-        f, ("num_local_experts", "num_experts"), ("num_experts_per_tok", "experts_per_token")
-    )
-    moe = MoE(total, top_k, f.integer("intermediate_size"), router_bias=True, expert_bias=True)
-    bias = f.boolean("attention_bias", True)
+    total, top_k = experts(f)
+    moe = MoE(total, top_k, f.intermediate_size, router_bias=True, expert_bias=True)
+    bias = f.flag("attention_bias", True)
     layers = []
     for kind in kinds:
         mixer = attention(
@@ -104,17 +104,17 @@ def gpt_oss(f: Fields) -> ModelPlan:
 
 
 @family("glm4_moe")
-def glm4_moe(f: Fields) -> ModelPlan:
+def glm4_moe(f: TextConfig) -> ModelPlan:
     """GLM-4.5, 4.6, 4.7 and Air: q, k, v biases, dense first layers, sigmoid router with bias.
 
     The MTP head is one more mixture layer after the last one (num_nextn_predict_layers).
     """
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
     mixer = attention(
         f,
-        qkv_bias=f.boolean("attention_bias", False),
-        qk_norm="head" if f.boolean("use_qk_norm", False) else "none",
+        qkv_bias=f.flag("attention_bias", False),
+        qk_norm="head" if f.flag("use_qk_norm", False) else "none",
         head_dim_given=True,
     )
     moe = sigmoid_moe(f)
@@ -127,26 +127,26 @@ def glm4_moe(f: Fields) -> ModelPlan:
     return result
 
 
-def sigmoid_moe(f: Fields) -> MoE:
+def sigmoid_moe(f: TextConfig) -> MoE:
     """DeepSeek-V3's mixture: a router with a correction bias and an ungated shared expert."""
-    total, top_k = experts(f, ("n_routed_experts", "num_experts"), ("num_experts_per_tok",))
-    width = f.integer("moe_intermediate_size")
+    total, top_k = experts(f)
+    width = f.moe_intermediate_size
     return MoE(
         total,
         top_k,
         width,
         shared_intermediate=shared_width(f, width),
-        router_bias=f.text("topk_method", "noaux_tc") == "noaux_tc",
+        router_bias=f.topk_method == "noaux_tc",
     )
 
 
-def appended_mtp(f: Fields, layer: LayerPlan, hidden: int, layers: int) -> MtpPlan | None:
+def appended_mtp(f: TextConfig, layer: LayerPlan, hidden: int, layers: int) -> MtpPlan | None:
     """DeepSeek-V3's kind of MTP head: stored as layers after the last one.
 
     enorm, hnorm, eh_proj (2h -> h), one decoder layer, shared_head norm; embeddings and head
     are the target's (published files repeat them).
     """
-    copies = f.integer("num_nextn_predict_layers", default=0, low=0, high=MAX_LAYERS)
+    copies = f.num_nextn_predict_layers or 0
     if not copies:
         return None
     return MtpPlan(
@@ -159,20 +159,20 @@ def appended_mtp(f: Fields, layer: LayerPlan, hidden: int, layers: int) -> MtpPl
 
 
 @family("minimax_m2")
-def minimax_m2(f: Fields) -> ModelPlan:
+def minimax_m2(f: TextConfig) -> ModelPlan:
     """MiniMax-M2: q/k norms over all heads. Its config declares MTP modules that the
     published checkpoints do not hold, so the model has none here."""
-    hidden = f.integer("hidden_size")
-    total, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
+    hidden = f.hidden_size
+    total, top_k = experts(f)
     f.require("shared_intermediate_size", (0,), "a shared expert is not known for this family")
     f.require("qk_norm_type", ("per_layer",), "only per_layer is known for this family")
     moe = MoE(
         total,
         top_k,
-        f.integer("intermediate_size"),
-        router_bias=f.boolean("use_routing_bias", True),
+        f.intermediate_size,
+        router_bias=f.use_routing_bias,
     )
-    norm = "full" if f.boolean("use_qk_norm", True) else "none"
+    norm = "full" if f.flag("use_qk_norm", True) else "none"
     layers: list[LayerPlan] = [
         decoder_layer(
             attention(f, qk_norm=norm, head_dim_given=True),
@@ -184,22 +184,22 @@ def minimax_m2(f: Fields) -> ModelPlan:
         for _ in range(n_layers(f))
     ]
     result = plan(f, "minimax_m2", layers)
-    if f.boolean("use_mtp", False):
+    if f.use_mtp:
         result.notes.append("the config declares MTP modules; the published weights have none")
     return result
 
 
 @family("hy_v3")
-def hunyuan_v3(f: Fields) -> ModelPlan:
+def hunyuan_v3(f: TextConfig) -> ModelPlan:
     """Hy3: q/k norms per head, a dense first layer, then sigmoid mixtures with a shared expert.
     Its MTP head is a mixture layer joined as DeepSeek-V3's."""
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
-    bias = f.boolean("attention_bias", False)
+    bias = f.flag("attention_bias", False)
     mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
-    total, top_k = experts(f, ("num_experts", "num_local_experts"), ("num_experts_per_tok",))
-    width = f.integer("moe_intermediate_size")
-    shared = shared_width(f, width, "num_shared_experts")
+    total, top_k = experts(f)
+    width = f.moe_intermediate_size
+    shared = shared_width(f, width)
     moe = MoE(total, top_k, width, shared_intermediate=shared, router_bias=True)
     layers = [
         decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden)
@@ -211,26 +211,26 @@ def hunyuan_v3(f: Fields) -> ModelPlan:
 
 
 @family("bailing_moe")
-def bailing_moe(f: Fields) -> ModelPlan:
+def bailing_moe(f: TextConfig) -> ModelPlan:
     """Ling and Ring 2.0 (bailing_moe): fused q/k/v, optional q/k norms, sigmoid mixtures."""
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
-    bias = f.boolean("use_bias", False)
+    bias = f.use_bias
     mixer = attention(
         f,
-        qkv_bias=bias or f.boolean("use_qkv_bias", False),
+        qkv_bias=bias or f.use_qkv_bias,
         o_bias=bias,
-        qk_norm="head" if f.boolean("use_qk_norm", False) else "none",
+        qk_norm="head" if f.flag("use_qk_norm", False) else "none",
     )
-    total, top_k = experts(f, ("num_experts",), ("num_experts_per_tok",))
-    width = f.integer("moe_intermediate_size")
-    shared = f.integer("moe_shared_expert_intermediate_size", default=width)
+    total, top_k = experts(f)
+    width = f.moe_intermediate_size
+    shared = f.moe_shared_expert_intermediate_size or width
     moe = MoE(
         total,
         top_k,
         width,
-        shared_intermediate=shared_width(f, shared, "num_shared_experts"),
-        router_bias=f.boolean("moe_router_enable_expert_bias", False),
+        shared_intermediate=shared_width(f, shared),
+        router_bias=f.moe_router_enable_expert_bias,
     )
 
     def layer(sparse: bool) -> LayerPlan:
@@ -249,20 +249,20 @@ def bailing_moe(f: Fields) -> ModelPlan:
 
 
 @family("ernie4_5_moe")
-def ernie_moe(f: Fields) -> ModelPlan:
+def ernie_moe(f: TextConfig) -> ModelPlan:
     """ERNIE-4.5 mixtures. The MTP block, where the file has one, is a dense layer with two
     input norms and no norm of its own at the end."""
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
     f.require("use_bias", (False,), "biases are not known for this family's mixtures")
     mixer = attention(f)
-    total, top_k = experts(f, ("moe_num_experts", "num_experts"), ("moe_k", "num_experts_per_tok"))
-    width = f.integer("moe_intermediate_size")
-    shared = shared_width(f, width, "moe_num_shared_experts")
+    total, top_k = experts(f)
+    width = f.moe_intermediate_size
+    shared = shared_width(f, width)
     moe = MoE(total, top_k, width, shared_intermediate=shared, router_bias=True)
-    first = f.integer("moe_layer_start_index", default=1, low=0, high=MAX_LAYERS)
-    last = f.integer("moe_layer_end_index", default=-1, low=-1, high=MAX_LAYERS)
-    every = f.integer("moe_layer_interval", default=1, high=MAX_LAYERS)
+    first = f.moe_layer_start_index
+    last = f.moe_layer_end_index
+    every = f.moe_layer_interval
     last = count - 1 if last < 0 else last
     layers = [
         decoder_layer(
@@ -273,7 +273,7 @@ def ernie_moe(f: Fields) -> ModelPlan:
         for index in range(count)
     ]
     result = plan(f, "ernie4_5_moe", layers, tied=True)
-    copies = f.integer("num_nextn_predict_layers", default=0, low=0, high=MAX_LAYERS)
+    copies = f.num_nextn_predict_layers or 0
     if copies:
         result.mtp = MtpPlan(
             layers=[decoder_layer(mixer, mlp(f), 2 * hidden)],
@@ -286,27 +286,27 @@ def ernie_moe(f: Fields) -> ModelPlan:
 
 
 @family("llama4_text")
-def llama4(f: Fields) -> ModelPlan:
+def llama4(f: TextConfig) -> ModelPlan:
     """Llama-4: a mixture every `interleave_moe_layer_step` layers, top-1 plus a shared expert.
 
     Three of four layers attend within chunks of attention_chunk_size tokens; the chunk is
     counted as a window, its upper bound. The q/k norm has no weights.
     """
-    hidden = f.integer("hidden_size")
+    hidden = f.hidden_size
     count = n_layers(f)
-    total, top_k = experts(f, ("num_local_experts",), ("num_experts_per_tok",))
-    width = f.integer("intermediate_size")
+    total, top_k = experts(f)
+    width = f.intermediate_size
     moe = MoE(total, top_k, width, shared_intermediate=width)
-    step = f.integer("interleave_moe_layer_step", default=1, high=MAX_LAYERS)
-    sparse = set(f.integers("moe_layers")) or set(range(step - 1, count, step))
-    chunk = f.integer("attention_chunk_size", default=8192, high=1 << 40)
-    rope = f.integers("no_rope_layers") or tuple(
+    step = f.interleave_moe_layer_step
+    sparse = set(f.moe_layers) or set(range(step - 1, count, step))
+    chunk = f.attention_chunk_size
+    rope = f.no_rope_layers or tuple(
         int((index + 1) % 4 != 0) for index in range(count)
     )
     if len(rope) != count:
         raise f.fail("no_rope_layers", f"must have one entry for each of the {count} layers")
-    bias = f.boolean("attention_bias", False)
-    dense = DenseMLP(f.integer("intermediate_size_mlp"))
+    bias = f.flag("attention_bias", False)
+    dense = DenseMLP(f.intermediate_size_mlp)
     layers = []
     for index in range(count):
         ffn: FeedForward = moe if index in sparse else dense

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from specsim.formats.hf_fields import Fields
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import (
     BF16,
     Attention,
@@ -31,7 +31,7 @@ FormatOf = Callable[[str], WeightFormat]
 R = TypeVar("R", bound=Callable[..., "ModelPlan"])
 
 # model_type -> reader; filled by `family`.
-READERS: dict[str, Callable[[Fields], "ModelPlan"]] = {}
+READERS: dict[str, Callable[[TextConfig], "ModelPlan"]] = {}
 
 
 def family(*model_types: str) -> Callable[[R], R]:

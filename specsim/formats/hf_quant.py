@@ -11,11 +11,12 @@ start, as compressed-tensors does) of which only forms that cannot run away are 
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_fields import MAX_WIDTH, Fields, show
+from specsim.formats.hf_object import MAX_WIDTH, show
+from specsim.formats.hf_shape import FormatGroup, LayerFormat, QuantConfig
 from specsim.model.spec import BF16, WeightFormat
 from specsim.model.weights import FP8, FP8_BLOCK, MXFP4, NVFP4, NVFP4_W4A16
 
@@ -130,11 +131,12 @@ def _safe_regex(text: str, where: str) -> re.Pattern[str]:
         ) from None
 
 
-def quantisation(fields: Fields, hf_quant: Fields | None = None) -> Quantisation:
+def quantisation(
+    section: QuantConfig | None, hf_quant: Mapping[str, object] | None = None, name: str = ""
+) -> Quantisation:
     """Rules of a checkpoint: config's `quantization_config`, or a hf_quant_config.json."""
-    if fields.has("quantization_config"):
-        section = fields.sub("quantization_config")
-        method = section.text("quant_method").lower()
+    if section is not None:
+        method = section.quant_method.lower()
         readers = {
             "fp8": _fp8,
             "fbgemm_fp8": _fp8,
@@ -154,31 +156,27 @@ def quantisation(fields: Fields, hf_quant: Fields | None = None) -> Quantisation
             raise section.fail("quant_method", f"is not known; known are {_METHODS}")
         return readers[method](section)
     if hf_quant is not None:
-        return _modelopt(hf_quant)
+        return _modelopt(QuantConfig.of(hf_quant, name))
     return Quantisation(lambda module: BF16, "bf16", "bf16")
 
 
-def _kept(section: Fields) -> NameSet:
-    names: tuple[str, ...] = ()
-    for key in ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules"):
-        names += section.strings(key)
+def _kept(section: QuantConfig) -> NameSet:
+    s = section
+    names = (*s.modules_to_not_convert, *s.ignored_layers, *s.ignore, *s.exclude_modules)
     return NameSet(names, section.where)
 
 
-def _kv_dtype(section: Fields) -> str:
-    scheme_name = section.data.get("kv_cache_scheme")
-    if isinstance(scheme_name, str):
-        return "fp8" if scheme_name.upper() == "FP8" else "bf16"
-    algorithm = section.text("kv_cache_quant_algo").upper()
-    scheme = section.sub("kv_cache_scheme", required=False)
-    if algorithm == "FP8" or scheme.data.get("num_bits") == 8:
-        return "fp8"
-    return "bf16"
+def _kv_dtype(section: QuantConfig) -> str:
+    scheme = section.kv_cache_scheme
+    if isinstance(scheme, str):
+        return "fp8" if scheme.upper() == "FP8" else "bf16"
+    narrow = scheme is not None and scheme.num_bits == 8
+    return "fp8" if narrow or section.kv_cache_quant_algo.upper() == "FP8" else "bf16"
 
 
-def _fp8(section: Fields) -> Quantisation:
+def _fp8(section: QuantConfig) -> Quantisation:
     """DeepSeek-style FP8. Engines leave lm_head and embeddings in 16 bits under this method."""
-    blocks = section.integers("weight_block_size")
+    blocks = section.weight_block_size
     fmt = FP8_BLOCK if blocks else FP8
     if blocks and (len(blocks) != 2 or not all(0 < size <= MAX_WIDTH for size in blocks)):
         raise section.fail("weight_block_size", f"must be two integers from 1 to {MAX_WIDTH}")
@@ -199,7 +197,7 @@ def _is_joint(module: str) -> bool:
     return module.endswith((".eh_proj", "mtp.fc"))
 
 
-def _mxfp4(section: Fields) -> Quantisation:
+def _mxfp4(section: QuantConfig) -> Quantisation:
     """gpt-oss: the routed experts only."""
     kept = _kept(section)
 
@@ -209,15 +207,14 @@ def _mxfp4(section: Fields) -> Quantisation:
     return Quantisation(format_of, "mxfp4", _kv_dtype(section))
 
 
-def _int4(section: Fields) -> Quantisation:
-    bits = section.integer("bits", "w_bit", low=2, high=8)
+def _int4(section: QuantConfig) -> Quantisation:
+    bits = section.bits
     if bits not in (4, 8):
-        raise section.fail(section.first(("bits", "w_bit")), "only 4 and 8 bits are modelled")
-    group = section.integer("group_size", "q_group_size", default=128, low=-1)
-    group = group if group > 0 else 1 << 30
+        raise section.fail(section.spelling("bits"), "only 4 and 8 bits are modelled")
+    group = section.group_size if section.group_size > 0 else 1 << 30
     fmt = WeightFormat(f"int{bits}", bits / 8 + (2 + bits / 8) / group, "bf16")
     kept = _kept(section)
-    head_too = section.boolean("lm_head", False)
+    head_too = section.lm_head
 
     def format_of(module: str) -> WeightFormat:
         if module in kept or _is_joint(module) or (module == "lm_head" and not head_too):
@@ -237,36 +234,34 @@ _ALGORITHMS: dict[str, WeightFormat] = {
 }
 
 
-def _algorithm(section: Fields, key: str = "quant_algo") -> WeightFormat:
-    name = section.text(key).upper()
+def _algorithm(section: LayerFormat) -> WeightFormat:
+    name = section.quant_algo.upper()
     if name not in _ALGORITHMS:
         known = ", ".join([*_ALGORITHMS, "MIXED_PRECISION"])
-        raise section.fail(key, f"is not known; known are {known}")
+        raise section.fail("quant_algo", f"is not known; known are {known}")
     return _ALGORITHMS[name]
 
 
-def _modelopt(section: Fields) -> Quantisation:
-    if section.has("quantization"):
-        section = section.sub("quantization")
+def _modelopt(section: QuantConfig) -> Quantisation:
+    section = section.quantization or section
     kept = _kept(section)
-    if section.text("quant_algo").upper() != "MIXED_PRECISION":
+    if section.quant_algo.upper() != "MIXED_PRECISION":
         fmt = _algorithm(section)
 
         def one_format(module: str) -> WeightFormat:
             return BF16 if module in kept or _is_joint(module) else fmt
 
         return Quantisation(one_format, fmt.name, _kv_dtype(section))
-    if not section.has("quantized_layers"):
+    if section.quantized_layers is None:
         return _compressed(section)
-    layers = section.sub("quantized_layers")
     by_format: dict[WeightFormat, list[str]] = {}
-    for name in layers.data:
-        by_format.setdefault(_algorithm(layers.sub(name)), []).append(name)
+    for name, layer in section.quantized_layers.items():
+        by_format.setdefault(_algorithm(layer), []).append(name)
     return _by_names(section, by_format, kept)
 
 
 def _by_names(
-    section: Fields, by_format: dict[WeightFormat, list[str]], kept: NameSet
+    section: QuantConfig, by_format: dict[WeightFormat, list[str]], kept: NameSet
 ) -> Quantisation:
     sets = [(fmt, NameSet(names, section.where)) for fmt, names in by_format.items()]
 
@@ -280,16 +275,14 @@ def _by_names(
     return Quantisation(format_of, label, _kv_dtype(section))
 
 
-def _compressed(section: Fields) -> Quantisation:
+def _compressed(section: QuantConfig) -> Quantisation:
     """config_groups of compressed-tensors, also written by modelopt."""
-    groups = section.sub("config_groups")
     kept = _kept(section)
     everything: WeightFormat | None = None
     by_format: dict[WeightFormat, list[str]] = {}
-    for key in groups.data:
-        group = groups.sub(key)
+    for group in section.config_groups.values():
         fmt = _group_format(group)
-        for target in group.strings("targets", ("Linear",)):
+        for target in group.targets:
             if target == "Linear":
                 everything = fmt
             elif "." not in target and target[:1].isupper():
@@ -314,15 +307,12 @@ def _compressed(section: Fields) -> Quantisation:
     return Quantisation(format_of, label, _kv_dtype(section))
 
 
-def _group_format(group: Fields) -> WeightFormat:
-    weights = group.sub("weights")
-    bits = weights.integer("num_bits", low=1, high=64)
-    kind = weights.text("type", "int")
-    inputs = group.sub("input_activations", required=False)
-    weight_only = not inputs.data
-    size = weights.integer("group_size", default=0, low=-1)
+def _group_format(group: FormatGroup) -> WeightFormat:
+    weights = group.weights
+    bits, kind, size = weights.num_bits, weights.type, weights.group_size
+    weight_only = not group.input_activations
     if kind == "float" and bits == 8:
-        if weights.text("strategy") == "block" or weights.has("block_structure"):
+        if weights.strategy == "block" or weights.has("block_structure"):
             return FP8_BLOCK
         return WeightFormat("fp8", 1.0, "bf16") if weight_only else FP8
     if kind == "float" and bits == 4:
@@ -331,7 +321,7 @@ def _group_format(group: Fields) -> WeightFormat:
         return WeightFormat("mxfp4", 0.5 + 1.0 / size, "bf16" if weight_only else "fp4")
     if kind == "int" and bits in (4, 8) and weight_only:
         scale = 2.0 / size if size > 0 else 0.0
-        zero = 0.0 if weights.boolean("symmetric", True) or size < 1 else bits / 8 / size
+        zero = 0.0 if weights.symmetric or size < 1 else bits / 8 / size
         return WeightFormat(f"int{bits}", bits / 8 + scale + zero, "bf16")
     if kind == "int" and bits == 8:
         return WeightFormat("int8", 1.0, "int8")

@@ -1,14 +1,14 @@
 """A model or drafter as a user names it: a catalogue name, a config.json or its folder, or a .gguf
 file, of which only the header is read.
+
+The readers of files are imported when there is a file to read: most models are named, and the
+shapes of configs take longer to make than a prediction.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError
-from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
-from specsim.formats.hf_config import read_model
-from specsim.formats.hf_drafters import read_drafter
 from specsim.model.catalogue import find_model
 from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
@@ -23,6 +23,9 @@ def load_model(text: str) -> ModelSpec:
     path = _path(text, "model")
     if path is None:
         return find_model(text)
+    from specsim.formats.gguf_header import read_gguf_model
+    from specsim.formats.hf_config import read_model
+
     return read_gguf_model(path) if _is_gguf(path) else read_model(path)
 
 
@@ -32,12 +35,17 @@ def load_drafter(text: str, target: ModelSpec) -> Drafter | None:
     path = _path(text, "drafter")
     if path is None:
         return None
+    from specsim.formats.gguf_header import read_gguf_model
+    from specsim.formats.hf_drafters import read_drafter
+
     if _is_gguf(path):
         return replace(drafter_from_spec(read_gguf_model(path)), target=target.name)
     return read_drafter(path, target=target)
 
 
 def _is_gguf(path: Path) -> bool:
+    from specsim.formats.gguf_header import looks_like_gguf
+
     return path.suffix.lower() == ".gguf" or looks_like_gguf(path)
 
 

@@ -17,7 +17,7 @@ from specsim.errors import FormatError
 from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_drafters import detect_kind, drafter_from_config
-from specsim.formats.hf_fields import Fields
+from specsim.formats.hf_shape import DraftConfig
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.model.counts import parameters
 from specsim.model.drafter_counts import drafter_parameters
@@ -222,8 +222,7 @@ def _has_config_keys(place: Path) -> bool:
 
 def _config(place: Path) -> Recognised:
     config, quant, name = load_config(place)
-    fields = Fields(config, name)
-    if detect_kind(fields) == "model":
+    if detect_kind(DraftConfig.of(config, name)) == "model":
         spec = model_from_config(config, name, quant, source=f"file {name}")
         return ModelFound(str(place), "Hugging Face config", spec)
     drafter = drafter_from_config(config, name)

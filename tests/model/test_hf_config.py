@@ -8,7 +8,8 @@ import pytest
 
 from specsim.errors import FormatError, ModelConfigError, SpecSimError
 from specsim.formats.hf_config import READERS, WRAPPERS, load_config, model_from_config, read_model
-from specsim.formats.hf_fields import MAX_FILE_BYTES, Fields, show
+from specsim.formats.hf_object import MAX_FILE_BYTES, show
+from specsim.formats.hf_shape import TextConfig
 from specsim.model.catalogue import catalogue_root, find_model, same_shapes
 from specsim.model.counts import parameters
 from specsim.model.spec import BF16, Attention, DenseMLP, LatentAttention, MoE, WeightFormat
@@ -200,7 +201,7 @@ def test_values_in_messages_stay_short() -> None:
     assert "\n" not in show("a\nb")
     assert "too large" in show(10**5000)
     with pytest.raises(ModelConfigError) as caught:
-        Fields({"a": 10**5000}, "w").integer("a")
+        TextConfig.of({"hidden_size": 10**5000}, "w")
     assert len(str(caught.value)) < 200
 
 

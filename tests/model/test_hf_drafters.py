@@ -6,7 +6,7 @@ import pytest
 
 from specsim.errors import ModelConfigError
 from specsim.formats.hf_drafters import detect_kind, drafter_from_config
-from specsim.formats.hf_fields import Fields
+from specsim.formats.hf_shape import DraftConfig
 from specsim.model.catalogue import find_model
 from specsim.model.counts import drafter_parameters, drafter_pass_bytes, parameters
 from specsim.model.spec import Attention
@@ -150,12 +150,12 @@ def test_a_drafter_for_another_target_is_refused() -> None:
     ],
 )
 def test_kinds(config: dict[str, Any], kind: str) -> None:
-    assert detect_kind(Fields(config, "x")) == kind
+    assert detect_kind(DraftConfig.of(config, "x")) == kind
 
 
 def test_unknown_speculators_method() -> None:
     with pytest.raises(ModelConfigError, match="'mlp'"):
-        detect_kind(Fields({"speculators_model_type": "mlp"}, "x"))
+        detect_kind(DraftConfig.of({"speculators_model_type": "mlp"}, "x"))
 
 
 def test_mtp_heads_share_the_targets_tables() -> None:

@@ -1,0 +1,251 @@
+"""The objects of a Hugging Face config as declared shapes: every field that is read, once.
+
+`needed` fields must be there where an architecture reads them, see `hf_object`. Fields follow
+transformers 5.24, the publishers' own configs, SpecForge, speculators, modelopt and
+compressed-tensors.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from specsim.formats.hf_object import (
+    MAX_WIDTH,
+    ConfigObject,
+    ExpertCount,
+    Few,
+    HeadDim,
+    Heads,
+    Integers,
+    Kernel,
+    LastLayer,
+    Layers,
+    LayersOrNone,
+    Object,
+    Positions,
+    Some,
+    Strings,
+    Switch,
+    Text,
+    Width,
+    WidthOrNone,
+    between,
+    either,
+    needed,
+)
+
+
+class TextConfig(ConfigObject):
+    """A decoder's sizes, of every family that is read."""
+
+    model_type: Text = ""
+    architectures: object = None
+    hidden_size: Width = needed()
+    intermediate_size: Width = needed()
+    num_hidden_layers: Layers = needed()
+    vocab_size: Width = needed()
+    max_position_embeddings: Positions = 0
+    tie_word_embeddings: Switch | None = None
+    mlp_bias: Switch = False
+    # attention
+    num_attention_heads: Heads = needed()
+    num_key_value_heads: Heads | None = None
+    head_dim: HeadDim | None = None
+    attention_head_dim: HeadDim | None = None
+    attention_bias: Switch | None = None
+    attention_out_bias: Switch = False
+    qkv_bias: Switch = True
+    use_bias: Switch = False
+    use_qkv_bias: Switch = False
+    use_qk_norm: Switch | None = None
+    attn_output_gate: Switch = True
+    attention_k_eq_v: Switch = False
+    global_head_dim: HeadDim | None = None
+    num_global_key_value_heads: Heads | None = None
+    # which layers see how much
+    layer_types: Strings | None = None
+    sliding_window: Positions | None = None
+    use_sliding_window: Switch | None = None
+    max_window_layers: Annotated[int, *between(0, 1 << 30)] | None = None
+    sliding_window_pattern: Width | None = either(
+        None, "sliding_window_pattern", "_sliding_window_pattern"
+    )
+    attention_chunk_size: Positions = 8192
+    no_rope_layers: Integers = ()
+    full_attention_interval: Layers = 4
+    # latent attention and its sparse indexer
+    q_lora_rank: WidthOrNone = 0
+    kv_lora_rank: Width = needed()
+    qk_nope_head_dim: HeadDim = needed()
+    qk_rope_head_dim: HeadDim = needed()
+    v_head_dim: HeadDim = needed()
+    index_n_heads: Heads = needed()
+    index_head_dim: HeadDim = needed()
+    index_topk: Width = needed()
+    indexer_types: Strings | None = None
+    index_topk_freq: Layers = 1
+    index_skip_topk_offset: LayersOrNone = 2
+    # experts
+    experts: ExpertCount = needed(
+        "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"
+    )
+    top_k: ExpertCount = needed(
+        "num_experts_per_tok", "experts_per_token", "moe_k", "top_k_experts"
+    )
+    moe_intermediate_size: Width = needed()
+    intermediate_size_mlp: Width = needed()
+    shared_expert_intermediate_size: WidthOrNone | None = None
+    moe_shared_expert_intermediate_size: Width | None = None
+    shared_experts: Few = either(
+        0, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts"
+    )
+    moe_latent_size: WidthOrNone = 0
+    topk_method: Text = "noaux_tc"
+    use_routing_bias: Switch = True
+    moe_router_enable_expert_bias: Switch = False
+    enable_moe_block: Switch = False
+    # which layers have them
+    decoder_sparse_step: Layers = 1
+    mlp_only_layers: Integers = ()
+    mlp_layer_types: Strings | None = None
+    first_k_dense_replace: LayersOrNone | None = None
+    moe_layer_freq: Layers = 1
+    moe_layers: Integers = ()
+    moe_layer_start_index: LayersOrNone = 1
+    moe_layer_end_index: LastLayer = -1
+    moe_layer_interval: Layers = 1
+    interleave_moe_layer_step: Layers = 1
+    # recurrent layers
+    linear_num_key_heads: Heads = needed()
+    linear_num_value_heads: Heads = needed()
+    linear_key_head_dim: HeadDim = needed()
+    linear_value_head_dim: HeadDim = needed()
+    linear_conv_kernel_dim: Kernel = 4
+    mamba_ssm_dtype: Text = "float32"
+    mamba_ssm_cache_dtype: Text = "float32"
+    mamba_num_heads: Heads = needed()
+    mamba_head_dim: HeadDim = needed()
+    n_groups: Heads = needed("n_groups", "mamba_n_groups")
+    ssm_state_size: HeadDim = needed("ssm_state_size", "mamba_state_size")
+    conv_kernel: Kernel = either(4, "conv_kernel", "mamba_d_conv")
+    use_conv_bias: Switch = True
+    hybrid_override_pattern: Text = ""
+    layers_block_type: Strings | None = None
+    # heads for multi-token prediction
+    num_nextn_predict_layers: LayersOrNone | None = None
+    mtp_num_hidden_layers: LayersOrNone = 0
+    mtp_use_dedicated_embeddings: Switch = False
+    mtp_hybrid_override_pattern: Text = ""
+    mtp_layers_block_type: Strings | None = None
+    use_mtp: Switch = False
+
+
+class VisionConfig(ConfigObject):
+    """A vision tower's sizes."""
+
+    hidden_size: Width = needed()
+    intermediate_size: Width = needed()
+    in_channels: Some = 3
+    patch_size: Annotated[int, *between(1, 10_000)] = needed()
+    temporal_patch_size: Some = needed()
+    spatial_merge_size: Some = needed()
+    out_hidden_size: Width = needed()
+    num_position_embeddings: Width = needed()
+    depth: Layers = needed()
+    deepstack_visual_indexes: Integers = ()
+    num_attention_heads: Annotated[int, *between(1, 10_000)] = needed()
+    num_key_value_heads: Annotated[int, *between(1, 10_000)] | None = None
+    head_dim: HeadDim = needed()
+    num_hidden_layers: Layers = needed()
+    position_embedding_size: Width = needed()
+
+
+class ModelConfig(ConfigObject):
+    """The top of a config.json: its parts, or a text model itself."""
+
+    model_type: Text = ""
+    text_config: Object | None = None
+    vision_config: Object | None = None
+    quantization_config: Object | None = None
+
+
+class KvScheme(ConfigObject):
+    num_bits: object = None
+
+
+class LayerFormat(ConfigObject):
+    """The format of one module (modelopt)."""
+
+    quant_algo: Text = ""
+
+
+class GroupWeights(ConfigObject):
+    num_bits: Annotated[int, *between(1, 64)] = needed()
+    type: Text = "int"
+    strategy: Text = ""
+    symmetric: Switch = True
+    group_size: Annotated[int, *between(-1, MAX_WIDTH)] = 0
+
+
+class FormatGroup(ConfigObject):
+    """A group of modules in one format (compressed-tensors)."""
+
+    weights: GroupWeights = needed()
+    input_activations: Object | None = None
+    targets: Strings = ("Linear",)
+
+
+class QuantConfig(LayerFormat):
+    """quantization_config of all methods, and hf_quant_config.json (`quantization` inside it)."""
+
+    quant_method: Text = ""
+    quantization: "QuantConfig | None" = None
+    modules_to_not_convert: Strings = ()
+    ignored_layers: Strings = ()
+    ignore: Strings = ()
+    exclude_modules: Strings = ()
+    kv_cache_scheme: KvScheme | str | None = None
+    kv_cache_quant_algo: Text = ""
+    weight_block_size: Integers = ()
+    bits: Annotated[int, *between(2, 8)] = needed("bits", "w_bit")
+    group_size: Annotated[int, *between(-1, MAX_WIDTH)] = either(
+        128, "group_size", "q_group_size"
+    )
+    lm_head: Switch = False
+    quantized_layers: dict[str, LayerFormat] | None = None
+    config_groups: dict[str, FormatGroup] = needed()
+
+
+class EagleConfig(ConfigObject):
+    eagle_aux_hidden_state_layer_ids: Integers = ()
+
+
+class DflashConfig(ConfigObject):
+    target_layer_ids: Integers = ()
+    markov_rank: WidthOrNone = 0
+    markov_head_type: Text = "vanilla"
+    enable_confidence_head: Switch = False
+    confidence_head_with_markov: Switch = False
+
+
+class DraftConfig(TextConfig):
+    """A draft network's config: a decoder's fields and its own."""
+
+    speculators_model_type: Text = ""
+    architectures: Strings = ()
+    bias: Switch = True
+    draft_vocab_size: Width | None = None
+    target_hidden_size: Width | None = None
+    norm_before_fc: Switch = False
+    fc_norm: Switch = False
+    eagle_aux_hidden_state_layer_ids: Integers = ()
+    aux_hidden_state_layer_ids: Integers = ()
+    heads: Heads = needed("medusa_num_heads", "num_heads")
+    block_size: Some = needed()
+    backbone_hidden_size: Width = needed()
+    use_ordered_embeddings: Switch = False
+    # where the layer's fields stand in other layouts
+    transformer_layer_config: "DraftConfig | None" = None
+    text_config: "DraftConfig | None" = None
+    eagle_config: EagleConfig = Field(default_factory=EagleConfig)
+    dflash_config: DflashConfig = Field(default_factory=DflashConfig)
