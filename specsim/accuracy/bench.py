@@ -8,7 +8,7 @@ nothing about a load and are refused with what they lack.
 import math
 from collections.abc import Sequence
 
-from specsim.accuracy.live_replay import LoadPoint, figures_of_run
+from specsim.accuracy.live_replay import MeasuredLoad, figures_of_run
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchRun
 
@@ -29,7 +29,7 @@ def load_name(run: BenchRun) -> str:
     return name
 
 
-def points_of(runs: Sequence[BenchRun]) -> list[LoadPoint]:
+def points_of(runs: Sequence[BenchRun]) -> list[MeasuredLoad]:
     """Runs as points; FormatError saying what a run lacks. Runs of one load under different
     labels keep the label in their name; equal ones are repeats of one point."""
     if len(runs) > MAX_RUNS:
@@ -43,7 +43,7 @@ def points_of(runs: Sequence[BenchRun]) -> list[LoadPoint]:
             name = f"{name} {run.label[:60]}"
         elif run.acceptance is not None and any(other.acceptance is None for other in runs):
             name += " drafts"
-        points.append(LoadPoint(name, run))
+        points.append(MeasuredLoad(name, run))
     return points
 
 

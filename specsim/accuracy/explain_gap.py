@@ -26,20 +26,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specsim.accuracy.live_replay import Figures, LoadPoint, Replay, Swap
+from specsim.accuracy.live_replay import Figures, MeasuredLoad, Replay, Swap
 
 SPREAD = 1.3
 SMALL_GAP = 0.03
 SAME_TOKENS = 0.03
 MOST_SCALE = 20.0
-Predict = Callable[[LoadPoint, Swap, bool], Replay]
+Predict = Callable[[MeasuredLoad, Swap, bool], Replay]
 
 
 @dataclass(frozen=True)
 class Seen:
     """A point with what was measured and predicted."""
 
-    point: LoadPoint
+    point: MeasuredLoad
     measured: Figures
     predicted: Replay
 
@@ -112,7 +112,7 @@ def _join(one: Cause, two: Cause) -> Cause:
     return Cause("", "", swap, one.acceptance or two.acceptance, one.queue or two.queue)
 
 
-def _whole(figures: Mapping[str, float], point: LoadPoint) -> float | None:
+def _whole(figures: Mapping[str, float], point: MeasuredLoad) -> float | None:
     """Mean seconds of a whole request."""
     if figures.get("e2el_mean_s"):
         return figures["e2el_mean_s"]

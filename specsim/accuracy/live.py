@@ -15,7 +15,7 @@ from specsim.accuracy.compare import Comparison, Row
 from specsim.accuracy.explain_gap import Seen, explain
 from specsim.accuracy.live_replay import (
     Figures,
-    LoadPoint,
+    MeasuredLoad,
     Replay,
     Swap,
     figures_of_run,
@@ -36,7 +36,7 @@ JUDGED = ("output_tok_s", "tpot_mean_s", "ttft_mean_s", "e2el_mean_s")
 LEAST_WAIT = 0.05  # requests waiting, and seconds, below which a relative error says nothing
 SEEDS = 3  # simulations, where acceptance is drawn
 # system(point, measured): the deployment; measured: with the acceptance that was counted.
-SystemOf = Callable[[LoadPoint, bool], System]
+SystemOf = Callable[[MeasuredLoad, bool], System]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Settings:
 def judge(
     what: str,
     title: str,
-    points: Sequence[LoadPoint],
+    points: Sequence[MeasuredLoad],
     system_of: SystemOf,
     settings: Settings,
     provenance: Mapping[str, object],
@@ -72,7 +72,7 @@ def judge(
         rows += _rows(item, split, spreads)
     reasons: tuple[dict[str, object], ...] = ()
     if settings.causes:
-        def again(point: LoadPoint, swap: Swap, measured: bool) -> Replay:
+        def again(point: MeasuredLoad, swap: Swap, measured: bool) -> Replay:
             use = measured or not settings.assumed
             return _predict(point, system_of(point, use), settings, swap, replay=use)
 
@@ -87,7 +87,7 @@ def judge(
 
 
 def _predict(
-    point: LoadPoint, system: System, settings: Settings, swap: Swap | None = None, *,
+    point: MeasuredLoad, system: System, settings: Settings, swap: Swap | None = None, *,
     replay: bool | None = None,
 ) -> Replay:
     use = (not settings.assumed) if replay is None else replay

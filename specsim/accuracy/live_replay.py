@@ -1,9 +1,9 @@
 """The simulation of what was sent to a server: the same requests, the same times or clients.
 
-A `LoadPoint` is one load as it was measured, a benchmark run in the normal form. Its requests are
-simulated with their real lengths: an open loop at the times they were really sent, a closed loop
-with its clients. A result file without single requests is simulated with its mean lengths and the
-times its tool draws.
+A `MeasuredLoad` is one load as it was measured, a benchmark run in the normal form. Its requests
+are simulated with their real lengths: an open loop at the times they were really sent, a closed
+loop with its clients. A result file without single requests is simulated with its mean lengths and
+the times its tool draws.
 
 Acceptance is the measured one: step by step where the tokens of every chunk are known (a chunk of
 n tokens is a step that accepted n - 1 drafts, so steps without a draft are in it), else by
@@ -37,7 +37,7 @@ Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
-class LoadPoint:
+class MeasuredLoad:
     """One measured load. contents: a number per finished request in the order of sending, equal
     where prompts were equal; () where unknown."""
 
@@ -125,7 +125,7 @@ def _falling(rates: Sequence[float]) -> list[float]:
     return out
 
 
-def replayed_steps(point: LoadPoint, k: int) -> Recorded | None:
+def replayed_steps(point: MeasuredLoad, k: int) -> Recorded | None:
     """Accepted drafts of every step of every request; None where chunks were not counted.
 
     A chunk of more than k + 1 tokens held several steps that the server sent together."""
@@ -146,7 +146,7 @@ def replayed_steps(point: LoadPoint, k: int) -> Recorded | None:
     return Recorded(sequences, k=k)
 
 
-def requests_of(point: LoadPoint) -> list[Request]:
+def requests_of(point: MeasuredLoad) -> list[Request]:
     """The requests as they were sent. FormatError where a file says too little."""
     rows = point.rows
     if rows:
@@ -179,7 +179,7 @@ def planned_times(run: BenchRun, count: int) -> list[float]:
     return [float(t) for t in bench_serve_times(count, rate, burstiness=run.load.burstiness or 1.0)]
 
 
-def load_of(point: LoadPoint, requests: Sequence[Request]) -> Load:
+def load_of(point: MeasuredLoad, requests: Sequence[Request]) -> Load:
     """The load of a point. FormatError where the file does not say what it was."""
     load, rows = point.run.load, point.rows
     if load.kind == "closed":
@@ -200,7 +200,7 @@ def load_of(point: LoadPoint, requests: Sequence[Request]) -> Load:
 
 
 def predict(
-    point: LoadPoint,
+    point: MeasuredLoad,
     system: System,
     *,
     swap: Swap | None = None,

@@ -49,7 +49,7 @@ def run_comparison(
                       (*step_rows, *served), dict(provenance), (), tuple(warnings))
 
 
-class Verdict(TypedDict):
+class BarVerdict(TypedDict):
     """A bar beside what was found. inside: both limits hold."""
 
     bar_median: float
@@ -61,10 +61,10 @@ class Verdict(TypedDict):
     inside: bool
 
 
-def verdicts(found: Comparison, scale: float = 1.0) -> dict[str, Verdict]:
+def verdicts(found: Comparison, scale: float = 1.0) -> dict[str, BarVerdict]:
     """Each bar with its measured value. scale: of the bars, for short runs."""
     summary = found.summary()
-    out: dict[str, Verdict] = {}
+    out: dict[str, BarVerdict] = {}
     for metric, (median, p90) in BARS.items():
         item = summary.get(metric)
         if item is None:

@@ -14,7 +14,7 @@ from specsim.options.groups import DeploymentOptions
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
-    from specsim.accuracy.live_replay import LoadPoint
+    from specsim.accuracy.live_replay import MeasuredLoad
     from specsim.analytic.system import System
     from specsim.formats.bench.record import BenchRun
 
@@ -58,7 +58,7 @@ class Deployer:
                 "about it; give --method (ngram, draft-model, eagle3, ...) and its --draft"
             )
 
-    def system(self, point: "LoadPoint", measured: bool) -> "System":
+    def system(self, point: "MeasuredLoad", measured: bool) -> "System":
         """The deployment of a point. measured: with the acceptance that was counted there."""
         from specsim.accuracy.live_replay import measured_acceptance
         from specsim.errors import UsageError

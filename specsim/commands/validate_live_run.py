@@ -10,7 +10,7 @@ from typing import Any
 
 from specsim.accuracy.compare import Comparison
 from specsim.accuracy.live import Settings, judge
-from specsim.accuracy.live_replay import LoadPoint
+from specsim.accuracy.live_replay import MeasuredLoad
 from specsim.client import (
     LiveLoad,
     LiveRun,
@@ -238,7 +238,7 @@ def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer
     return ""
 
 
-def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> LoadPoint:
+def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> MeasuredLoad:
     """A run with what only the client knows: which prompts were equal."""
     done = [r for r in found.finished if r.record.output_tokens]
     done.sort(key=lambda r: r.record.arrival_s)
@@ -246,7 +246,7 @@ def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> LoadPoint:
     contents = tuple(
         keys.setdefault(prompts[r.record.request_id].content, len(keys)) for r in done
     )
-    return LoadPoint(found.name, found.bench(), contents)
+    return MeasuredLoad(found.name, found.bench(), contents)
 
 
 def _compare(

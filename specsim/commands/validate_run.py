@@ -13,7 +13,7 @@ from specsim.options.local import ValidateRunCommand
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import Comparison
-    from specsim.accuracy.run_compare import Verdict
+    from specsim.accuracy.run_compare import BarVerdict
     from specsim.accuracy.run_plan import RunPlan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.calibrate.records_fit import Outcome
@@ -297,7 +297,7 @@ def _comparison(
     return run_comparison(steps, serving_rows(predicted, measured), provenance, warnings)
 
 
-def _bars_text(bars: "dict[str, Verdict]") -> str:
+def _bars_text(bars: "dict[str, BarVerdict]") -> str:
     from specsim.report.tables import table
 
     rows = []

@@ -9,7 +9,7 @@ import pytest
 from specsim.accuracy.explain_gap import Seen, explain, fit_both, fit_constant, fit_scale
 from specsim.accuracy.live import Settings, judge
 from specsim.accuracy.live_replay import (
-    LoadPoint,
+    MeasuredLoad,
     Swap,
     figures_of_run,
     load_of,
@@ -50,7 +50,7 @@ def run(requests=(), **fields):
 
 
 def point(name="c=4", requests=None, **fields):
-    return LoadPoint(name, run(rows() if requests is None else requests, **fields))
+    return MeasuredLoad(name, run(rows() if requests is None else requests, **fields))
 
 
 # --- requests and loads ---------------------------------------------------------------------------
@@ -72,20 +72,20 @@ def test_loads_by_kind():
     assert isinstance(limited, LimitedOpenLoop) and limited.max_concurrency == 3
     sent = [r.arrival_s for r in limited.requests]
     assert sent == pytest.approx(list(bench_serve_times(12, 2.0)))
-    unknown = LoadPoint("?", run((), completed=3, input_tokens_mean=9.0, output_tokens_mean=9.0,
+    unknown = MeasuredLoad("?", run((), completed=3, input_tokens_mean=9.0, output_tokens_mean=9.0,
                              load=BenchLoad()))
     with pytest.raises(FormatError, match="neither a rate nor a concurrency"):
         load_of(unknown, requests_of(unknown))
 
 
 def test_files_without_requests_are_simulated_with_their_means():
-    found = requests_of(LoadPoint("r", run(
+    found = requests_of(MeasuredLoad("r", run(
         (), completed=5, input_tokens_mean=99.6, output_tokens_mean=10.2,
         load=BenchLoad(4.0, None, 1.0, 5))))
     assert {(r.prompt_tokens, r.output_tokens) for r in found} == {(100, 10)}
     assert [r.arrival_s for r in found] == pytest.approx(list(bench_serve_times(5, 4.0)))
     with pytest.raises(FormatError, match="lengths"):
-        requests_of(LoadPoint("r", run((), completed=5)))
+        requests_of(MeasuredLoad("r", run((), completed=5)))
 
 
 def test_send_times_are_those_of_numpys_legacy_generator():
@@ -223,7 +223,7 @@ def test_judge_puts_everything_into_one_record():
     measured = dataclasses.replace(
         measured, ttft_s=sums.ttft_s, tpot_s=sums.tpot_s, e2el_s=sums.e2el_s)
     again = dataclasses.replace(measured, output_tok_s=60.0)
-    found = judge("bench", "t", [LoadPoint("c=4", measured), LoadPoint("c=4", again)],
+    found = judge("bench", "t", [MeasuredLoad("c=4", measured), MeasuredLoad("c=4", again)],
                   lambda item, counted: system(), Settings(), {"x": 1})
     names = {row.metric for row in found.rows}
     assert {"output_tok_s", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "e2el_p95_s"} <= names
@@ -233,7 +233,7 @@ def test_judge_puts_everything_into_one_record():
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert record["kind"] == "validation" and len(record["provenance"]["points"]) == 2
     assert found.reasons[-1]["cause"] in ("unexplained", "none")
-    fitted = judge("bench", "t", [LoadPoint("c=4", measured)], lambda item, counted: system(),
+    fitted = judge("bench", "t", [MeasuredLoad("c=4", measured)], lambda item, counted: system(),
                    Settings(fitted=("c=4",), causes=False), {})
     assert {row.split for row in fitted.rows} == {"fitted"} and fitted.summary() == {}
     assert fitted.reasons == ()

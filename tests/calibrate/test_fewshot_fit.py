@@ -20,11 +20,8 @@ from specsim.calibrate.fewshot import (
     predict_point,
 )
 from specsim.calibrate.fewshot_priors import (
-    CENTRES,
     CPU_KERNEL_WIDTH,
-    NOISE,
     PRIORS,
-    WIDTHS,
     Priors,
 )
 from specsim.errors import CalibrationError, FormatError, ProfileError
@@ -137,7 +134,7 @@ def test_parameters_drawn_from_the_prior_are_found_within_their_error() -> None:
     """Standardised errors of 20 random engines, five points each with 1 % noise. Widths of 0.3: the
     stated errors are those of a fit that is linear near its optimum."""
     random = np.random.default_rng(5)
-    narrow = Priors(dict.fromkeys(WIDTHS, 0.3), {**NOISE, "tpot_s": 0.01})
+    narrow = Priors(dict.fromkeys(PRIORS.widths, 0.3), {**PRIORS.noise, "tpot_s": 0.01})
     scores: list[float] = []
     for _ in range(20):
         names = parameters([point(SPEC, 8)], VLLM, narrow)
@@ -250,10 +247,10 @@ def test_nothing_measured_is_refused() -> None:
 
 def test_priors_are_complete() -> None:
     known = {*SCALES, "acceptance"}
-    assert {name for name in WIDTHS if name not in known} <= set(Overheads.__slots__)
-    assert known <= set(WIDTHS) and {*CENTRES, "acceptance"} == set(WIDTHS)
-    assert all(0.1 < centre < 10 for centre in CENTRES.values())
-    assert all(0 < width < 3 for width in (*WIDTHS.values(), *NOISE.values()))
+    assert {name for name in PRIORS.widths if name not in known} <= set(Overheads.__slots__)
+    assert known <= set(PRIORS.widths) and {*PRIORS.centres, "acceptance"} == set(PRIORS.widths)
+    assert all(0.1 < centre < 10 for centre in PRIORS.centres.values())
+    assert all(0 < width < 3 for width in (*PRIORS.widths.values(), *PRIORS.noise.values()))
 
 
 # --- engines as files -----------------------------------------------------------------------------

@@ -18,13 +18,12 @@ MindRouter: see fewshot_mindrouter.py.
 """
 
 import argparse
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from common import REPORTS, ROOT, read_json, table, write_json, write_text
+from common import CATALOG, REPORTS, read_json, table, write_json, write_text
 from fewshot_curves import SETS, Curve, curves
 from fewshot_mindrouter import lines as mindrouter_lines
 from fewshot_priors import all_cases, observed, placed, widths, without
@@ -176,18 +175,14 @@ def _lines(set_id: str, rows: Sequence[Judged]) -> list[list[str]]:
 
 
 def write_priors(priors: Priors) -> None:
-    """Puts the widths into specsim/calibrate/fewshot_priors.py."""
-    path = ROOT / "specsim" / "calibrate" / "fewshot_priors.py"
-    text = path.read_text(encoding="utf-8")
-    found = {"WIDTHS": priors.widths, "NOISE": priors.noise, "CENTRES": priors.centres}
-    for name, values in found.items():
-        keys = re.findall(r'(?m)^    "(\w+)"', text.split(f"{name}:")[1].split("}")[0])
-        body = "".join(f'    "{key}": {values[key]:.3f},\n' for key in keys)
-        text = re.sub(
-            rf"(?s){name}: dict\[str, float\] = {{\n.*?}}",
-            f"{name}: dict[str, float] = {{\n{body}}}", text,
-        )
-    write_text(path, text)
+    """Puts the priors into the catalogue, in the order in which they stand there."""
+    path = CATALOG / "fewshot_priors.json"
+    kept = read_json(path)
+    for name, values in (
+        ("widths", priors.widths), ("noise", priors.noise), ("centres", priors.centres)
+    ):
+        kept[name] = {key: round(values[key], 3) for key in kept[name]}
+    write_json(path, kept)
 
 
 def main() -> None:

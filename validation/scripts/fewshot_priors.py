@@ -32,7 +32,7 @@ from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_rows
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import FewShotPoint, engine_at, on_engine, parameters, predict_point
-from specsim.calibrate.fewshot_priors import NOISE, WIDTHS, Priors
+from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import SpecSimError
 from specsim.latency.engine import list_engines
 from specsim.latency.engine_profile import EngineProfile
@@ -47,8 +47,8 @@ NOISE_HYPER = (math.log(0.05), 0.5)
 LIMITS = (math.log(0.005), 0.0)
 FREEDOM = 4.0
 NOISES = ("tpot_s", "ttft_s", "speedup")
-FITTED = [name for name in WIDTHS if name != "acceptance"]
-ONE = Priors(dict.fromkeys(WIDTHS, 1.0), dict.fromkeys(NOISE, 1.0))
+FITTED = [name for name in PRIORS.widths if name != "acceptance"]
+ONE = Priors(dict.fromkeys(PRIORS.widths, 1.0), dict.fromkeys(PRIORS.noise, 1.0))
 
 
 def points_of(case: PublishedCase) -> list[FewShotPoint]:

@@ -26,7 +26,7 @@ from common import MEASURED, ROOT, read_json, write_text
 from specsim.accuracy.bench import points_of
 from specsim.accuracy.compare import Comparison, Row
 from specsim.accuracy.live_replay import (
-    LoadPoint,
+    MeasuredLoad,
     figures_of_run,
     measured_acceptance,
     predict,
@@ -89,7 +89,7 @@ def deployer(mode: str, gpu: str, name: str) -> Deployer:
     return Deployer.of(options)
 
 
-def points(out: Path, mode: str, clients: int) -> list[LoadPoint]:
+def points(out: Path, mode: str, clients: int) -> list[MeasuredLoad]:
     runs = [run for path in files(out, mode, clients) for run in read_bench(path)]
     return [replace(p, name=f"{mode} c={clients}") for p in points_of(runs)]
 
