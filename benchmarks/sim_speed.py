@@ -78,14 +78,14 @@ class Line:
 def configuration(compiled: bool, k: int):  # type: ignore[no-untyped-def]
     from specsim.sim.config import VLLM, SimConfig, SpeculationRules
     from specsim.speculation.acceptance import Acceptance
-    from specsim.speculation.easiness import Easiness
+    from specsim.speculation.acceptance_spread import AcceptanceSpread
 
     return SimConfig(
         num_kv_blocks=20_000,
         rules=replace(VLLM, max_num_seqs=64),
         speculation=SpeculationRules(k),
         acceptance=Acceptance.from_rate(0.75, k) if k else None,
-        easiness=Easiness(0.5, 0.5, 0.9),
+        acceptance_spread=AcceptanceSpread(0.5, 0.5, 0.9),
         compiled=compiled,
     )
 

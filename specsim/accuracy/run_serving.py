@@ -25,7 +25,7 @@ from specsim.sim.loads import ClosedLoop, Load, OpenLoop
 from specsim.sim.request import FINISHED, Request
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import INDEPENDENT
+from specsim.speculation.acceptance_spread import INDEPENDENT
 
 JUDGED = ("output_tok_s", "tpot_s_p50", "ttft_s_p95", "tokens_per_step")
 FIGURES = ("output_tok_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p50", "tpot_s_p95",
@@ -80,8 +80,8 @@ def seeds_for(load: ServingLoad, first: int = 0) -> range:
 def predict_serving(system: System, load: ServingLoad, seeds: Iterable[int]) -> dict[str, float]:
     """Figures of the load, each a mean over the seeds."""
     deployment = Deployment(
-        system, context_tokens=load.prompt_len + load.output_len // 2, easiness=INDEPENDENT,
-        prefix_caching=False,
+        system, context_tokens=load.prompt_len + load.output_len // 2,
+        acceptance_spread=INDEPENDENT, prefix_caching=False,
     )
     found = [_simulated(deployment, load, seed) for seed in seeds]
     return {name: sum(run[name] for run in found) / len(found) for name in found[0]}

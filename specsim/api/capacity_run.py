@@ -70,7 +70,7 @@ def searched(options: CapacityOptions, *, bar: bool) -> Capacity:
         gates,
         settings=_settings(options),
         prefix_caching=options.prefix_caching,
-        easiness=acceptance_spread(options.easiness),
+        acceptance_spread=acceptance_spread(options.easiness),
     )
     _check_servable(study, shape)
     warnings = [*said, *request.warnings]

@@ -23,7 +23,12 @@ from specsim.sim.result import Simulation
 from specsim.sim.run import Progress
 from specsim.sim.scenario import Scenario, find_scenario
 from specsim.sim.slo import parse_slo
-from specsim.speculation.easiness import INDEPENDENT, Easiness, easiness_names, fitted_easiness
+from specsim.speculation.acceptance_spread import (
+    INDEPENDENT,
+    AcceptanceSpread,
+    acceptance_spread_names,
+    fitted_acceptance_spread,
+)
 
 
 def simulated(options: SimulateOptions, *, bar: bool) -> Simulation:
@@ -122,7 +127,7 @@ def _deployment(
         system,
         context_tokens=plan.context_tokens,
         context_variation=plan.context_variation,
-        easiness=acceptance_spread(options.easiness),
+        acceptance_spread=acceptance_spread(options.easiness),
         per_batch_size=table,
         adaptive=adaptive,
         prefix_caching=options.prefix_caching,
@@ -165,20 +170,20 @@ def _faults(text: str | None, replicas: int) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def acceptance_spread(text: str | None) -> Easiness | None:
+def acceptance_spread(text: str | None) -> AcceptanceSpread | None:
     """How acceptance varies, by name; None: as fitted for the method."""
     if text is None:
         return None
     if text.strip().lower() in ("none", "independent"):
         return INDEPENDENT
-    if text not in easiness_names():
-        near = get_close_matches(text, easiness_names(), n=1)
+    if text not in acceptance_spread_names():
+        near = get_close_matches(text, acceptance_spread_names(), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(
-            f"easiness {shown(text)} is not known; {hint}use none or one of "
-            f"{', '.join(easiness_names())}"
+            f"acceptance spread {shown(text)} is not known; {hint}use none or one of "
+            f"{', '.join(acceptance_spread_names())}"
         )
-    return fitted_easiness(text)
+    return fitted_acceptance_spread(text)
 
 
 def _adaptive(request: DeploymentRequest) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -185,9 +185,9 @@ class DraftMethod:
         return method == self.name
 
     def acceptance_spread(self, draft_probability: float) -> str:
-        """The fitted set (`catalog/easiness.csv`) of how acceptance varies between requests and
-        steps; model drafters take the one of chat. draft_probability: share of steps with a
-        draft, 1 where the acceptance is given over all steps."""
+        """The fitted set (`catalog/acceptance_spread.csv`) of how acceptance varies between
+        requests and steps; model drafters take the one of chat. draft_probability: share of steps
+        with a draft, 1 where the acceptance is given over all steps."""
         return "eagle-sharegpt"
 
     # --- servers --------------------------------------------------------------------------------

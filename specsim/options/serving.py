@@ -74,9 +74,9 @@ class VariationOptions(OptionSet):
 
 class AcceptanceSpreadOptions(OptionSet):
     easiness: str | None = opt(
-        None,
-        help="How acceptance varies over requests and steps: a name from catalog/easiness.csv, or "
-             "none.",
+        None, "--acceptance-spread", "--easiness",
+        help="How acceptance varies over requests and steps: a name from "
+             "catalog/acceptance_spread.csv, or none.",
     )
 
 

@@ -28,7 +28,7 @@ from specsim.sim.compiled import available, is_cached
 from specsim.sim.figures import Distribution, Figures, Latencies, value_at
 from specsim.sim.request import FINISHED
 from specsim.sim.run import SimResult, simulate
-from specsim.speculation.easiness import Easiness
+from specsim.speculation.acceptance_spread import AcceptanceSpread
 
 MOST_KEPT = 200_000  # step prices
 WITH, WITHOUT = "with", "without"
@@ -85,7 +85,7 @@ class Study:
     slo: dict[str, float]
     settings: tuple[tuple[str, object], ...] = ()
     prefix_caching: bool | None = None
-    easiness: Easiness | None = None
+    acceptance_spread: AcceptanceSpread | None = None
     _deployments: dict[tuple[str, int, int], Deployment] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -120,7 +120,7 @@ class Study:
                 self.system_of(side, seats),
                 context_tokens=load.context_tokens,
                 context_variation=load.context_variation,
-                easiness=self.easiness if side == WITH else None,
+                acceptance_spread=self.acceptance_spread if side == WITH else None,
                 prefix_caching=self.prefix_caching,
                 settings=tuple(settings.items()),
             )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from specsim.errors import UsageError
 from specsim.sim.config import SimConfig
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import INDEPENDENT, Easiness, build_tables
+from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread, build_tables
 
 DRAWS = 256  # per block
 GROUP = 64  # requests whose blocks are drawn together
@@ -50,7 +50,7 @@ class DrawSource(Protocol):
         ...
 
 
-class EasinessDraws:
+class SpreadDraws:
     """Draws with given marginals, request-level spread and step-to-step memory.
 
     The latent level of a request is kept from one step to the next with probability
@@ -60,11 +60,12 @@ class EasinessDraws:
     by_position = False
 
     def __init__(
-        self, acceptance: Acceptance, easiness: Easiness = INDEPENDENT, *, k: int, seed: int = 0
+        self, acceptance: Acceptance, spread: AcceptanceSpread = INDEPENDENT, *, k: int,
+        seed: int = 0,
     ) -> None:
         self.k = k
         self.seed = seed
-        self.tables = build_tables(acceptance, easiness, k=k)
+        self.tables = build_tables(acceptance, spread, k=k)
         self.skips = acceptance.draft_probability < 1.0
         states = self.tables.draft.size
         # Thresholds on one uniform by state: at least i drafts accepted, after (if some steps have
@@ -190,4 +191,4 @@ def draw_source(config: SimConfig, seed: int) -> DrawSource | None:
             )
         return recorded
     assert config.acceptance is not None
-    return EasinessDraws(config.acceptance, config.easiness, k=k, seed=seed)
+    return SpreadDraws(config.acceptance, config.acceptance_spread, k=k, seed=seed)

@@ -20,7 +20,7 @@ With a prefix cache the blocks of sliding layers matter beyond their window: vLL
 window passes, but like every freed block they stay in the pool, and in the way of others, until
 they are taken again. So a cached token costs full + all windows, which is the block then, and what
 the running requests no longer need of it is added to the pool: (T - bytes(T) / block bytes) tokens
-each, for as many as have seats and fit. Snapshots of a recurrent state are not cached.
+each, for as many as may run and fit. Snapshots of a recurrent state are not cached.
 
 Scheduling rules are those of the deployment's `EngineProfile`, with its own limits. Times in
 seconds.
@@ -39,7 +39,11 @@ from specsim.latency.step import LatencyModel
 from specsim.model.spec import Attention
 from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationRules
 from specsim.sim.spread import SpreadCost
-from specsim.speculation.easiness import INDEPENDENT, Easiness, default_easiness
+from specsim.speculation.acceptance_spread import (
+    INDEPENDENT,
+    AcceptanceSpread,
+    default_acceptance_spread,
+)
 
 DEFAULT_CONTEXT = 1024
 MOST_BLOCKS = 1 << 40
@@ -58,17 +62,17 @@ class CacheBlocks:
     context_tokens: int
 
 
-def cache_blocks(plan: MemoryPlan, context_tokens: int, seats: int = 0) -> CacheBlocks:
+def cache_blocks(plan: MemoryPlan, context_tokens: int, max_num_seqs: int = 0) -> CacheBlocks:
     """The pool of a memory plan as blocks, exact for requests that hold `context_tokens` tokens.
 
-    seats: running requests at most, of an engine that caches prefixes; 0: it caches none.
+    max_num_seqs: running requests at most, of an engine that caches prefixes; 0: it caches none.
     CapacityError if not one block fits."""
     context = max(1, context_tokens)
     slope = plan.kv_bytes_per_token
     intercept = plan.state_bytes_per_seq
     passed_bytes = 0.0  # of sliding layers that requests at `context` have left behind
     for window, size in plan.windows:
-        if window > context or seats:
+        if window > context or max_num_seqs:
             slope += size
             passed_bytes += max(0, context - window) * size
         else:
@@ -78,7 +82,7 @@ def cache_blocks(plan: MemoryPlan, context_tokens: int, seats: int = 0) -> Cache
         slope = max(intercept / context, plan.pool_bytes / (MOST_BLOCKS * plan.block_size))
         intercept = 0.0
     block_bytes = slope * plan.block_size
-    running = min(seats, plan.max_requests(context))
+    running = min(max_num_seqs, plan.max_requests(context))
     pool_bytes = plan.pool_bytes + running * passed_bytes
     blocks = min(MOST_BLOCKS, int(pool_bytes / block_bytes))
     if blocks < 1:
@@ -198,11 +202,11 @@ def step_cost(system: System, context_variation: float = 0.0) -> StepCost:
     return cost
 
 
-def easiness_of(system: System) -> Easiness:
+def acceptance_spread_of(system: System) -> AcceptanceSpread:
     """How acceptance varies between requests and steps: the fitted set for the method."""
     if not system.speculative or system.acceptance is None:
         return INDEPENDENT
-    return default_easiness(system.setup.method, system.acceptance.draft_probability)
+    return default_acceptance_spread(system.setup.method, system.acceptance.draft_probability)
 
 
 def request_overhead_s(system: System) -> float:
@@ -212,15 +216,15 @@ def request_overhead_s(system: System) -> float:
 
 def blocks_of(system: System, context_tokens: int, rules: EngineRules) -> CacheBlocks:
     """Cache blocks of a deployment under these rules."""
-    seats = rules.max_num_seqs if rules.prefix_caching else 0
-    return cache_blocks(memory_of(system), context_tokens, seats)
+    running = rules.max_num_seqs if rules.prefix_caching else 0
+    return cache_blocks(memory_of(system), context_tokens, running)
 
 
 def sim_config(
     system: System,
     *,
     context_tokens: int = DEFAULT_CONTEXT,
-    easiness: Easiness | None = None,
+    acceptance_spread: AcceptanceSpread | None = None,
     prefix_caching: bool | None = None,
     per_batch_size: tuple[tuple[int, int, int], ...] = (),
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
@@ -229,8 +233,9 @@ def sim_config(
     """The simulation of a deployment.
 
     context_tokens: what a running request of the load holds on average (prompt + half of its
-    output); it matters only where windows or states do. easiness: None: the fitted set of the
-    method. prefix_caching: None: as the engine. per_batch_size, adaptive: see `SpeculationRules`.
+    output); it matters only where windows or states do. acceptance_spread: None: the fitted set
+    of the method. prefix_caching: None: as the engine. per_batch_size, adaptive: see
+    `SpeculationRules`.
     settings: further fields of `SimConfig` (n_replicas, router, duration_s, warmup_s, slo, ...),
     which replace what is built here.
 
@@ -252,7 +257,7 @@ def sim_config(
         rules=rules,
         speculation=speculation,
         acceptance=system.acceptance if system.speculative else None,
-        easiness=easiness_of(system) if easiness is None else easiness,
+        acceptance_spread=acceptance_spread or acceptance_spread_of(system),
         # Where every chunk is a pass of its own, a step's price jumps with their number, and no
         # table over tokens and spans can be read between its nodes.
         exact_cost=system.engine.separate_passes,
@@ -274,7 +279,7 @@ class Deployment:
     system: System
     context_tokens: int = DEFAULT_CONTEXT
     context_variation: float = 0.0
-    easiness: Easiness | None = None
+    acceptance_spread: AcceptanceSpread | None = None
     prefix_caching: bool | None = None
     per_batch_size: tuple[tuple[int, int, int], ...] = ()
     adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -285,7 +290,7 @@ class Deployment:
         return sim_config(
             self.system,
             context_tokens=self.context_tokens,
-            easiness=self.easiness,
+            acceptance_spread=self.acceptance_spread,
             prefix_caching=self.prefix_caching,
             per_batch_size=self.per_batch_size,
             adaptive=self.adaptive,

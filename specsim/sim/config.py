@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import INDEPENDENT, Easiness
+from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
 if TYPE_CHECKING:
     from specsim.sim.acceptance import Recorded
@@ -221,8 +221,8 @@ class RunSettings(TypedDict, total=False):
 class SimConfig:
     """A run: what serves, for how long, and what is measured.
 
-    acceptance, easiness: how drafts fare; needed with speculation. recorded: replay accepted
-        lengths instead (see `acceptance.Recorded`).
+    acceptance, acceptance_spread: how drafts fare; needed with speculation. recorded: replay
+        accepted lengths instead (see `acceptance.Recorded`).
     num_kv_blocks: blocks of every replica. max_model_len: longest prompt + output; a request's
         output is cut there; None: what the memory holds.
     request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
@@ -243,7 +243,7 @@ class SimConfig:
     rules: EngineRules = VLLM
     speculation: SpeculationRules = SpeculationRules()
     acceptance: Acceptance | None = None
-    easiness: Easiness = INDEPENDENT
+    acceptance_spread: AcceptanceSpread = INDEPENDENT
     recorded: "Recorded | None" = None
     max_model_len: int | None = None
     request_overhead_s: float = 0.0
@@ -332,7 +332,7 @@ class SimConfig:
         out: dict[str, object] = {}
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("acceptance", "easiness", "recorded", "rules", "speculation"):
+            if item.name in ("acceptance", "acceptance_spread", "recorded", "rules", "speculation"):
                 continue
             out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
         out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]

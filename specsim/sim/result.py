@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specsim.rows import columns_of, flat
-from specsim.sim.build import Deployment, blocks_of, easiness_of
+from specsim.sim.build import Deployment, acceptance_spread_of, blocks_of
 from specsim.sim.compare import Arm, Comparison
 
 
@@ -26,7 +26,7 @@ class Simulation:
         """Everything that decides the figures, besides the seed."""
         system, config = self.deployment.system, self.deployment.config
         setup, acceptance = system.setup, system.acceptance
-        easiness = self.deployment.easiness or easiness_of(system)
+        acceptance_spread = self.deployment.acceptance_spread or acceptance_spread_of(system)
         blocks = blocks_of(system, self.deployment.context_tokens, config.rules)
         return {
             "model": system.spec.name,
@@ -43,7 +43,7 @@ class Simulation:
             "k": setup.k,
             "acceptance_length": acceptance.expected_tokens(setup.k) if acceptance else None,
             "acceptance": acceptance.to_dict() if acceptance else None,
-            "easiness": easiness.source if system.speculative else None,
+            "easiness": acceptance_spread.source if system.speculative else None,
             "num_speculative_tokens_per_batch_size": [
                 list(row) for row in self.deployment.per_batch_size
             ],

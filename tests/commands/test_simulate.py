@@ -592,7 +592,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--adaptive needs eagle",
      ("llama-3.1-8b", "--method", "ngram", "--k", "3", "--acceptance-length", "2", "--engine",
       "sglang", "--concurrency", "2", "--adaptive")),
-    ("easiness 'eagle-sharegp' is not known; did you mean eagle-sharegpt?",
+    ("acceptance spread 'eagle-sharegp' is not known; did you mean eagle-sharegpt?",
      (*ONE, "--easiness", "eagle-sharegp")),
     # the cluster
     ("--replicas is 0", (*ONE, "--replicas", "0")),

@@ -174,7 +174,7 @@ def test_a_load_that_nothing_serves_is_said() -> None:
         (["llama-3.1-8b", "--slo", "ttft_p95=2", "--duration", "10", "--warmup", "10"],
          "--warmup"),
         (["llama-3.1-8b", "--slo", "ttft_p95=2", "--json", "--csv"], "one output"),
-        (["llama-3.1-8b", "--slo", "ttft_p95=2", "--easiness", "hard"], "easiness"),
+        (["llama-3.1-8b", "--slo", "ttft_p95=2", "--easiness", "hard"], "acceptance spread"),
         (["llama-3.1-8b", "--slo", "ttft_p95=2", "--unit", "rate", "--burstiness", "0"],
          "--burstiness"),
     ],

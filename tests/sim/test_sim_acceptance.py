@@ -5,12 +5,12 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
-from specsim.sim.acceptance import DRAWS, EasinessDraws, Recorded, draw_source, splitmix64
+from specsim.sim.acceptance import DRAWS, Recorded, SpreadDraws, draw_source, splitmix64
 from specsim.sim.core import NO_DRAFT
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import INDEPENDENT, Easiness
+from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
 CURVE = Acceptance.from_unconditional([0.8, 0.55, 0.35])
 
@@ -22,7 +22,7 @@ def blocks(source, requests, count):
 
 
 def test_independent_draws_have_the_given_rates():
-    draws = blocks(EasinessDraws(CURVE, k=3, seed=1), 640, 2)
+    draws = blocks(SpreadDraws(CURVE, k=3, seed=1), 640, 2)
     count = draws.size
     for position, rate in enumerate(CURVE.unconditional, start=1):
         seen = (draws >= position).mean()
@@ -30,17 +30,17 @@ def test_independent_draws_have_the_given_rates():
 
 
 NGRAM = Acceptance.from_unconditional([0.6, 0.45, 0.4], draft_probability=0.3)
-SPREAD = Easiness(0.4, 0.8, 0.9)
+SPREAD = AcceptanceSpread(0.4, 0.8, 0.9)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("acceptance", "easiness"),
+    ("acceptance", "acceptance_spread"),
     [(CURVE, INDEPENDENT), (CURVE, SPREAD), (NGRAM, SPREAD), (NGRAM, INDEPENDENT)],
 )
-def test_pooled_shares_are_kept_over_requests_of_equal_length(acceptance, easiness, seed):
+def test_pooled_shares_are_kept_over_requests_of_equal_length(acceptance, acceptance_spread, seed):
     requests, tokens_wanted = 1472, 600
-    draws = blocks(EasinessDraws(acceptance, easiness, k=3, seed=seed), requests, 3)
+    draws = blocks(SpreadDraws(acceptance, acceptance_spread, k=3, seed=seed), requests, 3)
     drafted = draws != NO_DRAFT
     accepted = np.where(drafted, draws, 0)
     before = np.cumsum(accepted + 1, axis=1) - (accepted + 1)
@@ -69,8 +69,8 @@ def test_splitmix_gives_the_published_numbers():
 
 
 def test_easy_and_hard_requests_differ_and_neighbours_resemble_each_other():
-    easiness = Easiness(request_sd=0.6, step_sd=0.7, persistence=0.9)
-    source = EasinessDraws(CURVE, easiness, k=3, seed=2)
+    acceptance_spread = AcceptanceSpread(request_sd=0.6, step_sd=0.7, persistence=0.9)
+    source = SpreadDraws(CURVE, acceptance_spread, k=3, seed=2)
     draws = blocks(source, 640, 3).astype(float)
     tables = source.tables
     # Requests: their mean per step varies as the tables say. Levels are equally likely; a run of
@@ -87,7 +87,7 @@ def test_easy_and_hard_requests_differ_and_neighbours_resemble_each_other():
 
 def test_blocks_continue_where_the_last_one_ended():
     """Memory goes across blocks: the last draw of a block and the first of the next correlate."""
-    source = EasinessDraws(CURVE, Easiness(0.0, 2.0, 0.98), k=3, seed=3)
+    source = SpreadDraws(CURVE, AcceptanceSpread(0.0, 2.0, 0.98), k=3, seed=3)
     draws = blocks(source, 3000, 2).astype(float)
     edge = np.corrcoef(draws[:, DRAWS - 1], draws[:, DRAWS])[0, 1]
     inside = np.corrcoef(draws[:, 100], draws[:, 101])[0, 1]
@@ -96,9 +96,9 @@ def test_blocks_continue_where_the_last_one_ended():
 
 
 def test_draws_do_not_depend_on_the_order_of_asking():
-    easiness = Easiness(0.5, 0.5, 0.9)
-    forward = EasinessDraws(CURVE, easiness, k=3, seed=4)
-    backward = EasinessDraws(CURVE, easiness, k=3, seed=4)
+    acceptance_spread = AcceptanceSpread(0.5, 0.5, 0.9)
+    forward = SpreadDraws(CURVE, acceptance_spread, k=3, seed=4)
+    backward = SpreadDraws(CURVE, acceptance_spread, k=3, seed=4)
     ids = [(i, n) for i in (0, 63, 64, 5000) for n in (0, 1, 4)]
     first = {place: forward.block(*place).copy() for place in ids}
     for place in reversed(ids):
@@ -111,7 +111,7 @@ def test_draws_do_not_depend_on_the_order_of_asking():
 
 def test_missing_drafts_are_marked():
     acceptance = Acceptance.from_unconditional([0.5, 0.4], draft_probability=0.3)
-    draws = blocks(EasinessDraws(acceptance, k=2, seed=5), 640, 1)
+    draws = blocks(SpreadDraws(acceptance, k=2, seed=5), 640, 1)
     share = (draws != NO_DRAFT).mean()
     assert share == pytest.approx(0.3, abs=0.01)
     assert (draws[draws != NO_DRAFT] >= 1).mean() == pytest.approx(0.5, abs=0.015)
@@ -144,7 +144,8 @@ def test_same_request_has_the_same_luck_in_another_batch():
     requests = list(requests_of(iter(np.zeros(40)), 10, 120, 0, limit=40))
 
     def accepted(seats):
-        cfg = config(k=3, acceptance=CURVE, max_num_seqs=seats, easiness=Easiness(0.5, 0.5, 0.9))
+        spread = AcceptanceSpread(0.5, 0.5, 0.9)
+        cfg = config(k=3, acceptance=CURVE, max_num_seqs=seats, acceptance_spread=spread)
         records = simulate(cfg, ClosedLoop(requests, 40), Linear(0.01, row=0.001)).records
         return sorted((r.request_id, r.verify_steps, r.accepted_tokens) for r in records)
 

@@ -18,8 +18,8 @@ from specsim.options.serving import SimulateOptions
 from specsim.sim.build import (
     Deployment,
     LookupCost,
+    acceptance_spread_of,
     cache_blocks,
-    easiness_of,
     engine_rules,
     memory_of,
     request_overhead_s,
@@ -28,7 +28,7 @@ from specsim.sim.build import (
     step_cost,
 )
 from specsim.sim.run import simulate
-from specsim.speculation.easiness import INDEPENDENT, fitted_easiness
+from specsim.speculation.acceptance_spread import INDEPENDENT, fitted_acceptance_spread
 
 QWEN = {"model": "qwen3.6-27b", "weights": "fp8"}
 LLAMA = {"model": "llama-3.1-8b", "method": "eagle3", "k": 3, "acceptance_length": 2.5}
@@ -97,12 +97,12 @@ def test_where_nothing_grows_the_state_alone_limits_the_requests() -> None:
 
 def test_a_prefix_cache_keeps_what_windows_have_passed() -> None:
     memory = plan(windows=((100, 30.0),))
-    found = cache_blocks(memory, 1000, seats=3)
+    found = cache_blocks(memory, 1000, max_num_seqs=3)
     # A cached token holds all 40 bytes, a running request of 1000 tokens 13,000 of its 40,000.
     assert found.block_bytes == 640.0 and found.extra_tokens == 0
     assert found.num_kv_blocks == int((1e6 + 3 * 27_000) / 640)
     # Many seats: as many requests as the memory plan holds, and no more.
-    full = cache_blocks(memory, 1000, seats=10_000)
+    full = cache_blocks(memory, 1000, max_num_seqs=10_000)
     assert full.num_kv_blocks * 16 // 1000 == memory.max_requests(1000) == 76
 
 
@@ -217,10 +217,11 @@ def test_trees_verify_their_own_width() -> None:
     assert (rules.num_speculative_tokens, rules.verify_tokens) == (3, 16)
 
 
-def test_easiness_is_the_fitted_set_of_the_method() -> None:
-    assert easiness_of(system(**LLAMA)) == fitted_easiness("eagle-sharegpt")
-    assert easiness_of(system(**LLAMA).plain()) == INDEPENDENT
-    assert sim_config(system(**LLAMA), easiness=INDEPENDENT).easiness == INDEPENDENT
+def test_acceptance_spread_is_the_fitted_set_of_the_method() -> None:
+    assert acceptance_spread_of(system(**LLAMA)) == fitted_acceptance_spread("eagle-sharegpt")
+    assert acceptance_spread_of(system(**LLAMA).plain()) == INDEPENDENT
+    found = sim_config(system(**LLAMA), acceptance_spread=INDEPENDENT)
+    assert found.acceptance_spread == INDEPENDENT
 
 
 def test_the_front_end_takes_the_engines_time_and_none_on_a_datasheet() -> None:

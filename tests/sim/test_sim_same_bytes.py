@@ -31,7 +31,7 @@ from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import INDEPENDENT, Easiness
+from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
 TIERS = find_engine("sglang").scheduler.adaptive_tiers
 COST = Linear(0.01, 1e-4, 1e-5, 1e-8, 1e-4)
@@ -85,7 +85,7 @@ def random_config(draw, longest):
         speculation=spec,
         acceptance=acceptance,
         recorded=recorded,
-        easiness=draw.choice([INDEPENDENT, Easiness(0.4, 0.5, 0.9)]),
+        acceptance_spread=draw.choice([INDEPENDENT, AcceptanceSpread(0.4, 0.5, 0.9)]),
         request_overhead_s=draw.choice([0, 0, 0.01, 0.3]),
         n_replicas=replicas,
         router=draw.choice(ROUTERS),

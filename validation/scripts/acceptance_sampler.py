@@ -29,10 +29,10 @@ from numpy.typing import ArrayLike, NDArray
 from specsim.errors import UsageError
 from specsim.sim.acceptance import splitmix64
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import (
+from specsim.speculation.acceptance_spread import (
     INDEPENDENT,
-    Easiness,
-    EasinessTables,
+    AcceptanceSpread,
+    SpreadTables,
     Weighting,
     build_tables,
 )
@@ -53,14 +53,14 @@ class AcceptanceSampler:
     def __init__(
         self,
         acceptance: Acceptance,
-        easiness: Easiness = INDEPENDENT,
+        spread: AcceptanceSpread = INDEPENDENT,
         *,
         k: int | None = None,
         seed: int = 0,
         rows: int = 256,
         weighting: Weighting = "request",
     ) -> None:
-        self.tables: EasinessTables = build_tables(acceptance, easiness, k=k, weighting=weighting)
+        self.tables: SpreadTables = build_tables(acceptance, spread, k=k, weighting=weighting)
         self.k: int = self.tables.k
         self.seed = seed
         self.always_drafts = acceptance.draft_probability >= 1.0

@@ -4,7 +4,8 @@
 
 reads `validation/data/acceptance_statistics.json` (made by `acceptance_statistics.py`), fits each
 group of cases (one drafter on one data set, at one or more k), draws from the fitted model with the
-product's own law and writes `catalog/easiness.csv` and `validation/reports/acceptance_spread.md`.
+product's own law and writes `catalog/acceptance_spread.csv` and
+`validation/reports/acceptance_spread.md`.
 
 Fitted per group: request_sd, step_sd, persistence, to the spread of the request means and to the
 autocorrelation within requests at lags 1, 2, 3, 5 and 10; for drafters that skip steps also
@@ -31,9 +32,9 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import Easiness, EasinessTables, build_tables
+from specsim.speculation.acceptance_spread import AcceptanceSpread, SpreadTables, build_tables
 
-CATALOGUE = CATALOG / "easiness.csv"
+CATALOGUE = CATALOG / "acceptance_spread.csv"
 REPORT = REPORTS / "acceptance_spread.md"
 SCRIPT = "validation/scripts/fit_acceptance_spread.py"
 
@@ -64,7 +65,7 @@ class Fitted:
     """One group's parameters, and per case what was measured and what the sampler gives."""
 
     name: str
-    easiness: Easiness
+    spread: AcceptanceSpread
     cases: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
 
 
@@ -77,11 +78,11 @@ def acceptance_of(measured: dict[str, Any]) -> Acceptance:
 
 
 def simulate(
-    measured: dict[str, Any], easiness: Easiness, requests: int, seed: int
+    measured: dict[str, Any], spread: AcceptanceSpread, requests: int, seed: int
 ) -> dict[str, Any]:
     """Statistics of sequences drawn by the sampler, with the measured acceptance and lengths."""
     acceptance = acceptance_of(measured)
-    sampler = AcceptanceSampler(acceptance, easiness, seed=seed, rows=requests)
+    sampler = AcceptanceSampler(acceptance, spread, seed=seed, rows=requests)
     rows = np.arange(requests)
     sampler.new_requests(rows, rows)
     left = np.resize(np.array(measured["output_tokens_quantiles"]), requests)
@@ -102,7 +103,7 @@ def simulate(
     return statistics(split, acceptance.positions, None if sampler.always_drafts else drafts)
 
 
-def expected(tables: EasinessTables) -> dict[str, float]:
+def expected(tables: SpreadTables) -> dict[str, float]:
     """Spread and memory of endless requests, from the tables."""
     weights = tables.request_weights()
     within = float(weights @ tables.token_variance())
@@ -126,10 +127,10 @@ def observed(stats: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def parameters(x: NDArray[np.float64]) -> Easiness:
-    """Easiness from what the solver moves: log, log, logit, and the loading itself."""
+def parameters(x: NDArray[np.float64]) -> AcceptanceSpread:
+    """AcceptanceSpread from what the solver moves: log, log, logit, and the loading itself."""
     loading = float(x[3]) if len(x) > 3 else 1.0
-    return Easiness(math.exp(x[0]), math.exp(x[1]), 1.0 / (1.0 + math.exp(-x[2])), loading)
+    return AcceptanceSpread(math.exp(x[0]), math.exp(x[1]), 1.0 / (1.0 + math.exp(-x[2])), loading)
 
 
 def residuals(
@@ -172,15 +173,15 @@ def fit(name: str, cases: list[dict[str, Any]], seed: int = 1) -> Fitted:
             for key in correction:
                 correction[key] += DAMPING * (drawn[key] - model[key] - correction[key])
     found = parameters(start)
-    easiness = replace(
+    spread = replace(
         found,
         request_sd=round(found.request_sd, 3),
         step_sd=round(found.step_sd, 3),
         persistence=round(found.persistence, 3),
         draft_loading=round(found.draft_loading, 3),
     )
-    checks = tuple((case, simulate(case, easiness, CHECK_REQUESTS, seed + 1)) for case in cases)
-    return Fitted(name, easiness, checks)
+    checks = tuple((case, simulate(case, spread, CHECK_REQUESTS, seed + 1)) for case in cases)
+    return Fitted(name, spread, checks)
 
 
 def write_catalogue(groups: list[Fitted]) -> None:
@@ -196,7 +197,7 @@ def write_catalogue(groups: list[Fitted]) -> None:
             sources = {case["source"] for case, _ in group.cases}
             names = ", ".join(case["name"] for case, _ in group.cases)
             writer.writerow(
-                [group.name, *astuple(group.easiness)[:4], f"{'; '.join(sources)}: {names}"]
+                [group.name, *astuple(group.spread)[:4], f"{'; '.join(sources)}: {names}"]
             )
 
 
@@ -215,7 +216,7 @@ def write_report(groups: list[Fitted]) -> None:
         "|---|---|---|---|---|",
     ]
     for group in groups:
-        e = group.easiness
+        e = group.spread
         loading = "" if e.draft_loading == 1.0 else f"{e.draft_loading:.3f}"
         lines.append(
             f"| {group.name} | {e.request_sd:.3f} | {e.step_sd:.3f} | {e.persistence:.3f} "

@@ -1,4 +1,4 @@
-"""The latent easiness: marginals kept, spread and memory as measured, survivors are easy."""
+"""The latent spread: marginals kept, spread and memory as measured, survivors are easy."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.easiness import (
+from specsim.speculation.acceptance_spread import (
     INDEPENDENT,
-    Easiness,
+    AcceptanceSpread,
+    acceptance_spread_names,
     build_tables,
-    default_easiness,
-    easiness_names,
-    fitted_easiness,
+    default_acceptance_spread,
+    fitted_acceptance_spread,
 )
 
 VALIDATION = Path(__file__).resolve().parents[2] / "validation"
@@ -42,8 +42,8 @@ def test_marginals_are_kept(
     weighting: str,
 ) -> None:
     acceptance = Acceptance.from_unconditional(rates, draft_probability=share)
-    easiness = Easiness(request, step, persistence, 0.5)
-    tables = build_tables(acceptance, easiness, weighting=weighting)  # type: ignore[arg-type]
+    spread = AcceptanceSpread(request, step, persistence, 0.5)
+    tables = build_tables(acceptance, spread, weighting=weighting)  # type: ignore[arg-type]
     kept = tables.marginal()
     assert kept.unconditional == pytest.approx(acceptance.unconditional, abs=1e-9)
     assert kept.draft_probability == pytest.approx(share, abs=1e-9)
@@ -61,8 +61,8 @@ def test_independent_steps_are_one_state() -> None:
 
 
 def test_variance_splits_into_between_and_within() -> None:
-    easiness = Easiness(0.7, 0.9, 0.8)
-    tables = build_tables(SHAREGPT, easiness, weighting="step")
+    spread = AcceptanceSpread(0.7, 0.9, 0.8)
+    tables = build_tables(SHAREGPT, spread, weighting="step")
     between = tables.tokens().mean(axis=1).var()
     within = tables.token_variance().mean()
     # Steps pooled with equal weights: total variance is that of the marginal.
@@ -73,7 +73,7 @@ def test_variance_splits_into_between_and_within() -> None:
 
 
 def test_easy_requests_weigh_less_when_requests_write_equally_much() -> None:
-    tables = build_tables(SHAREGPT, Easiness(1.0, 0.0, 0.0))
+    tables = build_tables(SHAREGPT, AcceptanceSpread(1.0, 0.0, 0.0))
     means = tables.tokens()[:, 0]
     share = (1.0 / means) / (1.0 / means).sum()
     assert tables.weights == pytest.approx(share)
@@ -122,7 +122,7 @@ def test_fitted_parameters_reproduce_the_measured_statistics(
     fitting: Any, case: str, name: str, spread: float, memory: float, seed: int
 ) -> None:
     measured = measured_cases()[case]
-    drawn = fitting.simulate(measured, fitted_easiness(name), 2500, seed)
+    drawn = fitting.simulate(measured, fitted_acceptance_spread(name), 2500, seed)
     length = 0.03 if "ngram" in case else 0.012
     assert drawn["tokens_per_step"] == pytest.approx(measured["tokens_per_step"], rel=length)
     assert drawn["sd_between"] == pytest.approx(measured["sd_between"], rel=spread)
@@ -136,22 +136,22 @@ def test_fitted_parameters_reproduce_the_measured_statistics(
 
 
 def test_default_by_method() -> None:
-    assert default_easiness("mtp") == fitted_easiness("eagle-sharegpt")
-    assert default_easiness("ngram", 0.3) == fitted_easiness("ngram-spec_bench")
-    assert default_easiness("ngram") == fitted_easiness("ngram-sharegpt")
-    assert default_easiness("suffix", 0.3) == fitted_easiness("suffix-spec_bench")
-    for name in easiness_names():
-        assert name in fitted_easiness(name).source
+    assert default_acceptance_spread("mtp") == fitted_acceptance_spread("eagle-sharegpt")
+    assert default_acceptance_spread("ngram", 0.3) == fitted_acceptance_spread("ngram-spec_bench")
+    assert default_acceptance_spread("ngram") == fitted_acceptance_spread("ngram-sharegpt")
+    assert default_acceptance_spread("suffix", 0.3) == fitted_acceptance_spread("suffix-spec_bench")
+    for name in acceptance_spread_names():
+        assert name in fitted_acceptance_spread(name).source
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Easiness(-0.1), "request_sd is -0.1"),
-        (lambda: Easiness(0.0, float("nan")), "step_sd is nan"),
-        (lambda: Easiness(0.0, 1.0, 1.0), "below 1"),
-        (lambda: Easiness(0.0, 1.0, 0.5, 1.5), "draft_loading is 1.5"),
-        (lambda: fitted_easiness("nothing"), "choose one of eagle-sharegpt"),
+        (lambda: AcceptanceSpread(-0.1), "request_sd is -0.1"),
+        (lambda: AcceptanceSpread(0.0, float("nan")), "step_sd is nan"),
+        (lambda: AcceptanceSpread(0.0, 1.0, 1.0), "below 1"),
+        (lambda: AcceptanceSpread(0.0, 1.0, 0.5, 1.5), "draft_loading is 1.5"),
+        (lambda: fitted_acceptance_spread("nothing"), "choose one of eagle-sharegpt"),
         (lambda: build_tables(SHAREGPT, weighting="token"), "'request' or 'step'"),  # type: ignore[arg-type]
         (lambda: build_tables(SHAREGPT, levels=0), "levels is 0"),
     ],

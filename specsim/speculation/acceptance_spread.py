@@ -1,4 +1,4 @@
-"""Why accepted lengths differ between requests and come in runs: a latent easiness.
+"""Why accepted lengths differ between requests and come in runs: a latent ease.
 
 Measured per-step accepted lengths are neither independent nor identically distributed: requests
 differ, neighbouring steps resemble each other, and conditional acceptance stays flat or rises with
@@ -22,7 +22,7 @@ tokens: with `weighting="request"` (every request writes equally many tokens; th
 counts with 1 / its mean tokens per step; with `weighting="step"` every request has equally many
 steps.
 
-Parameters fitted to measured traces are in `catalog/easiness.csv`, which
+Parameters fitted to measured traces are in `catalog/acceptance_spread.csv`, which
 `validation/scripts/fit_acceptance_spread.py` writes.
 """
 
@@ -54,7 +54,7 @@ _WEIGHT_ROUNDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Easiness:
+class AcceptanceSpread:
     """Spread and memory of acceptance: standard deviations in logits, persistence in [0, 1),
     draft_loading in [0, 1] (only used where some steps have no draft)."""
 
@@ -69,24 +69,26 @@ class Easiness:
             value = getattr(self, name)
             if not (math.isfinite(value) and 0.0 <= value <= 20.0):
                 raise UsageError(
-                    f"easiness {name} is {value}, but it must be a number of logits from 0 to 20"
+                    f"acceptance spread: {name} is {value}, but it must be a number of logits "
+                    "from 0 to 20"
                 )
         if not 0.0 <= self.persistence < 1.0:
             raise UsageError(
-                f"easiness persistence is {self.persistence}, but it must be at least 0 and below "
-                "1; for a level that never changes use request_sd"
+                f"acceptance spread: persistence is {self.persistence}, but it must be at least 0 "
+                "and below 1; for a level that never changes use request_sd"
             )
         if not 0.0 <= self.draft_loading <= 1.0:
             raise UsageError(
-                f"easiness draft_loading is {self.draft_loading}, but it must be from 0 to 1"
+                f"acceptance spread: draft_loading is {self.draft_loading}, but it must be from 0 "
+                "to 1"
             )
 
 
-INDEPENDENT = Easiness()
+INDEPENDENT = AcceptanceSpread()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EasinessTables:
+class SpreadTables:
     """The discretised model: state = request level * step_levels + step level.
 
     accept   (k, states)  P(at least i drafts accepted | draft, state), i = 1..k
@@ -144,12 +146,12 @@ class EasinessTables:
 
 def build_tables(
     acceptance: Acceptance,
-    easiness: Easiness = INDEPENDENT,
+    spread: AcceptanceSpread = INDEPENDENT,
     *,
     k: int | None = None,
     levels: int = 16,
     weighting: Weighting = "request",
-) -> EasinessTables:
+) -> SpreadTables:
     """Tables whose pooled marginals equal the acceptance at k (default: all its positions).
 
     `levels` is the number of levels of each of the two latent parts that has any spread.
@@ -158,11 +160,11 @@ def build_tables(
     check_draft_length(levels, name="levels")
     if weighting not in ("request", "step"):
         raise UsageError(f"weighting is {weighting!r}, but it must be 'request' or 'step'")
-    request_levels = levels if easiness.request_sd > 0.0 else 1
-    step_levels = levels if easiness.step_sd > 0.0 else 1
+    request_levels = levels if spread.request_sd > 0.0 else 1
+    step_levels = levels if spread.step_sd > 0.0 else 1
     latent = (
-        easiness.request_sd * _mid_quantiles(request_levels)[:, None]
-        + easiness.step_sd * _mid_quantiles(step_levels)[None, :]
+        spread.request_sd * _mid_quantiles(request_levels)[:, None]
+        + spread.step_sd * _mid_quantiles(step_levels)[None, :]
     ).ravel()
     rates = acceptance.probabilities(k)
     states = latent.size
@@ -170,7 +172,7 @@ def build_tables(
     guesses = np.zeros(k + 1)
     for _ in range(_WEIGHT_ROUNDS):
         draft, guesses[0] = _link(
-            acceptance.draft_probability, easiness.draft_loading * latent, weights, guesses[0]
+            acceptance.draft_probability, spread.draft_loading * latent, weights, guesses[0]
         )
         accept = _accept(rates, latent, weights * draft, guesses)
         if weighting == "step" or request_levels == 1:
@@ -182,7 +184,7 @@ def build_tables(
         weights = updated
         if change < 1e-13:
             break
-    return EasinessTables(accept, draft, weights, request_levels, step_levels, easiness.persistence)
+    return SpreadTables(accept, draft, weights, request_levels, step_levels, spread.persistence)
 
 
 def _accept(
@@ -248,12 +250,12 @@ def _mid_quantiles(levels: int) -> FloatArray:
 
 
 @cache
-def _catalogue() -> dict[str, Easiness]:
-    path = data_root("catalog") / "easiness.csv"
+def _catalogue() -> dict[str, AcceptanceSpread]:
+    path = data_root("catalog") / "acceptance_spread.csv"
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return {
-                row["name"]: Easiness(
+                row["name"]: AcceptanceSpread(
                     float(row["request_sd"]),
                     float(row["step_sd"]),
                     float(row["persistence"]),
@@ -264,29 +266,30 @@ def _catalogue() -> dict[str, Easiness]:
             }
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path} is not a table of easiness parameters ({error}); regenerate it with "
+            f"{path} is not a table of acceptance spreads ({error}); regenerate it with "
             "validation/scripts/fit_acceptance_spread.py"
         ) from error
 
 
-def easiness_names() -> tuple[str, ...]:
+def acceptance_spread_names() -> tuple[str, ...]:
     """Names of the fitted parameter sets."""
     return tuple(_catalogue())
 
 
-def fitted_easiness(name: str) -> Easiness:
-    """A parameter set of `catalog/easiness.csv` by name."""
+def fitted_acceptance_spread(name: str) -> AcceptanceSpread:
+    """A parameter set of `catalog/acceptance_spread.csv` by name."""
     found = _catalogue().get(name)
     if found is None:
-        raise UsageError(f"easiness {name!r} is not known; choose one of {', '.join(_catalogue())}")
+        known = ", ".join(_catalogue())
+        raise UsageError(f"acceptance spread {name!r} is not known; choose one of {known}")
     return found
 
 
-def default_easiness(method: str, draft_probability: float = 1.0) -> Easiness:
+def default_acceptance_spread(method: str, draft_probability: float = 1.0) -> AcceptanceSpread:
     """The parameter set used where the user names none; its source says which one it is.
 
     Model drafters take the ShareGPT chat set. n-gram and suffix drafting take the sets measured
     with their own step-skipping, or, for an n-gram acceptance given over all steps (draft
     probability 1), the set measured that way.
     """
-    return fitted_easiness(find_method(method).acceptance_spread(draft_probability))
+    return fitted_acceptance_spread(find_method(method).acceptance_spread(draft_probability))
