@@ -86,7 +86,7 @@ def _table(raw: Tables, key: str, base: T) -> T:
     return type(base)(**{**_fields(base), **given})
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> object:
     """Lists of a file as tuples."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 

@@ -128,7 +128,7 @@ EngineFile = create_model(
     overheads=(_Seconds, _Seconds()),
     scheduler=(_shape(Scheduler, _SCHEDULER), None),
     server=(_shape(Server, _SERVER), None),
-    sources=(dict[str, Any], {}),
+    sources=(dict[str, object], {}),
 )
 
 

@@ -59,7 +59,8 @@ class DraftMethod:
     catalogue_kinds: those that are taken from the catalogue when no drafter is named.
     own_layers: the first layers of the target draft (early exit).
     lookup: drafts are looked up in the text, on the host, and exist in a share of the steps only.
-    block: one pass drafts a block, attending to keys and values that the drafter makes of every
+    one_pass: all drafts come from one pass, whatever the drafter.
+    block: that pass drafts a block, attending to keys and values that the drafter makes of every
         verified row (DFlash, DSpark).
     free_length: any draft length can be asked for, so that lengths can be compared.
     trees: can draft several branches. parallel: has networks that draft all positions in one pass.
@@ -90,6 +91,7 @@ class DraftMethod:
     catalogue_kinds: tuple[str, ...] = ()
     own_layers: bool = False
     lookup: bool = False
+    one_pass: bool = False
     block: bool = False
     free_length: bool = True
     trees: bool = False
@@ -128,9 +130,9 @@ class DraftMethod:
     def passes(self, k: int, at_once: bool) -> tuple[int, int]:
         """(first passes over wide rows, further ones over one row per branch). at_once: the
         drafter makes all k drafts in one pass (P-EAGLE, PARD)."""
-        if k < 1:
+        if k < 1 or not self.runs_passes:
             return 0, 0
-        return (1, 0) if at_once else (1, k - 1)
+        return (1, 0) if at_once or self.one_pass else (1, k - 1)
 
     def first_rows(self, setup: "SpecSetup", engine: EngineLimits) -> int:
         """Rows per sequence of the first pass."""
@@ -140,7 +142,7 @@ class DraftMethod:
 
     def lookahead(self, k: int) -> int:
         """Cache slots a sequence holds for the drafts of the step after (vLLM's lookahead)."""
-        return k
+        return k if self.runs_passes else 0
 
     def takes_batch(self, drafter: Drafter | None) -> bool:
         """Whether the first pass runs over every token of the target's batch though the drafter

@@ -28,15 +28,13 @@ class DFlashMethod(DraftMethod):
     config_fields: ClassVar[Mapping[str, str]] = {"dflash_config": "dflash"}
     drafter_kinds = ("dflash",)
     catalogue_kinds = ("dflash",)
+    one_pass = True
     block = True
     free_length = False
     reads_last_block = True
     one_number = True
     default_rank = 3
     anchor_rows = 1  # rows of the block that draft nothing
-
-    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
-        return (1, 0) if k else (0, 0)
 
     def first_rows(self, setup: SpecSetup, engine: EngineLimits) -> int:
         return setup.k + self.anchor_rows

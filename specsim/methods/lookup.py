@@ -19,12 +19,6 @@ class LookupMethod(DraftMethod):
     lookup = True
     one_number = True
 
-    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
-        return 0, 0
-
-    def lookahead(self, k: int) -> int:
-        return 0
-
 
 @register
 class NgramMethod(LookupMethod):

@@ -27,12 +27,10 @@ class MedusaMethod(DraftMethod):
     config_fields: ClassVar[Mapping[str, str]] = {"medusa_num_heads": "medusa"}
     drafter_kinds = ("medusa",)
     catalogue_kinds = ("medusa",)
+    one_pass = True
     free_length = False
     trees = True
     default_rank = 5
-
-    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
-        return (1, 0) if k else (0, 0)
 
     def lookahead(self, k: int) -> int:
         return 0

@@ -13,9 +13,3 @@ class PlainDecoding(DraftMethod):
     spellings = ("off", "no")
     speculates = False
     free_length = False
-
-    def passes(self, k: int, at_once: bool) -> tuple[int, int]:
-        return 0, 0
-
-    def lookahead(self, k: int) -> int:
-        return 0

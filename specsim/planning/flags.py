@@ -13,8 +13,7 @@ config/compilation.py) and SGLang 0.5.23 (server_args.py), both Apache-2.0.
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from specsim.analytic.system import System
 from specsim.errors import UsageError
@@ -36,14 +35,14 @@ class ReadyCommand:
     version: str
     args: list[str]
     warnings: tuple[str, ...] = ()
-    speculative_config: Mapping[str, Any] | None = field(default=None)
+    speculative_config: Mapping[str, object] | None = None
 
     @property
     def command(self) -> str:
         """The command line, quoted for a POSIX shell."""
         return shlex.join(self.args)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "engine": self.engine,
             "version": self.version,
@@ -238,13 +237,13 @@ def _vllm_config(
     draft: str | None,
     version: str,
     warnings: list[str],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     setup, drafter, server = system.setup, system.setup.drafter, system.engine.server
     method = setup.drafting
     missing = system.engine.missing(setup.method, version)
     if missing:
         raise UsageError(f"{missing}; use eagle3 or an older version")
-    if setup.tree_topk > 1:
+    if setup.tree_topk > 1 and not server.trees:
         raise UsageError(
             f"{server.label} drafts chains, but the tree top-k is {setup.tree_topk}; leave out "
             "--tree or use --engine sglang"
