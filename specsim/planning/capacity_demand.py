@@ -14,14 +14,12 @@ for its cache to find their conversations.
 """
 
 import csv
-import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from specsim.checked import file_text, json_value, toml_table
 from specsim.errors import FormatError, UsageError
 from specsim.planning.values import real, shown
 
@@ -60,7 +58,7 @@ class Replicas:
     with_spare: int
     mean_needed: float | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "unit": self.demand.unit,
             "source": self.demand.source,
@@ -100,23 +98,16 @@ def read_demand(name: str) -> Demand:
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise UsageError(f"demand file {shown(name)} {what}")
-    if path.stat().st_size > MAX_BYTES:
-        raise FormatError(f"{path.name} is larger than {MAX_BYTES // 1_000_000} MB; thin it out")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path.name} cannot be read as text: {error}") from None
+    text = file_text(path, MAX_BYTES)
     kind = path.suffix.lower()
-    if kind in (".toml", ".json"):
-        try:
-            raw = tomllib.loads(text) if kind == ".toml" else json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path.name} is not valid {kind[1:].upper()}: {error}") from None
-        return _of_table(raw, path.name)
-    return _of_csv(text, path.name)
+    if kind == ".toml":
+        return _of_table(toml_table(text, path.name), path.name)
+    return _of_table(json_value(text, path.name), path.name) if kind == ".json" else (
+        _of_csv(text, path.name)
+    )
 
 
-def _of_table(raw: Any, where: str) -> Demand:
+def _of_table(raw: object, where: str) -> Demand:
     if not isinstance(raw, Mapping):
         raise FormatError(f"{where} must hold a table with a list `users` or `rate`")
     named = [key for key in COLUMNS if key in raw]
@@ -124,8 +115,9 @@ def _of_table(raw: Any, where: str) -> Demand:
         raise FormatError(f"{where} must hold one of {' and '.join(COLUMNS)}, a list of numbers")
     values = raw[named[0]]
     values = values if isinstance(values, list) else [values]
-    amounts = [_amount(value, named[0], f"{where}, entry {i + 1}") for i, value in
-               enumerate(values)]
+    amounts = [
+        _amount(value, named[0], f"{where}, entry {i}") for i, value in enumerate(values, start=1)
+    ]
     return _demand(named[0], amounts, where)
 
 
@@ -148,14 +140,14 @@ def _of_csv(text: str, where: str) -> Demand:
             continue
         cell = row[column] if column < len(row) else ""
         try:
-            value: Any = float(cell)
+            value: object = float(cell)
         except ValueError:
             value = cell
         amounts.append(_amount(value, named[0], f"{where}, line {number}"))
     return _demand(named[0], amounts, where)
 
 
-def _amount(value: Any, name: str, where: str) -> float:
+def _amount(value: object, name: str, where: str) -> float:
     amount = real(value)
     if amount is None or not 0 <= amount <= MAX_AMOUNT:
         raise FormatError(f"{where}: {name} is {shown(value)}; it must be a number from 0 to 1e8")

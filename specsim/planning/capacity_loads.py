@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class LoadShape(Protocol):
     @property
     def context_variation(self) -> float: ...
     def make(self, amount: float, seed: int) -> Load: ...
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class People:
     def make(self, amount: float, seed: int) -> Load:
         return Humans(self.behaviour, round(amount), thinking=self.thinking)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "people",
             "scenario": self.name,
@@ -157,7 +157,7 @@ class Arrivals:
             drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
             yield from zip(*drawn, strict=True)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "open",
             "workload": self.workload.name,

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError
+from specsim.jsonable import jsonable
 from specsim.planning.capacity_demand import Demand, Replicas
 from specsim.planning.capacity_runs import WITH, Study
 from specsim.planning.capacity_seats import Seats
@@ -59,7 +60,7 @@ class Point:
     figures: dict[str, float | None]
     verdict: Verdict
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"load": self.amount, **self.verdict.to_dict(), "figures": self.figures}
 
 
@@ -90,7 +91,7 @@ class Side:
         safe = point.amount if point and point.verdict.sure and point.verdict.ok else 0.0
         return max(self.bracket.sure_pass, safe)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         bracket = self.bracket
         return {
             "capacity": bracket.capacity,
@@ -100,14 +101,12 @@ class Side:
             "estimate_by_formulas": self.estimate,
             "max_num_seqs": self.seats,
             "ladder_capacity": self.ladder,
-            "trials": [trial.to_dict() for trial in bracket.trials],
-            "binding_limit": self.limit.to_dict() if self.limit else None,
-            "failing_load_with_twice_the_seats": (
-                self.relieved.to_dict() if self.relieved else None
-            ),
-            "at_capacity": self.at.to_dict() if self.at else None,
-            "operating_point": self.operating.to_dict() if self.operating else None,
-            "cost": self.cost.to_dict() if self.cost else None,
+            "trials": jsonable(bracket.trials),
+            "binding_limit": jsonable(self.limit),
+            "failing_load_with_twice_the_seats": jsonable(self.relieved),
+            "at_capacity": jsonable(self.at),
+            "operating_point": jsonable(self.operating),
+            "cost": jsonable(self.cost),
         }
 
 
@@ -135,23 +134,20 @@ class Capacity:
         return self.with_seats.seats
 
     @cached_property
+    def _flags(self) -> tuple[ReadyCommand | None, str]:
+        try:
+            return flags_of(self.study, self.study.system_of(WITH, self.advised_seats)), ""
+        except SpecSimError as error:
+            return None, str(error)
+
+    @property
     def flags(self) -> ReadyCommand | None:
         """What to type for it; None where no command line is known (`no_flags` says why)."""
-        try:
-            return self._flags()
-        except SpecSimError:
-            return None
-
-    def _flags(self) -> ReadyCommand:
-        return flags_of(self.study, self.study.system_of(WITH, self.advised_seats))
+        return self._flags[0]
 
     @property
     def no_flags(self) -> str:
-        try:
-            self._flags()
-        except SpecSimError as error:
-            return str(error)
-        return ""
+        return self._flags[1]
 
     @property
     def gain(self) -> float | None:
@@ -160,7 +156,7 @@ class Capacity:
             return None
         return self.main.capacity / self.baseline.capacity
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """One flat row per load that was tried, for CSV."""
         sides = [("with", self.main)]
         if self.baseline is not None:
@@ -174,42 +170,31 @@ class Capacity:
             for trial in side.bracket.trials
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         system = self.study.system
-        setup, acceptance = system.setup, system.acceptance
-        main = self.main.to_dict()
         return {
             "kind": "capacity",
-            "model": system.spec.name,
-            "gpu": system.profile.name,
-            "tp": system.parallel.tp,
+            **system.summary("model", "gpu", "tp"),
             "gpus_per_replica": system.parallel.gpus,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "engine": system.engine.name,
-            "engine_version": system.engine.version,
-            "method": setup.method,
-            "k": setup.k,
-            "acceptance_length": acceptance.expected_tokens(setup.k) if acceptance else None,
+            **system.summary(
+                "weights", "kv_dtype", "engine", "engine_version", "method", "k",
+                "acceptance_length",
+            ),
             "load": self.study.shape.to_dict(),
             "unit": self.study.shape.unit,
             "slo": dict(self.study.slo),
             "rule": RULE,
-            **main,
-            "baseline": self.baseline.to_dict() if self.baseline else None,
+            **self.main.to_dict(),
+            "baseline": jsonable(self.baseline),
             "gain": self.gain,
-            "stream_floor": self.seats.to_dict() if self.seats else None,
+            "stream_floor": jsonable(self.seats),
             "recommended_max_num_seqs": self.seats.seats if self.seats else None,
-            "with_recommended_max_num_seqs": (
-                self.with_seats.to_dict() if self.with_seats else None
-            ),
+            "with_recommended_max_num_seqs": jsonable(self.with_seats),
             "advised_max_num_seqs": self.advised_seats,
-            "flags": self.flags.to_dict() if self.flags else None,
+            "flags": jsonable(self.flags),
             "no_flags": self.no_flags or None,
-            "demand": self.replicas.to_dict() if self.replicas else None,
-            "demand_with_recommended_max_num_seqs": (
-                self.reseated_replicas.to_dict() if self.reseated_replicas else None
-            ),
+            "demand": jsonable(self.replicas),
+            "demand_with_recommended_max_num_seqs": jsonable(self.reseated_replicas),
             "seed": self.wishes.seed,
             "replications_at_most": self.wishes.replications,
             "runs": self.runs,

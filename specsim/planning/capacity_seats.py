@@ -9,12 +9,13 @@ make people wait for no reason, more would let streams fall below the floor when
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
+from specsim.jsonable import Jsonable
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
-from specsim.planning.capacity_start import SPREAD_P10, turns_of
+from specsim.planning.capacity_start import SPREAD_P10, turns_of, usual_workload
 from specsim.search import first_between
 
 GATE = "stream_tok_s_p10"
@@ -23,9 +24,11 @@ MOST_SEATS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class SeatTrial:
+class SeatTrial(Jsonable):
     """seats that were tried with `amount` of load: p10 of the streams (tokens/s), seats taken on
     average."""
+
+    renamed: ClassVar = {"seats": "max_num_seqs", "amount": "load", "ok": "pass"}
 
     seats: int
     amount: float
@@ -33,33 +36,18 @@ class SeatTrial:
     running_mean: float
     ok: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "max_num_seqs": self.seats,
-            "load": self.amount,
-            "stream_tok_s_p10": self.stream_tok_s_p10,
-            "running_mean": self.running_mean,
-            "pass": self.ok,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class Seats(Jsonable):
     """seats: largest max_num_seqs (of those tried: multiples of `step`) that keeps the floor; 0:
     not even the smallest does. held_by: 'floor', or 'cache' where no more fit."""
+
+    renamed: ClassVar = {"floor_tok_s": "floor_stream_tok_s_p10", "seats": "max_num_seqs"}
 
     floor_tok_s: float
     seats: int
     held_by: str
     trials: tuple[SeatTrial, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "floor_stream_tok_s_p10": self.floor_tok_s,
-            "max_num_seqs": self.seats,
-            "held_by": self.held_by,
-            "trials": [trial.to_dict() for trial in self.trials],
-        }
 
 
 def step_of(seats: int) -> int:
@@ -84,10 +72,7 @@ def crowd_for(system: System, shape: LoadShape, seats: int) -> float:
 def first_seats(system: System, shape: LoadShape, floor_tok_s: float) -> int:
     """Seats that keep the floor by formulas, whatever max_num_seqs the system has."""
     system = system.with_(max_num_seqs=MOST_SEATS)
-    workload = turns_of(shape).workload(0.3) if isinstance(shape, People) else None
-    if workload is None:
-        assert isinstance(shape, Arrivals)
-        workload = shape.workload
+    workload = usual_workload(shape)
 
     def misses(seats: int) -> bool:
         stream_tok_s = closed_loop(system, workload, seats).stream_tok_s

@@ -35,6 +35,7 @@ SPREAD_P10 = 0.8  # p10 of the streams' rates over their mean, where rates are m
 WARM_ANSWERS = 2.0
 LEAST_REQUESTS = 300
 LONGEST_S = 40_000.0
+USUAL_HIT = 0.3  # share of what could be cached that is, where nothing says better
 TAIL_P95 = math.log(20.0)  # 95th percentile over mean of an exponential wait
 
 
@@ -81,6 +82,14 @@ def turns_of(people: People) -> Turns:
     prompt, old, output, context = np.mean(np.array(rows), axis=0).tolist()
     pauses_s = tuple(turn.pause_s for turn in turns) if people.thinking else ()
     return Turns(prompt, old, output, context, pauses_s)
+
+
+def usual_workload(shape: LoadShape) -> Workload:
+    """Lengths of what a shape sends, with a usual share of people's history in the cache."""
+    if isinstance(shape, People):
+        return turns_of(shape).workload(USUAL_HIT)
+    assert isinstance(shape, Arrivals)
+    return shape.workload
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Verdict:
     def word(self) -> str:
         return "too close to call" if not self.sure else "passes" if self.ok else "fails"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "pass": self.ok,
             "sure": self.sure,

@@ -20,7 +20,7 @@ from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_result import Point, Wishes
 from specsim.planning.capacity_runs import WITH, Heard, Runner, Study
 from specsim.planning.capacity_seats import GATE, first_seats, step_of
-from specsim.planning.capacity_start import estimate_capacity, lengthened, turns_of
+from specsim.planning.capacity_start import estimate_capacity, lengthened, usual_workload
 from specsim.planning.limits import Limit
 from specsim.planning.matrix import WIDTHS
 
@@ -170,12 +170,7 @@ def _tuned(
     system = system.with_(max_num_seqs=seats or system.max_num_seqs)
     candidates = candidate_k(system)
     if not asked.k_fixed and candidates:
-        shape = asked.shape
-        if isinstance(shape, People):
-            workload = turns_of(shape).workload(0.3)
-        else:
-            assert isinstance(shape, Arrivals)
-            workload = shape.workload
+        workload = usual_workload(asked.shape)
         k = best_k_at(system, workload, max(1, min(seats, 256) // 2), candidates)
         system = system.with_(k=k)
     return system, seats, origin

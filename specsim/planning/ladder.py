@@ -9,7 +9,6 @@ and halves the bracket until it is narrower than `resolution` of the load. Loads
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.planning.capacity_verdict import Verdict
 
@@ -25,7 +24,7 @@ class Trial:
     load: float
     verdict: Verdict
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"load": self.load, **self.verdict.to_dict()}
 
 

@@ -14,8 +14,9 @@ The gate that fails by the largest factor says where to look; the evidence is fi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
+from specsim.jsonable import Jsonable
 from specsim.planning.capacity_runs import Summary, mean_of
 from specsim.sim.config import SimConfig
 
@@ -27,24 +28,17 @@ KEEPS_UP = 0.95  # share of what arrives that must leave
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Jsonable):
     """name: one of the above; cause: the resource behind 'unstable', else the name. gate: that
     fails worst. amount: the load at which. evidence: sentences."""
+
+    renamed: ClassVar = {"amount": "load"}
 
     name: str
     cause: str
     gate: str
     amount: float
     evidence: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "cause": self.cause,
-            "gate": self.gate,
-            "load": self.amount,
-            "evidence": list(self.evidence),
-        }
 
 
 def name_limit(
