@@ -28,7 +28,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specsim.errors import FormatError, SpecSimError
-from specsim.files import read_limited
+from specsim.files import read_limited, utf8
 
 MAX_BYTES = 1_000_000  # of a file that people write
 _SHOWN = 60
@@ -194,11 +194,7 @@ def file_text(path: Path, most: int = MAX_BYTES) -> str:
         raise FormatError(f"{path} cannot be read: {reason}") from None
     if len(raw) > most:
         raise FormatError(f"{path} is larger than {most / 1e6:g} MB; check the path")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise FormatError(f"{path}: line {line} is not UTF-8 text; save it as UTF-8") from None
+    return utf8(raw, str(path), "save it as UTF-8")
 
 
 def toml_table(text: str, where: str) -> dict[str, Any]:

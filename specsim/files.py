@@ -37,6 +37,32 @@ def read_limited(path: Path, most: int) -> bytes:
         return file.read(most + 1)
 
 
+def utf8(raw: bytes, where: str, hint: str, encoding: str = "utf-8-sig") -> str:
+    """The text of a file; FormatError with the line that is none, and the hint."""
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise FormatError(f"{where}: line {line} is not UTF-8 text; {hint}") from None
+
+
+def text_of(path: Path, most: int, missing: str, too_large: str, hint: str) -> str:
+    """The text of a regular file of at most `most` bytes. FormatError that begins with the path:
+    what is `missing`, what to do about a file that is `too_large`, and the `hint` of `utf8`."""
+    try:
+        if not path.is_file():
+            raise FormatError(f"{path}: not a file; {missing}")
+        with path.open("rb") as file:
+            raw = file.read(most + 1)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # a null character in the path
+        raise FormatError(f"{path!r}: not a path ({error})") from None
+    if len(raw) > most:
+        raise FormatError(f"{path}: {too_large}")
+    return utf8(raw, str(path), hint)
+
+
 def check_writable(
     path: str | Path | None, option: str, inputs: Iterable[str | Path | None] = ()
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specsim.errors import FormatError
+from specsim.files import text_of
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.hardware.schema import NUMBERS
 
@@ -24,25 +25,11 @@ def read_document(path: Path) -> dict[str, object]:
 
 def read_text(path: Path) -> str:
     """The text of a profile file, at most MAX_FILE_BYTES long."""
-    try:
-        if not path.is_file():
-            raise FormatError(f"{path}: not a file; give the path of a profile written in TOML")
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise FormatError(
-            f"{path}: larger than {MAX_FILE_BYTES} bytes, which no hardware profile is; "
-            "check the path"
-        )
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise FormatError(
-            f"{path}: line {line} is not UTF-8 text; save the file as UTF-8"
-        ) from None
+    return text_of(
+        path, MAX_FILE_BYTES, "give the path of a profile written in TOML",
+        f"larger than {MAX_FILE_BYTES} bytes, which no hardware profile is; check the path",
+        "save the file as UTF-8",
+    )
 
 
 def parse_document(text: str, origin: str) -> dict[str, object]:

@@ -4,13 +4,22 @@ from itertools import groupby
 
 from pydantic import model_validator
 
-from specsim.formats.bench.fields import Counts, Foreign, Numbers
+from specsim.formats.bench.fields import Count, Counts, Foreign, Number, Numbers, Text, key
 from specsim.formats.bench.record import RequestRow
 
 
 class Details(Foreign):
-    """Lists with one entry per request, failed ones included. `itls`: gaps of each request."""
+    """What both tools state, and lists with one entry per request, failed ones included. `itls`:
+    gaps of each request. Times by name (`mean_ttft_ms`, ...) are read with `stat_ms`."""
 
+    backend: Text = None
+    completed: Count = None
+    duration_s: Number = key("duration")
+    input_tokens: Count = key("total_input_tokens")
+    output_tokens: Count = key("total_output_tokens")
+    output_tok_s: Number = key("output_throughput")
+    request_rate_achieved: Number = key("request_throughput")
+    max_concurrency: Count = None
     output_lens: Counts | None = None
     ttfts: Numbers | None = None
     itls: list[Numbers] | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from specsim.errors import FormatError
+from specsim.files import text_of
 from specsim.formats.bench.fields import Foreign, as_mapping, describe, read_as
 
 MAX_FILE_BYTES = 200_000_000
@@ -71,27 +72,12 @@ def read_document(path: Path) -> ResultFile:
 
 def read_text(path: Path) -> str:
     """The text of a file of at most MAX_FILE_BYTES; FormatError when it cannot be had."""
-    try:
-        if not path.is_file():
-            raise FormatError(f"{path}: not a file; give a benchmark's result file or its folder")
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:  # a NUL in the path
-        raise FormatError(f"{path!r}: not a path ({error})") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise FormatError(
-            f"{path}: larger than {MAX_FILE_BYTES // 10**6} MB, the limit for one file; save the "
-            "result without generated texts or per-request details"
-        )
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise FormatError(
-            f"{path}: line {line} is not UTF-8 text; results are UTF-8 JSON, CSV or text"
-        ) from None
+    return text_of(
+        path, MAX_FILE_BYTES, "give a benchmark's result file or its folder",
+        f"larger than {MAX_FILE_BYTES // 10**6} MB, the limit for one file; save the result "
+        "without generated texts or per-request details",
+        "results are UTF-8 JSON, CSV or text",
+    )
 
 
 def parse_document(text: str, origin: str) -> ResultFile:

@@ -18,7 +18,6 @@ from typing import Literal
 from specsim.formats.bench.details import Details
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
-    Count,
     Number,
     Rate,
     Text,
@@ -56,20 +55,12 @@ _KEPT = (
 
 
 class SglangResult(Details):
-    """One line; times by name (`mean_ttft_ms`, ...) are read with `stat_ms`."""
+    """One line."""
 
-    backend: Text = None
     label: Text = key("tag")
-    completed: Count = None
-    duration_s: Number = key("duration")
-    input_tokens: Count = key("total_input_tokens")
-    output_tokens: Count = key("total_output_tokens")
-    output_tok_s: Number = key("output_throughput")
-    request_rate_achieved: Number = key("request_throughput")
     concurrency_mean: Number = key("concurrency")
     accept_length: Number = None
     request_rate: Rate | Literal["trace"] = None
-    max_concurrency: Count = None
     server_info: dict[str, object] | None = None
 
 

@@ -50,23 +50,15 @@ _Fraction = Annotated[float, Field(ge=0, le=1 + 1e-9), Rule("a fraction")]
 
 
 class VllmResult(Details):
-    """One result; times by name (`mean_ttft_ms`, ...) are read with `stat_ms`."""
+    """One result."""
 
     model: Text = key("model_id")
     label: Text = None
     date: Text = None
-    backend: Text = None
-    completed: Count = None
     failed_requests: Count = key("failed")
-    duration_s: Number = key("duration")
-    input_tokens: Count = key("total_input_tokens")
-    output_tokens: Count = key("total_output_tokens")
-    output_tok_s: Number = key("output_throughput")
-    request_rate_achieved: Number = key("request_throughput")
     max_output_tokens_per_s: Number = None
     request_rate: Rate = None
     burstiness: Rate = None
-    max_concurrency: Count = None
     num_prompts: Count = None
     ramp_up_strategy: Text = None
     run_number: Signed = None
