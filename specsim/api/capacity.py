@@ -8,6 +8,7 @@ from specsim.api.results import Result, flat
 from specsim.options.repeat import repeat
 from specsim.options.serving import CapacityOptions
 from specsim.planning import capacity_result as planning
+from specsim.report.blocks import Section
 
 
 class Capacity(Result, planning.Capacity):
@@ -16,10 +17,10 @@ class Capacity(Result, planning.Capacity):
     def to_rows(self) -> list[dict[str, Any]]:
         return [flat(row) for row in self.rows()]
 
-    def to_text(self) -> str:
-        from specsim.report.capacity import capacity_text
+    def section(self) -> Section:
+        from specsim.report.capacity import capacity_blocks
 
-        return capacity_text(self)
+        return capacity_blocks(self)
 
 
 def run(options: CapacityOptions, bar: bool = False) -> Capacity:

@@ -10,6 +10,7 @@ from specsim.options.analytic import CrossoverOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_contexts
 from specsim.planning import crossover as planning
+from specsim.report.blocks import Section
 
 
 class Crossover(Result, planning.Crossover):
@@ -18,10 +19,10 @@ class Crossover(Result, planning.Crossover):
     def to_rows(self) -> list[dict[str, Any]]:
         return [flat(row) for row in self.rows()]
 
-    def to_text(self) -> str:
-        from specsim.report.crossovers import crossover_text
+    def section(self) -> Section:
+        from specsim.report.crossovers import crossover_blocks
 
-        return crossover_text(self)
+        return crossover_blocks(self)
 
 
 def run(options: CrossoverOptions) -> Crossover:

@@ -20,7 +20,8 @@ from specsim.formats.bench import read_bench, scan
 from specsim.options.measured import DiagnoseOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
-from specsim.report.tables import printable
+from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Diagnoses(Result):
         """One row per run."""
         return [flat(item) for item in self.document["diagnoses"]]
 
-    def to_text(self) -> str:
-        from specsim.report.diagnosis import diagnosis_text
+    def section(self) -> Section:
+        from specsim.report.diagnosis import diagnosis_section
 
-        return printable(diagnosis_text(self.document))
+        return diagnosis_section(Doc(self.document))
 
 
 def run(options: DiagnoseOptions) -> Diagnoses:

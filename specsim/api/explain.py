@@ -13,6 +13,7 @@ from specsim.latency.breakdown import StepLatency
 from specsim.options.analytic import ExplainOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency
+from specsim.report.blocks import Section
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ class Explanation(Result):
             rows += [flat({**head, **op}) for op in found["ops"]]
         return rows
 
-    def to_text(self) -> str:
-        from specsim.report.explanation import explanation_text
+    def section(self) -> Section:
+        from specsim.report.explanation import explanation_blocks
 
-        return explanation_text(self.to_dict())
+        return explanation_blocks(self.to_dict())
 
 
 def run(options: ExplainOptions) -> Explanation:

@@ -22,6 +22,8 @@ from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_size import Asked, Effort, gates_of
 from specsim.planning.values import real, shown
+from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
 
@@ -38,10 +40,10 @@ class Fleet(Result, planning.Fleet):
     def to_rows(self) -> list[dict[str, Any]]:
         return [flat(endpoint.row()) for endpoint in self.endpoints]
 
-    def to_text(self) -> str:
-        from specsim.report.fleet import fleet_text
+    def section(self) -> Section:
+        from specsim.report.fleet import fleet_section
 
-        return fleet_text(self)
+        return fleet_section(Doc(self.to_dict()))
 
 
 def run(options: FleetOptions, bar: bool = False) -> Fleet:

@@ -15,6 +15,8 @@ from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import Words, as_text, profile_folder, shown
 from specsim.planning import matrix as planning
+from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 
 MAX_NAMES = 400
 FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
@@ -26,10 +28,10 @@ class Matrix(Result, planning.Matrix):
     def to_rows(self) -> list[dict[str, Any]]:
         return [flat(cell.row()) for cell in self.cells]
 
-    def to_text(self) -> str:
-        from specsim.report.matrix import matrix_text
+    def section(self) -> Section:
+        from specsim.report.matrix import matrix_section
 
-        return matrix_text(self)
+        return matrix_section(Doc(self.to_dict()))
 
 
 class MatrixStudy:

@@ -8,6 +8,7 @@ from specsim.errors import UsageError
 from specsim.options.declare import declared
 from specsim.options.prediction import PredictCommand
 from specsim.options.values import profile_folder
+from specsim.report.blocks import Section
 
 # What holds for the table too; all else describes a model of one's own.
 _ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "csv_out")
@@ -23,10 +24,10 @@ class MindrouterTable:
     def to_rows(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.endpoints]
 
-    def to_text(self) -> str:
-        from specsim.report.mindrouter import mindrouter_text
+    def section(self) -> Section:
+        from specsim.report.mindrouter import mindrouter_blocks
 
-        return mindrouter_text(self.endpoints)
+        return mindrouter_blocks(self.endpoints)
 
 
 def run(options: PredictCommand) -> MindrouterTable:

@@ -10,6 +10,7 @@ from specsim.errors import UsageError
 from specsim.options.analytic import ParetoOptions
 from specsim.options.repeat import repeat
 from specsim.planning import pareto as planning
+from specsim.report.blocks import Section
 
 Report = Callable[[int, int], None]
 
@@ -28,10 +29,10 @@ class Pareto(Result, planning.Pareto):
 
         return [flat(row) for row in pareto_rows(self)]
 
-    def to_text(self) -> str:
-        from specsim.report.paretos import pareto_text
+    def section(self) -> Section:
+        from specsim.report.paretos import pareto_blocks
 
-        return pareto_text(self)
+        return pareto_blocks(self)
 
 
 class ParetoStudy:

@@ -10,6 +10,7 @@ from specsim.errors import UsageError
 from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
+from specsim.report.blocks import Section
 
 
 class Prediction(Result, analytic.Prediction):
@@ -25,10 +26,10 @@ class Prediction(Result, analytic.Prediction):
             rows.append(flat(row))
         return rows
 
-    def to_text(self) -> str:
-        from specsim.report.predictions import prediction_text
+    def section(self) -> Section:
+        from specsim.report.predictions import prediction_blocks
 
-        return prediction_text(self)
+        return prediction_blocks(self)
 
 
 def run(options: PredictOptions) -> Prediction:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from specsim.errors import UsageError
 from specsim.report.blocks import Lines, Notes, Section
 from specsim.report.tables import Table
+from specsim.report.text import section_text
 from specsim.rows import columns_of
 from specsim.rows import flat as dotted
 
@@ -40,9 +41,13 @@ class Result:
         """Flat rows, what `--csv` prints; nested values under dotted names."""
         raise NotImplementedError
 
+    def section(self) -> Section:
+        """The blocks that a terminal and a notebook show."""
+        raise NotImplementedError
+
     def to_text(self) -> str:
         """What the command prints on a terminal."""
-        raise NotImplementedError
+        return section_text(self.section())
 
     @classmethod
     def of(cls, found: Any, command: str) -> Self:
@@ -64,15 +69,9 @@ class Result:
         return f"<specsim.{type(self).__name__}: {self.command}>"
 
     def _repr_html_(self) -> str:
-        from specsim.report.doc import Doc
         from specsim.report.html.page import fragment
-        from specsim.report.kinds import SECTIONS
 
-        found = self.to_dict()
-        make = SECTIONS.get(str(found.get("kind")))
-        if make is None:
-            return page_of(repr(self), self.to_rows(), getattr(self, "warnings", ()))
-        section = make(Doc(found, "this result"))
+        section = self.section()
         return fragment(replace(section, blocks=(Lines([repr(self)], "lead"), *section.blocks)))
 
 

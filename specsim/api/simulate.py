@@ -7,6 +7,7 @@ from specsim.api.results import Result
 from specsim.api.simulate_run import simulated
 from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
+from specsim.report.blocks import Section
 from specsim.sim import result as sim
 
 
@@ -20,10 +21,10 @@ class Simulation(Result, sim.Simulation):
     def to_rows(self) -> list[dict[str, Any]]:
         return self.rows()
 
-    def to_text(self) -> str:
-        from specsim.report.simulation import simulation_text
+    def section(self) -> Section:
+        from specsim.report.simulation import simulation_blocks
 
-        return simulation_text(self)
+        return simulation_blocks(self)
 
 
 def run(options: SimulateOptions, bar: bool = False) -> Simulation:

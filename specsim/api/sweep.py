@@ -22,6 +22,7 @@ from specsim.planning.sweep import RUNS, Sweep
 from specsim.planning.sweep_file import Definition, read_definition
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import SweepRun, run_sweep
+from specsim.report.blocks import Section
 from specsim.report.progress import task_bar
 
 
@@ -30,7 +31,7 @@ class SweepResult(Result):
     """The rows of a sweep: one per combination and repeat, with `params` and `result`."""
 
     document: dict[str, Any]
-    text: str
+    blocks: Section
     command: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -40,8 +41,8 @@ class SweepResult(Result):
         return [flat({**row, **(row["result"] or {}), "result": None})
                 for row in self.document["rows"]]
 
-    def to_text(self) -> str:
-        return self.text
+    def section(self) -> Section:
+        return self.blocks
 
 
 def run(options: SweepOptions) -> SweepResult:
@@ -50,11 +51,11 @@ def run(options: SweepOptions) -> SweepResult:
     It works in `workers` processes, so a script calls it under `if __name__ == "__main__":`."""
     import json
 
-    from specsim.report.sweeps import sweep_json, sweep_text
+    from specsim.report.sweeps import sweep_blocks, sweep_json
 
     with running(options, bar=False) as found:
         document = json.loads("".join(sweep_json(found)))
-        return SweepResult(document, sweep_text(found), repeat(options))
+        return SweepResult(document, sweep_blocks(found), repeat(options))
 
 
 @contextmanager

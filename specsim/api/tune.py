@@ -13,6 +13,8 @@ from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning import tune as planning
 from specsim.planning.tune_choices import OfferedLoad
+from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 from specsim.sim.slo import parse_slo
 
 DEFAULT_CLIENTS = (1, 8, 64)
@@ -24,10 +26,10 @@ class Tuning(Result, planning.Tuning):
     def to_rows(self) -> list[dict[str, Any]]:
         return [flat(row) for row in self.candidate_rows()]
 
-    def to_text(self) -> str:
-        from specsim.report.tuning import tuning_text
+    def section(self) -> Section:
+        from specsim.report.tuning import tuning_section
 
-        return tuning_text(self)
+        return tuning_section(Doc(self.to_dict()))
 
 
 def loads_of(options: TuneOptions) -> list[OfferedLoad]:

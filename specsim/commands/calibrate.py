@@ -19,7 +19,6 @@ from specsim.options.measured import CalibrateCommand
 @command(CalibrateCommand)
 def calibrate(options: CalibrateCommand) -> None:
     """Fit a hardware profile on RECORDS, or an engine profile on --from files."""
-    from specsim.report.tables import printable
 
     given = options.inputs or []
     if options.from_ or options.plain or options.spec:
@@ -33,7 +32,7 @@ def calibrate(options: CalibrateCommand) -> None:
         from specsim.report.fewshot import fewshot_text
 
         fitted = fit_from(given[0], options)
-        write(options, lambda: fitted, lambda: printable(fewshot_text(fitted)))
+        write(options, lambda: fitted, lambda: fewshot_text(fitted))
         return
     if options.holdout:
         raise UsageError("--holdout judges a fit of --from files; give those, or leave it out")
@@ -47,7 +46,7 @@ def calibrate(options: CalibrateCommand) -> None:
 
     with _progress() as tell:
         result = fit_records([Path(name) for name in given], options, tell)
-    write(options, lambda: result, lambda: printable(records_text(result)))
+    write(options, lambda: result, lambda: records_text(result))
 
 
 @contextmanager

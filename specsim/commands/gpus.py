@@ -16,7 +16,7 @@ def gpus(options: GpusCommand) -> None:
     folder = profile_folder(options.profiles)
     if options.name is not None:
         profile = load_profile(options.name, folder)
-        write(options, profile.to_dict, lambda: printable(profile_text(profile)))
+        write(options, profile.to_dict, lambda: profile_text(profile))
         return
     found = [load_profile(entry.name, folder) for entry in list_profiles(folder)]
 

@@ -11,6 +11,7 @@ from specsim.options.groups import JsonOptions, OutputOptions
 
 if TYPE_CHECKING:
     from specsim.options.analytic import DrawnOptions
+    from specsim.report.blocks import Section
     from specsim.report.plots import Panel, Picture
 
 
@@ -18,7 +19,7 @@ class Shown(Protocol):
     """A result: what JSON holds, what a terminal shows."""
 
     def to_dict(self) -> dict[str, Any]: ...
-    def to_text(self) -> str: ...
+    def section(self) -> "Section": ...
 
 
 def show(
@@ -30,7 +31,12 @@ def show(
     document: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
     """Prints a result. rows: of CSV; text, document: where they are not the result's own."""
-    write(options, document or result.to_dict, text or result.to_text, rows)
+    from specsim.report.text import section_text
+
+    def shown() -> str:
+        return text() if text else section_text(result.section())
+
+    write(options, document or result.to_dict, shown, rows)
 
 
 def write(
@@ -70,12 +76,13 @@ def show_drawn(
 ) -> None:
     """Prints a result; `picture` is what --plot writes, `panel` what the terminal shows."""
     from specsim.report.plots_file import write_picture
+    from specsim.report.text import section_text
 
     if options.plot is not None:
         write_picture(picture(), options.plot)
 
     def text() -> str:
-        parts = [result.to_text()]
+        parts = [section_text(result.section())]
         if not options.no_plot:
             parts.append(terminal_plot(panel()))
         if options.plot is not None:

@@ -17,7 +17,8 @@ def sweep(options: SweepCommand) -> None:
     """Run every combination of options of a grid. What is finished is kept: the same command
     again goes on where it stopped."""
     from specsim.api.sweep import running
-    from specsim.report.sweeps import sweep_csv, sweep_json, sweep_text
+    from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_json
+    from specsim.report.text import section_text
 
     with running(options, bar=not quiet(options)) as found:
         # Rows are written as they are read: all of them need not fit in memory.
@@ -27,7 +28,7 @@ def sweep(options: SweepCommand) -> None:
             sys.stdout.writelines(sweep_csv(found))
         else:
             out = None if options.out is None else str(options.out)
-            sys.stdout.write(sweep_text(found, out) + "\n")
+            sys.stdout.write(section_text(sweep_blocks(found, out)) + "\n")
         sys.stdout.flush()
         _end(found)
 

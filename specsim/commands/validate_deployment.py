@@ -127,10 +127,10 @@ def finish(found: "Comparison", max_error: float | None, json_out: bool, out: Pa
     """Print, write, and end with the exit code that --max-error asks for."""
     from specsim.accuracy.live import JUDGED
     from specsim.report.live import live_text
-    from specsim.report.tables import printable, to_json
+    from specsim.report.tables import to_json
 
     result = found.to_dict()
-    sys.stdout.write((to_json(result) if json_out else printable(live_text(result))) + "\n")
+    sys.stdout.write((to_json(result) if json_out else live_text(result)) + "\n")
     if out is not None:
         # After the figures are shown: a full disk must not take them along.
         sys.stdout.flush()

@@ -12,14 +12,13 @@ def published(options: PublishedCommand) -> None:
     """Score every row of FILES that can be predicted; count the others by reason."""
     from specsim.accuracy.score import read_rows, score_rows
     from specsim.report.scores import report_text
-    from specsim.report.tables import printable
 
     rows = [row for file in options.files for row in read_rows(file)]
     report = score_rows(rows, keep_cases=False)
     result = report.to_dict()
     if options.rows_out:
         result["judged"] = [score.to_dict() for score in report.scores]
-    write(options, lambda: result, lambda: printable(report_text(result)))
+    write(options, lambda: result, lambda: report_text(result))
     limit = options.max_error
     over = report.over(limit) if limit is not None else ()
     if over:

@@ -9,20 +9,17 @@ from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.tables import Table, number, seconds, times
-from specsim.report.text import section_text
 
 if TYPE_CHECKING:
     from specsim.planning.capacity_result import Capacity
 
 
-def capacity_text(result: "Capacity") -> str:
+def capacity_blocks(result: "Capacity") -> Section:
     """System, capacity of each side, its limit, where to run, request slots, replicas, cost."""
     system = result.study.system
     source = system.acceptance.source if system.acceptance else ""
     share = f"{result.wishes.share:.0%}"
-    return section_text(
-        capacity_section(Doc(result.to_dict()), d.deployed_on(system), source, share)
-    )
+    return capacity_section(Doc(result.to_dict()), d.deployed_on(system), source, share)
 
 
 def capacity_section(

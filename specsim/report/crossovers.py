@@ -9,17 +9,16 @@ from specsim.report.columns import band, count, curve, figure, fixed, table_of
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
 from specsim.report.tables import Table, seconds, times
-from specsim.report.text import section_text
 
 if TYPE_CHECKING:
     from specsim.planning.crossover import Crossover
 
 
-def crossover_text(result: "Crossover") -> str:
+def crossover_blocks(result: "Crossover") -> Section:
     """Assumptions, answers by context length, then one table per context length."""
     source = result.system.acceptance.source if result.system.acceptance else ""
     doc = Doc(result.to_dict())
-    return section_text(crossover_section(doc, d.deployed_on(result.system), source))
+    return crossover_section(doc, d.deployed_on(result.system), source)
 
 
 def crossover_section(doc: Doc, deployed: str = "", source: str = "") -> Section:

@@ -2,23 +2,16 @@
 missing."""
 
 import textwrap
-from collections.abc import Mapping
 
 from specsim.report.blocks import Block, Fold, Group, Lines, Notes, Section, Terms
 from specsim.report.doc import Doc
 from specsim.report.tables import seconds, size
-from specsim.report.text import section_text
 
 WIDTH = 100
 _MARKS = {"problem": "PROBLEM", "good": "GOOD", "notice": "NOTE"}
 _BY = {"steps": "counted per engine step", "streams": "from the time streams decoded",
        "in flight": "requests in flight", "gauge": "the server's gauge",
        "clients": "clients of the closed loop"}
-
-
-def diagnosis_text(document: Mapping[str, object]) -> str:
-    """Every diagnosis of the document, one after the other."""
-    return section_text(diagnosis_section(Doc(document)))
 
 
 def diagnosis_section(doc: Doc) -> Section:

@@ -7,19 +7,18 @@ from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value, Waterfall
 from specsim.report.tables import Table, bar, percent, seconds, size, work
-from specsim.report.text import section_text
 
 MOST_STEPS = 16  # on a page
 MOST_PARTS = 14  # bars of a waterfall before the small ones are put together
 _ORDER = {"draft": 0, "target": 1, "sample": 2}
 
 
-def explanation_text(found: Mapping[str, object]) -> str:
+def explanation_blocks(found: Mapping[str, object]) -> Section:
     """Every step op by op; notes follow the last one. found: what `--json` prints."""
     doc = Doc(found)
     steps = [block for step in doc.items("steps") for block in _blocks(step)]
     notes = Notes(doc.texts("warnings"))
-    return section_text(Section("", "", [*steps[:-1], Group([steps[-1], notes])]))
+    return Section("", "", [*steps[:-1], Group([steps[-1], notes])])
 
 
 def explanation_section(doc: Doc) -> Section:

@@ -1,6 +1,5 @@
 """What `specsim fleet` says: endpoints, what each replica sees, GPUs, what does not fit."""
 
-from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Command, Facts, Fold, Group, Lines, Notes, Section
@@ -9,15 +8,6 @@ from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value
 from specsim.report.tables import Table, number, seconds
-from specsim.report.text import section_text
-
-if TYPE_CHECKING:
-    from specsim.planning.fleet_result import Fleet
-
-
-def fleet_text(result: "Fleet") -> str:
-    """Endpoints, what each replica sees, GPUs, what does not fit, commands, notes."""
-    return section_text(fleet_section(Doc(result.to_dict())))
 
 
 def fleet_section(doc: Doc) -> Section:

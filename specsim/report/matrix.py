@@ -1,22 +1,12 @@
 """What `specsim matrix` says: models by GPUs at one operating point."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.columns import Column, figure, fixed, table_of
 from specsim.report.doc import Doc
 from specsim.report.plots import Heatmap, Value
 from specsim.report.tables import number, seconds, times
-from specsim.report.text import section_text
-
-if TYPE_CHECKING:
-    from specsim.planning.matrix import Matrix
-
-
-def matrix_text(result: "Matrix") -> str:
-    """The operating point, a line per cell, notes."""
-    return section_text(matrix_section(Doc(result.to_dict())))
 
 
 def matrix_section(doc: Doc) -> Section:

@@ -8,13 +8,12 @@ from specsim.report.columns import band, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.tables import seconds, times
-from specsim.report.text import section_text
 
 if TYPE_CHECKING:
     from specsim.analytic.mindrouter import ReportedEndpoint
 
 
-def mindrouter_text(rows: "Sequence[ReportedEndpoint]") -> str:
+def mindrouter_blocks(rows: "Sequence[ReportedEndpoint]") -> Section:
     """Predicted beside reported speedups, with the assumptions below."""
     first = rows[0].prediction.system
     head = (
@@ -24,7 +23,7 @@ def mindrouter_text(rows: "Sequence[ReportedEndpoint]") -> str:
     accepted = [row.prediction.system.acceptance for row in rows]
     sources = [f"acceptance: {a.source if a is not None else 'none'}; " for a in accepted]
     doc = Doc({"table": [row.to_dict() for row in rows]})
-    return section_text(mindrouter_section(doc, head, sources))
+    return mindrouter_section(doc, head, sources)
 
 
 def mindrouter_section(

@@ -12,7 +12,6 @@ from specsim.report.columns import count, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
 from specsim.report.tables import Table, number, seconds
-from specsim.report.text import section_text
 
 if TYPE_CHECKING:
     from specsim.planning.pareto import ParetoPoint
@@ -59,7 +58,7 @@ def pareto_rows(result: Pareto) -> list[dict[str, object]]:
     ]
 
 
-def pareto_text(result: Pareto) -> str:
+def pareto_blocks(result: Pareto) -> Section:
     """Assumptions, the frontier of all, what to type, what cannot run."""
     base = result.base
     titles = (
@@ -71,7 +70,7 @@ def pareto_text(result: Pareto) -> str:
         {**p.to_dict(), **(command_of(p) if id(p) in told else {})} for p in result.frontier
     ])
     source = base.acceptance.source if base.acceptance else ""
-    return section_text(pareto_section(Doc(found), titles, source))
+    return pareto_section(Doc(found), titles, source)
 
 
 def pareto_section(doc: Doc, titles: str = "", source: str = "") -> Section:

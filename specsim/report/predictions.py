@@ -9,18 +9,15 @@ from specsim.report.columns import band, curve, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value, with_ends
 from specsim.report.tables import Table, number, seconds, size, times
-from specsim.report.text import section_text
 
 if TYPE_CHECKING:
     from specsim.analytic.predict import Prediction
 
 
-def prediction_text(result: "Prediction") -> str:
+def prediction_blocks(result: "Prediction") -> Section:
     """Header with every assumption, one line per load, and the answers below."""
     head = d.deployed_on(result.system)
-    return section_text(
-        prediction_section(Doc(result.to_dict()), head, f" ({result.workload.name})")
-    )
+    return prediction_section(Doc(result.to_dict()), head, f" ({result.workload.name})")
 
 
 def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Section:

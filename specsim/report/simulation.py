@@ -10,7 +10,6 @@ from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series
 from specsim.report.tables import Table, interval, seconds, size, times
-from specsim.report.text import section_text
 
 if TYPE_CHECKING:
     from specsim.sim.result import Simulation
@@ -50,7 +49,7 @@ _OVER_TIME = (  # title, words, unit, keys, whether it is a share
 )
 
 
-def simulation_text(result: "Simulation") -> str:
+def simulation_blocks(result: "Simulation") -> Section:
     """Assumptions, latencies, other figures, gates, notes."""
     found = result.to_dict()
     if result.comparison.baseline is result.comparison.main:
@@ -63,7 +62,7 @@ def simulation_text(result: "Simulation") -> str:
         f"{size(plan.pool_bytes)}"
     )
     head = d.deployed_on(system) + _replicas(config.n_replicas, config.router)
-    return section_text(simulation_section(Doc(found), head, pool))
+    return simulation_section(Doc(found), head, pool)
 
 
 def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of a GPU") -> Section:

@@ -13,7 +13,6 @@ from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value
 from specsim.report.tables import Table, number
-from specsim.report.text import section_text
 from specsim.rows import Row, columns_of, csv_lines, flat
 
 if TYPE_CHECKING:
@@ -30,14 +29,14 @@ USUAL = {
 DASH = "-"
 
 
-def sweep_text(run: "SweepRun", out: str | None = None) -> str:
+def sweep_blocks(run: "SweepRun", out: str | None = None) -> Section:
     """One line per task (the first MAX_ROWS_SHOWN) and what became of all."""
     sweep = run.sweep
     doc = Doc({**_head(run), "rows": list(islice(run.rows(), MAX_ROWS_SHOWN))})
     varied = [*sweep.varied, *(["repeat"] if sweep.repeats > 1 else [])]
     where = f"in {out}" if out else "with --out FILE or --csv"
     journal = f"; journal: {run.journal.path}" if run.journal.path is not None else ""
-    return section_text(sweep_section(doc, varied, sweep.columns, where, journal))
+    return sweep_section(doc, varied, sweep.columns, where, journal)
 
 
 def sweep_section(

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from specsim.report.blocks import Block, Command, Group, Lines, Notes, Section, present
-from specsim.report.tables import Table, table
+from specsim.report.tables import Table, printable, table
 
 
 def section_text(section: Section) -> str:
     """The blocks of a result one after another, an empty line between them; the title and what
-    is for a page only are left out."""
-    return _joined(section.blocks, "\n\n")
+    is for a page only are left out. Names that a terminal would obey are written out."""
+    return printable(_joined(section.blocks, "\n\n"))
 
 
 def _joined(blocks: Iterable[Block | None], between: str) -> str:

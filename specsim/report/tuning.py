@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
@@ -11,19 +10,10 @@ from specsim.report.columns import band, curve, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
 from specsim.report.tables import Table, percent, seconds, times
-from specsim.report.text import section_text
-
-if TYPE_CHECKING:
-    from specsim.planning.tune import Tuning
 
 MOST_ROWS = 40  # candidates printed for one load
 MOST_CURVES = 12
 _EXTRAPOLATED = "* acceptance beyond the measured positions, extrapolated"
-
-
-def tuning_text(result: "Tuning") -> str:
-    """The answers first, then why, then what to type."""
-    return section_text(tuning_section(Doc(result.to_dict())))
 
 
 def tuning_section(doc: Doc) -> Section:

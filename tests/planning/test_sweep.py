@@ -23,7 +23,8 @@ from specsim.planning.executors.base import Closing, Done, Job, TaskFunction
 from specsim.planning.sweep import Sweep
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import SweepRun, run_sweep
-from specsim.report.sweeps import sweep_csv, sweep_json, sweep_jsonl, sweep_text
+from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_json, sweep_jsonl
+from specsim.report.text import section_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Sweep("predict", {"model": "m"}, {"a": [1, 2, 3], "b": ["x", "y"]})
@@ -255,7 +256,7 @@ def test_failed_tasks_are_not_kept_and_run_again(tmp_path: Path) -> None:
         first = run_sweep(SMALL, broken, journal, Here())
         assert (first.failed, first.finished) == (2, 4)
         assert set(first.failures.values()) == {"a bug"}
-        assert "2 failed" in sweep_text(first)
+        assert "2 failed" in section_text(sweep_blocks(first))
     executor = Here()
     with Journal.open(path, SMALL) as journal:
         assert run_sweep(SMALL, figures, journal, executor).finished == 6
@@ -265,7 +266,7 @@ def test_failed_tasks_are_not_kept_and_run_again(tmp_path: Path) -> None:
 def test_text_shows_rows_reasons_and_columns_that_nobody_has() -> None:
     sweep = Sweep(SMALL.run, SMALL.fixed, SMALL.grid, columns=("value", "valu"))
     with Journal.open(None, sweep) as journal:
-        text = sweep_text(run_sweep(sweep, figures, journal, Here()))
+        text = section_text(sweep_blocks(run_sweep(sweep, figures, journal, Here())))
     assert "0.3333" in text and "6 of 6 tasks finished; 1 refused" in text
     assert "refused (1): two does not fit" in text
     assert "no result has 'valu'; near matches: value" in text

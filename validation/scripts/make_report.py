@@ -46,8 +46,9 @@ from specsim.latency.engine import find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.catalogue import find_model
 from specsim.report.doc import Doc
-from specsim.report.mindrouter import mindrouter_text
+from specsim.report.mindrouter import mindrouter_blocks
 from specsim.report.scores import NAMES, error_cell
+from specsim.report.text import section_text
 
 MIXED = DATA / "aic_issue1150_h200_mixstep.csv"
 MIN_SETS = 2
@@ -326,7 +327,7 @@ def write_readme(bars: list[list[str]], coverage: float, covered: int) -> None:
         f"\n\n90 % intervals made from the other sets' residuals hold {coverage:.0%} of {covered} "
         "public measurements."
     )
-    shown = "```\n" + mindrouter_text(predict_table()) + "\n```"
+    shown = "```\n" + section_text(mindrouter_blocks(predict_table())) + "\n```"
     for name, block in (("accuracy", body), ("output", shown)):
         replace_between(path, f"<!-- {name}:begin -->\n", f"{block}\n", f"<!-- {name}:end -->")
 
