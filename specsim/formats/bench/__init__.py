@@ -8,7 +8,8 @@ form and what each quantity means; each other module knows one foreign format an
 docstring how that tool's names differ from it.
 """
 
-from specsim.formats.bench.load import Scan, read_bench, scan
+from specsim.formats.bench.folder import read_bench, scan
+from specsim.formats.bench.load import Scan
 from specsim.formats.bench.record import (
     BenchAcceptance,
     BenchLoad,

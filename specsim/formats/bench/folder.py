@@ -1,4 +1,4 @@
-"""Result folders: which files to read, and how files of one run are put together.
+"""From a path to runs: a file, or a folder with its rules of what to read and to put together.
 
 Tools write one run into several files, and a sweep repeats each run in a summary. Within one
 directory:
@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specsim.errors import FormatError
+from specsim.formats.bench import server_metrics
 from specsim.formats.bench.document import read_document
 from specsim.formats.bench.load import Scan, read_one
 from specsim.formats.bench.record import BenchRun
@@ -29,6 +30,32 @@ _DETAILS = {
     "llmperf responses": "llmperf",
     "inference-perf requests": "inference-perf",
 }
+
+
+def read_bench(path: str | Path, before: str | Path | None = None) -> list[BenchRun]:
+    """All runs of a result file or folder in the normal form.
+
+    before: an earlier /metrics dump of the same server; `path` is then the later one and the
+    result is what happened between them. Raises FormatError, and nothing else, for whatever is
+    wrong with a file.
+    """
+    return list(scan(path, before).runs)
+
+
+def scan(path: str | Path, before: str | Path | None = None) -> Scan:
+    """Like `read_bench`, and says which files of a folder were not read and why."""
+    if isinstance(path, str) and not path.strip():
+        raise FormatError(f"{path!r} names no file; give a result, or . for this folder")
+    place = Path(path)
+    if before is not None:
+        return Scan((server_metrics.read_pair(Path(before), place),))
+    try:
+        folder = place.is_dir()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{place!r}: not a path that can be read ({error})") from None
+    if folder:
+        return scan_folder(place)
+    return Scan(tuple(read_one(read_document(place))))
 
 
 def scan_folder(folder: Path) -> Scan:

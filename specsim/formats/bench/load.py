@@ -1,8 +1,7 @@
-"""From a path to runs: recognise the format by content, read it; files and folders alike."""
+"""One file: recognise the format by content, read it. Folders: `folder`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from specsim.errors import FormatError
 from specsim.formats.bench import (
@@ -18,7 +17,7 @@ from specsim.formats.bench import (
     sglang,
     vllm_serve,
 )
-from specsim.formats.bench.document import ResultFile, parse_document, read_document
+from specsim.formats.bench.document import ResultFile, parse_document
 from specsim.formats.bench.fields import describe
 from specsim.formats.bench.record import BenchRun
 
@@ -65,34 +64,6 @@ class Scan:
 
     runs: tuple[BenchRun, ...]
     skipped: tuple[tuple[str, str], ...] = ()
-
-
-def read_bench(path: str | Path, before: str | Path | None = None) -> list[BenchRun]:
-    """All runs of a result file or folder in the normal form.
-
-    before: an earlier /metrics dump of the same server; `path` is then the later one and the
-    result is what happened between them. Raises FormatError, and nothing else, for whatever is
-    wrong with a file.
-    """
-    return list(scan(path, before).runs)
-
-
-def scan(path: str | Path, before: str | Path | None = None) -> Scan:
-    """Like `read_bench`, and says which files of a folder were not read and why."""
-    if isinstance(path, str) and not path.strip():
-        raise FormatError(f"{path!r} names no file; give a result, or . for this folder")
-    place = Path(path)
-    if before is not None:
-        return Scan((server_metrics.read_pair(Path(before), place),))
-    try:
-        folder = place.is_dir()
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{place!r}: not a path that can be read ({error})") from None
-    if folder:
-        from specsim.formats.bench.folder import scan_folder
-
-        return scan_folder(place)
-    return Scan(tuple(read_one(read_document(place))))
 
 
 def read_text_as_bench(text: str, origin: str = "pasted text") -> list[BenchRun]:
