@@ -16,7 +16,7 @@ from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # no
 from specsim.formats.hf_object import read_json, show
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
-from specsim.formats.hf_shape import ModelConfig, QuantConfig, TextConfig
+from specsim.formats.hf_shape import HfConfig, QuantConfig, TextConfig
 from specsim.formats.hf_vision import vision_parameters
 from specsim.methods.base import METHODS
 from specsim.model.spec import ModelSpec
@@ -85,7 +85,7 @@ def model_from_config(
     """A parsed config.json as a ModelSpec. Raises ModelConfigError naming field, value, rule."""
     if not isinstance(config, dict):
         raise FormatError(f"{name}: a model config is an object, not a {type(config).__name__}")
-    top = ModelConfig.of(config, name)
+    top = HfConfig.of(config, name)
     for mark in _DRAFTER_MARKS:
         if top.has(mark):
             raise ModelConfigError(
@@ -107,13 +107,13 @@ def model_from_config(
     return replace(spec, notes=(*spec.notes, *quant.notes)) if quant.notes else spec
 
 
-def _text_fields(top: ModelConfig) -> tuple[TextConfig, str]:
+def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
     """The text part's fields and its model_type."""
     kind = top.model_type
     raw, where = top.raw, top.where
     if top.text_config is not None:
         raw, where = top.text_config, f"{top.where}.text_config"
-        inner_kind = ModelConfig.of(raw, where).model_type
+        inner_kind = HfConfig.of(raw, where).model_type
         if kind not in WRAPPERS and inner_kind not in READERS:
             if kind in READERS:  # a text model that holds another one
                 what = show(inner_kind or "(none)")
@@ -131,7 +131,7 @@ def _text_fields(top: ModelConfig) -> tuple[TextConfig, str]:
     return TextConfig.of(raw, where), kind
 
 
-def unknown_architecture(top: ModelConfig) -> ModelConfigError:
+def unknown_architecture(top: HfConfig) -> ModelConfigError:
     """The error for a model_type nobody here can read; it lists those that are known."""
     kind = top.model_type
     names = top.raw.get("architectures")
@@ -145,7 +145,7 @@ def unknown_architecture(top: ModelConfig) -> ModelConfigError:
     )
 
 
-def _quant_section(top: ModelConfig, text: TextConfig) -> QuantConfig | None:
+def _quant_section(top: HfConfig, text: TextConfig) -> QuantConfig | None:
     """The quantisation at the top, or inside the text part."""
     for holder in (top, text):
         section = holder.raw.get("quantization_config")
@@ -157,7 +157,7 @@ def _quant_section(top: ModelConfig, text: TextConfig) -> QuantConfig | None:
     return None
 
 
-def _add_vision(top: ModelConfig, plan: ModelPlan) -> None:
+def _add_vision(top: HfConfig, plan: ModelPlan) -> None:
     if top.vision_config is None:
         return
     where = f"{top.where}.vision_config"

@@ -160,7 +160,7 @@ class VisionConfig(ConfigObject):
     position_embedding_size: Width = needed()
 
 
-class ModelConfig(ConfigObject):
+class HfConfig(ConfigObject):
     """The top of a config.json: its parts, or a text model itself."""
 
     model_type: Text = ""

@@ -147,7 +147,7 @@ def parse_metrics(text: str, origin: str) -> Snapshot:
         ) from None
     counters: dict[str, list[tuple[Labels, float]]] = {}
     gauges: dict[str, list[tuple[Labels, float]]] = {}
-    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _Parts] = {}
+    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _HistogramParts] = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -244,7 +244,7 @@ def _family(family: str, kind: str, sample: str) -> tuple[str, str]:
     return sample, "gauge"
 
 
-class _Parts:
+class _HistogramParts:
     """Pieces of one histogram until all its samples were seen."""
 
     __slots__ = ("buckets", "count", "sum")
@@ -259,14 +259,14 @@ class _Parts:
 
 
 def _collect(
-    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _Parts],
+    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _HistogramParts],
     name: str,
     labels: dict[str, str],
     suffix: str,
     value: float,
 ) -> None:
     bound = labels.pop("le", None)
-    item = parts.setdefault((name, _key(labels)), _Parts())
+    item = parts.setdefault((name, _key(labels)), _HistogramParts())
     if suffix == "_bucket":
         if bound is not None:
             item.buckets.append((float(bound), value))

@@ -35,7 +35,7 @@ class Pricing(NamedTuple):
 CALIBRATED = Pricing()
 
 
-class Table(Protocol):
+class ParameterTable(Protocol):
     """Parameters of one kernel family."""
 
     @property
@@ -57,7 +57,7 @@ class Device(Protocol):
     @property
     def link_bytes_per_s(self) -> float: ...
     @property
-    def kernels(self) -> Mapping[str, Table]: ...
+    def kernels(self) -> Mapping[str, ParameterTable]: ...
 
 
 # Multiplication dtype of a weight format, in order of preference: a device without the

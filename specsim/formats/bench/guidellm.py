@@ -27,14 +27,14 @@ from specsim.formats.bench.fields import (
     parts,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, ServerArgs, Stat
-from specsim.formats.bench.shapes import Distribution, DraftCounts, pooled
+from specsim.formats.bench.shapes import DraftCounts, MetricSpread, pooled
 from specsim.formats.bench.stats import total, with_derived
 
 NAME = "guidellm"
 _RATES = {"constant", "poisson", "async"}
 
 
-class OfSuccessful(Distribution):
+class OfSuccessful(MetricSpread):
     """Statistics over successful requests."""
 
     percentiles: dict[str, Number] = part(dict)

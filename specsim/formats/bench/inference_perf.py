@@ -20,7 +20,7 @@ from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import Count, Foreign, Number, Numbers, key, part
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Stat
-from specsim.formats.bench.shapes import Distribution
+from specsim.formats.bench.shapes import MetricSpread
 from specsim.formats.bench.stats import in_flight, of_rows, with_derived
 
 NAME = "inference-perf"
@@ -29,15 +29,15 @@ DOUBLE_COUNT = 1.3  # stated TPOT too small by this factor: tokens were counted 
 
 class Successes(Foreign):
     count: Count = None
-    e2el: Distribution = part(Distribution, "latency.request_latency")
-    ttft: Distribution = part(Distribution, "latency.time_to_first_token")
-    tpot: Distribution = part(Distribution, "latency.time_per_output_token")
+    e2el: MetricSpread = part(MetricSpread, "latency.request_latency")
+    ttft: MetricSpread = part(MetricSpread, "latency.time_to_first_token")
+    tpot: MetricSpread = part(MetricSpread, "latency.time_per_output_token")
     inter_token_latency: Number = key("latency.inter_token_latency.mean")
     requests_per_sec: Number = key("throughput.requests_per_sec")
     output_tokens_per_sec: Number = key("throughput.output_tokens_per_sec")
     # token counts of the server, where it told them, and of the client
-    prompt_tokens: Distribution = part(Distribution)
-    output_tokens: Distribution | None = None
+    prompt_tokens: MetricSpread = part(MetricSpread)
+    output_tokens: MetricSpread | None = None
     prompt_len: Number = key("prompt_len.mean")
     output_len: Number = key("output_len.mean")
 
@@ -69,7 +69,7 @@ def _run(item: LifecycleReport, origin: str) -> BenchRun:
     completed = good.count
     ttft, e2el, tpot = good.ttft.stat(), good.e2el.stat(), good.tpot.stat()
     per_token = None if good.inter_token_latency is None else Stat(good.inter_token_latency)
-    of_server = good.output_tokens or Distribution()
+    of_server = good.output_tokens or MetricSpread()
     input_mean = good.prompt_tokens.mean if good.prompt_tokens.mean is not None else good.prompt_len
     output_mean = of_server.mean if of_server.mean is not None else good.output_len
     warnings: list[str] = []

@@ -14,7 +14,7 @@ from specsim.checked import Broken
 from specsim.errors import FormatError
 from specsim.formats.bench.fields import Foreign, Number, Text, as_mapping, key, part
 from specsim.formats.bench.record import BenchLoad, BenchRun, Stat
-from specsim.formats.bench.shapes import Distribution
+from specsim.formats.bench.shapes import MetricSpread
 from specsim.formats.bench.stats import in_flight
 
 _SECONDS = {
@@ -35,7 +35,7 @@ def _time_unit(unit: str | None) -> str | None:
     return unit
 
 
-class TimeMetric(Distribution):
+class TimeMetric(MetricSpread):
     """A quantity in a unit of time."""
 
     unit: Annotated[Text, AfterValidator(_time_unit)] = None
@@ -52,8 +52,8 @@ class MetricTable(Foreign):
     inter_token_latency: TimeMetric = part(TimeMetric)
     inter_chunk_latency: TimeMetric | None = None
     benchmark_duration: TimeMetric = part(TimeMetric)
-    input_sequence_length: Distribution = part(Distribution)
-    output_sequence_length: Distribution = part(Distribution)
+    input_sequence_length: MetricSpread = part(MetricSpread)
+    output_sequence_length: MetricSpread = part(MetricSpread)
     request_count: Number = key("request_count.avg")
     request_throughput: Number = key("request_throughput.avg")
     output_token_throughput: Number = key("output_token_throughput.avg")
@@ -65,7 +65,7 @@ def whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _total(item: Distribution, count: int | None) -> int | None:
+def _total(item: MetricSpread, count: int | None) -> int | None:
     """The sum over requests: reported, or mean times their number."""
     if item.total is None and item.mean is not None and count is not None:
         return round(item.mean * count)

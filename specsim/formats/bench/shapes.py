@@ -14,7 +14,7 @@ from specsim.formats.bench.stats import acceptance_from_counts, survival
 _PERCENTILE = re.compile(r"p\d{1,4}(?:\.\d{1,4})?")
 
 
-class Distribution(Foreign):
+class MetricSpread(Foreign):
     """Mean, spread and percentiles (`p99`, beside the rest) of one quantity."""
 
     model_config = ConfigDict(extra="allow")
@@ -26,7 +26,7 @@ class Distribution(Foreign):
     total: Number = key("sum", "total", "total_sum")
 
     @model_validator(mode="after")
-    def _percentiles_are_numbers(self) -> "Distribution":
+    def _percentiles_are_numbers(self) -> "MetricSpread":
         for name, value in (self.model_extra or {}).items():
             if self.is_percentile(name) and as_figure(value) is None:
                 raise Broken(AT_LEAST_0, name, value)
