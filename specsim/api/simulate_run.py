@@ -18,6 +18,7 @@ from specsim.options.values import shown
 from specsim.sim.build import Deployment
 from specsim.sim.compare import Comparison, LoadPlan, Report, compare
 from specsim.sim.config import ROUTERS, Fault
+from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import value_at
 from specsim.sim.result import Simulation
 from specsim.sim.run import Progress
@@ -285,11 +286,11 @@ def _write(options: SimulateOptions, found: Comparison) -> None:
     try:
         if path is not None:
             if path.lower().endswith(".csv"):
-                found.first.write_csv(path)
+                write_csv(found.first.records, path)
             else:
-                found.first.write_jsonl(path)
+                write_jsonl(found.first.records, path)
         if options.trace_out is not None:
-            found.first.to_chrome_trace(str(options.trace_out))
+            write_chrome_trace(found.first.cluster, str(options.trace_out))
     except OSError as error:
         name = shown(str(error.filename)) if error.filename else "the output files"
         raise UsageError(f"cannot write {name}: {error.strerror}") from None

@@ -11,11 +11,12 @@ Absolute times matter: simpy adds delays to now, and (t - now) + now need not be
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import TypeVarTuple
 
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
+Arguments = TypeVarTuple("Arguments")
 AFTER_OUTSIDE = EventPriority(NORMAL + 1)
 
 
@@ -33,7 +34,10 @@ class Clock(simpy.Environment):
         heappush(self._calendar, time_s)
         return self._triggered(time_s, EventPriority(NORMAL))
 
-    def call_at(self, time_s: float, action: Callable[..., None], *args: Any) -> Event:
+    def call_at(
+        self, time_s: float, action: Callable[[*Arguments], None],
+        *args: *Arguments,
+    ) -> Event:
         """Call `action(*args)` as an outside event."""
         event = self.at(time_s)
         assert event.callbacks is not None

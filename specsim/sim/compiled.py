@@ -100,7 +100,7 @@ def _entry() -> Callable[[int, float], int]:
         )
     import importlib
 
-    numba: Any = importlib.import_module("numba")
+    numba: Any = importlib.import_module("numba")  # what it has is made at run time
     from numba.extending import overload, register_jitable
 
     for function in _compilable():
@@ -121,10 +121,10 @@ def _entry() -> Callable[[int, float], int]:
     return entry
 
 
-def _always(loop: Callable[..., Any]) -> Callable[..., Any]:
+def _always(loop: Callable[..., object]) -> Callable[..., Callable[..., object]]:
     """What `overload` wants: a function from argument types to the implementation."""
 
-    def implementation(*args: Any) -> Callable[..., Any]:
+    def implementation(*args: object) -> Callable[..., object]:
         return loop
 
     return implementation

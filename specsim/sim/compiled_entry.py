@@ -6,13 +6,18 @@ names, or makes an array around the memory it points to. Such arrays are not ref
 which would cost more than the steps themselves.
 """
 
+# numba and llvmlite have few types, and decorate without.
 # mypy: disable-error-code="no-untyped-call,untyped-decorator,override,attr-defined,misc"
-from typing import Any
+# mypy: disable-error-code="import-untyped"
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
+from llvmlite.ir import IRBuilder, Type, Value
 from numba import from_dtype, types
 from numba.core import cgutils
-from numba.core.typing.templates import AttributeTemplate
+from numba.core.base import BaseContext
+from numba.core.typing.templates import AttributeTemplate, Signature
 from numba.extending import (
     infer_getattr,
     intrinsic,
@@ -59,15 +64,18 @@ class _Fields(AttributeTemplate):
         return None if kind is None else _type_of(kind)
 
 
-# What follows speaks to LLVM through numba: contexts, builders and values have no types of use.
-def _place(builder: Any, struct: StructType, address: Any, member: str, like: Any) -> Any:
+def _place(
+    builder: IRBuilder, struct: StructType, address: Value, member: str, like: Type
+) -> Value:
     """Pointer to a member of the structure at `address`, for values of the LLVM type `like`."""
     offset = getattr(struct_of(struct.cls), member).offset
     return cgutils.pointer_add(builder, address, offset, return_type=like.as_pointer())
 
 
 @lower_getattr_generic(StructType)
-def _read(context: Any, builder: Any, struct: StructType, address: Any, name: str) -> Any:
+def _read(
+    context: BaseContext, builder: IRBuilder, struct: StructType, address: Value, name: str
+) -> Value:
     kind = kinds(struct.cls)[name]
     wanted = _type_of(kind)
     if kind.is_number:
@@ -97,7 +105,13 @@ def _read(context: Any, builder: Any, struct: StructType, address: Any, name: st
 
 
 @lower_setattr_generic(StructType)
-def _write(context: Any, builder: Any, signature: Any, values: Any, name: str) -> None:
+def _write(
+    context: BaseContext,
+    builder: IRBuilder,
+    signature: Signature,
+    values: tuple[Value, Value],
+    name: str,
+) -> None:
     struct, kind_of_value = signature.args
     address, value = values
     builder.store(
@@ -106,16 +120,20 @@ def _write(context: Any, builder: Any, signature: Any, values: Any, name: str) -
     )
 
 
-def _address_of_core(typing_context: Any, address: Any) -> Any:
+def _address_of_core(
+    typing_context: object, address: types.Type
+) -> tuple[Signature, Callable[[BaseContext, IRBuilder, Signature, list[Value]], Value]]:
     """An integer as the address of a `Core`: signature and code, as `intrinsic` wants them."""
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def generate(
+        context: BaseContext, builder: IRBuilder, signature: Signature, values: list[Value]
+    ) -> Value:
         return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
 
     return StructType(Core)(types.int64), generate
 
 
-_core_at: Any = intrinsic(_address_of_core)
+_core_at = cast("Callable[[int], Core]", intrinsic(_address_of_core))
 
 
 def run_at(address: int, horizon_s: float) -> int:

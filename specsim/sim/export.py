@@ -4,26 +4,25 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from specsim.errors import UsageError
+from specsim.sim.cluster import Cluster
 from specsim.sim.core import StepLog
 from specsim.sim.records import INT_FIELDS, TIME_FIELDS, Records
 from specsim.sim.request import RequestRecord
-
-if TYPE_CHECKING:
-    from specsim.sim.cluster import Cluster
 
 REQUEST_LANES = 256  # request slices are spread over so many rows of the trace
 
 
 def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
+    """One JSON object per request."""
     with Path(path).open("w", encoding="utf-8") as file:
         for record in records:
             file.write(json.dumps(record.to_dict()) + "\n")
 
 
 def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
+    """One row per request."""
     names = [*INT_FIELDS, *TIME_FIELDS, "reason"]
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)
@@ -32,8 +31,9 @@ def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
             writer.writerow(record.to_dict())
 
 
-def write_chrome_trace(cluster: "Cluster", path: Path | str) -> None:
-    """Steps as slices and counters per replica, requests as slices (queue, prefill, decode)."""
+def write_chrome_trace(cluster: Cluster, path: Path | str) -> None:
+    """For Perfetto or chrome://tracing: steps as slices and counters per replica, requests as
+    slices (queue, prefill, decode). UsageError for a run without keep_trace=True."""
     if not any(replica.stats.trace for replica in cluster.replicas):
         raise UsageError("this run kept no steps; simulate with keep_trace=True to write a trace")
     with Path(path).open("w", encoding="utf-8") as file:
@@ -45,7 +45,7 @@ def write_chrome_trace(cluster: "Cluster", path: Path | str) -> None:
         file.write("\n]}\n")
 
 
-def _events(cluster: "Cluster") -> Iterator[dict[str, Any]]:
+def _events(cluster: Cluster) -> Iterator[dict[str, object]]:
     for replica in cluster.replicas:
         pid = replica.index
         yield _named("process_name", pid, 0, f"replica {pid}")
@@ -55,7 +55,7 @@ def _events(cluster: "Cluster") -> Iterator[dict[str, Any]]:
     yield from _request_events(cluster.records)
 
 
-def _step_events(log: StepLog, pid: int) -> Iterator[dict[str, Any]]:
+def _step_events(log: StepLog, pid: int) -> Iterator[dict[str, object]]:
     columns = (
         log.start_s, log.end_s, log.rows, log.width, log.new, log.chunks, log.next_drafts, log.out,
         log.waiting, log.held,
@@ -80,7 +80,7 @@ def _step_events(log: StepLog, pid: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _request_events(records: Records) -> Iterator[dict[str, Any]]:
+def _request_events(records: Records) -> Iterator[dict[str, object]]:
     for record in records:
         if record.replica < 0:
             continue
@@ -101,5 +101,5 @@ def _request_events(records: Records) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, object]:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}

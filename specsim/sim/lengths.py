@@ -13,14 +13,12 @@ tokens by whoever needs tokens.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from statistics import NormalDist
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import numpy as np
-from pydantic import Field, ValidationError
 
-from specsim.checked import Rule, Shape, problem_of
 from specsim.errors import UsageError
 
 MAX_SIGMA = 10.0  # e^10 either way is already four orders of magnitude
@@ -55,6 +53,10 @@ class Uniform:
     high: float
     plus: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.high < self.low:
+            raise UsageError(f"high is {self.high:g}, below low {self.low:g}")
+
     def draw(self, generator: np.random.Generator) -> float:
         return self.plus + self.low + (self.high - self.low) * generator.random()
 
@@ -72,6 +74,15 @@ class Lognormal:
     low: float = 0.0
     high: float = math.inf
     plus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma <= MAX_SIGMA:
+            raise UsageError(
+                f"sigma is {self.sigma:g}; a lognormal needs one above 0 and at most "
+                f"{MAX_SIGMA:g} (lengths of people's texts have 0.3 to 1.5)"
+            )
+        if self.high <= self.low:
+            raise UsageError(f"high is {self.high:g}; it must be above low, {self.low:g}")
 
     def draw(self, generator: np.random.Generator) -> float:
         value = self.median * math.exp(self.sigma * generator.standard_normal())
@@ -155,96 +166,16 @@ class Values:
         return math.fsum(self.values) / len(self.values)
 
 
-Amount = Annotated[float, Field(ge=0), Rule("a number, 0 or more")]
-
-
-class _Table(Shape):
-    """A law as a table. p: its share in a mixture; kind: a name for people."""
-
-    dist: str
-    p: object = None
-    kind: object = None
-
-
-class _Constant(_Table):
-    value: Amount
-    plus: Amount = 0.0
-
-    def law(self, where: str) -> Law:
-        return Constant(self.value + self.plus)
-
-
-class _Uniform(_Table):
-    low: Amount
-    high: Amount
-    plus: Amount = 0.0
-
-    def law(self, where: str) -> Law:
-        if self.high < self.low:
-            raise UsageError(f"{where}: high is {self.high:g}, below low {self.low:g}")
-        return Uniform(self.low, self.high, self.plus)
-
-
-class _Lognormal(_Table):
-    sigma: Amount
-    low: Amount = 0.0
-    high: Amount = math.inf
-    plus: Amount = 0.0
-    median: Amount | None = None
-    mean: Amount | None = None
-
-    def law(self, where: str) -> Law:
-        if not 0 < self.sigma <= MAX_SIGMA:
-            raise UsageError(
-                f"{where}: sigma is {self.sigma:g}; a lognormal needs one above 0 and at most "
-                f"{MAX_SIGMA:g} (lengths of people's texts have 0.3 to 1.5)"
-            )
-        if self.high <= self.low:
-            raise UsageError(f"{where}: high is {self.high:g}; it must be above low, {self.low:g}")
-        if self.median is not None and self.mean is None:
-            return Lognormal(self.median, self.sigma, self.low, self.high, self.plus)
-        if self.mean is not None and self.median is None:
-            return lognormal_with_mean(self.mean, self.sigma, self.low, self.high, self.plus)
-        raise UsageError(f"{where}: a lognormal needs either median or mean")
-
-
-class _Values(_Table):
-    values: Annotated[
-        tuple[Amount, ...],
-        Field(strict=False, min_length=1),
-        Rule("a list with at least one number, each 0 or more"),
-    ]
-
-    def law(self, where: str) -> Law:
-        return Values(self.values)
-
-
-class _Mixture(_Table):
-    parts: Annotated[
-        tuple[dict[str, object], ...],
-        Field(strict=False, min_length=1),
-        Rule("a list of laws with p"),
-    ]
-
-    def law(self, where: str) -> Law:
-        laws = [
-            (_amount(part.get("p"), f"{where}: part {i + 1}: p"),
-             law_from(part, f"{where}: part {i + 1}"))
-            for i, part in enumerate(self.parts)
-        ]
-        total = math.fsum(share for share, _ in laws)
-        if abs(total - 1.0) > 1e-6:
-            raise UsageError(f"{where}: the shares p of the mixture sum to {total:g}, not to 1")
-        return Mixture(tuple(laws))
-
-
-_TABLES: dict[str, type[_Constant | _Uniform | _Lognormal | _Mixture | _Values]] = {
-    "constant": _Constant,
-    "uniform": _Uniform,
-    "lognormal": _Lognormal,
-    "mixture": _Mixture,
-    "values": _Values,
+_LAWS: dict[str, type[Constant | Uniform | Lognormal | Mixture | Values]] = {
+    "constant": Constant,
+    "uniform": Uniform,
+    "lognormal": Lognormal,
+    "mixture": Mixture,
+    "values": Values,
 }
+# Keys of a table beside the fields of its law.
+_BESIDES = {"constant": ("plus",), "lognormal": ("mean",)}
+_NOT_OF_THE_LAW = ("dist", "p", "kind")  # p: share in a mixture; kind: a name for people
 
 
 def law_from(value: object, where: str) -> Law:
@@ -254,22 +185,57 @@ def law_from(value: object, where: str) -> Law:
             raise UsageError(f"{where} is {value!r}; it must be a number or a table with 'dist'")
         return Constant(_amount(value, where))
     kind = value.get("dist")
-    shape = _TABLES.get(kind) if isinstance(kind, str) else None
-    if shape is None:
-        raise UsageError(f"{where}: dist is {kind!r}; it must be one of {', '.join(_TABLES)}")
+    if not isinstance(kind, str) or kind not in _LAWS:
+        raise UsageError(f"{where}: dist is {kind!r}; it must be one of {', '.join(_LAWS)}")
+    table = {key: given for key, given in value.items() if key not in _NOT_OF_THE_LAW}
+    own = fields(_LAWS[kind])
+    known = sorted({*(item.name for item in own), *_BESIDES.get(kind, ())})
+    for key in table:
+        if key not in known:
+            raise UsageError(
+                f"{where}: {key!r} does not belong to dist {kind!r}; it has {', '.join(known)}"
+            )
+    if kind == "values":
+        rule = f"{where}: values must be a list with at least one number"
+        values = _listed(table, "values", rule)
+        return Values(tuple(_amount(x, f"{where}: values") for x in values))
+    if kind == "mixture":
+        parts = _listed(table, "parts", f"{where}: a mixture needs parts, a list of laws with p")
+        return _mixture(parts, where)
+    for item in own:
+        needed = item.default is MISSING and not (kind == "lognormal" and item.name == "median")
+        if needed and item.name not in table:
+            raise UsageError(f"{where}: dist {kind!r} needs {item.name}")
+    numbers = {key: _amount(given, f"{where}: {key}") for key, given in table.items()}
+    if kind == "constant":
+        return Constant(sum(numbers.values()))
     try:
-        table = shape.model_validate(value)
-    except ValidationError as wrong:
-        problem = problem_of(wrong, shape)
-        if problem.kind == "unknown":
-            known = sorted({*problem.known} - {*_Table.model_fields})
-            text = f"{problem.key!r} does not belong to dist {kind!r}; it has {', '.join(known)}"
-        elif problem.kind == "missing":
-            text = f"dist {kind!r} needs {problem.key}"
-        else:
-            text = f"{problem.key} is {problem.value!r}; it must be {problem.rule}"
-        raise UsageError(f"{where}: {text}") from None
-    return table.law(where)
+        if kind == "uniform":
+            return Uniform(**numbers)
+        if ("median" in numbers) == ("mean" in numbers):
+            raise UsageError("a lognormal needs either median or mean")
+        return lognormal_with_mean(**numbers) if "mean" in numbers else Lognormal(**numbers)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _listed(table: Mapping[str, object], key: str, rule: str) -> list[object]:
+    value = table.get(key)
+    if not isinstance(value, list) or not value:
+        raise UsageError(rule)
+    return value
+
+
+def _mixture(parts: list[object], where: str) -> Mixture:
+    laws = []
+    for i, part in enumerate(parts):
+        share = part.get("p") if isinstance(part, Mapping) else None
+        inner = f"{where}: part {i + 1}"
+        laws.append((_amount(share, f"{inner}: p"), law_from(part, inner)))
+    total = math.fsum(share for share, _ in laws)
+    if abs(total - 1.0) > 1e-6:
+        raise UsageError(f"{where}: the shares p of the mixture sum to {total:g}, not to 1")
+    return Mixture(tuple(laws))
 
 
 def _amount(value: object, where: str) -> float:

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from simpy.events import Event
@@ -83,7 +83,7 @@ class OpenLoop:
     def start(self, cluster: Cluster, seed: int) -> None:
         cluster.clock.process(self._send(cluster))
 
-    def _send(self, cluster: Cluster) -> Generator[Event, Any, None]:
+    def _send(self, cluster: Cluster) -> Generator[Event, object, None]:
         clock = cluster.clock
         previous = -math.inf
         for number, request in enumerate(self.requests):
@@ -113,7 +113,7 @@ class LimitedOpenLoop(OpenLoop):
             raise UsageError(f"max_concurrency is {max_concurrency}; it must be 1 or more")
         self.max_concurrency = max_concurrency
 
-    def _send(self, cluster: Cluster) -> Generator[Event, Any, None]:
+    def _send(self, cluster: Cluster) -> Generator[Event, object, None]:
         clock = cluster.clock
         held: deque[Request] = deque()
         open_now = 0

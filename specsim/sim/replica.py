@@ -10,7 +10,6 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Any
 
 import simpy
 from simpy.events import Event
@@ -183,7 +182,7 @@ class Replica(Slots):
 
     # --- the process --------------------------------------------------------------------------
 
-    def _serve(self) -> Generator[Event, Any, None]:
+    def _serve(self) -> Generator[Event, object, None]:
         while True:
             try:
                 yield from self._stretches_until_failure()
@@ -194,7 +193,7 @@ class Replica(Slots):
                 self.core.clock_s = self.clock.now
                 self.core.last_emit_s = self.clock.now
 
-    def _stretches_until_failure(self) -> Generator[Event, Any, None]:
+    def _stretches_until_failure(self) -> Generator[Event, object, None]:
         clock = self.clock
         while True:
             horizon_s = clock.peek() if self.run.coupled else clock.next_outside_s()

@@ -6,7 +6,7 @@ computed from these records.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 FINISHED = "finished"
 UNFINISHED = "unfinished"  # still running or waiting when the run ended: a censored observation
@@ -108,5 +108,5 @@ class RequestRecord:
             return None
         return 1.0 + self.accepted_tokens / self.verify_steps
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self)

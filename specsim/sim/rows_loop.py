@@ -1,14 +1,13 @@
 """The functions of `rows` as plain loops, for the compiled engine. Same results to the byte."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.sim.core import NO_DRAFT, Core
 from specsim.sim.kv import take_blocks
 
 
-def node_below_loop(grid: Any, x: float) -> int:
+def node_below_loop(grid: list[float], x: float) -> int:
     low = 0
     high = len(grid) - 1
     while high - low > 1:
@@ -20,7 +19,9 @@ def node_below_loop(grid: Any, x: float) -> int:
     return low
 
 
-def between_corners_loop(corners: Any, share_a: float, share_b: float, share_d: float) -> float:
+def between_corners_loop(
+    corners: NDArray[np.float64], share_a: float, share_b: float, share_d: float
+) -> float:
     total = 0.0
     for i in range(2):
         weight_a = share_a if i > 0 else 1.0 - share_a

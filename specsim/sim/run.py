@@ -9,12 +9,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from simpy.core import EmptySchedule
 
 from specsim.latency.shape import StepCost
-from specsim.sim import export
 from specsim.sim.acceptance import draw_source
 from specsim.sim.clock import Clock
 from specsim.sim.cluster import Cluster, can_supply
@@ -69,19 +67,6 @@ class SimResult:
         """Running, waiting, KV blocks, busy replicas and tokens per second over time."""
         return merged_timeline(self.cluster).to_dict()
 
-    def write_jsonl(self, path: Path | str) -> None:
-        """One JSON object per request."""
-        export.write_jsonl(self.records, path)
-
-    def write_csv(self, path: Path | str) -> None:
-        """One row per request."""
-        export.write_csv(self.records, path)
-
-    def to_chrome_trace(self, path: Path | str) -> None:
-        """Engine steps, requests and queues for Perfetto or chrome://tracing. Needs a run with
-        keep_trace=True; UsageError otherwise."""
-        export.write_chrome_trace(self.cluster, path)
-
 
 class _RunOver(Exception):
     """The run's time is up."""
@@ -99,7 +84,7 @@ def simulate(
     """Run `load` on the cluster of `config`, with engine steps priced by `cost`.
 
     progress: called a few times per second of wall time. keep_trace: keep every step for
-    `to_chrome_trace`. Ctrl-C ends the run early; the result then says that it is partial.
+    `export.write_chrome_trace`. Ctrl-C ends the run early; the result then says that it is partial.
 
     UsageError or CapacityError for what cannot be run.
     """

@@ -11,6 +11,7 @@ from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim import survival
 from specsim.sim.arrivals import gamma_times
+from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.intervals import mean_of_runs
 from specsim.sim.lengths import Uniform
@@ -283,10 +284,10 @@ def test_gates_have_one_spelling():
 
 def test_records_to_json_lines_and_csv(tmp_path):
     result = simulate(config(**SPECULATING), load(count=30), Linear())
-    result.write_jsonl(tmp_path / "out.jsonl")
+    write_jsonl(result.records, tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows == [record.to_dict() for record in result.records]
-    result.write_csv(tmp_path / "out.csv")
+    write_csv(result.records, tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert len(table) == 30
@@ -295,7 +296,7 @@ def test_records_to_json_lines_and_csv(tmp_path):
 
 def test_chrome_trace_holds_every_step_and_request(tmp_path):
     result = simulate(config(**SPECULATING), load(count=30), Linear(), keep_trace=True)
-    result.to_chrome_trace(tmp_path / "trace.json")
+    write_chrome_trace(result.cluster, tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     steps = [e for e in events if e["ph"] == "X" and e["tid"] == 0]
     assert len(steps) == result.summary()["steps"]
@@ -308,7 +309,7 @@ def test_chrome_trace_holds_every_step_and_request(tmp_path):
 def test_trace_needs_a_run_that_kept_its_steps(tmp_path):
     result = simulate(config(), load(count=3), Linear())
     with pytest.raises(UsageError, match="keep_trace"):
-        result.to_chrome_trace(tmp_path / "trace.json")
+        write_chrome_trace(result.cluster, tmp_path / "trace.json")
 
 
 # --- progress, interruption, intervals -----------------------------------------------------
