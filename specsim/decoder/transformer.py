@@ -60,7 +60,6 @@ class Transformer:
     """A model on one device. Build it with `models.load_model` or from any WeightSource.
 
     One engine at a time may run it: native kernels share a scratch buffer.
-
     """
 
     def __init__(self, config: ModelConfig, source: WeightSource, how: ModelOptions) -> None:
