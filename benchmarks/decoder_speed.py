@@ -207,7 +207,7 @@ def split(report: Report, memory: Bandwidth, rounds: int) -> None:
         memory.probe(size)
         times = run_steps(model, StepCase("none", 0, 1, 128), limits)
         (job,) = gemm.jobs(shape, (1,), "bf16")
-        found = {r.point.shape["matrix"]: r.timing for r in job.run(session)}
+        found = {r.shape["matrix"]: r.timing for r in job.run(session)}
         memory.probe(size)
         plain_torch = load_model(dtype="bf16", native=False).model
         without = run_steps(plain_torch, StepCase("none", 0, 1, 128), limits)

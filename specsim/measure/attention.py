@@ -11,12 +11,13 @@ from functools import partial
 
 import torch
 
+from specsim.calibrate.records import Measurement
 from specsim.decoder.attention import BatchRows, PagedAttention, SlotAttention
 from specsim.decoder.choose_kernels import verify_attention
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.kv_cache import BlockTable
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session, refill
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured, refill
 from specsim.units import DTYPE_BYTES
 
 _CACHE_BYTES = {"cpu": 1 << 29, "cuda": 20 << 30}  # most of a point's cache
@@ -42,7 +43,7 @@ def jobs(
         flops = 4.0 * seqs * q_len * (ctx + q_len) * c.num_heads * c.head_dim
         work = JobCost(bytes=layers * layer, flops=layers * flops, calls=layers,
                     setup_bytes=2 * layers * layer)
-        run = partial(_run, point, model.name, layers)
+        run = partial(_run, point, layers)
         out.append(MeasureJob("C", (point,), work, (model.name,), run))
     return out
 
@@ -56,8 +57,8 @@ def _layers(c: ModelConfig, layer_bytes: float, device: str) -> int:
     return max(1, min(c.num_layers, int(_CACHE_BYTES[device] // layer_bytes)))
 
 
-def _run(point: MeasurePoint, name: str, layers: int, session: Session) -> list[Reading]:
-    model, device = session.model(name), session.device
+def _run(point: MeasurePoint, layers: int, session: Session) -> list[Measurement]:
+    model, device = session.model_of(point), session.device
     seqs, q_len, ctx = (int(point.shape[key]) for key in ("seqs", "q_len", "ctx"))
     cuda = device.type == "cuda"
     tokens = ctx + q_len
@@ -81,4 +82,4 @@ def _run(point: MeasurePoint, name: str, layers: int, session: Session) -> list[
                 model.config.num_heads)
         for layer in range(layers)
     ]
-    return [Reading.of(point, session.time(calls))]
+    return [measured(point, session.time(calls))]

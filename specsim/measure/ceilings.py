@@ -6,7 +6,8 @@ from functools import partial
 
 import torch
 
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session, reader
+from specsim.calibrate.records import Measurement
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured, reader
 
 
 def jobs(stream_bytes: tuple[int, ...], cube: int, nodes: int, dtype: str) -> list[MeasureJob]:
@@ -26,7 +27,7 @@ def jobs(stream_bytes: tuple[int, ...], cube: int, nodes: int, dtype: str) -> li
     return out
 
 
-def _stream(point: MeasurePoint, session: Session) -> list[Reading]:
+def _stream(point: MeasurePoint, session: Session) -> list[Measurement]:
     size, op = int(point.shape["bytes"]), str(point.shape["op"])
     session.release_probe()  # its buffer is as large as this one
     data = session.normal(size // 4, dtype=torch.float32)
@@ -36,20 +37,20 @@ def _stream(point: MeasurePoint, session: Session) -> list[Reading]:
     rate = moved / timed.timing.min_s
     if op == "read":
         session.bytes_per_s = rate  # of the largest working set so far: sizes rise
-    return [Reading.of(point, timed, bytes_per_s=rate)]
+    return [measured(point, timed, bytes_per_s=rate)]
 
 
-def _cube(point: MeasurePoint, session: Session) -> list[Reading]:
+def _cube(point: MeasurePoint, session: Session) -> list[Measurement]:
     side = int(point.shape["m"])
     a, b = session.normal(side, side), session.normal(side, side)
     out = torch.empty_like(a)
     call = partial(torch.mm, a, b, out=out)
     timed = session.time([call])
     session.flop_per_s = 2 * side**3 / timed.timing.min_s
-    return [Reading.of(point, timed, flop_per_s=session.flop_per_s)]
+    return [measured(point, timed, flop_per_s=session.flop_per_s)]
 
 
-def _launch(point: MeasurePoint, session: Session) -> list[Reading]:
+def _launch(point: MeasurePoint, session: Session) -> list[Measurement]:
     """One sample is the whole chain; each kernel depends on the one before."""
     nodes = int(point.shape["nodes"])
     cell = torch.zeros(1, device=session.device)
@@ -61,4 +62,4 @@ def _launch(point: MeasurePoint, session: Session) -> list[Reading]:
     timed = session.time([chain])
     per_node = timed.timing.min_s / nodes
     session.call_s = max(per_node, session.call_s / 10)
-    return [Reading.of(point, timed, node_s=per_node)]
+    return [measured(point, timed, node_s=per_node)]

@@ -12,11 +12,12 @@ counted). n and k are the width of the output and of the input.
 from collections.abc import Callable
 from functools import partial
 
+from specsim.calibrate.records import Measurement
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.layers import Linear, linear_factory
 from specsim.decoder.transformer import Transformer
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
 from specsim.units import DTYPE_BYTES
 
 
@@ -47,15 +48,14 @@ def jobs(model: MeasuredModel, rows: tuple[int, ...], dtype: str) -> list[Measur
         weights = float(sum(sizes))
         work = JobCost(bytes=weights * DTYPE_BYTES[dtype], flops=2 * weights * m,
                     calls=4 * layers + 1)
-        run = partial(_run, points, model.name, m)
-        out.append(MeasureJob("B", points, work, (model.name,), run))
+        out.append(MeasureJob("B", points, work, (model.name,), partial(_run, points)))
     return out
 
 
-def _run(points: tuple[MeasurePoint, ...], name: str, m: int, session: Session) -> list[Reading]:
-    model = session.model(name)
-    shapes = matrices(model.config)
-    inputs = {matrix: session.normal(m, k) for matrix, (_, k) in shapes.items()}
+def _run(points: tuple[MeasurePoint, ...], session: Session) -> list[Measurement]:
+    model = session.model_of(points[0])
+    inputs = {str(p.shape["matrix"]): session.normal(int(p.shape["m"]), int(p.shape["k"]))
+              for p in points}
     calls: list[tuple[str, Callable[[], object]]] = []
     for layer in model.layers:
         assert layer.gate_up is not None and layer.down is not None
@@ -64,7 +64,7 @@ def _run(points: tuple[MeasurePoint, ...], name: str, m: int, session: Session) 
             calls.append((matrix, partial(product, inputs[matrix])))
     calls.append(("lm_head", partial(_head(model), inputs["lm_head"])))
     timed = session.timer.sweep(calls, session.limits)
-    return [Reading.of(point, timed[str(point.shape["matrix"])]) for point in points]
+    return [measured(point, timed[str(point.shape["matrix"])]) for point in points]
 
 
 def _head(model: Transformer) -> Linear:

@@ -9,8 +9,9 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from specsim.calibrate.records import Measurement
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
 from specsim.units import DTYPE_BYTES
 
 
@@ -28,15 +29,15 @@ def jobs(model: MeasuredModel, tokens: tuple[int, ...], dtype: str) -> list[Meas
         work = JobCost(bytes=c.num_layers * active * expert * DTYPE_BYTES[dtype],
                     flops=2 * c.num_layers * count * c.num_experts_per_tok * expert,
                     calls=c.num_layers * (10 + 4 * active))
-        out.append(MeasureJob("F", (point,), work, (model.name,), partial(_run, point, model.name)))
+        out.append(MeasureJob("F", (point,), work, (model.name,), partial(_run, point)))
     return out
 
 
-def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
-    model = session.model(name)
+def _run(point: MeasurePoint, session: Session) -> list[Measurement]:
+    model = session.model_of(point)
     x = session.normal(int(point.shape["tokens"]), model.config.hidden_size)
     layers = [layer.moe for layer in model.layers if layer.moe is not None]
     timed = session.time([partial(layer, x) for layer in layers])
     chosen = [torch.topk(F.linear(x, layer.router), layer.top_k, dim=-1) for layer in layers]
     counts = [len(set(top.indices.flatten().tolist())) for top in chosen]
-    return [Reading.of(point, timed, distinct_experts=sum(counts) / len(counts))]
+    return [measured(point, timed, distinct_experts=sum(counts) / len(counts))]

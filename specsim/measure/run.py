@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -22,7 +22,7 @@ from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.measure.environment import clocks, device_facts, git_sha, now, software
 from specsim.measure.grid import grid_for, jobs_for
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import MeasureJob, Reading, Session
+from specsim.measure.session import MeasureJob, Session
 
 # A run ends with a little time in hand: estimates are not promises.
 _RESERVE = 0.03
@@ -120,9 +120,11 @@ def measure(
                     on_progress(PointProgress(job.part, _words(job), done, total, clock() - began,
                                          estimate))
                 before = clock()
-                for reading in _run(job, session, summary):
-                    if point_key(reading.point.kind, reading.point.shape) not in known:
-                        _write(file, _record(job, reading, session, clock() - began))
+                for found in _run(job, session, summary):
+                    if found.key not in known:
+                        whole = replace(found, part=job.part, at_s=clock() - began,
+                                        stream_bytes_per_s=session.stream_bytes_per_s)
+                        _write(file, whole.to_dict())
                         summary.points += 1
                 session.learn(job, estimate, clock() - before)
                 _free(session.device)
@@ -171,7 +173,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _run(job: MeasureJob, session: Session, summary: MeasureSummary) -> list[Reading]:
+def _run(job: MeasureJob, session: Session, summary: MeasureSummary) -> list[Measurement]:
     try:
         with torch.inference_mode():
             session.probe()
@@ -194,14 +196,6 @@ def _words(job: MeasureJob) -> str:
     shape = ", ".join(f"{key} {value}" for key, value in point.shape.items()
                       if key not in ("dtype", "heads", "kv_heads", "head_dim", "n", "vocab"))
     return f"{point.kind}: {shape}"
-
-
-def _record(job: MeasureJob, reading: Reading, session: Session, at_s: float) -> dict[str, object]:
-    return Measurement(
-        part=job.part, kind=reading.point.kind, shape=reading.point.shape, timing=reading.timing,
-        cpu_over_wall=reading.cpu_over_wall, stream_bytes_per_s=session.stream_bytes_per_s,
-        phases_s=reading.phases_s, values=reading.values, series=reading.series, at_s=at_s,
-    ).to_dict()
 
 
 def _write(file: TextIO, record: dict[str, object]) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from specsim.calibrate.records import Measurement
 from specsim.decoder.attention import BatchRows, SlotAttention
 from specsim.decoder.drafters.base import NoDraft, Proposal
 from specsim.decoder.kv_cache import BlockTable
@@ -15,7 +16,7 @@ from specsim.decoder.sampling import SamplingMode
 from specsim.decoder.state import SlotState
 from specsim.decoder.step import Step
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
 
 MODES = {
     "greedy": SamplingMode(),
@@ -43,7 +44,7 @@ def jobs(
     return out
 
 
-def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
+def _run(point: MeasurePoint, name: str, session: Session) -> list[Measurement]:
     model, device = session.model(name), session.device
     rows, k, vocab = (int(point.shape[key]) for key in ("rows", "k", "vocab"))
     state = SlotState.new(rows, k + 4, k, device)
@@ -60,4 +61,4 @@ def _run(point: MeasurePoint, name: str, session: Session) -> list[Reading]:
     proposal = Proposal(drafts, probs)
     call = partial(step.sample, BatchRows(torch.arange(rows, device=device), 2), proposal, logits,
                    MODES[str(point.shape["mode"])])
-    return [Reading.of(point, session.time([call]))]
+    return [measured(point, session.time([call]))]

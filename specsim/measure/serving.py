@@ -7,11 +7,11 @@ acceptance, arrivals and lengths; every request's times are kept.
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 
-from specsim.calibrate.records import Timing
+from specsim.calibrate.records import Measurement, Timing
 from specsim.calibrate.summary import quantile
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.engine import Engine
@@ -20,8 +20,8 @@ from specsim.decoder.options import DecoderOptions, SamplingParams
 from specsim.decoder.requests import EngineRequest, RequestResult
 from specsim.decoder.sampling import SamplingMode
 from specsim.measure.models import MeasuredModel
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
-from specsim.measure.timer import cpu_ratio
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
+from specsim.measure.timer import Timed, cpu_ratio
 
 _LEAST_REQUESTS = 8
 
@@ -53,7 +53,7 @@ class _Server:
     load: DecoderLoad
     capacity: list[float] = field(default_factory=list)
 
-    def run(self, point: MeasurePoint, session: Session) -> list[Reading]:
+    def run(self, point: MeasurePoint, session: Session) -> list[Measurement]:
         load, share = self.load, float(point.shape["load"])
         rng = random.Random(f"{session.seed} {share}")
         engine = self._engine(session)
@@ -78,8 +78,8 @@ class _Server:
         values |= {"rate_req_s": rate, "steps": engine.stats.num_steps - steps,
                    "tokens_per_step": (sum(len(r.token_ids) - 1 for r in done)
                                        / max(1, engine.stats.num_row_steps - drafts))}
-        return [Reading(point, Timing.of(r.finished_s - r.arrival_s for r in done), busy,
-                        values=values, series=series_of(done))]
+        timed = Timed(Timing.of(r.finished_s - r.arrival_s for r in done), busy)
+        return [replace(measured(point, timed, **values), series=series_of(done))]
 
     def _engine(self, session: Session) -> Engine:
         load = self.load

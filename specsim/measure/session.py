@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from specsim.calibrate.records import Timing, Value
+from specsim.calibrate.records import Measurement, Value
 from specsim.decoder.models import TORCH_DTYPES, load_model
 from specsim.decoder.native_ops import native_by_default
 from specsim.decoder.transformer import ModelOptions, Transformer
@@ -41,21 +41,10 @@ class JobCost:
     extra_s: float = 0.0  # time that does not depend on the device's speed
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A measured point, before it is put beside the run's time and memory rate."""
-
-    point: MeasurePoint
-    timing: Timing
-    cpu_over_wall: float
-    phases_s: Mapping[str, float] = field(default_factory=dict)
-    values: Mapping[str, float] = field(default_factory=dict)
-    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-
-    @classmethod
-    def of(cls, point: MeasurePoint, timed: Timed, **values: float) -> "Reading":
-        return cls(point, timed.timing, timed.cpu_over_wall, values=values)
+def measured(point: MeasurePoint, timed: Timed, **values: float) -> Measurement:
+    """A point with its time; part, memory rate and time of day are the run's to fill in."""
+    return Measurement("", point.kind, point.shape, timed.timing, timed.cpu_over_wall, 0.0,
+                       values=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +55,7 @@ class MeasureJob:
     points: tuple[MeasurePoint, ...]
     work: JobCost
     models: tuple[str, ...]
-    run: "Callable[[Session], list[Reading]]"
+    run: "Callable[[Session], list[Measurement]]"
 
 
 class Session:
@@ -139,6 +128,9 @@ class Session:
         self.fill_bytes_per_s = size / (time.perf_counter() - before)
         self._loaded[name] = model
         return model
+
+    def model_of(self, point: MeasurePoint) -> Transformer:
+        return self.model(str(point.shape["model"]))
 
     def _size(self, name: str) -> float:
         element = torch.empty((), dtype=self.torch_dtype).element_size()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from specsim.calibrate.records import Timing
+from specsim.calibrate.records import Measurement, Timing
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.engine import Engine
@@ -17,8 +17,8 @@ from specsim.decoder.transformer import Transformer
 from specsim.measure.gemm import matrices
 from specsim.measure.models import MeasuredModel
 from specsim.measure.preload import StepCase, run_steps
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
-from specsim.measure.timer import repeat
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
+from specsim.measure.timer import Timed, repeat
 from specsim.units import DTYPE_BYTES
 
 HEAD_VOCAB = 8192  # rows of a random head's reduced vocabulary
@@ -69,9 +69,9 @@ def step_jobs(
     return out
 
 
-def _step(point: MeasurePoint, session: Session) -> list[Reading]:
+def _step(point: MeasurePoint, session: Session) -> list[Measurement]:
     shape = point.shape
-    target = session.model(str(shape["model"]))
+    target = session.model_of(point)
     method = str(shape["method"])
     draft: Transformer | EagleWeights | None = None
     if method == "draft_model":
@@ -81,8 +81,8 @@ def _step(point: MeasurePoint, session: Session) -> list[Reading]:
                                     min(HEAD_VOCAB, target.config.vocab_size))
     steps = StepCase(method, *(int(shape[name]) for name in ("k", "seqs", "ctx")))
     times = run_steps(target, steps, session.limits, draft, session.seed)
-    return [Reading(point, times.wall, times.cpu_over_wall, phases_s=times.phases_s,
-                    values={"mean_ctx": times.ctx})]
+    found = measured(point, Timed(times.wall, times.cpu_over_wall), mean_ctx=times.ctx)
+    return [replace(found, phases_s=times.phases_s)]
 
 
 def prefill_jobs(
@@ -105,19 +105,19 @@ def prefill_jobs(
         attention = 4.0 * length * length / 2 * c.num_heads * c.head_dim * c.num_layers
         work = JobCost(bytes=len(points) * weights(c) * DTYPE_BYTES[dtype],
                     flops=2 * weights(c) * length + 4 * attention, calls=12 * c.num_layers)
-        run = partial(_prefill, points, model.name, length, chunk)
+        run = partial(_prefill, points, length, chunk)
         out.append(MeasureJob("G", points, work, (model.name,), run))
     return out
 
 
 def _prefill(
-    points: tuple[MeasurePoint, ...], name: str, length: int, chunk: int, session: Session
-) -> list[Reading]:
+    points: tuple[MeasurePoint, ...], length: int, chunk: int, session: Session
+) -> list[Measurement]:
     """Prompts one after another through the engine; the prompt phase of each chunk's step.
 
     The phase is timed on the device; the host does not wait for a GPU's chunk to end.
     """
-    target = session.model(name)
+    target = session.model_of(points[0])
     options = DecoderOptions(max_num_seqs=1, max_model_len=length + 2,
                              max_num_batched_tokens=chunk)
     engine = Engine(target, options)
@@ -130,5 +130,5 @@ def _prefill(
         return [t.phases_s["prompt"] for t in engine.timings if t.prompt_tokens]
 
     runs, busy = repeat(replace(session.limits, warmups=1), once)
-    return [Reading(point, Timing.of(samples), busy)
+    return [measured(point, Timed(Timing.of(samples), busy))
             for point, samples in zip(points, zip(*runs, strict=True), strict=True)]

@@ -7,11 +7,12 @@ from functools import partial
 import pytest
 
 from measure_helpers import tiny
-from specsim.calibrate.records import Timing, read_records
+from specsim.calibrate.records import Measurement, Timing, read_records
 from specsim.errors import UsageError
 from specsim.measure import run as run_module
 from specsim.measure.run import MeasurePlan, measure
-from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Reading, Session
+from specsim.measure.session import JobCost, MeasureJob, MeasurePoint, Session, measured
+from specsim.measure.timer import Timed
 
 PLAN = MeasurePlan("cpu", "small", (tiny(),), None, "fp32", seed=1, threads=1)
 
@@ -33,7 +34,7 @@ class Clock:
 def jobs(clock, seconds=(1.0, 1.0, 1.0), estimate=1.0, log=None, fail=None, stop=None):
     """Jobs of one point that take `seconds` and are expected to take `estimate`."""
 
-    def work(number: int, took: float, session: Session) -> list[Reading]:
+    def work(number: int, took: float, session: Session) -> list[Measurement]:
         if log is not None:
             log.append(number)
         if number == fail:
@@ -41,7 +42,7 @@ def jobs(clock, seconds=(1.0, 1.0, 1.0), estimate=1.0, log=None, fail=None, stop
         if number == stop:
             raise KeyboardInterrupt
         clock.now += took
-        return [Reading(points[number], Timing.of([took]), 1.0)]
+        return [measured(points[number], Timed(Timing.of([took]), 1.0))]
 
     points = [MeasurePoint("launch", {"nodes": n}) for n in range(len(seconds))]
     # calls at the session's default rate with its default slack of 2
