@@ -33,7 +33,9 @@ class FakeServer:
 
         def work():
             asyncio.set_event_loop(loop)
-            loop.run_until_complete(self._start(started))
+            loop.run_until_complete(self._start())
+            # Only now: a stop that came before `run_forever` would be lost.
+            loop.call_soon(started.set)
             loop.run_forever()
             loop.run_until_complete(self._runner.cleanup())
             loop.close()
@@ -48,7 +50,7 @@ class FakeServer:
             thread.join(20)
             assert not thread.is_alive()
 
-    async def _start(self, started):
+    async def _start(self):
         app = web.Application(client_max_size=10_000_000)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/version", self._version)
@@ -60,7 +62,6 @@ class FakeServer:
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         self.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-        started.set()
 
     async def _models(self, request):
         if self.fault == "html":
