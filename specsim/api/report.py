@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specsim.errors import SpecSimError, UsageError
 from specsim.files import replacing
@@ -20,7 +20,7 @@ MAX_PROFILES = 8
 
 
 def report(
-    *results: Any,
+    *results: object,
     output: str | PathLike[str] = "report.html",
     title: str | None = None,
     profiles: str | None = None,
@@ -30,27 +30,36 @@ def report(
     results: what the other functions return, their dicts, or files of `--json`. Raises
     `specsim.errors.SpecSimError` for whatever a caller can correct; plotly is needed
     (`pip install "specsim-llm[report]"`)."""
+    path = Path(output)
+    write_page(path, page_of(results, str(output), title, profiles))
+    return path
+
+
+def page_of(
+    results: Sequence[object], output: str, title: str | None = None,
+    profiles: str | Path | None = None, command: str = "",
+) -> str:
+    """The page, after all checks. results: as of `report`, or bytes from standard input."""
     from specsim.report.html.render import DEFAULT_TITLE, render
 
-    profile_folder(profiles)
+    folder = profile_folder(profiles)
     if not results:
         raise UsageError("nothing to report; give results, or files of --json")
     if len(results) > MAX_FILES:
         raise UsageError(f"{len(results)} results are given; a report shows at most {MAX_FILES}")
-    check_title(title)
-    path = Path(output)
-    files = [str(item) for item in results if isinstance(item, str | PathLike)]
-    check_output(str(output), files)
-    documents = [_document(item, number) for number, item in enumerate(results, 1)]
-    page = render(documents, profiles_of(documents, profiles), title or DEFAULT_TITLE, "")
-    write_page(path, page)
-    return path
+    if title is not None and not 0 < len(title.strip()) <= MAX_TITLE:
+        raise UsageError(f"--title must have 1 to {MAX_TITLE} characters, got {shown(title)}")
+    check_output(output, [str(item) for item in results if isinstance(item, str | PathLike)])
+    saved = [_saved(item, number) for number, item in enumerate(results, 1)]
+    return render(saved, profiles_of(saved, folder), title or DEFAULT_TITLE, command)
 
 
-def _document(item: Any, number: int) -> "SavedResult":
+def _saved(item: object, number: int) -> "SavedResult":
     from specsim.report.kinds import KINDS
     from specsim.report.saved import parse, read_text
 
+    if isinstance(item, bytes):
+        return parse("standard input", read_text("standard input", item), KINDS)
     if isinstance(item, str | PathLike):
         return parse(Path(item).name or str(item), read_text(str(item)), KINDS)
     value = item if isinstance(item, Mapping) else getattr(item, "to_dict", dict)()
@@ -64,11 +73,6 @@ def _document(item: Any, number: int) -> "SavedResult":
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} is no result of specsim: {error}") from None
     return parse(name, text, KINDS)
-
-
-def check_title(title: str | None) -> None:
-    if title is not None and not 0 < len(title.strip()) <= MAX_TITLE:
-        raise UsageError(f"--title must have 1 to {MAX_TITLE} characters, got {shown(title)}")
 
 
 def check_output(output: str, files: Sequence[str]) -> None:

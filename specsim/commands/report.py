@@ -12,38 +12,21 @@ from specsim.options.listing import ReportCommand
 def report(options: ReportCommand) -> None:
     """Write one self-contained HTML page from results of --json: interactive charts with the
     numbers behind them, assumptions with their sources, commands to repeat. Opens offline."""
-    from specsim.api.report import MAX_FILES, check_output, check_title, profiles_of, write_page
+    from specsim.api.report import page_of, write_page
     from specsim.errors import UsageError
-    from specsim.options.values import profile_folder
-    from specsim.report.html.render import DEFAULT_TITLE, render
-    from specsim.report.kinds import KINDS
-    from specsim.report.saved import parse, read_text
 
-    folder, files, output = profile_folder(options.profiles), options.files, str(options.output)
-    if len(files) > MAX_FILES:
-        raise UsageError(f"{len(files)} results are given; a report shows at most {MAX_FILES}")
+    files, output = options.files, str(options.output)
     if files.count("-") > 1:
         raise UsageError("- is given more than once; standard input can be read once")
-    check_title(options.title)
-    check_output(output, files)
-    documents = []
-    for path in files:
-        if path == "-":
-            name, text = "standard input", read_text("standard input", _stdin())
-        else:
-            name, text = Path(path).name or path, read_text(path)
-        documents.append(parse(name, text, KINDS))
     words = ["specsim", "report", *files, "-o", output]
     words += ["--title", options.title] if options.title else []
-    page = render(
-        documents, profiles_of(documents, folder), options.title or DEFAULT_TITLE,
-        shlex.join(words),
-    )
+    given = [_stdin() if path == "-" else path for path in files]
+    page = page_of(given, output, options.title, options.profiles, shlex.join(words))
     if output == "-":
         sys.stdout.write(page)
         return
     write_page(Path(output), page)
-    count = f"{len(documents)} result{'s' if len(documents) > 1 else ''}"
+    count = f"{len(files)} result{'s' if len(files) > 1 else ''}"
     sys.stdout.write(f"wrote {output}: {count}, {len(page.encode()) / 1e6:.1f} MB\n")
 
 
