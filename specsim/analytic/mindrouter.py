@@ -8,7 +8,7 @@ format, and the acceptance length or the assumption made for it.
 import tomllib
 from dataclasses import dataclass
 
-from specsim.analytic.predict import Prediction, predict
+from specsim.analytic.predict import PredictionFigures, predict
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.data import data_root
@@ -24,7 +24,7 @@ class ReportedEndpoint:
     """One row: the deployment, its acceptance with source, and the speedup reported."""
 
     name: str
-    prediction: Prediction
+    prediction: PredictionFigures
     weights: str
     kv_dtype: str
     acceptance_assumed: bool

@@ -65,7 +65,7 @@ class LoadPoint(Jsonable):
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictionFigures:
     """Result of `predict`. break_even_concurrency: smallest number of clients at which speculation
     does not pay, looked for up to the largest batch of either side; None when it pays throughout
     (or there is none), 1 when it never does. max_concurrency: most requests of this length that
@@ -113,7 +113,7 @@ def predict(
     rates: list[float] | None = None,
     warnings: tuple[str, ...] = (),
     search_k: bool = True,
-) -> Prediction:
+) -> PredictionFigures:
     """Predicts every load asked for (closed loop by concurrency, open loop by rate)."""
     plain = system.plain()
     notes = list(warnings)
@@ -136,7 +136,7 @@ def predict(
     if system.speculative:
         # Clients beyond the batch that speculation holds wait, while a plain server may run them.
         even = break_even(system, workload, max(limit, running_limit(plain, workload)))
-    return Prediction(system, workload, tuple(points), even, limit, tuple(notes))
+    return PredictionFigures(system, workload, tuple(points), even, limit, tuple(notes))
 
 
 def _intervals(system: System, speedup: float, ratio: float, tpot_s: float, ttft_s: float

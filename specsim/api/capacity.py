@@ -11,7 +11,7 @@ from specsim.planning import capacity_result as planning
 from specsim.report.blocks import Section
 
 
-class Capacity(Result, planning.Capacity):
+class Capacity(Result, planning.CapacityFigures):
     """The largest load: `main.capacity`, `baseline`, `gain`, `advised_seats`, `replicas`, ..."""
 
     def to_rows(self) -> list[dict[str, Any]]:

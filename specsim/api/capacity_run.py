@@ -23,7 +23,7 @@ from specsim.planning.capacity import (
 )
 from specsim.planning.capacity_demand import Demand, read_demand
 from specsim.planning.capacity_loads import HIGHEST_RATE, LOWEST_RATE, Arrivals, LoadShape, People
-from specsim.planning.capacity_result import Capacity, Wishes
+from specsim.planning.capacity_result import CapacityFigures, Wishes
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
 from specsim.planning.cost import check_price
 from specsim.report.progress import words_line
@@ -35,7 +35,7 @@ STAGE_S = 300.0
 WARMUP_S = 60.0
 
 
-def searched(options: CapacityOptions, *, bar: bool) -> Capacity:
+def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
     """Check everything, then look for the capacity. bar: show progress."""
     options, said = expand_command(options)
     demand = _demand(options)

@@ -13,7 +13,7 @@ from specsim.planning import crossover as planning
 from specsim.report.blocks import Section
 
 
-class Crossover(Result, planning.Crossover):
+class Crossover(Result, planning.CrossoverFigures):
     """Where speculative work stops being cheap and where it stops paying: `curves`."""
 
     def to_rows(self) -> list[dict[str, Any]]:

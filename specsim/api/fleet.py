@@ -34,7 +34,7 @@ MAX_WHOLE = 1_000_000_000_000
 _OWN_KEYS = ("model", "gpu", "tp", "max_model_len", "engine", "engine_version")
 
 
-class Fleet(Result, planning.Fleet):
+class Fleet(Result, planning.FleetFigures):
     """Endpoints of a pool: `endpoints`, `misfits`, `gpus`, ..."""
 
     def to_rows(self) -> list[dict[str, Any]]:

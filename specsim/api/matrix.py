@@ -22,7 +22,7 @@ MAX_NAMES = 400
 FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
 
 
-class Matrix(Result, planning.Matrix):
+class Matrix(Result, planning.MatrixFigures):
     """Models x GPUs as `cells`, each with and without speculation."""
 
     def to_rows(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from specsim.report.blocks import Section
 Report = Callable[[int, int], None]
 
 
-class Pareto(Result, planning.Pareto):
+class Pareto(Result, planning.ParetoFigures):
     """All combinations as `points`; the best of them as `frontier`, `speculative`, `plain`."""
 
     def to_dict(self, every_point: bool = False) -> dict[str, Any]:

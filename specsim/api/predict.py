@@ -13,7 +13,7 @@ from specsim.options.values import parse_concurrency, parse_rates
 from specsim.report.blocks import Section
 
 
-class Prediction(Result, analytic.Prediction):
+class Prediction(Result, analytic.PredictionFigures):
     """A prediction: `points`, `break_even_concurrency`, `best_k`, `max_concurrency`, ..."""
 
     def to_rows(self) -> list[dict[str, Any]]:

@@ -11,12 +11,12 @@ from specsim.report.blocks import Section
 from specsim.sim import result as sim
 
 
-class Simulation(Result, sim.Simulation):
+class Simulation(Result, sim.SimulationFigures):
     """A simulated load: `comparison.main`, `comparison.baseline`, `comparison.gain`, ..."""
 
     def to_dict(self, over_time: bool = True) -> dict[str, Any]:
         """As `--json`; over_time: with the timelines of both sides, some thousand numbers."""
-        return {**sim.Simulation.to_dict(self, over_time), "command": self.command}
+        return {**sim.SimulationFigures.to_dict(self, over_time), "command": self.command}
 
     def to_rows(self) -> list[dict[str, Any]]:
         return self.rows()

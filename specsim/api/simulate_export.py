@@ -9,7 +9,7 @@ from specsim.api.simulate_load import check_writable
 from specsim.errors import UsageError
 from specsim.files import replacing
 from specsim.options.serving import ExportOptions
-from specsim.sim.result import Simulation
+from specsim.sim.result import SimulationFigures
 
 
 def check_exports(options: ExportOptions) -> bool:
@@ -31,7 +31,7 @@ def check_exports(options: ExportOptions) -> bool:
     return options.export_vllm_bench is not None or options.export_prometheus is not None
 
 
-def write_exports(options: ExportOptions, found: Simulation) -> None:
+def write_exports(options: ExportOptions, found: SimulationFigures) -> None:
     """The files asked for, of the first run with speculation."""
     from specsim.report.export_rows import write_rows
 

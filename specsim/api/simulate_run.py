@@ -20,7 +20,7 @@ from specsim.sim.compare import Comparison, LoadPlan, Report, compare
 from specsim.sim.config import ROUTERS, Fault
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import value_at
-from specsim.sim.result import Simulation
+from specsim.sim.result import SimulationFigures
 from specsim.sim.run import Progress
 from specsim.sim.scenario import Scenario, find_scenario
 from specsim.sim.slo import parse_slo
@@ -32,7 +32,7 @@ from specsim.speculation.acceptance_spread import (
 )
 
 
-def simulated(options: SimulateOptions, *, bar: bool) -> Simulation:
+def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
     """Check everything, run, write the files asked for. UsageError and its kin for any misuse.
 
     bar: show progress."""
@@ -79,7 +79,7 @@ def simulated(options: SimulateOptions, *, bar: bool) -> Simulation:
     warnings += _what_went_wrong(found)
     if found.partial:
         warnings.append(_partial_words(found, options.baseline, deployment))
-    result = Simulation(deployment, found, plan.description, options.seed, tuple(warnings))
+    result = SimulationFigures(deployment, found, plan.description, options.seed, tuple(warnings))
     write_exports(options, result)
     return result
 

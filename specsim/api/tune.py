@@ -20,7 +20,7 @@ from specsim.sim.slo import parse_slo
 DEFAULT_CLIENTS = (1, 8, 64)
 
 
-class Tuning(Result, planning.Tuning):
+class Tuning(Result, planning.TuningFigures):
     """The choice per load: `answers`, each with `best`, `candidates`, `flags`, ..."""
 
     def to_rows(self) -> list[dict[str, Any]]:

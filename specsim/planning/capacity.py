@@ -14,7 +14,7 @@ from dataclasses import replace
 from specsim.errors import SpecSimError, UsageError
 from specsim.planning.capacity_demand import replicas_for
 from specsim.planning.capacity_loads import Arrivals
-from specsim.planning.capacity_result import Capacity, Point, Side, Wishes
+from specsim.planning.capacity_result import CapacityFigures, Point, Side, Wishes
 from specsim.planning.capacity_runs import (
     WITH,
     WITHOUT,
@@ -41,7 +41,7 @@ from specsim.planning.limits import ADMISSION, name_limit
 from specsim.sim.slo import judge
 
 __all__ = [
-    "WAITING_GATE", "WAITING_LIMIT_S", "Capacity", "Finder", "Point", "Side", "Wishes",
+    "WAITING_GATE", "WAITING_LIMIT_S", "CapacityFigures", "Finder", "Point", "Side", "Wishes",
     "check_gates", "find_capacity", "with_waiting_gate",
 ]
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
@@ -210,7 +210,7 @@ def find_capacity(
     jobs: int = 1,
     heard: Callable[[Trial, Summary], None] | None = None,
     warnings: Sequence[str] = (),
-) -> Capacity:
+) -> CapacityFigures:
     """The capacity of a study and all that hangs on it. UsageError where no gate bounds a load.
 
     heard(trial, summary) is told of every run."""
@@ -253,7 +253,7 @@ def find_capacity(
         replicas = replicas_for(wishes.demand, carried, wishes.share)
         if reseated is not None:
             again_replicas = replicas_for(wishes.demand, reseated.capacity, wishes.share)
-    return Capacity(
+    return CapacityFigures(
         study, wishes, main, found.get(WITHOUT), seats, reseated, replicas, runs, partial,
         (*warnings, *_notes(main, seats, reseated, partial)), again_replicas,
     )

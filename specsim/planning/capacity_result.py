@@ -111,7 +111,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Capacity:
+class CapacityFigures:
     """The whole answer. partial: interrupted; then parts may be missing."""
 
     study: Study

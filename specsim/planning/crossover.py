@@ -111,7 +111,7 @@ class Curve(Jsonable):
 
 
 @dataclass(frozen=True)
-class Crossover:
+class CrossoverFigures:
     """Result of `crossover`."""
 
     system: System
@@ -160,7 +160,7 @@ def crossover(
     max_concurrency: int | None = None,
     cheap_share: float = CHEAP_SHARE,
     warnings: tuple[str, ...] = (),
-) -> Crossover:
+) -> CrossoverFigures:
     """Every context length (prompt tokens) at growing concurrency.
 
     max_concurrency: None: the largest batch that either side runs at that context. UsageError when
@@ -187,7 +187,7 @@ def crossover(
         raise CapacityError(curves[0].error or "no context can be served")
     if any(p.speedup_90 is None for curve in curves for p in curve.points):
         notes.append(NO_INTERVAL_DATASHEET if system.fidelity == "datasheet" else NO_INTERVAL)
-    return Crossover(system, workload, cheap_share, tuple(curves), tuple(notes))
+    return CrossoverFigures(system, workload, cheap_share, tuple(curves), tuple(notes))
 
 
 def grid_to(limit: int) -> list[int]:

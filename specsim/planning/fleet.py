@@ -27,10 +27,10 @@ from specsim.planning.capacity_seats import GATE
 from specsim.planning.cost import cost_of
 from specsim.planning.fleet_file import FleetPlanFile, Wanted
 from specsim.planning.fleet_pack import Piece, devices_of, pack
-from specsim.planning.fleet_result import Endpoint, Fleet, Shortage
+from specsim.planning.fleet_result import Endpoint, FleetFigures, Shortage
 from specsim.planning.fleet_size import Asked, Effort, Misfit, Sized, point_at, size_model
 
-__all__ = ["Endpoint", "Fleet", "Shortage", "carried", "plan_fleet", "replicas_needed"]
+__all__ = ["Endpoint", "FleetFigures", "Shortage", "carried", "plan_fleet", "replicas_needed"]
 MOST_COMBINATIONS = 512
 Tell = Callable[[str], None]
 
@@ -73,7 +73,7 @@ def plan_fleet(
     *,
     tell: Tell | None = None,
     warnings: Sequence[str] = (),
-) -> Fleet:
+) -> FleetFigures:
     """Size every model, pack, and look at the load of each replica before and after a failure.
 
     asked: by the model's name; profiles: by type of GPU. UsageError for a model whose options no
@@ -94,7 +94,7 @@ class _Planner:
     cut: bool = False
     misfits: list[Misfit] = field(default_factory=list)
 
-    def plan(self) -> Fleet:
+    def plan(self) -> FleetFigures:
         file = self.file
         choices = []
         for model in file.models:
@@ -118,7 +118,7 @@ class _Planner:
             self._note(
                 "interrupted: what was not simulated until then is by formulas, or missing"
             )
-        return Fleet(
+        return FleetFigures(
             file.name, file.operating_share, tuple(endpoints), tuple(self.misfits),
             _shortages(file, [choice for choice, _ in best]), empty, _price(file, endpoints),
             self.effort.quick, tuple(self.notes), self.cut,

@@ -116,7 +116,7 @@ class Shortage:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetFigures:
     """The plan. misfits: models that fit none of their types. empty: GPUs left, by type."""
 
     name: str

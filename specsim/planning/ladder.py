@@ -18,7 +18,7 @@ MOST_LOADS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TriedLoad:
     """A load that was tried."""
 
     load: float
@@ -33,7 +33,7 @@ class Bracket:
     """trials: by load. capacity: largest load that passes with all tried below it; 0: none does.
     fails: smallest load tried above it that does not; None: none was found up to the limit."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedLoad, ...]
     capacity: float
     fails: float | None
 
@@ -71,8 +71,8 @@ class Prober:
             found = self._known[load] = self._evaluate(load)
         return found
 
-    def trials(self) -> tuple[Trial, ...]:
-        return tuple(Trial(load, self._known[load]) for load in sorted(self._known))
+    def trials(self) -> tuple[TriedLoad, ...]:
+        return tuple(TriedLoad(load, self._known[load]) for load in sorted(self._known))
 
     def bracket(self) -> Bracket:
         """Capacity by the verdicts so far."""

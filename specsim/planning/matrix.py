@@ -116,7 +116,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixFigures:
     """Cells in the order of models, then GPUs. partial: Ctrl-C came before the last one."""
 
     point: OperatingPoint
@@ -141,7 +141,7 @@ Build = Callable[[str, str, int], tuple[System, Sequence[str]]]
 def matrix(
     models: Sequence[str], gpus: Sequence[str], build: Build, point: OperatingPoint, tp: int = 0,
     report: Callable[[int, int], None] | None = None,
-) -> Matrix:
+) -> MatrixFigures:
     """Every model on every GPU. tp: this one; 0: the smallest that fits. A cell whose options are
     refused says why; UsageError where all are. report(done, total) hears of the progress."""
     cells: list[Cell] = []
@@ -168,7 +168,7 @@ def matrix(
         raise refusals[0]
     if partial:
         notes.append(f"interrupted after {len(cells)} of {total} cells")
-    return Matrix(point, tuple(cells), tuple(dict.fromkeys(notes)), partial)
+    return MatrixFigures(point, tuple(cells), tuple(dict.fromkeys(notes)), partial)
 
 
 def cell_of(

@@ -76,7 +76,7 @@ class ParetoPoint:
 
 
 @dataclass(frozen=True)
-class Pareto:
+class ParetoFigures:
     """Result of `pareto`. frontier: of all points; speculative, plain: of one side. All from the
     fastest for one user to the highest throughput. infeasible: reason -> points."""
 
@@ -127,7 +127,7 @@ def pareto(
     stream_floor_tok_s: float | None = None,
     warnings: tuple[str, ...] = (),
     report: Callable[[int, int], None] | None = None,
-) -> Pareto:
+) -> ParetoFigures:
     """All combinations of `axes`, and who wins.
 
     build(tp, weights, kv_dtype, k) -> the system with these (limits are set here); it may raise
@@ -188,7 +188,7 @@ def pareto(
         )
     if partial:
         notes.append(f"interrupted after {done} of {total} combinations")
-    return Pareto(
+    return ParetoFigures(
         base, workload, axes, tuple(points), tuple(frontier(points)),
         tuple(frontier(p for p in points if p.k)), tuple(frontier(p for p in points if not p.k)),
         dict(reasons.most_common()), examples, tuple(notes), partial,

@@ -70,7 +70,7 @@ class LoadAnswer:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TuningFigures:
     """Result of `tune`. skipped: (method, why it was not looked at). dynamic: the table by batch
     size of the method that is best at the first load, None where the engine takes none."""
 
@@ -166,7 +166,7 @@ def tune(
     gates: Mapping[str, float] | None = None,
     longest: int = LONGEST,
     report: Callable[[int, int], None] | None = None,
-) -> Tuning:
+) -> TuningFigures:
     """The best choice at each load.
 
     gates: see `specsim.sim.slo`. longest: draft length looked at. report(done, total) hears of the
@@ -204,7 +204,7 @@ def tune(
             "the table's k = 0 still pays the drafter's pass; a second endpoint without "
             "speculation would not"
         )
-    return Tuning(
+    return TuningFigures(
         tuple(offer.systems), offer.workload, objective, limits, tuple(answers), table,
         table_flags, tuple(offer.skipped), tuple(notes), tuner.base,
     )

@@ -11,10 +11,10 @@ from specsim.report.plots import Panel, Series
 from specsim.report.tables import Table, number, seconds, times
 
 if TYPE_CHECKING:
-    from specsim.planning.capacity_result import Capacity
+    from specsim.planning.capacity_result import CapacityFigures
 
 
-def capacity_blocks(result: "Capacity") -> Section:
+def capacity_blocks(result: "CapacityFigures") -> Section:
     """System, capacity of each side, its limit, where to run, request slots, replicas, cost."""
     system = result.study.system
     source = system.acceptance.source if system.acceptance else ""

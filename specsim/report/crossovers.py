@@ -11,10 +11,10 @@ from specsim.report.plots import Panel, Picture, Series
 from specsim.report.tables import Table, seconds, times
 
 if TYPE_CHECKING:
-    from specsim.planning.crossover import Crossover
+    from specsim.planning.crossover import CrossoverFigures
 
 
-def crossover_blocks(result: "Crossover") -> Section:
+def crossover_blocks(result: "CrossoverFigures") -> Section:
     """Assumptions, answers by context length, then one table per context length."""
     source = result.system.acceptance.source if result.system.acceptance else ""
     doc = Doc(result.to_dict())
@@ -112,12 +112,12 @@ def _in_use(side: Doc) -> str:
 # --- charts -------------------------------------------------------------------------------
 
 
-def terminal_panel(result: "Crossover") -> Panel:
+def terminal_panel(result: "CrossoverFigures") -> Panel:
     """What the terminal draws."""
     return panels(Doc(result.to_dict()))[0]
 
 
-def crossover_picture(result: "Crossover") -> Picture:
+def crossover_picture(result: "CrossoverFigures") -> Picture:
     """All panels as one figure."""
     system = result.system
     title = (

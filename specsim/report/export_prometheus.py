@@ -17,7 +17,7 @@ from specsim.report.export_chunks import ChunkTimes
 from specsim.report.export_vllm_bench import position_rates
 from specsim.sim.figures import value_at
 from specsim.sim.request import FINISHED, UNFINISHED, RequestRecord
-from specsim.sim.result import Simulation
+from specsim.sim.result import SimulationFigures
 from specsim.sim.run import SimResult
 from specsim.version import __version__
 from specsim.vllm_files import BUCKETS, length_buckets
@@ -25,7 +25,7 @@ from specsim.vllm_files import BUCKETS, length_buckets
 LENGTHS = length_buckets(5e6)
 
 
-def prometheus_text(simulation: Simulation) -> str:
+def prometheus_text(simulation: SimulationFigures) -> str:
     """The first run with speculation. UsageError when it kept no steps (keep_trace)."""
     result, inputs = simulation.comparison.first, simulation.inputs()
     page = _Page(str(inputs["model"]))
@@ -103,7 +103,9 @@ def _gap(start: float | None, end: float | None) -> float | None:
     return end - start if start is not None and end is not None else None
 
 
-def _speculation(page: "_Page", simulation: Simulation, started: Sequence[RequestRecord]) -> None:
+def _speculation(
+    page: "_Page", simulation: SimulationFigures, started: Sequence[RequestRecord]
+) -> None:
     if not simulation.deployment.system.speculative:
         return
     drafts = sum(r.verify_steps for r in started)

@@ -16,14 +16,14 @@ import numpy as np
 
 from specsim.report.export_chunks import ChunkTimes
 from specsim.sim.request import FINISHED, RequestRecord
-from specsim.sim.result import Simulation
+from specsim.sim.result import SimulationFigures
 from specsim.version import __version__
 from specsim.vllm_files import acceptance_fields, latency_fields
 
 NO_DATE = "19700101-000000"  # a simulation has none, and the same run gives the same bytes
 
 
-def vllm_bench_dict(simulation: Simulation, detailed: bool = True) -> dict[str, object]:
+def vllm_bench_dict(simulation: SimulationFigures, detailed: bool = True) -> dict[str, object]:
     """The first run with speculation as one JSON-ready object. detailed: also the lists per
     request, for which the run must have kept its steps (keep_trace)."""
     result, inputs = simulation.comparison.first, simulation.inputs()
@@ -122,7 +122,7 @@ def _lists(
     }
 
 
-def _acceptance(done: Sequence[RequestRecord], simulation: Simulation) -> dict[str, object]:
+def _acceptance(done: Sequence[RequestRecord], simulation: SimulationFigures) -> dict[str, object]:
     drafts = sum(record.verify_steps for record in done)
     drafted = sum(record.drafted_tokens for record in done)
     accepted = sum(record.accepted_tokens for record in done)
@@ -131,7 +131,7 @@ def _acceptance(done: Sequence[RequestRecord], simulation: Simulation) -> dict[s
 
 
 def position_rates(
-    simulation: Simulation, per_draft: float, drafted: int, drafts: int
+    simulation: SimulationFigures, per_draft: float, drafted: int, drafts: int
 ) -> list[float]:
     """P(at least i drafts accepted) whose sum is the run's accepted tokens per draft; [] where
     drafts had different lengths, so that the input's shape is not the run's."""

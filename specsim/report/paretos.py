@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from specsim.errors import SpecSimError
 from specsim.planning.flags import ready_flags
-from specsim.planning.pareto import Pareto
+from specsim.planning.pareto import ParetoFigures
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
 from specsim.report.columns import count, figure, fixed, table_of, word
@@ -33,22 +33,22 @@ def command_of(point: "ParetoPoint") -> dict[str, object]:
         return {"command": None, "no_command": str(error)}
 
 
-def pareto_json(result: Pareto, every_point: bool = False) -> dict[str, object]:
+def pareto_json(result: ParetoFigures, every_point: bool = False) -> dict[str, object]:
     """JSON-ready. every_point: also what the frontiers do not hold."""
     found = _json(result, [{**p.to_dict(), **command_of(p)} for p in result.frontier])
     return {**found, **({"points": [p.to_dict() for p in result.points]} if every_point else {})}
 
 
-def _json(result: Pareto, frontier: Sequence[dict[str, object]]) -> dict[str, object]:
+def _json(result: ParetoFigures, frontier: Sequence[dict[str, object]]) -> dict[str, object]:
     return {
-        **Pareto.to_dict(result),  # a subclass may add this to its own
+        **ParetoFigures.to_dict(result),  # a subclass may add this to its own
         "frontier": frontier,
         "frontier_speculative": [p.to_dict() for p in result.speculative],
         "frontier_plain": [p.to_dict() for p in result.plain],
     }
 
 
-def pareto_rows(result: Pareto) -> list[dict[str, object]]:
+def pareto_rows(result: ParetoFigures) -> list[dict[str, object]]:
     """One flat row per feasible point for CSV, with which frontiers hold it."""
     both = set(map(id, result.frontier))
     sides = set(map(id, (*result.speculative, *result.plain)))
@@ -58,7 +58,7 @@ def pareto_rows(result: Pareto) -> list[dict[str, object]]:
     ]
 
 
-def pareto_blocks(result: Pareto) -> Section:
+def pareto_blocks(result: ParetoFigures) -> Section:
     """Assumptions, the frontier of all, what to type, what cannot run."""
     base = result.base
     titles = (
@@ -173,7 +173,7 @@ def _settings(p: Doc) -> str:
 # --- charts -------------------------------------------------------------------------------
 
 
-def terminal_panel(result: Pareto) -> Panel:
+def terminal_panel(result: ParetoFigures) -> Panel:
     """What the terminal draws: the frontiers alone."""
     return pareto_panel(Doc(_json(result, [])))
 
@@ -204,7 +204,7 @@ def pareto_panel(doc: Doc) -> Panel:
     )
 
 
-def pareto_picture(result: Pareto) -> Picture:
+def pareto_picture(result: ParetoFigures) -> Picture:
     """The panel with everything that was tried."""
     base, doc = result.base, Doc(pareto_json(result, every_point=True))
     title = f"{base.spec.name} on {base.profile.name}, {base.engine.name} {base.engine.version}"

@@ -11,10 +11,10 @@ from specsim.report.plots import Bars, Panel, Series, Value, with_ends
 from specsim.report.tables import Table, number, seconds, size, times
 
 if TYPE_CHECKING:
-    from specsim.analytic.predict import Prediction
+    from specsim.analytic.predict import PredictionFigures
 
 
-def prediction_blocks(result: "Prediction") -> Section:
+def prediction_blocks(result: "PredictionFigures") -> Section:
     """Header with every assumption, one line per load, and the answers below."""
     head = d.deployed_on(result.system)
     return prediction_section(Doc(result.to_dict()), head, f" ({result.workload.name})")
@@ -134,7 +134,7 @@ def _axis(doc: Doc) -> tuple[str, str]:
     return "clients", "concurrency"
 
 
-def terminal_panel(result: "Prediction") -> Panel:
+def terminal_panel(result: "PredictionFigures") -> Panel:
     """What `--plot` draws: the ends of the interval as dots."""
     return with_ends(speedup_panel(Doc(result.to_dict())))
 

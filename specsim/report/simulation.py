@@ -12,7 +12,7 @@ from specsim.report.plots import Bars, Panel, Series
 from specsim.report.tables import Table, interval, seconds, size, times
 
 if TYPE_CHECKING:
-    from specsim.sim.result import Simulation
+    from specsim.sim.result import SimulationFigures
 
 _TIMES = (
     ("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL, per chunk", "itl_s"),
@@ -49,7 +49,7 @@ _OVER_TIME = (  # title, words, unit, keys, whether it is a share
 )
 
 
-def simulation_blocks(result: "Simulation") -> Section:
+def simulation_blocks(result: "SimulationFigures") -> Section:
     """Assumptions, latencies, other figures, gates, notes."""
     found = result.to_dict()
     if result.comparison.baseline is result.comparison.main:

@@ -9,7 +9,7 @@ from specsim.sim.compare import Arm, Comparison
 
 
 @dataclass(frozen=True)
-class Simulation:
+class SimulationFigures:
     """A comparison with its inputs. load: the description of the load plan."""
 
     deployment: Deployment

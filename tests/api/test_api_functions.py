@@ -221,10 +221,10 @@ def test_notebook_tables_escape_what_they_show() -> None:
 
 
 def test_results_are_the_typed_ones_of_the_model() -> None:
-    from specsim.analytic.predict import Prediction
+    from specsim.analytic.predict import PredictionFigures
 
     result = specsim.predict("qwen3.6-27b", concurrency=1)
-    assert isinstance(result, specsim.Prediction) and isinstance(result, Prediction)
+    assert isinstance(result, specsim.Prediction) and isinstance(result, PredictionFigures)
     assert result.system.setup.k == result.to_dict()["k"] == 3
     assert repr(result) == (
         "<specsim.Prediction: specsim predict qwen3.6-27b --concurrency 1>"

@@ -19,7 +19,7 @@ from specsim.errors import CapacityError, UsageError
 from specsim.model.counts import weight_bytes
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.values import parse_contexts
-from specsim.planning.crossover import Crossover, crossover, first_above, grid_to
+from specsim.planning.crossover import CrossoverFigures, crossover, first_above, grid_to
 from specsim.planning.utilisation import (
     demand,
     served_utilisation,
@@ -35,14 +35,14 @@ def system(model: str = "llama-3.1-8b", **more: object) -> System:
 
 
 @pytest.fixture(scope="module")
-def found() -> Crossover:
+def found() -> CrossoverFigures:
     return crossover(system(), LOAD, [1024, 8192])
 
 
 # --- the curves ----------------------------------------------------------------------------
 
 
-def test_both_sides_are_the_closed_loops_of_predict(found: Crossover) -> None:
+def test_both_sides_are_the_closed_loops_of_predict(found: CrossoverFigures) -> None:
     point = next(p for p in found.curves[0].points if p.concurrency == 64)
     expected = predict(found.system, LOAD, [64]).points[0]
     assert point.speedup == expected.speedup
@@ -55,7 +55,7 @@ def test_both_sides_are_the_closed_loops_of_predict(found: Crossover) -> None:
     assert point.speculative.e2el_s == pytest.approx(64 / state.request_rate, rel=0.02)
 
 
-def test_break_even_is_that_of_predict_and_lies_in_its_interval(found: Crossover) -> None:
+def test_break_even_is_that_of_predict_and_lies_in_its_interval(found: CrossoverFigures) -> None:
     for curve in found.curves:
         load = Workload(curve.context, LOAD.output_len)
         assert curve.break_even == break_even(found.system, load, curve.max_concurrency)
@@ -64,7 +64,7 @@ def test_break_even_is_that_of_predict_and_lies_in_its_interval(found: Crossover
         assert low <= (curve.break_even or 10**9) <= high
 
 
-def test_cheap_end_is_where_the_ratio_passes_the_share(found: Crossover) -> None:
+def test_cheap_end_is_where_the_ratio_passes_the_share(found: CrossoverFigures) -> None:
     curve = found.curves[0]
     by_concurrency = {p.concurrency: p.step_cost_ratio for p in curve.points}
     end = curve.cheap_until
@@ -77,7 +77,7 @@ def test_cheap_end_is_where_the_ratio_passes_the_share(found: Crossover) -> None
 
 
 def test_verify_leaves_the_memory_bound_region_before_plain_decoding_does(
-    found: Crossover,
+    found: CrossoverFigures,
 ) -> None:
     assert found.curves[0].ridge is not None
     for curve in found.curves:

@@ -18,7 +18,7 @@ from specsim.api.pareto_axes import builder
 from specsim.commands import main
 from specsim.errors import CapacityError, UsageError
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.planning.pareto import Axes, Pareto, ParetoPoint, frontier, pareto
+from specsim.planning.pareto import Axes, ParetoFigures, ParetoPoint, frontier, pareto
 
 QWEN = Options(model="qwen3.6-27b")
 BASE = build_request(QWEN).system
@@ -26,22 +26,22 @@ LOAD = Workload(1024, 256)
 AXES = Axes((0, 1, 3), (1, 2), ("bf16", "fp8"), ("bf16", "fp8"), (1, 16, 64, 512), (2048, 8192))
 
 
-def run(axes: Axes = AXES, options: Options = QWEN, **more: float) -> Pareto:
+def run(axes: Axes = AXES, options: Options = QWEN, **more: float) -> ParetoFigures:
     base = build_request(options).system
     return pareto(base, LOAD, axes, builder(options), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def found() -> Pareto:
+def found() -> ParetoFigures:
     return run()
 
 
-def test_every_combination_is_counted_once(found: Pareto) -> None:
+def test_every_combination_is_counted_once(found: ParetoFigures) -> None:
     assert len(found.points) + sum(found.infeasible.values()) == AXES.count == 192
     assert set(found.examples) == set(found.infeasible)
 
 
-def test_points_are_closed_loops_of_the_deployment_they_name(found: Pareto) -> None:
+def test_points_are_closed_loops_of_the_deployment_they_name(found: ParetoFigures) -> None:
     for point in found.points[:: len(found.points) // 12]:
         options = Options(
             model="qwen3.6-27b", tp=point.tp, weights=point.weights, kv=point.kv_dtype,
@@ -54,7 +54,7 @@ def test_points_are_closed_loops_of_the_deployment_they_name(found: Pareto) -> N
         assert point.stream_tok_s == pytest.approx(state.stream_tok_s, rel=1e-9)
 
 
-def test_nobody_beats_the_frontier(found: Pareto) -> None:
+def test_nobody_beats_the_frontier(found: ParetoFigures) -> None:
     front = found.frontier
     speeds = [p.stream_tok_s for p in front]
     rates = [p.gpu_tok_s for p in front]
@@ -79,7 +79,7 @@ def test_frontier_is_what_brute_force_finds(pairs: list[tuple[int, int]]) -> Non
     assert [(p.stream_tok_s, p.gpu_tok_s) for p in frontier(points)] == sorted(best, reverse=True)
 
 
-def test_speculation_is_faster_for_one_user(found: Pareto) -> None:
+def test_speculation_is_faster_for_one_user(found: ParetoFigures) -> None:
     assert found.speculative[0].stream_tok_s > 1.5 * found.plain[0].stream_tok_s
 
 
@@ -94,7 +94,7 @@ def test_reasons_name_what_is_in_the_way() -> None:
     assert run(axes, small).infeasible == {"the weights do not fit": 1}
 
 
-def test_limits_of_the_user_leave_points_out(found: Pareto) -> None:
+def test_limits_of_the_user_leave_points_out(found: ParetoFigures) -> None:
     kept = run(max_ttft_s=0.1, stream_floor_tok_s=40.0)
     assert 0 < len(kept.points) < len(found.points)
     assert all(p.ttft_s <= 0.1 and p.stream_tok_s >= 40 for p in kept.points)

@@ -15,7 +15,7 @@ from specsim.api.deployment import build_request
 from specsim.errors import UsageError
 from specsim.ops.work import UNIFORM
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.planning.tune import Offer, Tuning, tune
+from specsim.planning.tune import Offer, TuningFigures, tune
 from specsim.planning.tune_choices import (
     OfferedLoad,
     best_of,
@@ -263,12 +263,12 @@ def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
 
 
 @pytest.fixture(scope="module")
-def both() -> Tuning:
+def both() -> TuningFigures:
     offer = Offer([system(LLAMA), system(LLAMA, method="ngram")], CHAT)
     return tune(offer, [OfferedLoad(1), OfferedLoad(64)])
 
 
-def test_methods_compete(both: Tuning) -> None:
+def test_methods_compete(both: TuningFigures) -> None:
     for answer in both.answers:
         assert {c.method for c in answer.candidates} == {"none", "eagle3", "ngram"}
         assert answer.best is not None

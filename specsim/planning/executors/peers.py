@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-import specsim
 from specsim.data import data_root
 from specsim.errors import ServerError, UsageError
 from specsim.planning.executors.base import words
@@ -63,7 +62,7 @@ def without_specsim(place: str, error: Exception) -> UsageError:
     """Workers that cannot say which build they have."""
     return UsageError(
         f"the workers of {place} cannot import specsim ({words(error)[:120]}); install "
-        f"specsim-llm {specsim.__version__} on them"
+        f"specsim-llm {__version__} on them"
     )
 
 
