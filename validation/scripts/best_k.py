@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common import PUBLISHED, REPORTS, read_csv, write_json, write_text
+from common import PUBLISHED, REPORTS, read_csv, table, write_json, write_text
 
 from specsim.accuracy.rows import PublishedCase, SkipRow, published_case
 from specsim.analytic.closed import closed_loop
@@ -382,8 +382,8 @@ def share(hits: list[bool]) -> str:
     return f"{sum(hits)} of {len(hits)} ({sum(hits) / len(hits):.0%})" if hits else "none"
 
 
-def cells(values: list[float]) -> str:
-    return " | ".join(f"{value:.2f}" for value in values) + " |"
+def cells(values: list[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
 
 
 def run() -> dict[str, Any]:
@@ -407,6 +407,13 @@ def run() -> dict[str, Any]:
     }
 
 
+def judged_row(name: str, some: list[dict[str, Any]], aim: str = "") -> list[str]:
+    """How well the best draft length of these sweeps was predicted."""
+    same = share([s["measured_best"] == s["predicted_best"] for s in some])
+    worst = max((s["loss"] for s in some), default=0.0)
+    return [name, share([s["good"] for s in some]) + aim, same, f"{worst:.1%}"]
+
+
 def text_of(found: Mapping[str, Any]) -> str:
     sweeps, trees = found["sweeps"], found["with_trees"]
     lines = [
@@ -416,55 +423,45 @@ def text_of(found: Mapping[str, Any]) -> str:
         "that file's first lines, every sweep in `best_k.json`. Good: the k predicted best is the",
         f"measured best, or its measured speed is within {CLOSE:.0%} of it.",
         "",
-        "| sweeps | good | same k | worst loss |",
-        "|---|---|---|---|",
     ]
-    for name in ("VLLMK", "MR27", "MR122", "DSPARK", "SPECB"):
-        some = [s for s in sweeps if s["set"] == name]
-        same = share([s["measured_best"] == s["predicted_best"] for s in some])
-        worst = max((s["loss"] for s in some), default=0.0)
-        lines.append(f"| {name} | {share([s['good'] for s in some])} | {same} | {worst:.1%} |")
-    same = share([s["measured_best"] == s["predicted_best"] for s in sweeps])
-    worst = max(s["loss"] for s in sweeps)
-    lines.append(f"| all | {share([s['good'] for s in sweeps])} (aim 90%) | {same} | {worst:.1%} |")
+    names = ("VLLMK", "MR27", "MR122", "DSPARK", "SPECB")
+    rows = [judged_row(name, [s for s in sweeps if s["set"] == name]) for name in names]
+    rows.append(judged_row("all", sweeps, " (aim 90%)"))
     if trees:
-        worst = max(s["loss"] for s in trees)
-        lines.append(
-            f"| SPECB with its trees as choices too | {share([s['good'] for s in trees])} | "
-            f"{share([s['measured_best'] == s['predicted_best'] for s in trees])} | {worst:.1%} |"
-        )
+        rows.append(judged_row("SPECB with its trees as choices too", trees))
+    lines += table(("sweeps", "good", "same k", "worst loss"), rows, left=True)
     best = found["dspark_best"]
     mr122 = next(s for s in sweeps if s["set"] == "MR122")
     lines += [
         "",
-        "| DSPARK, clients | " + " | ".join(map(str, best["clients"])) + " |",
-        "|---|" + "---|" * len(best["clients"]),
-        "| best k measured | " + " | ".join(map(str, best["measured"])) + " |",
-        "| best k predicted | " + " | ".join(map(str, best["predicted"])) + " |",
+        *table(("DSPARK, clients", *map(str, best["clients"])), [
+            ["best k measured", *map(str, best["measured"])],
+            ["best k predicted", *map(str, best["predicted"])],
+        ], left=True),
         "",
         "DSPARK's target and drafter are stand-ins (see `dspark_system`). MR122: k = 2 stays best",
         f"while at most {mr122['third_at_most']:.2f} of the steps accept three drafts (0.60 accept "
         "two).",
         "",
-        "| gain from the least to the largest load | right direction |",
-        "|---|---|",
     ]
+    rows = []
     for name, key in (("HY3", "trends"), ("HY3, experts evenly used", "hy3_even"),
                       ("SDB1", "trends")):
         some = [t for t in found[key] if name.startswith(t["set"])]
         ways = {t["measured_trend"] for t in some}
         right = share([t["right"] for t in some])
-        lines.append(f"| {name} (measured: {', '.join(sorted(ways))}) | {right} |")
-    loads = found["hy3_even"][0]["loads"]
-    lines += ["", "| HY3 gain at clients | " + " | ".join(map(str, loads)) + " |",
-              "|---|" + "---|" * len(loads)]
+        rows.append([f"{name} (measured: {', '.join(sorted(ways))})", right])
+    lines += table(("gain from the least to the largest load", "right direction"), rows, left=True)
+    rows = []
     for key, what in (("trends", "predicted"), ("hy3_even", "predicted, experts evenly used")):
         for t in found[key]:
             if t["set"] != "HY3":
                 continue
             if key == "trends":
-                lines.append(f"| {t['name']}: measured | " + cells(t["measured"]))
-            lines.append(f"| {t['name']}: {what} | " + cells(t["predicted"]))
+                rows.append([f"{t['name']}: measured", *cells(t["measured"])])
+            rows.append([f"{t['name']}: {what}", *cells(t["predicted"])])
+    loads = map(str, found["hy3_even"][0]["loads"])
+    lines += ["", *table(("HY3 gain at clients", *loads), rows, left=True)]
     judged = [x for x in found["losses"] if x["right"] is not None]
     lines += [
         "",
@@ -473,22 +470,18 @@ def text_of(found: Mapping[str, Any]) -> str:
         f"{len(found['losses']) - len(judged)} more would not be slower with every draft accepted,",
         "and what is accepted there is not known.",
         "",
-        "| row | clients | measured | predicted | acceptance |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {x['row']} {x['name']} | {x['clients']} | {x['measured']:.2f} | "
-        f"{x['predicted']:.2f} | {x['acceptance']} |"
-        for x in judged
+        *table(("row", "clients", "measured", "predicted", "acceptance"), [
+            [f"{x['row']} {x['name']}", str(x["clients"]), f"{x['measured']:.2f}",
+             f"{x['predicted']:.2f}", x["acceptance"]]
+            for x in judged
+        ], left=True),
     ]
     bad = [s for s in sweeps if not s["good"]]
     if bad:
-        lines += ["", "| sweeps missed | measured best | predicted | loss |", "|---|---|---|---|"]
-        lines += [
-            f"| {s['set']} {s['name']} | {s['measured_best']} | {s['predicted_best']} | "
-            f"{s['loss']:.1%} |"
+        lines += ["", *table(("sweeps missed", "measured best", "predicted", "loss"), [
+            [f"{s['set']} {s['name']}", s["measured_best"], s["predicted_best"], f"{s['loss']:.1%}"]
             for s in bad
-        ]
+        ], left=True)]
     return "\n".join(lines) + "\n"
 
 

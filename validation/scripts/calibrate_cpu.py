@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import MEASURED, read_json, write_json, write_text
+from common import MEASURED, read_json, table, write_json, write_text
 
 from specsim.accuracy.compare import Comparison
 from specsim.accuracy.records import compare_records
@@ -58,18 +58,23 @@ def cross_errors(outcome: Outcome, other: Path) -> list[float]:
     return [pricer.step(s.record) / s.seconds - 1 for s in steps if not s.fault]
 
 
-def row(name: str, errors: Sequence[float]) -> str:
+def row(name: str, errors: Sequence[float]) -> list[str]:
     found = error_summary(errors)
     assert found is not None
-    return (f"| {name} | {found['count']} | {100 * found['median_abs_error']:.1f} % | "
-            f"{100 * found['p90_abs_error']:.1f} % | {100 * found['bias']:+.1f} % | "
-            f"{100 * found['worst']:+.1f} % |")
+    return [
+        name, str(found["count"]), percent(found["median_abs_error"]),
+        percent(found["p90_abs_error"]), percent(found["bias"], "+"), percent(found["worst"], "+"),
+    ]
 
 
-HEAD = ["| | points | median | p90 | bias | worst |", "|---|---|---|---|---|---|"]
+def percent(value: float, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f} %"
 
 
-def readme(outcome: Outcome, name: str, lines: list[str], compared: Comparison) -> str:
+HEAD = ("", "points", "median", "p90", "bias", "worst")
+
+
+def readme(outcome: Outcome, name: str, lines: list[list[str]], compared: Comparison) -> str:
     run = outcome.data.headers[-1]
     made = report(outcome, points=False)
     out = [
@@ -83,20 +88,24 @@ def readme(outcome: Outcome, name: str, lines: list[str], compared: Comparison) 
         "`calibration.json` says which points were fitted and which judge; `comparison.json` has "
         "every point of that run.", "",
         f"## Whole steps, not fitted (bars: median {BARS[0]:.0%}, 90th percentile {BARS[1]:.0%})",
-        "", *HEAD, *lines, "",
+        "", *table(HEAD, lines, left=True), "",
         "Plain, n-gram, head and draft-model steps, k 0 to 7, 1 to 32 sequences. A few steps of "
         "the smallest model gave the host's time and judge nothing.", "",
-        "## Fitted points, and the same when their shape is left out", "", *HEAD,
-        *(row(f"fitted: {kind}", errors) for kind, errors in outcome.by_kind.items()),
-        row("left-out shapes", [e for errors in outcome.groups.values() for e in errors]), "",
+        "## Fitted points, and the same when their shape is left out", "",
+        *table(HEAD, [
+            *(row(f"fitted: {kind}", errors) for kind, errors in outcome.by_kind.items()),
+            row("left-out shapes", [e for errors in outcome.groups.values() for e in errors]),
+        ], left=True), "",
         f"Not seen by the data, kept from the prior: {', '.join(made['not_seen']) or 'nothing'}.",
     ]
     served = {k: v for k, v in compared.summary().items() if k not in ("step_s",)}
     if served:
-        out += ["", "## Serving of `specsim measure` (part H), simulated with its own arrivals", "",
-                "| | runs | median | worst |", "|---|---|---|---|"]
-        out += [f"| {name} | {item['count']} | {100 * item['median_abs_error']:.1f} % | "
-                f"{100 * item['worst']:+.1f} % |" for name, item in served.items()]
+        out += ["", "## Serving of `specsim measure` (part H), simulated with its own arrivals", ""]
+        out += table(("", "runs", "median", "worst"), [
+            [name, str(item["count"]), percent(item["median_abs_error"]),
+             percent(item["worst"], "+")]
+            for name, item in served.items()
+        ], left=True)
     return "\n".join([*out, *run_lines(), *left_out_lines(made)]) + "\n"
 
 
@@ -107,19 +116,18 @@ def run_lines() -> list[str]:
     found = read_json(SERVED)
     plan = found["provenance"]["plan"]
     out = ["", "## `specsim validate run`: predicted first, then measured", "",
-           f"{', '.join(plan['models'])}; {plan['repeats']} repeats of each load.", "",
-           "| situation | figure | measured | predicted | error | spread |",
-           "|---|---|---|---|---|---|"]
-    for item in found["rows"]:
-        if item["metric"] in ("output_tok_s", "tpot_s_p50", "ttft_s_p95", "tokens_per_step"):
-            spread = "-" if item["spread"] is None else f"{100 * item['spread']:.1f} %"
-            out.append(f"| {item['name']} | {item['metric']} | {item['measured']:.4g} | "
-                       f"{item['predicted']:.4g} | {100 * item['error']:+.1f} % | {spread} |")
-    out += ["", "| metric | rows | median | p90 | bias |", "|---|---|---|---|---|"]
-    for name, item in found["summary"].items():
-        out.append(f"| {name} | {item['count']} | {100 * item['median_abs_error']:.1f} % | "
-                   f"{100 * item['p90_abs_error']:.1f} % | {100 * item['bias']:+.1f} % |")
-    return out
+           f"{', '.join(plan['models'])}; {plan['repeats']} repeats of each load.", ""]
+    out += table(("situation", "figure", "measured", "predicted", "error", "spread"), [
+        [item["name"], item["metric"], f"{item['measured']:.4g}", f"{item['predicted']:.4g}",
+         percent(item["error"], "+"), "-" if item["spread"] is None else percent(item["spread"])]
+        for item in found["rows"]
+        if item["metric"] in ("output_tok_s", "tpot_s_p50", "ttft_s_p95", "tokens_per_step")
+    ], left=True)
+    return [*out, "", *table(("metric", "rows", "median", "p90", "bias"), [
+        [name, str(item["count"]), percent(item["median_abs_error"]),
+         percent(item["p90_abs_error"]), percent(item["bias"], "+")]
+        for name, item in found["summary"].items()
+    ], left=True)]
 
 
 def left_out_lines(made: dict[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from acceptance_sampler import AcceptanceSampler
 from acceptance_statistics import LAGS, statistics
-from common import CATALOG, REPORTS, STATISTICS, read_json, write_text
+from common import CATALOG, REPORTS, STATISTICS, read_json, table, write_text
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -212,22 +212,14 @@ def write_report(groups: list[Fitted]) -> None:
         "mean (all). Fitted: SD, within (and memory of draft); not fitted: all, p10, p90.",
         "One parameter set per group serves every k in it.",
         "",
-        "| group | request_sd | step_sd | persistence | draft_loading |",
-        "|---|---|---|---|---|",
-    ]
-    for group in groups:
-        e = group.spread
-        loading = "" if e.draft_loading == 1.0 else f"{e.draft_loading:.3f}"
-        lines.append(
-            f"| {group.name} | {e.request_sd:.3f} | {e.step_sd:.3f} | {e.persistence:.3f} "
-            f"| {loading} |"
-        )
-    lines += [
+        *table(("group", "request_sd", "step_sd", "persistence", "draft_loading"), [
+            [group.name, f"{e.request_sd:.3f}", f"{e.step_sd:.3f}", f"{e.persistence:.3f}",
+             "" if e.draft_loading == 1.0 else f"{e.draft_loading:.3f}"]
+            for group in groups for e in [group.spread]
+        ], left=True),
         "",
-        "| case | tokens/step | SD | within lag 1 | within lag 5 | all lag 1 | p10 | p90 "
-        "| memory of draft |",
-        "|---|---|---|---|---|---|---|---|---|",
     ]
+    rows = []
 
     def cell(a: float | None, b: float, digits: int) -> str:
         return "" if a is None else f"{a:.{digits}f} / {b:.{digits}f}"
@@ -246,11 +238,14 @@ def write_report(groups: list[Fitted]) -> None:
                 cell(qa[2], qb[2], 2),
                 cell(a.get("draft_acf_within_1"), b.get("draft_acf_within_1", 0.0), 3),
             ]
-            lines.append(f"| {a['name']} | " + " | ".join(cells) + " |")
+            rows.append([a["name"], *cells])
             length.append(abs(b["tokens_per_step"] / a["tokens_per_step"] - 1.0))
             spread.append(abs(b["sd_between"] / a["sd_between"] - 1.0))
             lag_1.append(abs(b["acf_within"]["1"] - a["acf_within"]["1"]))
+    header = ("case", "tokens/step", "SD", "within lag 1", "within lag 5", "all lag 1", "p10",
+              "p90", "memory of draft")
     lines += [
+        *table(header, rows, left=True),
         "",
         f"Worst case: tokens per step {max(length):.1%}, SD {max(spread):.1%}, "
         f"within lag 1 {max(lag_1):.3f}. Median: {np.median(length):.1%}, "

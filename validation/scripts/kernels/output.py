@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common import table
 from kernels.fitting import Fitted, Score
 
 from specsim.roofline.defaults import ASSUMED
@@ -54,9 +55,9 @@ def profile_text(text: str, done: Sequence[Fitted], assumed: Sequence[Assumed]) 
     for name, fitted in last.items():
         lines += _table(name, fitted.params, fitted.fit.source)
         lines.insert(len(lines) - len(fitted.params), f'measured_on = "{fitted.fit.measured_on}"')
-    for table in assumed:
-        lines += _table(table.name, table.params, f"assumed: {table.source}")
-        lines.insert(len(lines) - len(table.params), "assumed = true")
+    for made in assumed:
+        lines += _table(made.name, made.params, f"assumed: {made.source}")
+        lines.insert(len(lines) - len(made.params), "assumed = true")
     return "\n".join(lines) + "\n"
 
 
@@ -118,11 +119,12 @@ def report(done: Sequence[Fitted]) -> str:
         "FLOP/peak) on the same rows. The forms of the model were chosen with these scores in",
         "view; the parameters never saw the rows.",
         "",
-        "| table | measured on | rows | median | p90 | bias | bar | met | datasheet | hold-out |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        *table(
+            ("table", "measured on", "rows", "median", "p90", "bias", "bar", "met", "datasheet",
+             "hold-out"),
+            [_row(fitted) for fitted in done], left=True,
+        ),
     ]
-    for fitted in done:
-        lines.append(_row(fitted))
     notes = [f for f in done if f.fit.note or f.with_excluded.n]
     if notes:
         lines += ["", "## Cells left out and other notes", ""]
@@ -141,16 +143,16 @@ def report(done: Sequence[Fitted]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(fitted: Fitted) -> str:
+def _row(fitted: Fitted) -> list[str]:
     fit, held = fitted.fit, fitted.held_out_rows
     shown: Score = held if held.n else fitted.fitted_rows
     bar = f"{fit.bars[0]:.0%} / {fit.bars[1]:.0%}" if fit.bars else ""
     met = ("yes" if _met(fitted) else "no") if fit.bars else ""
-    return (
-        f"| {fit.label} | {fit.measured_on.removeprefix('NVIDIA H200 SXM, ')} | {shown.n} | "
-        f"{shown.median:.1%} | {shown.p90:.1%} | {shown.bias:+.1%} | {bar} | {met} | "
-        f"{fitted.datasheet.median:.0%} | {fitted.scheme} |"
-    )
+    return [
+        fit.label, fit.measured_on.removeprefix("NVIDIA H200 SXM, "), str(shown.n),
+        f"{shown.median:.1%}", f"{shown.p90:.1%}", f"{shown.bias:+.1%}", bar, met,
+        f"{fitted.datasheet.median:.0%}", fitted.scheme,
+    ]
 
 
 def _miss(fitted: Fitted) -> str:
