@@ -140,7 +140,8 @@ def _cycle(system: System, workload: Workload, running: int) -> _Cycle:
     cached = workload.input_len - prompt
     decode = system.decode_shape(running, workload.mean_context)
     plain = latency.step(decode)
-    step_s = system.decode_step_s(decode)
+    always = system.setup.draft_share >= 1  # else the mean with steps that carry no draft
+    step_s = plain.total_s if always else system.decode_step_s(decode)
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)

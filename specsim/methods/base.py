@@ -7,7 +7,7 @@ draft network, or a lookup on the host. No acceptance here. Sources: the code of
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from specsim.errors import UsageError
@@ -225,6 +225,7 @@ class SpecSetup:
     exit_layers: layers of the target that an early-exit draft runs.
     draft_tp: GPUs the drafter is split over (0: as the target).
     parallel_drafting: all k drafts come from one pass (P-EAGLE, PARD).
+    drafting: the method itself, by its name.
     """
 
     method: str = "none"
@@ -236,11 +237,10 @@ class SpecSetup:
     exit_layers: int = 0
     draft_tp: int = 0
     parallel_drafting: bool = False
+    drafting: DraftMethod = field(init=False, repr=False, compare=False)
 
-    @property
-    def drafting(self) -> DraftMethod:
-        """The method itself."""
-        return METHODS[self.method]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "drafting", find_method(self.method))
 
     @property
     def speculates(self) -> bool:
