@@ -12,7 +12,7 @@ from specsim.report.blocks import Section
 
 
 class Capacity(Result, planning.CapacityFigures):
-    """The largest load: `main.capacity`, `baseline`, `gain`, `advised_seats`, `replicas`, ..."""
+    """The largest load: `main.capacity`, `baseline`, `gain`, `advised_slots`, `replicas`, ..."""
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [flat(row) for row in self.rows()]

@@ -230,8 +230,8 @@ def _progress(wanted: bool, unit: str) -> Iterator[Callable[[Trial, Summary], No
             nonlocal done
             done += 1
             words = f"run {done}: {trial.amount:g} {unit} {trial.side} speculation"
-            if trial.seats:
-                words += f", max_num_seqs {trial.seats}"
+            if trial.slots:
+                words += f", max_num_seqs {trial.slots}"
             tell(words)
 
         yield heard

@@ -51,7 +51,7 @@ COMMANDS = {
         "The largest load within objectives, by simulation, with speculation and without: "
         "what limits it, where to run, how many replicas a demand needs.",
     "fleet":
-        "Which endpoints, how many replicas, TP, draft length and seats serve the models of a "
+        "Which endpoints, how many replicas, TP, draft length and slots serve the models of a "
         "file on its GPUs, what happens when a replica fails, and what does not fit.",
     "matrix":
         "Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and "

@@ -7,7 +7,7 @@ from specsim.options.serving import FleetCommand
 
 @command(FleetCommand)
 def fleet(options: FleetCommand) -> None:
-    """Which endpoints, how many replicas, TP, draft length and seats serve the models of a file on
+    """Which endpoints, how many replicas, TP, draft length and slots serve the models of a file on
     its GPUs, what happens when a replica fails, and what does not fit."""
     from specsim.api.fleet import run
 

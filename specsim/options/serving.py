@@ -222,7 +222,7 @@ class CapacityAnswerOptions(OptionSet):
     stream_floor: float | None = opt(
         None, gt=0, le=100_000, rule="tokens per second, above 0 and to 100000",
         help="Recommend the max_num_seqs that keeps so many tokens/s per stream (p10) with all "
-             "seats taken. Default: the SLO's stream_tok_s_p10.",
+             "request slots taken. Default: the SLO's stream_tok_s_p10.",
     )
     no_stream_floor: bool = opt(False, help="Recommend no max_num_seqs.")
     operating_share: float = opt(0.8, help="Share of the capacity to run at.", gt=0, le=1)

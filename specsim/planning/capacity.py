@@ -4,7 +4,7 @@ with it.
 For each side (with speculation, without) the capacity is bracketed from an estimate by formulas
 and bisected, each load judged by `capacity_verdict` over replications with the same seeds on both
 sides and at all loads. Then: the limit that stops more load, the figures at the operating point
-(a share of the capacity), the seats that keep a floor per stream and the capacity with them,
+(a share of the capacity), the slots that keep a floor per stream and the capacity with them,
 replicas for a demand, cost. Ctrl-C ends the study; what was found until then is kept.
 """
 
@@ -24,14 +24,14 @@ from specsim.planning.capacity_runs import (
     Trial,
     mean_of,
 )
-from specsim.planning.capacity_seats import (
+from specsim.planning.capacity_slots import (
     GATE,
-    MOST_SEATS,
-    Seats,
-    SeatTrial,
+    MOST_SLOTS,
+    SlotAdvice,
+    SlotTrial,
     crowd_for,
-    first_seats,
-    recommend_seats,
+    first_slots,
+    recommend_slots,
 )
 from specsim.planning.capacity_start import estimate_capacity, lengthened
 from specsim.planning.capacity_verdict import FEWEST, WAVE, Verdict, verdict_of
@@ -45,7 +45,7 @@ __all__ = [
     "check_gates", "find_capacity", "with_waiting_gate",
 ]
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
-RESEATED = 0.1  # resolution of the capacity with other seats, which is for orientation
+RESEATED = 0.1  # resolution of the capacity with other slots, which is for orientation
 GROWS_WITH_LOAD = ("output_tok_s", "request_rate")
 # Figures that are reported at an operating point, by dotted name of the summary.
 FIGURES = (
@@ -88,13 +88,13 @@ class Finder:
         self.interrupted = False  # Ctrl-C came; what was tried until then is kept
 
     def runs_at(
-        self, side: str, seats: int, amount: float, slo: dict[str, float], most: int
+        self, side: str, slots: int, amount: float, slo: dict[str, float], most: int
     ) -> tuple[list[Summary], Verdict]:
         """Replications until the verdict is sure, or `most` are done."""
         count = min(FEWEST, most)
         while True:
             trials = [
-                Trial(side, seats, amount, self.wishes.seed + i) for i in range(count)
+                Trial(side, slots, amount, self.wishes.seed + i) for i in range(count)
             ]
             runs = self.runner.summaries(trials)
             verdict = verdict_of([judge(slo, run) for run in runs])
@@ -102,14 +102,14 @@ class Finder:
                 return runs, verdict
             count = min(most, count + WAVE)
 
-    def point(self, side: str, seats: int, amount: float, most: int = FEWEST) -> Point:
-        runs, verdict = self.runs_at(side, seats, amount, self.study.slo, most)
+    def point(self, side: str, slots: int, amount: float, most: int = FEWEST) -> Point:
+        runs, verdict = self.runs_at(side, slots, amount, self.study.slo, most)
         return Point(amount, len(runs), {path: mean_of(runs, path) for path in FIGURES}, verdict)
 
-    def side(self, side: str, seats: int, guess: float | None = None) -> Side:
+    def side(self, side: str, slots: int, guess: float | None = None) -> Side:
         """Bracket of one side with what follows from it."""
         study, wishes, shape = self.study, self.wishes, self.study.shape
-        system = study.system_of(side, seats)
+        system = study.system_of(side, slots)
         estimate = estimate_capacity(system, shape, study.slo)
         most = wishes.replications
         searched = max(FEWEST, most // 2) if most > FEWEST else most
@@ -117,7 +117,7 @@ class Finder:
         def tried(load: float) -> Verdict:
             # Stages are what a measured ladder is compared with; a search needs less.
             count = most if load in wishes.ladder else searched
-            return self.runs_at(side, seats, load, study.slo, count)[1]
+            return self.runs_at(side, slots, load, study.slo, count)[1]
 
         prober = Prober(tried)
         stages = None
@@ -135,34 +135,34 @@ class Finder:
                 raise
         bracket = prober.bracket()
         if self.interrupted:
-            config = study.deployment(side, seats).config
+            config = study.deployment(side, slots).config
             return Side(
                 side, config.rules.max_num_seqs, estimate, bracket, stages, None, None, None
             )
-        return self._complete(side, seats, estimate, bracket, stages)
+        return self._complete(side, slots, estimate, bracket, stages)
 
     def _complete(
-        self, side: str, seats: int, estimate: float, bracket: Bracket, stages: float | None
+        self, side: str, slots: int, estimate: float, bracket: Bracket, stages: float | None
     ) -> Side:
         study, shape = self.study, self.study.shape
         limit, relieved, at, operating, cost = None, None, None, None, None
-        config = study.deployment(side, seats).config
+        config = study.deployment(side, slots).config
         failing = bracket.sure_fail or bracket.fails
         if failing is not None:
-            runs, verdict = self.runs_at(side, seats, failing, study.slo, FEWEST)
+            runs, verdict = self.runs_at(side, slots, failing, study.slo, FEWEST)
             offered = failing if isinstance(shape, Arrivals) else None
             limit = name_limit(runs, config, verdict.worst, failing, offered)
-            # With a floor, the capacity with the seats that it allows says the same and more.
+            # With a floor, the capacity with the slots that it allows says the same and more.
             if limit.cause == ADMISSION and not self.wishes.floor_tok_s:
                 relieved = self._relieved(side, config.rules.max_num_seqs, failing)
         if bracket.capacity > 0:
             # The runs that decided, which are known already.
             decided = next(t for t in bracket.trials if t.load == bracket.capacity)
-            at = self.point(side, seats, bracket.capacity, decided.verdict.runs)
+            at = self.point(side, slots, bracket.capacity, decided.verdict.runs)
             amount = self.wishes.share * bracket.capacity
             if shape.whole:
                 amount = float(max(1, int(amount)))
-            operating = self.point(side, seats, amount)
+            operating = self.point(side, slots, amount)
             system = study.system
             cost = cost_of(
                 operating.figures["output_tok_s"] or 0.0, system.parallel.gpus, system.profile,
@@ -173,32 +173,32 @@ class Finder:
             relieved, cost,
         )
 
-    def _relieved(self, side: str, seats: int, amount: float) -> Point | None:
-        """The failing load with twice the seats: whether admission is really what it fails for."""
+    def _relieved(self, side: str, slots: int, amount: float) -> Point | None:
+        """The failing load with twice the slots: whether admission is really what it fails for."""
         try:
-            return self.point(side, 2 * seats, amount)
+            return self.point(side, 2 * slots, amount)
         except SpecSimError:
             return None
 
-    def seats(self, side: str, floor_tok_s: float) -> Seats:
-        """Seats that keep the floor with all of them taken."""
+    def slots(self, side: str, floor_tok_s: float) -> SlotAdvice:
+        """Request slots that keep the floor with all of them taken."""
         system, shape = self.study.system_of(side), self.study.shape
-        most = MOST_SEATS
+        most = MOST_SLOTS
         each = system.setup.verify_tokens if system.mixes else 1
         most = max(1, min(most, system.batched_tokens // max(1, each)))
-        guess = first_seats(system, shape, floor_tok_s)
-        return recommend_seats(
-            guess, floor_tok_s, lambda n: self.seat_trial(side, n, floor_tok_s), most
+        guess = first_slots(system, shape, floor_tok_s)
+        return recommend_slots(
+            guess, floor_tok_s, lambda n: self.slot_trial(side, n, floor_tok_s), most
         )
 
-    def seat_trial(self, side: str, seats: int, floor_tok_s: float) -> SeatTrial:
-        """So many seats with all of them taken."""
+    def slot_trial(self, side: str, slots: int, floor_tok_s: float) -> SlotTrial:
+        """So many slots with all of them taken."""
         study = self.study
-        amount = crowd_for(study.system_of(side, seats), study.shape, seats)
-        runs, verdict = self.runs_at(side, seats, amount, {GATE: floor_tok_s}, FEWEST)
+        amount = crowd_for(study.system_of(side, slots), study.shape, slots)
+        runs, verdict = self.runs_at(side, slots, amount, {GATE: floor_tok_s}, FEWEST)
         stream = mean_of(runs, "stream_tok_s.p10") or 0.0
-        return SeatTrial(
-            seats, amount, stream,
+        return SlotTrial(
+            slots, amount, stream,
             mean_of(runs, "running_mean") or 0.0, verdict.ok and stream >= floor_tok_s,
         )
 
@@ -219,7 +219,7 @@ def find_capacity(
     study = replace(study, shapes=(shape, *study.shapes[1:]))
     sides = [WITH, WITHOUT] if wishes.baseline and study.system.speculative else [WITH]
     found: dict[str, Side] = {}
-    seats: Seats | None = None
+    slots: SlotAdvice | None = None
     reseated: Side | None = None
     partial = False
     with Runner(study, jobs, heard) as runner:
@@ -230,8 +230,8 @@ def find_capacity(
                 if finder.interrupted:
                     raise KeyboardInterrupt
             if wishes.floor_tok_s > 0:
-                seats = finder.seats(WITH, wishes.floor_tok_s)
-                if seats.seats and seats.seats != found[WITH].seats:
+                slots = finder.slots(WITH, wishes.floor_tok_s)
+                if slots.slots and slots.slots != found[WITH].slots:
                     again = Finder(
                         runner,
                         replace(
@@ -239,7 +239,7 @@ def find_capacity(
                             resolution=max(wishes.resolution, RESEATED),
                         ),
                     )
-                    reseated = again.side(WITH, seats.seats)
+                    reseated = again.side(WITH, slots.slots)
                     partial = again.interrupted
         except KeyboardInterrupt:
             if WITH not in found:
@@ -254,13 +254,13 @@ def find_capacity(
         if reseated is not None:
             again_replicas = replicas_for(wishes.demand, reseated.capacity, wishes.share)
     return CapacityFigures(
-        study, wishes, main, found.get(WITHOUT), seats, reseated, replicas, runs, partial,
-        (*warnings, *_notes(main, seats, reseated, partial)), again_replicas,
+        study, wishes, main, found.get(WITHOUT), slots, reseated, replicas, runs, partial,
+        (*warnings, *_notes(main, slots, reseated, partial)), again_replicas,
     )
 
 
 def _notes(
-    main: Side, seats: Seats | None, reseated: Side | None, partial: bool
+    main: Side, slots: SlotAdvice | None, reseated: Side | None, partial: bool
 ) -> list[str]:
     notes = []
     bracket = main.bracket
@@ -273,15 +273,15 @@ def _notes(
             "a larger load passes where a smaller one fails: gates that do not bound a load from "
             "above, or a run too short to be steady"
         )
-    if seats is not None and not seats.seats:
+    if slots is not None and not slots.slots:
         notes.append(
-            f"no max_num_seqs keeps {seats.floor_tok_s:g} tok/s per stream (p10) under this load"
+            f"no max_num_seqs keeps {slots.floor_tok_s:g} tok/s per stream (p10) under this load"
         )
     if reseated is not None and reseated.capacity < main.capacity:
         notes.append(
-            f"with max_num_seqs {reseated.seats}, which the floor allows, the capacity is "
-            f"{reseated.capacity:g}, less than the {main.capacity:g} with {main.seats}: keep "
-            f"{main.seats}"
+            f"with max_num_seqs {reseated.slots}, which the floor allows, the capacity is "
+            f"{reseated.capacity:g}, less than the {main.capacity:g} with {main.slots}: keep "
+            f"{main.slots}"
         )
     if partial:
         notes.append("interrupted: what was not reached is missing")

@@ -9,7 +9,7 @@ from specsim.errors import SpecSimError
 from specsim.jsonable import jsonable
 from specsim.planning.capacity_demand import Demand, Replicas
 from specsim.planning.capacity_runs import WITH, Study
-from specsim.planning.capacity_seats import Seats
+from specsim.planning.capacity_slots import SlotAdvice
 from specsim.planning.capacity_verdict import Verdict
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand, ready_flags
@@ -37,7 +37,7 @@ class Wishes:
     """How a capacity is looked for. ladder: stages to try, as a load test does; ladder_only: no
     search besides. resolution: width of the bracket, a share of the load. replications: most per
     load. share: of the capacity, at the operating point. floor_tok_s: least p10 of the streams for
-    which seats are recommended, 0: none."""
+    which slots are recommended, 0: none."""
 
     replications: int = 24
     seed: int = 0
@@ -66,18 +66,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Side:
-    """What one side carries with so many seats. estimate: by formulas. ladder: capacity on the
+    """What one side carries with so many slots. estimate: by formulas. ladder: capacity on the
     ladder, None without one. at: figures at the capacity; operating: at the operating point."""
 
     side: str
-    seats: int
+    slots: int
     estimate: float
     bracket: Bracket
     ladder: float | None
     limit: Limit | None
     at: Point | None
     operating: Point | None
-    relieved: Point | None = None  # the failing load with twice the seats
+    relieved: Point | None = None  # the failing load with twice the slots
     cost: Cost | None = None
 
     @property
@@ -99,7 +99,7 @@ class Side:
             "sure_fail": bracket.sure_fail,
             "smallest_failing": bracket.fails,
             "estimate_by_formulas": self.estimate,
-            "max_num_seqs": self.seats,
+            "max_num_seqs": self.slots,
             "ladder_capacity": self.ladder,
             "trials": jsonable(bracket.trials),
             "binding_limit": jsonable(self.limit),
@@ -118,25 +118,25 @@ class CapacityFigures:
     wishes: Wishes
     main: Side
     baseline: Side | None
-    seats: Seats | None
-    with_seats: Side | None
+    slots: SlotAdvice | None
+    with_advised: Side | None
     replicas: Replicas | None
     runs: int
     partial: bool
     warnings: tuple[str, ...] = field(default=())
-    reseated_replicas: Replicas | None = None  # for the demand, with the seats the floor allows
+    reseated_replicas: Replicas | None = None  # for the demand, with the slots the floor allows
 
     @property
-    def advised_seats(self) -> int:
+    def advised_slots(self) -> int:
         """max_num_seqs to serve with: the one the floor allows, unless it carries less."""
-        if self.with_seats is None or self.with_seats.capacity < self.main.capacity:
-            return self.main.seats
-        return self.with_seats.seats
+        if self.with_advised is None or self.with_advised.capacity < self.main.capacity:
+            return self.main.slots
+        return self.with_advised.slots
 
     @cached_property
     def _flags(self) -> tuple[ReadyCommand | None, str]:
         try:
-            return flags_of(self.study, self.study.system_of(WITH, self.advised_seats)), ""
+            return flags_of(self.study, self.study.system_of(WITH, self.advised_slots)), ""
         except SpecSimError as error:
             return None, str(error)
 
@@ -161,10 +161,10 @@ class CapacityFigures:
         sides = [("with", self.main)]
         if self.baseline is not None:
             sides.append(("without", self.baseline))
-        if self.with_seats is not None:
-            sides.append(("with recommended max_num_seqs", self.with_seats))
+        if self.with_advised is not None:
+            sides.append(("with recommended max_num_seqs", self.with_advised))
         return [
-            {"side": name, "max_num_seqs": side.seats, "unit": self.study.shape.unit,
+            {"side": name, "max_num_seqs": side.slots, "unit": self.study.shape.unit,
              **trial.to_dict()}
             for name, side in sides
             for trial in side.bracket.trials
@@ -187,10 +187,10 @@ class CapacityFigures:
             **self.main.to_dict(),
             "baseline": jsonable(self.baseline),
             "gain": self.gain,
-            "stream_floor": jsonable(self.seats),
-            "recommended_max_num_seqs": self.seats.seats if self.seats else None,
-            "with_recommended_max_num_seqs": jsonable(self.with_seats),
-            "advised_max_num_seqs": self.advised_seats,
+            "stream_floor": jsonable(self.slots),
+            "recommended_max_num_seqs": self.slots.slots if self.slots else None,
+            "with_recommended_max_num_seqs": jsonable(self.with_advised),
+            "advised_max_num_seqs": self.advised_slots,
             "flags": jsonable(self.flags),
             "no_flags": self.no_flags or None,
             "demand": jsonable(self.replicas),

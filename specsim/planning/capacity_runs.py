@@ -1,6 +1,6 @@
 """Replications of a deployment under an amount of load, in this process or in several.
 
-A `Trial` names a run: which side (with speculation or without), how many seats (max_num_seqs), how
+A `Trial` names a run: which side (with speculation or without), how many slots (max_num_seqs), how
 much load, which seed. What comes back is the summary of `sim.summary`. A trial's summary depends on
 nothing else, so it does not matter which process ran it or in which order; decisions are made from
 waves of a fixed size for the same reason.
@@ -38,11 +38,11 @@ Heard = Callable[["Trial", Summary], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run. seats: max_num_seqs; 0: as the deployment has it. shape: index of the load shape of
+    """One run. slots: max_num_seqs; 0: as the deployment has it. shape: index of the load shape of
     the study (0: the load whose capacity is looked for)."""
 
     side: str
-    seats: int
+    slots: int
     amount: float
     seed: int
     shape: int = 0
@@ -50,7 +50,7 @@ class Trial:
 
 class KeptCost:
     """A step cost that remembers what it gave: runs of one deployment ask for the same nodes of
-    their tables again and again, with other seats too."""
+    their tables again and again, with other slots too."""
 
     def __init__(self, cost: StepCost) -> None:
         self._cost = cost
@@ -98,13 +98,13 @@ class Study:
     def shape(self) -> LoadShape:
         return self.shapes[0]
 
-    def system_of(self, side: str, seats: int = 0) -> System:
-        """The deployment of one side with other seats; priced steps are shared."""
+    def system_of(self, side: str, slots: int = 0) -> System:
+        """The deployment of one side with other slots; priced steps are shared."""
         system = self.system if side == WITH else self.system.plain()
-        return system.with_(max_num_seqs=seats or system.max_num_seqs)
+        return system.with_(max_num_seqs=slots or system.max_num_seqs)
 
-    def deployment(self, side: str, seats: int = 0, shape: int = 0) -> Deployment:
-        key = (side, seats, shape)
+    def deployment(self, side: str, slots: int = 0, shape: int = 0) -> Deployment:
+        key = (side, slots, shape)
         found = self._deployments.get(key)
         if found is None:
             load = self.shapes[shape]
@@ -117,7 +117,7 @@ class Study:
                 "compiled": True if available() and is_cached() else None,
             }
             found = self._deployments[key] = Deployment(
-                self.system_of(side, seats),
+                self.system_of(side, slots),
                 context_tokens=load.context_tokens,
                 context_variation=load.context_variation,
                 acceptance_spread=self.acceptance_spread if side == WITH else None,
@@ -127,7 +127,7 @@ class Study:
         return found
 
     def _cost(self, trial: Trial) -> KeptCost:
-        """Step prices do not depend on the seats."""
+        """Step prices do not depend on the slots."""
         key = (trial.side, trial.shape)
         if key not in self._costs:
             self._costs[key] = KeptCost(self.deployment(trial.side, 0, trial.shape).cost)
@@ -135,7 +135,7 @@ class Study:
 
     def run(self, trial: Trial) -> Summary:
         """The summary of one run. KeyboardInterrupt if it was cut short."""
-        deployment = self.deployment(trial.side, trial.seats, trial.shape)
+        deployment = self.deployment(trial.side, trial.slots, trial.shape)
         load = self.shapes[trial.shape].make(trial.amount, trial.seed)
         result = simulate(deployment.config, load, self._cost(trial), trial.seed)
         if result.partial:

@@ -23,7 +23,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.planning.capacity_demand import whole
 from specsim.planning.capacity_result import flags_of
 from specsim.planning.capacity_runs import Trial
-from specsim.planning.capacity_seats import GATE
+from specsim.planning.capacity_slots import GATE
 from specsim.planning.cost import cost_of
 from specsim.planning.fleet_file import FleetPlanFile, Wanted
 from specsim.planning.fleet_pack import Piece, devices_of, pack
@@ -301,7 +301,7 @@ def _piece(choice: _Choice) -> Piece:
     # context. Fewer run at less than capacity, at least in proportion.
     left = max(1, choice.replicas - choice.wanted.n_minus_1)
     busy = min(1.0, choice.demand / (left * sized.capacity)) if choice.demand else 1.0
-    running = min(float(sized.seats), 1.5 * busy * sized.running + 1.0)
+    running = min(float(sized.slots), 1.5 * busy * sized.running + 1.0)
     held = running * plan.bytes_per_request(sized.study.shape.context_tokens)
     need = plan.weight_bytes + plan.drafter_bytes + plan.reserve_bytes + held
     load = choice.demand / (choice.replicas * sized.capacity)

@@ -1,8 +1,8 @@
-"""How one model is served on one type of GPU: TP, draft length, seats, capacity of a replica.
+"""How one model is served on one type of GPU: TP, draft length, slots, capacity of a replica.
 
     TP      the smallest that fits, or twice that where formulas give more load per GPU
-    k       the file's; else the draft length with the highest throughput at half the seats
-    seats   the file's max_num_seqs; else the most that keep the floor per stream with all seats
+    k       the file's; else the draft length with the highest throughput at half the slots
+    slots   the file's max_num_seqs; else the most that keep the floor per stream with all slots
             taken (by formulas, then checked by simulation and lowered until it holds)
     load    the largest that meets the gates (the floor is one of them): by simulation, or by
             formulas (quick)
@@ -19,20 +19,20 @@ from specsim.planning.capacity import Finder, with_waiting_gate
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_result import Point, Wishes
 from specsim.planning.capacity_runs import WITH, Heard, Runner, Study
-from specsim.planning.capacity_seats import GATE, first_seats, step_of
+from specsim.planning.capacity_slots import GATE, first_slots, step_of
 from specsim.planning.capacity_start import estimate_capacity, lengthened, usual_workload
 from specsim.planning.limits import Limit
 from specsim.planning.matrix import WIDTHS
 
 REPLICATIONS = 8
 RESOLUTION = 0.05
-MOST_SEATS = 1024  # recommended for one replica
+MOST_SLOTS = 1024  # recommended for one replica
 
 
 @dataclass(frozen=True)
 class Asked:
     """A model to size. build(gpu, tp): its system (CapacityError where it does not fit). demand: in
-    the unit of the shape, 0 for what fills. tp, seats, k_fixed: what the file says; 0, 0, False:
+    the unit of the shape, 0 for what fills. tp, slots, k_fixed: what the file says; 0, 0, False:
     to be chosen."""
 
     name: str
@@ -42,7 +42,7 @@ class Asked:
     floor_tok_s: float
     demand: float = 0.0
     tp: int = 0
-    seats: int = 0
+    slots: int = 0
     k_fixed: bool = False
     settings: tuple[tuple[str, object], ...] = ()
 
@@ -62,21 +62,21 @@ class _Found(NamedTuple):
 
     load: float
     system: System
-    seats: int
+    slots: int
     origin: str
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A model on a type of GPU. capacity: load of one replica at the edge of its gates. seats_from:
+    """A model on a type of GPU. capacity: load of one replica at the edge of its gates. slots_from:
     where max_num_seqs is from. running: mean running requests at capacity. stream_tok_s: p10 there.
     limit: what stops more, None by formulas. study: to run more."""
 
     name: str
     gpu: str
     system: System
-    seats: int
-    seats_from: str
+    slots: int
+    slots_from: str
     capacity: float
     estimate: float
     running: float
@@ -123,7 +123,7 @@ def size_model(
             system = asked.build(gpu, tp)
             if tp > system.profile.gpus_per_node > 0 and not asked.tp:
                 break
-            system, seats, origin = _tuned(system, asked, gates)
+            system, slots, origin = _tuned(system, asked, gates)
             load = estimate_capacity(system, asked.shape, gates)
         except (CapacityError, UsageError, ProfileError) as error:
             reasons.append(str(error))
@@ -131,7 +131,7 @@ def size_model(
             if best is not None:
                 break
             continue
-        found = _Found(load, system, seats, origin)
+        found = _Found(load, system, slots, origin)
         fits = fits or found
         if best is not None:
             # Twice the smallest width that serves: no wider one is tried.
@@ -158,22 +158,22 @@ def _widths(asked: Asked) -> tuple[int, ...]:
 def _tuned(
     system: System, asked: Asked, gates: Mapping[str, float]
 ) -> tuple[System, int, str]:
-    """The system with draft length and seats. (system, seats, where the seats are from)"""
+    """The system with draft length and slots. (system, slots, where the slots are from)"""
     floor = gates.get(GATE, 0.0)
-    seats, origin = asked.seats, "file"
-    if not seats:
-        seats, origin = system.seqs_limit, f"default of {system.engine.name}"
+    slots, origin = asked.slots, "file"
+    if not slots:
+        slots, origin = system.seqs_limit, f"default of {system.engine.name}"
         if floor > 0:
-            most = min(MOST_SEATS, first_seats(system, asked.shape, floor))
+            most = min(MOST_SLOTS, first_slots(system, asked.shape, floor))
             step = step_of(most)
-            seats, origin = max(1, most // step * step), f"floor of {floor:g} tok/s"
-    system = system.with_(max_num_seqs=seats or system.max_num_seqs)
+            slots, origin = max(1, most // step * step), f"floor of {floor:g} tok/s"
+    system = system.with_(max_num_seqs=slots or system.max_num_seqs)
     candidates = candidate_k(system)
     if not asked.k_fixed and candidates:
         workload = usual_workload(asked.shape)
-        k = best_k_at(system, workload, max(1, min(seats, 256) // 2), candidates)
+        k = best_k_at(system, workload, max(1, min(slots, 256) // 2), candidates)
         system = system.with_(k=k)
-    return system, seats, origin
+    return system, slots, origin
 
 
 def _by_formulas(
@@ -190,7 +190,7 @@ def _by_formulas(
     stream = 1.0 / found.tpot_s if found.tpot_s > 0 else 0.0
     usable = load if load > shape.lowest else 0.0
     return Sized(
-        asked.name, gpu, study.system, best.seats, best.origin, usable, load, found.running,
+        asked.name, gpu, study.system, best.slots, best.origin, usable, load, found.running,
         stream, None, study, ("capacity by formulas, not simulated",),
     )
 
@@ -201,32 +201,32 @@ def _by_runs(
     wishes = Wishes(
         replications=REPLICATIONS, seed=effort.seed, resolution=RESOLUTION, baseline=False
     )
-    seats = best.seats
+    slots = best.slots
     notes: list[str] = []
     floor = study.slo.get(GATE, 0.0)
     with Runner(study, effort.jobs, heard) as runner:
         finder = Finder(runner, wishes)
-        if floor > 0 and asked.floor_tok_s > 0 and not asked.seats:
-            found = finder.seats(WITH, floor)
-            if found.seats:
-                seats = found.seats
-        elif floor > 0 and asked.seats:
-            trial = finder.seat_trial(WITH, asked.seats, floor)
+        if floor > 0 and asked.floor_tok_s > 0 and not asked.slots:
+            found = finder.slots(WITH, floor)
+            if found.slots:
+                slots = found.slots
+        elif floor > 0 and asked.slots:
+            trial = finder.slot_trial(WITH, asked.slots, floor)
             if not trial.ok:
                 got = trial.stream_tok_s_p10 or 0.0
                 notes.append(
-                    f"{asked.name}: with all {asked.seats} seats taken streams fall to {got:.3g} "
-                    f"tok/s (p10), below the floor of {floor:g}: lower max_num_seqs"
+                    f"{asked.name}: with all {asked.slots} request slots taken streams fall to "
+                    f"{got:.3g} tok/s (p10), below the floor of {floor:g}: lower max_num_seqs"
                 )
-        side = finder.side(WITH, seats, best.load)
+        side = finder.side(WITH, slots, best.load)
         if finder.interrupted:
             raise KeyboardInterrupt
     at = side.at
     running = (at.figures["running_mean"] or 0.0) if at else 0.0
     stream = (at.figures["stream_tok_s.p10"] or 0.0) if at else 0.0
-    system = study.system.with_(max_num_seqs=seats or study.system.max_num_seqs)
+    system = study.system.with_(max_num_seqs=slots or study.system.max_num_seqs)
     return Sized(
-        asked.name, gpu, system, seats, best.origin, side.capacity, side.estimate, running, stream,
+        asked.name, gpu, system, slots, best.origin, side.capacity, side.estimate, running, stream,
         side.limit, replace(study, system=system), tuple(notes),
     )
 

@@ -1,8 +1,8 @@
 """What stands in the way of more load, named from the runs at a load that fails.
 
-    admission queue   requests wait although cache is free: all seats (max_num_seqs) are taken
+    admission queue   requests wait although cache is free: all slots (max_num_seqs) are taken
     gateway           requests wait before the engine (max_concurrent)
-    KV cache          requests wait for blocks, or lose theirs (preemptions), with seats free
+    KV cache          requests wait for blocks, or lose theirs (preemptions), with slots free
     prefill           prompts: waiting for the step's token budget, computing their own, or taking
                       the time of the others' steps
     decode            steps of the running streams are too slow by themselves
@@ -51,7 +51,7 @@ def name_limit(
         return mean_of(runs, path) or 0.0
 
     evidence: list[str] = []
-    seats = config.rules.max_num_seqs
+    slots = config.rules.max_num_seqs
     waits = _waiting(runs)
     if waits is not None:
         evidence.append(
@@ -70,7 +70,7 @@ def name_limit(
         steps = sum(mean(f"time_share.{name}") for name in ("draft", "verify", "decode"))
         cause = PREFILL if prompts > steps else DECODE
         evidence.append(_shares(runs))
-        evidence.append(f"{mean('running_mean'):.1f} of {seats} seats are taken on average")
+        evidence.append(f"{mean('running_mean'):.1f} of {slots} request slots are taken on average")
     name = cause
     done = mean("request_rate")
     if offered is not None and done < KEEPS_UP * offered:
@@ -98,11 +98,11 @@ def _waited_for(runs: Sequence[Summary], config: SimConfig, evidence: list[str])
     def mean(path: str) -> float:
         return mean_of(runs, path) or 0.0
 
-    seats = config.rules.max_num_seqs * config.n_replicas
+    slots = config.rules.max_num_seqs * config.n_replicas
     cache, preempted = largest("kv_usage_max"), largest("preemptions")
     evidence.append(
-        f"at most {largest('running_max'):.0f} of {config.rules.max_num_seqs} seats and "
-        f"{cache:.0%} of the cache blocks were taken, {mean('running_mean'):.1f} seats on average"
+        f"at most {largest('running_max'):.0f} of {config.rules.max_num_seqs} request slots and "
+        f"{cache:.0%} of the cache blocks were taken, {mean('running_mean'):.1f} slots on average"
     )
     if config.max_concurrent and largest("gateway_queue_max") > 0:
         evidence.append(f"up to {largest('gateway_queue_max'):.0f} requests wait in the gateway")
@@ -111,7 +111,7 @@ def _waited_for(runs: Sequence[Summary], config: SimConfig, evidence: list[str])
     if cache >= FULL or preempted > 0:
         if preempted:
             evidence.append(f"{mean('preemptions'):.0f} preemptions per run")
-        if mean("running_mean") < 0.9 * seats:
+        if mean("running_mean") < 0.9 * slots:
             return KV
     if largest("running_max") >= config.rules.max_num_seqs:
         return ADMISSION

@@ -76,7 +76,7 @@ def test_people_are_bracketed_and_the_queue_is_named(people: dict[str, Any]) -> 
     assert people["kind"] == "capacity" and people["unit"] == "users"
     assert people["sure_pass"] <= people["capacity"] < people["smallest_failing"]
     assert people["binding_limit"]["name"] == "admission queue"
-    assert "4 of 4 seats" in " ".join(people["binding_limit"]["evidence"])
+    assert "4 of 4 request slots" in " ".join(people["binding_limit"]["evidence"])
     loads = [trial["load"] for trial in people["trials"]]
     assert loads == sorted(loads) and {6, 10} <= set(loads)
     assert people["ladder_capacity"] == 10

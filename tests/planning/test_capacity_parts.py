@@ -1,4 +1,4 @@
-"""Demand, cost, limits, seats, loads: the parts of a capacity study without a simulation."""
+"""Demand, cost, limits, slots, loads: the parts of a capacity study without a simulation."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from specsim.model.catalogue import find_model
 from specsim.planning.capacity import check_gates, with_waiting_gate
 from specsim.planning.capacity_demand import Demand, read_demand, replicas_for
 from specsim.planning.capacity_loads import Arrivals, People
-from specsim.planning.capacity_seats import SeatTrial, first_seats, recommend_seats
+from specsim.planning.capacity_slots import SlotTrial, first_slots, recommend_slots
 from specsim.planning.capacity_start import (
     CrowdModel,
     estimate_capacity,
@@ -155,33 +155,33 @@ def test_limits_are_named_from_what_the_runs_show() -> None:
     assert found.cause == ADMISSION and any("48 of 48" in text for text in found.evidence)
 
 
-# --- seats --------------------------------------------------------------------------------------
+# --- slots --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("true", [3, 17, 48, 100, 333])
 @pytest.mark.parametrize("guess", [5, 40, 120, 500])
 def test_seats_are_the_most_that_keep_the_floor(true: int, guess: int) -> None:
-    def attempt(seats: int) -> SeatTrial:
-        return SeatTrial(seats, 100.0, 15.0 * true / seats, float(seats), seats <= true)
+    def attempt(slots: int) -> SlotTrial:
+        return SlotTrial(slots, 100.0, 15.0 * true / slots, float(slots), slots <= true)
 
-    found = recommend_seats(guess, 15.0, attempt)
+    found = recommend_slots(guess, 15.0, attempt)
     step = 8 if guess >= 32 else 4 if guess >= 12 else 1
-    assert found.seats == true // step * step
+    assert found.slots == true // step * step
     assert found.held_by == "floor"
 
 
 def test_seats_end_where_the_cache_does() -> None:
-    def attempt(seats: int) -> SeatTrial:
-        return SeatTrial(seats, 100.0, 30.0, float(min(seats, 50)), True)
+    def attempt(slots: int) -> SlotTrial:
+        return SlotTrial(slots, 100.0, 30.0, float(min(slots, 50)), True)
 
-    found = recommend_seats(64, 15.0, attempt)
-    assert found.held_by == "cache" and found.seats == 64
+    found = recommend_slots(64, 15.0, attempt)
+    assert found.held_by == "cache" and found.slots == 64
 
 
-def test_first_seats_fall_with_the_floor() -> None:
+def test_first_slots_fall_with_the_floor() -> None:
     shape = Arrivals(Workload(1024, 256))
-    seats = [first_seats(system(), shape, floor) for floor in (20.0, 40.0, 80.0)]
-    assert seats[0] > seats[1] > seats[2] >= 1
+    slots = [first_slots(system(), shape, floor) for floor in (20.0, 40.0, 80.0)]
+    assert slots[0] > slots[1] > slots[2] >= 1
 
 
 # --- formulas -----------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_crowds_obey_littles_law_and_wait_when_seats_are_few() -> None:
     assert waits[0] < waits[1] < waits[2] and waits[2] > 10
 
 
-def test_estimates_grow_with_seats_and_looser_gates() -> None:
+def test_estimates_grow_with_slots_and_looser_gates() -> None:
     slo = {"ttft_p95": 2.0}
     few, many = (estimate_capacity(system(n), people(), slo) for n in (8, 64))
     assert 1 < few < many

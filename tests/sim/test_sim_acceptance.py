@@ -140,12 +140,12 @@ def test_missing_drafts_yield_one_token_and_are_not_counted():
 
 
 def test_same_request_has_the_same_luck_in_another_batch():
-    """Common random numbers: a request's accepted tokens are the same with 1 seat and with 64."""
+    """Common random numbers: a request's accepted tokens are the same with 1 slot and with 64."""
     requests = list(requests_of(iter(np.zeros(40)), 10, 120, 0, limit=40))
 
-    def accepted(seats):
+    def accepted(slots):
         spread = AcceptanceSpread(0.5, 0.5, 0.9)
-        cfg = config(k=3, acceptance=CURVE, max_num_seqs=seats, acceptance_spread=spread)
+        cfg = config(k=3, acceptance=CURVE, max_num_seqs=slots, acceptance_spread=spread)
         records = simulate(cfg, ClosedLoop(requests, 40), Linear(0.01, row=0.001)).records
         return sorted((r.request_id, r.verify_steps, r.accepted_tokens) for r in records)
 

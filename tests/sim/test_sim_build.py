@@ -101,7 +101,7 @@ def test_a_prefix_cache_keeps_what_windows_have_passed() -> None:
     # A cached token holds all 40 bytes, a running request of 1000 tokens 13,000 of its 40,000.
     assert found.block_bytes == 640.0 and found.extra_tokens == 0
     assert found.num_kv_blocks == int((1e6 + 3 * 27_000) / 640)
-    # Many seats: as many requests as the memory plan holds, and no more.
+    # Many slots: as many requests as the memory plan holds, and no more.
     full = cache_blocks(memory, 1000, max_num_seqs=10_000)
     assert full.num_kv_blocks * 16 // 1000 == memory.max_requests(1000) == 76
 

@@ -98,7 +98,7 @@ FAULTY = [(0.0, 5, 100), (0.0, 5, 100), (0.2, 5, 100)]
     ],
 )
 def test_failure_loses_what_the_gateway_does_not_send_again(retry, statuses):
-    """Replica 0 holds request 0 (streaming) and 2 (waiting for the only seat) when it fails."""
+    """Replica 0 holds request 0 (streaming) and 2 (waiting for the only slot) when it fails."""
     cfg = config(
         n_replicas=2, max_num_seqs=1, faults=(Fault(0, 0.505, 2.0),), retry=retry
     )
@@ -162,7 +162,7 @@ def test_clients_give_up_wherever_their_request_is(where):
         assert late[0].output_tokens == 25 - 1 or late[0].output_tokens == 25
     summary = result.summary()
     assert summary["error_rate"] == len(late) / len(requests)
-    # What was given up has given back its memory and seat (the run itself checks its blocks).
+    # What was given up has given back its memory and slot (the run itself checks its blocks).
     assert result.cluster.replicas[0].outstanding == 0
 
 

@@ -158,7 +158,7 @@ def test_client_semaphore_starts_the_clock_when_it_lets_go():
 
 
 def test_closed_loop_inside_the_engine_equals_the_one_outside(monkeypatch):
-    """The fast path is the same loop: with a front end, with more clients than seats."""
+    """The fast path is the same loop: with a front end, with more clients than slots."""
     from specsim.sim import run
 
     requests = list(requests_of(iter(np.zeros(80)), Uniform(1, 60), Uniform(0, 30), 3, limit=80))

@@ -103,7 +103,7 @@ def test_warm_up_is_served_but_not_measured():
 
 
 def test_waiting_requests_are_censored_not_dropped():
-    """One seat, requests of 1 s, ten at once: at 3.5 s three have ended, the fourth has its first
+    """One slot, requests of 1 s, ten at once: at 3.5 s three have ended, the fourth has its first
     token, six wait. Dropping them would give a median TTFT of about 1 s."""
     cfg = config(max_num_seqs=1, duration_s=3.5)
     requests = plain_requests(*[(0.0, 1, 100)] * 10)

@@ -25,8 +25,8 @@ PRICED = Linear(base=0.010, row=0.002, token=0.001)
 
 
 def test_decode_first_then_prompts_up_to_the_seats():
-    """Two seats. 0-14 ms: A's 4 prompt tokens. 14-28: A decodes, B's 2 prompt tokens. 28-42: both
-    decode and end. C had no seat before 42, takes 10 + 3 ms."""
+    """Two slots. 0-14 ms: A's 4 prompt tokens. 14-28: A decodes, B's 2 prompt tokens. 28-42: both
+    decode and end. C had no slot before 42, takes 10 + 3 ms."""
     result = simulate(config(max_num_seqs=2), OpenLoop(THREE), PRICED)
     assert times(result) == [(0, 14, 42), (14, 28, 42), (42, 55, 55)]
 

@@ -101,7 +101,7 @@ def test_one_server_geometric_lengths_is_mg1():
 
 
 def test_no_limit_constant_step_is_mg_infinity_plus_half_a_step():
-    """With seats for all and a step time that ignores the batch nobody waits but for the next
+    """With slots for all and a step time that ignores the batch nobody waits but for the next
     step boundary: half a step on average if the engine is always busy, then its own steps."""
 
     def lengths(generator, count):
