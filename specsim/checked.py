@@ -303,6 +303,9 @@ def _model(hint: object) -> type[BaseModel] | None:
 
 
 def _rule(hint: object) -> str:
+    """The words of a `Rule` on a type, or on an alternative of it."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next(filter(None, map(_rule, typing.get_args(hint))), "")
     if typing.get_origin(hint) is Annotated:
         for item in typing.get_args(hint)[1:]:
             if isinstance(item, Rule):

@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from specsim.formats.hf_common import attention, layer_kinds, mlp, n_layers, plan, windows
-from specsim.formats.hf_plan import GATED_MLP, LayerPlan, ModelPlan, decoder_layer, family
+from specsim.formats.hf_plan import (
+    LayerNames,
+    LayerPlan,
+    ModelPlan,
+    decoder_layer,
+    family,
+)
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import DenseMLP
 
 Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
 _BIAS = ("attention_bias", False)
-_FUSED = ("gate_up_proj", "down_proj")
+_FUSED = LayerNames(dense=("gate_up_proj", "down_proj"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Dense:
     qkv_bias, o_bias, mlp_bias: biases of the projections. norms: of the layer's width. windows:
     layers may see `sliding_window` tokens only (`windows_asked`: only with use_sliding_window;
     `window`: of a file that does not mention it; null is none). head_dim_given: the file must say
-    head_dim. tied: the architecture's default. mixer_leaves, dense_leaves: names of the linears.
+    head_dim. tied: the architecture's default. names: of its modules.
     """
 
     name: str
@@ -40,15 +46,14 @@ class Dense:
     head_dim_given: bool = False
     tied: bool = False
     any_activation: bool = False
-    mixer_leaves: tuple[str, ...] = ()
-    dense_leaves: tuple[str, ...] = GATED_MLP
+    names: LayerNames = LayerNames()
 
 
 _QWEN2 = Dense("qwen2", True, False, windows=True, windows_asked=True)
 _QWEN3 = Dense("qwen3", qk_norm="head", windows=True, windows_asked=True, head_dim_given=True)
-_GLM4 = Dense("glm4", o_bias=False, norms=4, head_dim_given=True, dense_leaves=_FUSED)
+_GLM4 = Dense("glm4", o_bias=False, norms=4, head_dim_given=True, names=_FUSED)
 _GLM = Dense(
-    "glm4", ("attention_bias", True), False, head_dim_given=True, dense_leaves=_FUSED
+    "glm4", ("attention_bias", True), False, head_dim_given=True, names=_FUSED
 )
 _OLMO = Dense("olmo", qk_norm="full", windows=True)  # norms after the blocks, q/k over all heads
 _USE_BIAS = ("use_bias", False)
@@ -61,8 +66,8 @@ FAMILIES: dict[tuple[str, ...], Dense] = {
     ("qwen2",): _QWEN2,
     ("qwen3",): _QWEN3,
     ("phi3",): Dense(
-        "phi3", False, False, windows=True, mixer_leaves=("qkv_proj", "o_proj"),
-        dense_leaves=_FUSED,
+        "phi3", False, False, windows=True,
+        names=LayerNames(linears=("qkv_proj", "o_proj"), dense=("gate_up_proj", "down_proj")),
     ),
     ("glm4",): _GLM4,
     ("glm",): _GLM,
@@ -101,14 +106,7 @@ def dense(parts: Dense, f: TextConfig) -> ModelPlan:
     }
     ffn = DenseMLP(f.intermediate_size, bias=_flag(f, parts.mlp_bias))
     layers = [
-        decoder_layer(
-            mixers[size],
-            ffn,
-            parts.norms * hidden,
-            mixer_leaves=parts.mixer_leaves,
-            dense_leaves=parts.dense_leaves,
-        )
-        for size in sizes
+        decoder_layer(mixers[size], ffn, parts.norms * hidden, parts.names) for size in sizes
     ]
     return plan(f, parts.name, layers, tied=parts.tied)
 

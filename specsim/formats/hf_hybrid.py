@@ -10,7 +10,15 @@ from specsim.formats.hf_common import (
     sparse_layers,
 )
 from specsim.formats.hf_object import MAX_LAYERS
-from specsim.formats.hf_plan import LayerPlan, ModelPlan, Modules, MtpPlan, decoder_layer, family
+from specsim.formats.hf_plan import (
+    LayerNames,
+    LayerPlan,
+    ModelPlan,
+    Modules,
+    MtpPlan,
+    decoder_layer,
+    family,
+)
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import Attention, DeltaNet, DenseMLP, FeedForward, Mamba2, MoE
 
@@ -74,14 +82,12 @@ def _qwen_hybrid(
     def layer(kind: str, is_sparse: bool) -> LayerPlan:
         ffn: FeedForward = _gated_shared_moe(f) if is_sparse else mlp(f)
         if kind == "full_attention" or linear is None:
-            return decoder_layer(full, ffn, 2 * hidden, shared_name="shared_expert")
+            return decoder_layer(full, ffn, 2 * hidden, LayerNames(shared="shared_expert"))
         return decoder_layer(
             linear,
             ffn,
             2 * hidden,
-            mixer_name="linear_attn",
-            mixer_leaves=linear_leaves,
-            shared_name="shared_expert",
+            LayerNames(mixer="linear_attn", linears=linear_leaves, shared="shared_expert"),
         )
 
     result = plan(f, family, [layer(*pair) for pair in zip(kinds, sparse, strict=True)])

@@ -15,7 +15,7 @@ from specsim.formats.hf_common import (
     window_size,
     windows,
 )
-from specsim.formats.hf_plan import LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
+from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.spec import DenseMLP, FeedForward, MoE
 
@@ -30,8 +30,7 @@ def mixtral(f: TextConfig) -> ModelPlan:
             attention(f, window=window),
             moe,
             2 * hidden,
-            ffn_name="block_sparse_moe",
-            expert_leaves=("w1", "w2", "w3"),
+            LayerNames(ffn="block_sparse_moe", experts=("w1", "w2", "w3")),
         )
         for window in windows(f, n_layers(f))
     ]
@@ -69,7 +68,12 @@ def qwen2_moe(f: TextConfig) -> ModelPlan:
         shared_gate=True,
     )
     layers = [
-        decoder_layer(mixer, moe if sparse else mlp(f), 2 * hidden, shared_name="shared_expert")
+        decoder_layer(
+            mixer,
+            moe if sparse else mlp(f),
+            2 * hidden,
+            LayerNames(shared="shared_expert"),
+        )
         for sparse in sparse_layers(f, n_layers(f))
     ]
     return plan(f, "qwen2_moe", layers)
@@ -98,7 +102,12 @@ def gpt_oss(f: TextConfig) -> ModelPlan:
         )
         mixer = replace(mixer, sinks=True)
         layers.append(
-            decoder_layer(mixer, moe, 2 * hidden, expert_leaves=("gate_up_proj", "down_proj"))
+            decoder_layer(
+                mixer,
+                moe,
+                2 * hidden,
+                LayerNames(experts=("gate_up_proj", "down_proj")),
+            )
         )
     return plan(f, "gpt_oss", layers)
 
@@ -178,8 +187,7 @@ def minimax_m2(f: TextConfig) -> ModelPlan:
             attention(f, qk_norm=norm, head_dim_given=True),
             moe,
             2 * hidden,
-            ffn_name="block_sparse_moe",
-            expert_leaves=("w1", "w2", "w3"),
+            LayerNames(ffn="block_sparse_moe", experts=("w1", "w2", "w3")),
         )
         for _ in range(n_layers(f))
     ]
@@ -238,8 +246,7 @@ def bailing_moe(f: TextConfig) -> ModelPlan:
             mixer,
             moe if sparse else mlp(f),
             2 * hidden,
-            mixer_name="attention",
-            mixer_leaves=("query_key_value", "dense"),
+            LayerNames(mixer="attention", linears=("query_key_value", "dense")),
         )
 
     layers = [layer(sparse) for sparse in sparse_after_dense(f, count)]
@@ -316,8 +323,7 @@ def llama4(f: TextConfig) -> ModelPlan:
                 mixer,
                 ffn,
                 2 * hidden,
-                ffn_name="feed_forward",
-                shared_name="shared_expert",
+                LayerNames(ffn="feed_forward", shared="shared_expert"),
             )
         )
     result = plan(f, "llama4", layers)

@@ -133,7 +133,8 @@ class ConfigObject(LooseShape):
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else value
         place = ".".join((where, *names[:-1]))
-        raise ModelConfigError(f"{place}: {names[-1]} = {show(value)}: {wrong.rule}")
+        rule = "must be an object" if wrong.rule == "a table" else wrong.rule
+        raise ModelConfigError(f"{place}: {names[-1]} = {show(value)}: {rule}")
 
     def _placed(self, raw: Mapping[str, object], where: str) -> None:
         self._raw, self._where = raw, where

@@ -64,6 +64,19 @@ class Modules:
     shared: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LayerNames:
+    """What a family calls a layer's modules and their linears (`linears`: the mixer's, where they
+    are not its kind's usual ones)."""
+
+    mixer: str = "self_attn"
+    ffn: str = "mlp"
+    shared: str = "shared_experts"
+    linears: tuple[str, ...] = ()
+    dense: tuple[str, ...] = GATED_MLP
+    experts: tuple[str, ...] = GATED_MLP
+
+
 @dataclass(slots=True)
 class LayerPlan:
     mixer: Mixer | None
@@ -102,31 +115,26 @@ def decoder_layer(
     mixer: Mixer,
     ffn: FeedForward | tuple[FeedForward, ...],
     norm_weights: int,
-    *,
-    mixer_name: str = "self_attn",
-    ffn_name: str = "mlp",
-    dense_leaves: tuple[str, ...] = GATED_MLP,
-    mixer_leaves: tuple[str, ...] = (),
-    shared_name: str = "shared_experts",
-    expert_leaves: tuple[str, ...] = GATED_MLP,
+    names: LayerNames = LayerNames(),
 ) -> LayerPlan:
     """A layer with the module names most families use."""
     modules = Modules()
-    if not mixer_leaves:
-        mixer_leaves = _LINEARS.get(type(mixer), ("in_proj", "out_proj"))
+    linears = names.linears
+    if not linears:
+        linears = _LINEARS.get(type(mixer), ("in_proj", "out_proj"))
         if isinstance(mixer, LatentAttention) and not mixer.q_lora_rank:
-            mixer_leaves = ("q_proj", *mixer_leaves[2:])
+            linears = ("q_proj", *linears[2:])
     if isinstance(mixer, LatentAttention):
-        modules.mixer_out = (f"{mixer_name}.o_proj",)
-    modules.mixer = tuple(f"{mixer_name}.{leaf}" for leaf in mixer_leaves)
+        modules.mixer_out = (f"{names.mixer}.o_proj",)
+    modules.mixer = tuple(f"{names.mixer}.{leaf}" for leaf in linears)
     branches = ffn if isinstance(ffn, tuple) else (ffn,)
     for branch in branches:
         if isinstance(branch, DenseMLP):
-            modules.dense = tuple(f"{ffn_name}.{leaf}" for leaf in dense_leaves)
+            modules.dense = tuple(f"{names.ffn}.{leaf}" for leaf in names.dense)
         else:
-            name = "" if len(branches) > 1 else f"{ffn_name}."
-            modules.experts = tuple(f"{name}experts.0.{leaf}" for leaf in expert_leaves)
-            modules.shared = tuple(f"{name}{shared_name}.{leaf}" for leaf in expert_leaves)
+            name = "" if len(branches) > 1 else f"{names.ffn}."
+            modules.experts = tuple(f"{name}experts.0.{leaf}" for leaf in names.experts)
+            modules.shared = tuple(f"{name}{names.shared}.{leaf}" for leaf in names.experts)
     return LayerPlan(mixer, ffn, norm_weights, modules)
 
 
