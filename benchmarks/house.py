@@ -23,7 +23,8 @@ the files (hw_profiles, engines and specsim; without comments and docstrings) th
     a mixer             the class Mamba2, its module-like names (mamba2_...) and the string 'mamba2'
     a drafting method   'dflash' in any name or string
     an engine version   any version of vLLM: a string '0.25', '0.10.1', 'vllm==...' or a tuple
-                        (0, 25), counted in specsim/; and its one file under engines/
+                        (0, 25), counted in specsim/; and its one file under engines/. Shades of
+                        grey and `in (0, 16)` are no versions
     an option           'exit_layers' or '--exit-layers' where it is declared or handed on (a
                         parameter, a field, a keyword argument, a string) in the packages around the
                         model, those that MODEL_PACKAGES does not name
@@ -245,6 +246,17 @@ def is_vllm_version(node: ast.AST) -> bool:
     )
 
 
+def spoken(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but greys (color="0.9") and sets of numbers that something is in."""
+    yield node
+    if isinstance(node, ast.keyword) and node.arg == "color":
+        return
+    found_in = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In)
+    for child in ast.iter_child_nodes(node):
+        if not (found_in and isinstance(child, ast.Tuple)):
+            yield from spoken(child)
+
+
 def naming(
     modules: list[Module], pattern: str, source: Callable[[Module], Iterator[str]] = words
 ) -> list[str]:
@@ -276,7 +288,7 @@ def places(tree: Path, modules: list[Module]) -> dict[str, list[str]]:
             *naming(modules, r"dflash"), *data_naming(tree, "engines", r"\bdflash\b")
         ],
         "an engine version": [
-            *(str(m.path) for m in modules if any(map(is_vllm_version, ast.walk(m.tree)))),
+            *(str(m.path) for m in modules if any(map(is_vllm_version, spoken(m.tree)))),
             "engines/vllm-*.toml",
         ],
         "an option": naming(outer, r"(^|\W)exit[_-]layers\b", handed_on),

@@ -1,4 +1,4 @@
-"""Comparison: measured beside predicted, row by row, as one self-contained record.
+"""AccuracyReport: measured beside predicted, row by row, as one self-contained record.
 
 What every form of `specsim validate` returns, prints and can write to a file. A row is one
 quantity of one situation. Its `split` says whether the prediction had seen it: 'fitted' rows show
@@ -60,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AccuracyReport:
     """All rows of one validation. what: records, run, live, bench or published. provenance: what
     is needed to repeat it (command, date, device, software, model, seed, sources of the
     prediction). reasons: what explains a gap, largest first, each {'cause', 'evidence'}."""

@@ -1,4 +1,4 @@
-"""A server's measured points beside the simulation of the same requests, as one `Comparison`.
+"""A server's measured points beside the simulation of the same requests, as one `AccuracyReport`.
 
 `judge` takes points however they were measured (our own client, or a benchmark tool's file) and a
 function that gives the deployment a point is simulated on. Times, rates and the server's batch and
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.compare import AccuracyReport, Row
 from specsim.accuracy.explain_gap import Seen, explain
 from specsim.accuracy.live_replay import (
     Figures,
@@ -58,7 +58,7 @@ def judge(
     settings: Settings,
     provenance: Mapping[str, object],
     warnings: Sequence[str] = (),
-) -> Comparison:
+) -> AccuracyReport:
     """Simulate every point and put it beside what was measured."""
     seen: list[Seen] = []
     notes = list(warnings)
@@ -80,7 +80,7 @@ def judge(
     for item in seen:
         notes += [f"{item.point.name}: {text}" for text in item.point.run.warnings]
         notes += _notes(item)
-    return Comparison(
+    return AccuracyReport(
         what, title, tuple(rows), {**provenance, "points": [_about(item) for item in seen]},
         reasons, tuple(dict.fromkeys(notes)),
     )

@@ -10,7 +10,7 @@ prefill_s, step_s, and of serving those of `run_serving.JUDGED`.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.compare import AccuracyReport, Row
 from specsim.accuracy.run_serving import (
     JUDGED,
     ServingLoad,
@@ -32,7 +32,7 @@ def compare_records(
     records: Sequence[Measurement], profile: HardwareProfile, engine: EngineProfile, *,
     statistic: str = "median", keys_fitted: Sequence[str] = (), title: str = "",
     provenance: dict[str, object] | None = None,
-) -> Comparison:
+) -> AccuracyReport:
     """Every record that can be predicted beside its prediction.
 
     keys_fitted: keys of further points that a fit used (steps that gave the engine's host time).
@@ -64,7 +64,7 @@ def compare_records(
             "no record can be predicted; the files hold none, or only of kinds the model does not "
             "price (a CPU's ceilings, sampling at a temperature)"
         )
-    return Comparison("records", title or f"records against {profile.name}", tuple(rows),
+    return AccuracyReport("records", title or f"records against {profile.name}", tuple(rows),
                       provenance or {}, (), tuple(warnings))
 
 

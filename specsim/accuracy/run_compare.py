@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.compare import AccuracyReport, Row
 from specsim.accuracy.run_plan import BARS
 from specsim.accuracy.run_serving import FIGURES
 from specsim.accuracy.run_state import situation
@@ -44,8 +44,8 @@ def _figure(line: Mapping[str, object], name: str) -> float:
 def run_comparison(
     step_rows: Iterable[Row], served: Sequence[Row], provenance: Mapping[str, object],
     warnings: Iterable[str] = (),
-) -> Comparison:
-    return Comparison("run", "this machine: predicted before it was measured",
+) -> AccuracyReport:
+    return AccuracyReport("run", "this machine: predicted before it was measured",
                       (*step_rows, *served), dict(provenance), (), tuple(warnings))
 
 
@@ -61,7 +61,7 @@ class BarVerdict(TypedDict):
     inside: bool
 
 
-def verdicts(found: Comparison, scale: float = 1.0) -> dict[str, BarVerdict]:
+def verdicts(found: AccuracyReport, scale: float = 1.0) -> dict[str, BarVerdict]:
     """Each bar with its measured value. scale: of the bars, for short runs."""
     summary = found.summary()
     out: dict[str, BarVerdict] = {}

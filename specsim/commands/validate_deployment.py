@@ -13,7 +13,7 @@ from specsim.commands.bind import INTERRUPTED, Ended
 from specsim.options.groups import DeploymentOptions
 
 if TYPE_CHECKING:
-    from specsim.accuracy.compare import Comparison
+    from specsim.accuracy.compare import AccuracyReport
     from specsim.accuracy.live_replay import MeasuredLoad
     from specsim.analytic.system import System
     from specsim.formats.bench.record import BenchRun
@@ -122,7 +122,7 @@ def check_fitted(fitted: tuple[str, ...], points: list[str]) -> None:
         )
 
 
-def finish(found: "Comparison", max_error: float | None, json_out: bool, out: Path | None,
+def finish(found: "AccuracyReport", max_error: float | None, json_out: bool, out: Path | None,
            partial: bool = False, stopped: str = "") -> None:
     """Print, write, and end with the exit code that --max-error asks for."""
     from specsim.accuracy.live import JUDGED

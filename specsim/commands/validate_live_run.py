@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from specsim.accuracy.compare import Comparison
+from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.live import Settings, judge
 from specsim.accuracy.live_replay import MeasuredLoad
 from specsim.client import (
@@ -42,7 +42,7 @@ from specsim.sim.arrivals import bench_serve_times
 FEWEST, PER_CLIENT = 16, 4
 
 
-def run(options: ValidateLiveCommand, *, bar: bool) -> tuple[Comparison, bool, str]:
+def run(options: ValidateLiveCommand, *, bar: bool) -> tuple[AccuracyReport, bool, str]:
     """(comparison, interrupted, what ended it early). Every option is checked before anything is
     sent; a server that fails after some points ends the session with those."""
     check_writable(options.out, "--out", [options.prompts, options.trace])
@@ -252,7 +252,7 @@ def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> MeasuredLoad:
 def _compare(
     options: ValidateLiveCommand, runs: list[LiveRun], deployer: d.Deployer,
     fitted: tuple[str, ...], notes: list[str],
-) -> Comparison:
+) -> AccuracyReport:
     by_name = {load.name: load.prompts for load in _loads(options, deployer.base.spec)}
     points = [point_of(found, by_name[found.name]) for found in runs]
     base = deployer.base

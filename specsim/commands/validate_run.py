@@ -12,7 +12,7 @@ from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.options.local import ValidateRunCommand
 
 if TYPE_CHECKING:
-    from specsim.accuracy.compare import Comparison
+    from specsim.accuracy.compare import AccuracyReport
     from specsim.accuracy.run_compare import BarVerdict
     from specsim.accuracy.run_plan import RunPlan
     from specsim.accuracy.run_state import WorkFolder
@@ -266,7 +266,7 @@ def _serve_all(
 
 def _comparison(
     plan: "RunPlan", place: "WorkFolder", outcome: "Outcome | None", threads: int
-) -> "Comparison | None":
+) -> "AccuracyReport | None":
     """What there is so far; None before anything could be predicted."""
     from specsim.accuracy.compare import Row
     from specsim.accuracy.records import name_of

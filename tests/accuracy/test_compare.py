@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.compare import AccuracyReport, Row
 from specsim.calibrate.summary import error_summary
 from specsim.errors import FormatError, UsageError
 
 
-def comparison() -> Comparison:
+def comparison() -> AccuracyReport:
     rows = (
         Row("B=1", "step_s", 0.010, 0.011),
         Row("B=8", "step_s", 0.020, 0.015),
         Row("B=4", "step_s", 0.010, 0.040, split="fitted"),
         Row("c=2", "output_tok_s", 100.0, 100.0),
     )
-    return Comparison("records", "a test", rows, {"seed": 1})
+    return AccuracyReport("records", "a test", rows, {"seed": 1})
 
 
 def test_error_is_predicted_over_measured_less_one() -> None:

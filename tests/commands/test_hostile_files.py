@@ -136,13 +136,13 @@ def test_holdout_without_a_fit_of_benchmarks(call):
 
 def test_figures_are_shown_even_if_the_file_cannot_be_written(call, tmp_path, monkeypatch):
     """The folder goes away while the work is done."""
-    from specsim.accuracy.compare import Comparison
+    from specsim.accuracy.compare import AccuracyReport
     from specsim.errors import FormatError
 
     def full(self, path):
         raise FormatError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(Comparison, "write", full)
+    monkeypatch.setattr(AccuracyReport, "write", full)
     code, out, err = call("validate", "bench", PLAIN, "--model", "llama-3.1-8b", "--no-explain",
                           "--out", tmp_path / "out.json")
     assert code == 2 and "No space left" in err and "output tok/s" in out

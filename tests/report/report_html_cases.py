@@ -48,7 +48,7 @@ def simulation(*more: str) -> dict[str, Any]:
 
 
 def validation() -> dict[str, Any]:
-    from specsim.accuracy.compare import Comparison, Row
+    from specsim.accuracy.compare import AccuracyReport, Row
 
     rows = []
     for i in range(24):
@@ -58,7 +58,7 @@ def validation() -> dict[str, Any]:
             "fitted" if i % 3 == 0 else "held-out", measured * 0.9, measured * 1.1, 0.02,
         ))
         rows.append(Row(f"serve c={i + 1}", "output_tok_s", 40.0 * (i + 1), 43.0 * (i + 1)))
-    return Comparison(
+    return AccuracyReport(
         "records", "cpu records", tuple(rows),
         {"device": "a CPU", "command": "specsim validate records x.jsonl", "seeds": [1, 2]},
         ({"cause": "host gap", "evidence": {"share": 0.12, "step_s": 0.004}},),

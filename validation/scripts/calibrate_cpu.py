@@ -15,7 +15,7 @@ from typing import Any
 
 from common import MEASURED, read_json, table, write_json, write_text
 
-from specsim.accuracy.compare import Comparison
+from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.records import compare_records
 from specsim.calibrate.ledger import FIT_PARTS
 from specsim.calibrate.price import Models, RecordPricer
@@ -74,7 +74,7 @@ def percent(value: float, sign: str = "") -> str:
 HEAD = ("", "points", "median", "p90", "bias", "worst")
 
 
-def readme(outcome: Outcome, name: str, lines: list[list[str]], compared: Comparison) -> str:
+def readme(outcome: Outcome, name: str, lines: list[list[str]], compared: AccuracyReport) -> str:
     run = outcome.data.headers[-1]
     made = report(outcome, points=False)
     out = [

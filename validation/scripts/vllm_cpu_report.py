@@ -24,7 +24,7 @@ from pathlib import Path
 from common import MEASURED, ROOT, read_json, write_text
 
 from specsim.accuracy.bench import points_of
-from specsim.accuracy.compare import Comparison, Row
+from specsim.accuracy.compare import AccuracyReport, Row
 from specsim.accuracy.live_replay import (
     MeasuredLoad,
     figures_of_run,
@@ -216,7 +216,7 @@ def main() -> None:
         "fitted": f"concurrency {FITTED} of both modes; all else is held out",
     }
     title = "vLLM on this CPU, SmolLM2-135M, predicted from concurrency 1"
-    Comparison("live", title, tuple(after), provenance).write(out / "comparison.json")
+    AccuracyReport("live", title, tuple(after), provenance).write(out / "comparison.json")
     median, worst, count = bars(after)
     median_there, worst_there, _ = bars(there)
     median_before, worst_before, _ = bars(before)
