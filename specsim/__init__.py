@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from specsim.api.simulate import Simulation, simulate
     from specsim.api.sweep import SweepResult, sweep
     from specsim.api.tune import Tuning, tune
+    from specsim.api.validate_bench import validate_bench
+    from specsim.api.validate_live import validate_live
+    from specsim.api.validate_records import validate_records
+    from specsim.api.validation import Validation
     from specsim.errors import SpecSimError
     from specsim.version import __version__
 
@@ -49,6 +53,7 @@ _PLACES = {
     "SpecSimError": "errors",
     "SweepResult": "api.sweep",
     "Tuning": "api.tune",
+    "Validation": "api.validation",
     "calibrate": "api.calibrate",
     "capacity": "api.capacity",
     "crossover": "api.crossover",
@@ -63,6 +68,9 @@ _PLACES = {
     "simulate": "api.simulate",
     "sweep": "api.sweep",
     "tune": "api.tune",
+    "validate_bench": "api.validate_bench",
+    "validate_live": "api.validate_live",
+    "validate_records": "api.validate_records",
 }
 __all__ = [
     "BenchRuns",
@@ -79,6 +87,7 @@ __all__ = [
     "SpecSimError",
     "SweepResult",
     "Tuning",
+    "Validation",
     "__version__",
     "calibrate",
     "capacity",
@@ -94,6 +103,9 @@ __all__ = [
     "simulate",
     "sweep",
     "tune",
+    "validate_bench",
+    "validate_live",
+    "validate_records",
 ]
 
 

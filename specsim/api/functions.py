@@ -66,11 +66,12 @@ def python_function(options: Callable[P, O], run: Callable[[O], R]) -> ModelFunc
 
 def _describe(call: object, options: type[O], run: Callable[[O], R]) -> None:
     """What `help()` shows."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
+    keyword, place = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = next(iter(declared(options)))
     parameters = [
         inspect.Parameter(
             name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD if name == "model" else keyword,
+            place if name == first == "model" else keyword,
             default=inspect.Parameter.empty if item.required else item.default,
             annotation=options.model_fields[name].annotation,
         )
@@ -78,8 +79,8 @@ def _describe(call: object, options: type[O], run: Callable[[O], R]) -> None:
     ]
     returned = inspect.signature(run).return_annotation
     told = {
-        "__name__": options.NAME,
-        "__qualname__": options.NAME,
+        "__name__": options.NAME.replace(" ", "_"),
+        "__qualname__": options.NAME.replace(" ", "_"),
         "__module__": run.__module__,
         "__doc__": inspect.cleandoc(run.__doc__ or "") + _RULES.format(name=options.NAME),
         "__signature__": inspect.Signature(parameters, return_annotation=returned),

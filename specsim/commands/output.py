@@ -3,13 +3,14 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specsim.commands.bind import INTERRUPTED, Ended
-from specsim.options.groups import JsonOptions, OutputOptions
+from specsim.options.groups import ComparisonOutOptions, JsonOptions, OutputOptions
 
 if TYPE_CHECKING:
+    from specsim.api.validation import Validation
     from specsim.options.analytic import DrawnOptions
     from specsim.report.blocks import Section
     from specsim.report.plots import Panel, Picture
@@ -106,6 +107,32 @@ def end_if_partial(partial: bool, words: str = "") -> None:
         sys.stdout.flush()
         sys.stderr.write(f"specsim: interrupted; {words}\n")
     raise Ended(INTERRUPTED)
+
+
+def finish(
+    found: "Validation", options: ComparisonOutOptions, max_error: float | None
+) -> None:
+    """Prints a comparison with measurements, writes it, and ends with the exit code that Ctrl-C, a
+    failed server or --max-error asks for."""
+    show(found, options)
+    sys.stdout.flush()
+    if options.out is not None:
+        # After the figures are shown: a full disk must not take them along.
+        found.write(options.out)
+    end_if_partial(found.partial, "the figures are of what was finished")
+    if found.stopped:
+        sys.stderr.write(f"specsim: ended early: {found.stopped}; the points before it are kept\n")
+        raise Ended(1)
+    if max_error is not None:
+        end_if_over(found.over(max_error), f"above {max_error:g}")
+
+
+def end_if_over(metrics: Sequence[str], limit: str) -> None:
+    """Exit code 1 where metrics are worse than a limit allows."""
+    if metrics:
+        sys.stdout.flush()
+        sys.stderr.write(f"specsim: median error {limit} in {', '.join(metrics)}\n")
+        raise Ended(1)
 
 
 def terminal_plot(panel: "Panel") -> str:

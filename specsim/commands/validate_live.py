@@ -1,9 +1,7 @@
 """`specsim validate live`: drive a server, simulate the same requests, compare."""
 
-import sys
-
-from specsim.commands import validate_deployment as d
 from specsim.commands.bind import command
+from specsim.commands.output import finish, quiet
 from specsim.options.measured import ValidateLiveCommand
 
 
@@ -14,8 +12,8 @@ def live(options: ValidateLiveCommand) -> None:
 
     Ctrl-C keeps what was finished.
     """
-    from specsim.commands.validate_live_run import run
+    from specsim.api.validate_live import run
+    from specsim.files import check_writable
 
-    bar = not options.json_out and sys.stdout.isatty() and sys.stderr.isatty()
-    found, partial, stopped = run(options, bar=bar)
-    d.finish(found, options.max_error, options.json_out, options.out, partial, stopped)
+    check_writable(options.out, "--out", [options.prompts, options.trace])
+    finish(run(options, options.save_bench, bar=not quiet(options)), options, options.max_error)

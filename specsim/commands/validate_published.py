@@ -1,9 +1,7 @@
 """`specsim validate published`: published measurements beside their predictions."""
 
-import sys
-
-from specsim.commands.bind import Ended, command
-from specsim.commands.output import write
+from specsim.commands.bind import command
+from specsim.commands.output import end_if_over, write
 from specsim.options.measured import PublishedCommand
 
 
@@ -20,7 +18,5 @@ def published(options: PublishedCommand) -> None:
         result["judged"] = [score.to_dict() for score in report.scores]
     write(options, lambda: result, lambda: report_text(result))
     limit = options.max_error
-    over = report.over(limit) if limit is not None else ()
-    if over:
-        sys.stderr.write(f"specsim: median error above {limit:g} in {', '.join(over)}\n")
-        raise Ended(1)
+    if limit is not None:
+        end_if_over(report.over(limit), f"above {limit:g}")

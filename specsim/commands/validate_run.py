@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
+from specsim.commands.output import end_if_over
 from specsim.options.local import ValidateRunCommand
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import AccuracyReport
-    from specsim.accuracy.run_compare import BarVerdict
     from specsim.accuracy.run_plan import RunPlan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.calibrate.records_fit import Outcome
@@ -35,11 +35,11 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.commands.measure import parse_duration
-    from specsim.commands.validate_records import text as records_text
     from specsim.errors import UsageError
     from specsim.files import check_writable
     from specsim.options.values import shown
     from specsim.report.tables import to_json
+    from specsim.report.validated import bars_text, validated_text
 
     if options.grid not in ("small", "full"):
         raise UsageError(f"--grid is {shown(options.grid)}; choose one of small, full")
@@ -71,7 +71,7 @@ def run(options: ValidateRunCommand) -> None:
     bars = verdicts(found, SHORT_SCALE if options.short else 1.0)
     result = found.to_dict() | {"bars": bars}
     sys.stdout.write((to_json(result) if options.json_out else
-                      records_text(result, rows_out=True) + "\n\n" + _bars_text(bars)) + "\n")
+                      validated_text(result, rows_out=True) + "\n\n" + bars_text(bars)) + "\n")
     sys.stdout.flush()
     if options.out is not None:
         found.write(options.out)
@@ -81,9 +81,7 @@ def run(options: ValidateRunCommand) -> None:
     over = found.over(options.max_error) if options.max_error is not None else ()
     if options.short and options.max_error is None:
         over = tuple(name for name, item in bars.items() if not item["inside"])
-    if over:
-        sys.stderr.write(f"specsim: median error above the limit in {', '.join(over)}\n")
-        raise Ended(1)
+    end_if_over(over, "above the limit")
 
 
 def _models(grid: str) -> tuple[str, ...]:
@@ -295,20 +293,6 @@ def _comparison(
     }
     warnings = [f"{count} points left out: {reason}" for reason, count in outcome.left_out.items()]
     return run_comparison(steps, serving_rows(predicted, measured), provenance, warnings)
-
-
-def _bars_text(bars: "dict[str, BarVerdict]") -> str:
-    from specsim.report.tables import table
-
-    rows = []
-    for metric, item in bars.items():
-        p90 = "-" if item["bar_p90"] is None else f"{100 * item['bar_p90']:.0f} %"
-        rows.append((
-            metric, str(item["count"]), f"{100 * item['median_abs_error']:.1f} %",
-            f"{100 * item['bar_median']:.0f} %", f"{100 * item['p90_abs_error']:.1f} %", p90,
-            "inside" if item["inside"] else "outside",
-        ))
-    return table(("bar", "rows", "median", "limit", "p90", "limit", ""), rows)
 
 
 @contextmanager

@@ -201,13 +201,13 @@ class OptionSet(BaseModel):
     def known(cls, given: Mapping[str, object]) -> None:
         """UsageError for a name that is no option, with near ones, and for one that is missing."""
         names = declared(cls)
+        function = f"specsim.{cls.NAME.replace(' ', '_')}"
         missing = [name for name, item in names.items() if item.required and name not in given]
         if missing:
-            raise UsageError(f"specsim.{cls.NAME} needs {missing[0]}; give it by name")
+            raise UsageError(f"{function} needs {missing[0]}; give it by name")
         for name in given:
             if name not in names:
                 near = get_close_matches(name, names, n=2)
-                function = f"specsim.{cls.NAME}"
                 hint = f"did you mean {' or '.join(near)}?" if near else f"see help({function})"
                 raise UsageError(f"{function} has no option {name!r}; {hint}")
 

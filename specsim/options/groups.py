@@ -1,6 +1,7 @@
 """Options that several commands share, in groups of what belongs together."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 from pydantic import model_validator
@@ -256,3 +257,19 @@ class OutputOptions(JsonOptions):
         if self.json_out and self.csv_out:
             raise UsageError("--json and --csv are both given; choose one output")
         return self
+
+
+class MaxErrorOptions(OptionSet):
+    max_error: float | None = opt(
+        None, gt=0, lt=100, rule="above 0, e.g. 0.15 for 15 %",
+        help="Exit with code 1 if the median error of throughput, TPOT, TTFT or E2E latency is "
+             "above this share, e.g. 0.15.",
+    )
+
+
+class ComparisonOutOptions(JsonOptions):
+    out: Path | None = opt(None, help="Write the whole comparison as JSON.", output=True)
+
+
+class ComparisonOutputOptions(MaxErrorOptions, ComparisonOutOptions):
+    """What becomes of a comparison."""

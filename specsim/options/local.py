@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from specsim.options.declare import REQUIRED, OptionSet, opt
-from specsim.options.groups import DraftLengthOptions, JsonOptions
-from specsim.options.measured import ComparisonOutOptions, MaxErrorOptions
+from specsim.options.groups import ComparisonOutputOptions, DraftLengthOptions, JsonOptions
 
 
 class SamplingSeedOptions(OptionSet):
@@ -151,7 +150,6 @@ class ValidateRunOptions(OptionSet):
 
 
 class ValidateRunCommand(
-    ValidateRunOptions, SamplingSeedOptions, ThreadsOptions, MaxErrorOptions,
-    ComparisonOutOptions, JsonOptions,
+    ValidateRunOptions, SamplingSeedOptions, ThreadsOptions, ComparisonOutputOptions,
 ):
     NAME: ClassVar = "validate run"

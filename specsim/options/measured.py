@@ -9,6 +9,8 @@ from specsim.options.groups import (
     MAX_SEED,
     AcceptanceOptions,
     BatchLimitsOptions,
+    ComparisonOutOptions,
+    ComparisonOutputOptions,
     DraftingOptions,
     DraftShareOptions,
     EngineOptions,
@@ -17,6 +19,7 @@ from specsim.options.groups import (
     JsonOptions,
     LengthsOptions,
     LoadOptions,
+    MaxErrorOptions,
     MemoryShareOptions,
     ModelArgument,
     NumberFormatsOptions,
@@ -184,18 +187,6 @@ class PublishedCommand(JsonOptions):
     rows_out: bool = opt(False, "--rows", help="Also list every judged value with its error.")
 
 
-class MaxErrorOptions(OptionSet):
-    max_error: float | None = opt(
-        None, gt=0, lt=100, rule="above 0, e.g. 0.15 for 15 %",
-        help="Exit with code 1 if the median error of throughput, TPOT, TTFT or E2E latency is "
-             "above this share, e.g. 0.15.",
-    )
-
-
-class ComparisonOutOptions(OptionSet):
-    out: Path | None = opt(None, help="Write the whole comparison as JSON.", output=True)
-
-
 class JudgedServerOptions(
     ServerOptions, AcceptanceOptions, TreeOptions, DraftShareOptions, BatchLimitsOptions,
     MemoryShareOptions, PricingOptions,
@@ -216,7 +207,7 @@ class ComparisonOptions(OptionSet):
 
 
 class MeasuredFilesOptions(OptionSet):
-    files: list[Path] = opt(
+    files: FilePaths = opt(
         REQUIRED, metavar="FILES", argument=True, parser=named_path,
         help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
              "genai-perf, inference-perf or llmperf; files or folders.",
@@ -228,11 +219,12 @@ class MeasuredFilesOptions(OptionSet):
     )
 
 
-class ValidateBenchCommand(
-    MeasuredFilesOptions, JudgedServerOptions, ComparisonOptions, MaxErrorOptions,
-    ComparisonOutOptions, JsonOptions,
-):
+class ValidateBenchOptions(MeasuredFilesOptions, JudgedServerOptions, ComparisonOptions):
     NAME: ClassVar = "validate bench"
+
+
+class ValidateBenchCommand(ValidateBenchOptions, ComparisonOutputOptions):
+    """`specsim validate bench`."""
 
 
 class DrivenServerOptions(OptionSet):
@@ -242,10 +234,10 @@ class DrivenServerOptions(OptionSet):
 class DrivenLoadOptions(OptionSet):
     """What is sent, and how it is waited for."""
 
-    prompts: Path | None = opt(
+    prompts: FilePath | None = opt(
         None, help="JSON lines {prompt, output_tokens}; default: built-in texts.",
     )
-    trace: Path | None = opt(
+    trace: FilePath | None = opt(
         None, help="A recorded trace: its send times and lengths, as random tokens.",
     )
     random: str | None = opt(None, help="Random token ids of these lengths: PROMPT,OUTPUT.")
@@ -279,29 +271,37 @@ class SaveBenchOptions(OptionSet):
     )
 
 
-class ValidateLiveCommand(
+class ValidateLiveOptions(
     DrivenServerOptions, ModelArgument, LoadOptions, DrivenLoadOptions, JudgedServerOptions,
-    ComparisonOptions, MaxErrorOptions, SaveBenchOptions, ComparisonOutOptions, JsonOptions,
+    ComparisonOptions,
 ):
     NAME: ClassVar = "validate live"
 
 
+class ValidateLiveCommand(
+    ValidateLiveOptions, MaxErrorOptions, SaveBenchOptions, ComparisonOutOptions
+):
+    """`specsim validate live`."""
+
+
 class JudgedRecordsOptions(OptionSet):
-    files: list[Path] = opt(REQUIRED, help="Files of `specsim measure`.", argument=True)
+    files: FilePaths = opt(REQUIRED, help="Files of `specsim measure`.", argument=True)
     gpu: str = opt("", help="Profile to judge: a name from `specsim gpus` or a .toml.")
     engine: str = opt(
         "",
         help="Engine profile of the decoder that was measured. Default: the one written beside "
              "the profile, else the shipped one.",
     )
-    report: Path | None = opt(
+    report: FilePath | None = opt(
         None, help="Report of `specsim calibrate`: steps it used judge nothing.",
     )
     statistic: str = opt("median", help="Time of a record: median, p10 or min.")
     rows_out: bool = opt(False, "--rows", help="Also list every point with its error.")
 
 
-class ValidateRecordsCommand(
-    JudgedRecordsOptions, ProfilesOptions, MaxErrorOptions, ComparisonOutOptions, JsonOptions
-):
+class ValidateRecordsOptions(JudgedRecordsOptions, ProfilesOptions):
     NAME: ClassVar = "validate records"
+
+
+class ValidateRecordsCommand(ValidateRecordsOptions, ComparisonOutputOptions):
+    """`specsim validate records`."""

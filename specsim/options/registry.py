@@ -18,8 +18,10 @@ def command_models() -> dict[str, type[OptionSet]]:
 
 @cache
 def function_models() -> dict[str, type[OptionSet]]:
-    """'predict', ... -> what `specsim.predict` takes."""
-    return {item.NAME: item for name, item in _named() if name.endswith("Options")}
+    """'predict', 'validate_live', ... -> what `specsim.predict`, ... take."""
+    return {
+        item.NAME.replace(" ", "_"): item for name, item in _named() if name.endswith("Options")
+    }
 
 
 def _named() -> Iterator[tuple[str, type[OptionSet]]]:

@@ -27,9 +27,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where output goes, and what only draws, has no place in a function that returns its result.
 ONLY_TYPED = {"json_out", "csv_out", "plot", "no_plot", "every_point", "help"}
 FUNCTIONS = ["calibrate", "capacity", "crossover", "diagnose", "explain", "fleet", "matrix",
-             "pareto", "predict", "read_bench", "report", "simulate", "sweep", "tune"]
+             "pareto", "predict", "read_bench", "report", "simulate", "sweep", "tune",
+             "validate_bench", "validate_live", "validate_records"]
 # The command line has the records and the model of calibrate as one list of words.
-SAME = sorted(set(function_models()) - {"calibrate"})
+SAME = sorted(
+    name for name in function_models() if name != "calibrate" and not name.startswith("validate")
+)
 
 
 def typed(command: str, monkeypatch: pytest.MonkeyPatch) -> str:

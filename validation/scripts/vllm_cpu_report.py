@@ -31,7 +31,7 @@ from specsim.accuracy.live_replay import (
     measured_acceptance,
     predict,
 )
-from specsim.commands.validate_deployment import Deployer
+from specsim.api.judged_server import JudgedServer
 from specsim.formats.bench import read_bench
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.report.tables import table
@@ -81,12 +81,12 @@ def engine(out: Path, gpu: str) -> str:
     return str(profile)
 
 
-def deployer(mode: str, gpu: str, name: str) -> Deployer:
+def deployer(mode: str, gpu: str, name: str) -> JudgedServer:
     options = Options(model=MODEL, gpu=gpu, engine=name, max_num_seqs=32,
                       max_num_batched_tokens=2048)
     options.method = "none" if mode == "plain" else "ngram"
     options.k = None if mode == "plain" else K
-    return Deployer.of(options)
+    return JudgedServer.of(options)
 
 
 def points(out: Path, mode: str, clients: int) -> list[MeasuredLoad]:
@@ -94,7 +94,7 @@ def points(out: Path, mode: str, clients: int) -> list[MeasuredLoad]:
     return [replace(p, name=f"{mode} c={clients}") for p in points_of(runs)]
 
 
-def at_concurrency_1(out: Path, made: Deployer):
+def at_concurrency_1(out: Path, made: JudgedServer):
     """The n-gram system with the acceptance counted at concurrency 1, repeats pooled by drafts."""
     found = [measured_acceptance(p.run, K, True) for p in points(out, "ngram", FITTED)]
     weights = [p.run.acceptance.num_drafts for p in points(out, "ngram", FITTED)]

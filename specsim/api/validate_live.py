@@ -1,4 +1,4 @@
-"""The work of `specsim validate live`: what is sent, the runs, the comparison."""
+"""`specsim.validate_live`: drive a server, simulate the same requests, compare."""
 
 import asyncio
 import json
@@ -11,6 +11,9 @@ from typing import Any
 from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.live import Settings, judge
 from specsim.accuracy.live_replay import MeasuredLoad
+from specsim.api.functions import named_function
+from specsim.api.judged_server import JudgedServer, check_fitted, drafts, names_of
+from specsim.api.validation import Validation
 from specsim.client import (
     LiveLoad,
     LiveRun,
@@ -26,7 +29,6 @@ from specsim.client.http import connect
 from specsim.client.load import LoadProgress, Report
 from specsim.client.metrics import Scraper
 from specsim.client.prompts import take
-from specsim.commands import validate_deployment as d
 from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
 from specsim.files import check_writable
 from specsim.formats.bench.server_metrics import run_of
@@ -35,17 +37,23 @@ from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.methods.registry import is_plain
 from specsim.model.spec import ModelSpec
 from specsim.options.groups import DeploymentOptions
-from specsim.options.measured import MAX_LIVE_REQUESTS, ValidateLiveCommand
+from specsim.options.measured import MAX_LIVE_REQUESTS, ValidateLiveOptions
+from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_numbers, parse_rates, shown
 from specsim.sim.arrivals import bench_serve_times
 
 FEWEST, PER_CLIENT = 16, 4
 
 
-def run(options: ValidateLiveCommand, *, bar: bool) -> tuple[AccuracyReport, bool, str]:
-    """(comparison, interrupted, what ended it early). Every option is checked before anything is
-    sent; a server that fails after some points ends the session with those."""
-    check_writable(options.out, "--out", [options.prompts, options.trace])
+def run(
+    options: ValidateLiveOptions, save_bench: Path | None = None, bar: bool = False
+) -> Validation:
+    """Drive the server at `url`, simulate the same requests with the acceptance measured there,
+    and put the measured figures beside the predicted ones.
+
+    Every option is checked before anything is sent; a server that fails after some points ends the
+    session with those."""
+    asked = options
     target = Target(
         options.url, options.api_key_env, stall_s=options.stall_timeout,
         request_s=options.request_timeout,
@@ -57,24 +65,24 @@ def run(options: ValidateLiveCommand, *, bar: bool) -> tuple[AccuracyReport, boo
     named = options.method is not None and not is_plain(options.method)
     if drafted and named and options.k is None:
         options = options.but(k=drafted)
-    deployer = d.Deployer.of(DeploymentOptions.of(options).but(model=model))
-    deployer.check_drafts(drafted, target.base)
+    server = JudgedServer.of(DeploymentOptions.of(options).but(model=model))
+    server.check_drafts(drafted, target.base)
     loads = _loads(options, load_model(model))
-    fitted = d.names_of(options.fitted)
-    d.check_fitted(fitted, [load.name for load in loads])
+    fitted = names_of(options.fitted)
+    check_fitted(fitted, [load.name for load in loads])
     sampling = Sampling(
         chat=options.chat, ignore_eos=options.ignore_eos,
         temperature=options.temperature if options.temperature >= 0 else None,
     )
-    _check_folder(options.save_bench)
+    _check_folder(save_bench)
     runs: list[LiveRun] = []
     partial, stopped = False, ""
     order = [(r, n) for r in range(options.repeats) for n in range(len(loads))]
     with _progress(bar, loads, options.repeats) as report:
-        for repeat, number in order:
+        for round_, number in order:
             try:
                 found = drive(
-                    target, loads[number], sampling, model=name, report=report(repeat, number),
+                    target, loads[number], sampling, model=name, report=report(round_, number),
                     sample_every_s=options.sample_every,
                 )
             except ServerError as error:
@@ -90,18 +98,22 @@ def run(options: ValidateLiveCommand, *, bar: bool) -> tuple[AccuracyReport, boo
             partial = found.partial
             if found.finished:
                 runs.append(found)
-                lost = _save(options.save_bench, found, repeat, deployer)
+                lost = _save(save_bench, found, round_, server)
                 notes += [lost] if lost else []
             if partial:
                 break
     if not runs:
         raise KeyboardInterrupt
-    if deployer.base.speculative and not any(d.drafts(r.bench()) for r in runs):
+    if server.base.speculative and not any(drafts(r.bench()) for r in runs):
         notes.append("the server shows no drafts at all: simulated as plain decoding")
-    return _compare(options, runs, deployer, fitted, notes), partial, stopped
+    compared = _compare(options, runs, server, fitted, notes)
+    return Validation(compared, repeat(asked), partial=partial, stopped=stopped)
 
 
-def _check(options: ValidateLiveCommand) -> None:
+validate_live = named_function(ValidateLiveOptions, run)
+
+
+def _check(options: ValidateLiveOptions) -> None:
     sources = [n for n in ("prompts", "trace", "random") if getattr(options, n) is not None]
     if len(sources) > 1:
         raise UsageError(f"--{sources[0]} and --{sources[1]} are both given; choose one")
@@ -146,9 +158,9 @@ def _model(given: str | None, served: str) -> str:
     return name
 
 
-def _prompts(options: ValidateLiveCommand, spec: ModelSpec, count: int) -> list[Prompt]:
+def _prompts(options: ValidateLiveOptions, spec: ModelSpec, count: int) -> list[Prompt]:
     if options.prompts is not None:
-        return read_prompts(options.prompts, options.output_len)
+        return read_prompts(Path(options.prompts), options.output_len)
     if options.random is not None:
         lengths = [int(x) for x in parse_numbers(options.random, "--random")]
         if len(lengths) != 2 or min(lengths) < 1:
@@ -159,12 +171,12 @@ def _prompts(options: ValidateLiveCommand, spec: ModelSpec, count: int) -> list[
     return builtin_prompts(options.output_len)
 
 
-def _loads(options: ValidateLiveCommand, spec: ModelSpec) -> list[LiveLoad]:
+def _loads(options: ValidateLiveOptions, spec: ModelSpec) -> list[LiveLoad]:
     """One load per point. Points take prompts one after the other, so that a prefix cache does
     not know them from the point before as long as the file has enough."""
     warmups = options.warmups
     if options.trace is not None:
-        return [_trace_load(options.trace, options.requests, spec, options.seed, warmups)]
+        return [_trace_load(Path(options.trace), options.requests, spec, options.seed, warmups)]
     limit = 0
     if options.rate is not None:
         if options.concurrency is not None:
@@ -220,14 +232,14 @@ def _check_folder(folder: Path | None) -> None:
     check_writable(folder / "point.json", "--save-bench")
 
 
-def _save(folder: Path | None, found: LiveRun, repeat: int, deployer: d.Deployer) -> str:
+def _save(folder: Path | None, found: LiveRun, repeat: int, server: JudgedServer) -> str:
     """One point as `vllm bench serve` would have saved it; what went wrong, in words: a full disk
     is no reason to lose the run."""
     if folder is None:
         return ""
-    setup = deployer.base.setup
+    setup = server.base.setup
     extra = {"repeat": str(repeat)}
-    if deployer.base.speculative:
+    if server.base.speculative:
         extra |= {"method": setup.method, "num_speculative_tokens": str(setup.k)}
     name = "".join(ch if ch.isalnum() or ch in "=.-" else "_" for ch in found.name)
     path = folder / f"{name}.{repeat}.json"
@@ -250,12 +262,12 @@ def point_of(found: LiveRun, prompts: tuple[Prompt, ...]) -> MeasuredLoad:
 
 
 def _compare(
-    options: ValidateLiveCommand, runs: list[LiveRun], deployer: d.Deployer,
+    options: ValidateLiveOptions, runs: list[LiveRun], server: JudgedServer,
     fitted: tuple[str, ...], notes: list[str],
 ) -> AccuracyReport:
-    by_name = {load.name: load.prompts for load in _loads(options, deployer.base.spec)}
+    by_name = {load.name: load.prompts for load in _loads(options, server.base.spec)}
     points = [point_of(found, by_name[found.name]) for found in runs]
-    base = deployer.base
+    base = server.base
     title = (
         f"{runs[0].model} at {runs[0].url}"
         f"{' (' + runs[0].version + ')' if runs[0].version else ''} beside the simulation of the "
@@ -267,15 +279,15 @@ def _compare(
         "options": {key: _plain(value) for key, value in given.items()},
         "runs": [found.to_dict() for found in runs],
     }
-    settings = Settings(deployer.assumed, options.prefix_caching, fitted, options.explain)
+    settings = Settings(server.assumed, options.prefix_caching, fitted, options.explain)
     for found in runs:
         for reason, count in found.failures().items():
             notes.append(f"{found.name}: {count} x {reason}")
     if options.random is not None or options.trace is not None:
         notes.append("prompts were random tokens: what is accepted on them says nothing about text")
     return judge(
-        "live", title, points, deployer.system, settings, provenance,
-        (*deployer.warnings, *notes),
+        "live", title, points, server.system, settings, provenance,
+        (*server.warnings, *notes),
     )
 
 

@@ -1,0 +1,58 @@
+"""What the functions that hold predictions against measurements return."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specsim.accuracy.compare import AccuracyReport
+from specsim.accuracy.live import JUDGED
+from specsim.api.results import Result, flat
+from specsim.report.blocks import Section
+from specsim.report.doc import Doc
+
+
+@dataclass(frozen=True)
+class Validation(Result):
+    """Measured beside predicted figures: `comparison.rows`, `comparison.summary()`.
+
+    judged: metrics that an error limit is about, () for all. partial: Ctrl-C ended the
+    measurement. stopped: what ended it early, '' for nothing."""
+
+    comparison: AccuracyReport
+    command: str = ""
+    judged: tuple[str, ...] = JUDGED
+    partial: bool = False
+    stopped: str = ""
+    rows_shown: bool = field(default=False, kw_only=True)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.comparison.warnings
+
+    def over(self, max_error: float) -> list[str]:
+        """Judged metrics whose median error is above a limit."""
+        names = self.comparison.over(max_error)
+        return [name for name in names if not self.judged or name in self.judged]
+
+    def write(self, path: Path) -> None:
+        self.comparison.write(path)
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.comparison.to_dict()
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One flat row per judged value."""
+        return [flat(row.to_dict()) for row in self.comparison.rows]
+
+    def section(self) -> Section:
+        from specsim.report.live import validation_section
+
+        return validation_section(Doc(self.to_dict()))
+
+    def to_text(self) -> str:
+        from specsim.report.live import live_text
+        from specsim.report.validated import validated_text
+
+        if self.comparison.what == "records":
+            return validated_text(self.to_dict(), self.rows_shown)
+        return live_text(self.to_dict())
