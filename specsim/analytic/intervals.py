@@ -67,3 +67,15 @@ def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, fl
         if entry and entry["n"] >= MIN_RESIDUALS:
             return predicted * math.exp(entry["q05"]), predicted * math.exp(entry["q95"])
     return None
+
+
+def interval_of(system: System, quantity: str, value: float) -> tuple[float, float] | None:
+    """[low, high] of a predicted value of a system. None where few residuals are known, for
+    datasheet bounds, for what is not finite, and for ratios to plain decoding without
+    speculation."""
+    of_speculation = quantity in ("speedup", "step_cost_ratio")
+    if system.fidelity == "datasheet" or not math.isfinite(value):
+        return None
+    if of_speculation and not system.speculative:
+        return None
+    return interval_for(quantity, prediction_class(system), value)

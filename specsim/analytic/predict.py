@@ -11,13 +11,12 @@ load. Definitions:
     break-even        smallest concurrency at which speculation no longer pays
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.compare import compared
-from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.intervals import interval_of
 from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -139,34 +138,20 @@ def predict(
     return PredictionFigures(system, workload, tuple(points), even, limit, tuple(notes))
 
 
-def _intervals(system: System, speedup: float, ratio: float, tpot_s: float, ttft_s: float
-               ) -> dict[str, list[float] | None]:
-    klass = prediction_class(system)
-    out: dict[str, list[float] | None] = {}
-    for quantity, value, key in (
-        ("tpot", tpot_s, "tpot_s"),
-        ("ttft", ttft_s, "ttft_s"),
-        ("speedup", speedup, "speedup"),
-        ("step_cost_ratio", ratio, "step_cost_ratio"),
-    ):
-        known = system.fidelity != "datasheet" and math.isfinite(value)
-        if key in ("speedup", "step_cost_ratio") and not system.speculative:
-            out[key] = None
-            continue
-        found = interval_for(quantity, klass, value) if known else None
-        out[key] = list(found) if found else None
-    return out
-
-
 def _point(
     system: System, workload: Workload, clients: int = 1, rate: float | None = None
 ) -> LoadPoint:
     """One load: so many clients, or requests per second."""
     pair = compared(system, workload, clients, rate)
     found, base = pair.found, pair.base
-    held = found.running if rate is not None else float(clients)
+    intervals = {
+        "tpot_s": interval_of(system, "tpot", found.tpot_s),
+        "ttft_s": interval_of(system, "ttft", found.ttft_s),
+        "speedup": interval_of(system, "speedup", pair.speedup),
+        "step_cost_ratio": interval_of(system, "step_cost_ratio", pair.step_cost_ratio),
+    }
     return LoadPoint(
-        concurrency=int(held) if held == int(held) and rate is None else held,
+        concurrency=clients if rate is None else found.running,
         ttft_s=found.ttft_s,
         tpot_s=found.tpot_s,
         itl_s=found.tpot_s * system.tokens_per_step,
@@ -186,20 +171,15 @@ def _point(
         utilisation=found.utilisation if isinstance(found, OpenState) else None,
         stable=found.stable if isinstance(found, OpenState) else True,
         best_k=None,
-        interval_90=_intervals(
-            system, pair.speedup, pair.step_cost_ratio, found.tpot_s, found.ttft_s
-        ),
+        interval_90={name: list(pair) if pair else None for name, pair in intervals.items()},
     )
 
 
-def speedup_at(system: System, workload: Workload, concurrency: int) -> float:
-    """Throughput under speculation over throughput without, at one concurrency."""
-    state = closed_loop(system, workload, concurrency)
-    return state.output_tok_s / closed_loop(system.plain(), workload, concurrency).output_tok_s
-
-
-def break_even(system: System, workload: Workload, limit: int) -> int | None:
+def break_even(
+    system: System, workload: Workload, limit: int, resolution: float = 0.0
+) -> int | None:
     """Smallest concurrency up to `limit` at which the speedup is below 1; None when there is none.
+    resolution: share of it that it may lie too high.
 
     Powers of two are scanned first: routed models lose before they win again as the batch grows,
     so the curve is not monotone and a bisection over the whole range would miss crossings.
@@ -210,7 +190,7 @@ def break_even(system: System, workload: Workload, limit: int) -> int | None:
         with_it = closed_loop(system, workload, concurrency).output_tok_s
         return with_it < closed_loop(plain, workload, concurrency).output_tok_s
 
-    return first_from_one(loses, limit)
+    return first_from_one(loses, limit, resolution)
 
 
 def candidate_k(system: System) -> list[int]:
@@ -221,10 +201,10 @@ def candidate_k(system: System) -> list[int]:
     return setup.draft_lengths(system.engine, LONGEST_CANDIDATE)
 
 
-def best_k_at(
+def throughputs(
     system: System, workload: Workload, concurrency: int, candidates: Sequence[int]
-) -> int:
-    """The candidate with the highest throughput at one concurrency (0: plain decoding wins).
+) -> dict[int, float]:
+    """Output tokens per second by draft length at one concurrency, plain decoding (0) among them.
 
     Candidates whose cache or token budget does not hold one request are left out."""
     rates = {0: closed_loop(system.plain(), workload, concurrency).output_tok_s}
@@ -233,4 +213,12 @@ def best_k_at(
             rates[k] = closed_loop(system.with_(k=k), workload, concurrency).output_tok_s
         except (CapacityError, UsageError):
             continue
+    return rates
+
+
+def best_k_at(
+    system: System, workload: Workload, concurrency: int, candidates: Sequence[int]
+) -> int:
+    """The candidate with the highest throughput at one concurrency (0: plain decoding wins)."""
+    rates = throughputs(system, workload, concurrency, candidates)
     return max(rates, key=lambda k: (rates[k], -k))

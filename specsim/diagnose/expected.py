@@ -9,13 +9,11 @@ before a batch competes for the device.
 from dataclasses import asdict, dataclass, replace
 
 from specsim.analytic.closed import closed_loop, running_limit
-from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.analytic.predict import candidate_k
+from specsim.analytic.intervals import interval_of
+from specsim.analytic.predict import break_even, candidate_k, throughputs
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.diagnose.evidence import Evidence
-from specsim.errors import CapacityError, UsageError
-from specsim.search import first_from_one
 from specsim.speculation.acceptance import Acceptance
 
 FULL_SHARE = 0.95  # of the steps with a draft: beyond it the rest are ends of answers
@@ -93,9 +91,7 @@ class Predictor:
         best_k, best_speedup = None, speedup
         if look_for_k:
             best_k, best_speedup = self._best(system, workload, batch)
-        klass = prediction_class(system)
-        known = system.fidelity != "datasheet"
-        interval = interval_for("tpot", klass, state.itl_s) if known else None
+        interval = interval_of(system, "tpot", state.itl_s)
         tokens = workload.input_len + workload.output_len
         return Expected(
             batch=batch,
@@ -161,19 +157,11 @@ class Predictor:
 
     def _best(self, system: System, workload: Workload, batch: int) -> tuple[int | None, float]:
         candidates = candidate_k(system)
-        base = closed_loop(system.plain(), workload, batch).output_tok_s
-        now = closed_loop(system, workload, batch).output_tok_s / base
-        if not candidates:
-            return None, now
-        gains = {0: 1.0}
-        for k in candidates:
-            try:
-                other = system.with_(k=k)
-                gains[k] = closed_loop(other, workload, batch).output_tok_s / base
-            except (CapacityError, UsageError):
-                continue
-        best = max(gains, key=lambda k: (gains[k], -k))
-        return best, gains[best]
+        rates = throughputs(system, workload, batch, candidates or [system.setup.k])
+        best = max(rates, key=lambda k: (rates[k], -k))
+        if candidates:
+            return best, rates[best] / rates[0]
+        return None, rates[system.setup.k] / rates[0]
 
     def _if_all(self, system: System, workload: Workload, batch: int) -> float:
         if system.acceptance is None:
@@ -186,14 +174,8 @@ class Predictor:
         """Smallest power-of-two-refined batch at which speculation no longer pays; None: never."""
         if not system.speculative:
             return None
-        plain = system.plain()
-        limit = min(running_limit(system, workload), running_limit(plain, workload))
-
-        def loses(batch: int) -> bool:
-            with_it = closed_loop(system, workload, batch).output_tok_s
-            return with_it < closed_loop(plain, workload, batch).output_tok_s
-
-        return first_from_one(loses, limit, resolution=1 / 16)
+        limit = min(running_limit(system, workload), running_limit(system.plain(), workload))
+        return break_even(system, workload, limit, resolution=1 / 16)
 
 
 def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:

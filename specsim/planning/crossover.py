@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
-from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.intervals import interval_of
 from specsim.analytic.predict import NO_INTERVAL, NO_INTERVAL_DATASHEET
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -28,7 +28,6 @@ from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable
 from specsim.latency.breakdown import StepLatency
 from specsim.planning.utilisation import (
-    Utilisation,
     served_utilisation,
     step_utilisation,
 )
@@ -40,9 +39,9 @@ MAX_CONTEXTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class OneSide:
-    """One side at one concurrency. e2el_s: sending to last token. served: shares of the device's
-    peaks over the whole load; step: during a decode (verify) step alone."""
+class OneSide(Jsonable):
+    """One side at one concurrency. e2el_s: sending to last token. Shares are of the device's peaks:
+    over the whole load, and during a decode (verify) step alone."""
 
     ttft_s: float
     tpot_s: float
@@ -52,24 +51,10 @@ class OneSide:
     running: float
     step_s: float
     bound: str
-    served: Utilisation
-    step: Utilisation
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "ttft_s": self.ttft_s,
-            "tpot_s": self.tpot_s,
-            "itl_s": self.itl_s,
-            "e2el_s": self.e2el_s,
-            "output_tok_s": self.output_tok_s,
-            "running": self.running,
-            "step_s": self.step_s,
-            "bound": self.bound,
-            "bandwidth_share": self.served.bandwidth,
-            "compute_share": self.served.compute,
-            "step_bandwidth_share": self.step.bandwidth,
-            "step_compute_share": self.step.compute,
-        }
+    bandwidth_share: float
+    compute_share: float
+    step_bandwidth_share: float
+    step_compute_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +230,7 @@ class _Pair:
         return CrossPoint(
             concurrency,
             speedup,
-            stretched(self.system, speedup),
+            interval_of(self.system, "speedup", speedup),
             self.step_cost_ratio(batch),
             verify.target_s / bare.target_s,
             acceptance.rate(k),
@@ -254,20 +239,13 @@ class _Pair:
         )
 
 
-def stretched(system: System, speedup: float) -> tuple[float, float] | None:
-    """90 % interval of a speedup, None where too few residuals are known."""
-    if system.fidelity == "datasheet":
-        return None
-    return interval_for("speedup", prediction_class(system), speedup)
-
-
 def _curve(
     system: System, workload: Workload, max_concurrency: int | None, cheap_share: float
 ) -> Curve:
     pair = _Pair(system, workload)
     limit, plain_limit = (running_limit(side, workload) for side in (system, pair.plain))
     top = max(limit, plain_limit) if max_concurrency is None else max_concurrency
-    band = stretched(system, 1.0)
+    band = interval_of(system, "speedup", 1.0)
 
     def cost(concurrency: int) -> float:
         return pair.step_cost_ratio(min(concurrency, limit)) - 1
@@ -302,7 +280,8 @@ def _pressure(step: StepLatency) -> float:
 
 
 def _side(system: System, workload: Workload, state: SteadyState) -> OneSide:
-    shape = system.decode_shape(state.running, workload.mean_context)
+    served = served_utilisation(system, workload, state)
+    step = step_utilisation(system, system.decode_shape(state.running, workload.mean_context))
     return OneSide(
         state.ttft_s,
         state.tpot_s,
@@ -312,6 +291,8 @@ def _side(system: System, workload: Workload, state: SteadyState) -> OneSide:
         state.running,
         state.step_s,
         state.bound,
-        served_utilisation(system, workload, state),
-        step_utilisation(system, shape),
+        served.bandwidth,
+        served.compute,
+        step.bandwidth,
+        step.compute,
     )

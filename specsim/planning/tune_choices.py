@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from specsim.analytic.compare import compared
-from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.intervals import interval_of
 from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -150,7 +150,7 @@ def _evaluate(
         capacity_rate=capacity,
         bound=state.bound,
         extrapolated=_extrapolated(system),
-        interval_90=_interval(system, pair.speedup),
+        interval_90=interval_of(system, "speedup", pair.speedup),
         reason=reason,
     )
 
@@ -178,12 +178,6 @@ def _extrapolated(system: System) -> bool:
     if not system.speculative or accepted is None or accepted.kind == "rate":
         return False
     return system.setup.k > accepted.measured_positions
-
-
-def _interval(system: System, speedup: float) -> tuple[float, float] | None:
-    if not system.speculative or system.fidelity == "datasheet":
-        return None
-    return interval_for("speedup", prediction_class(system), speedup)
 
 
 def _broken_gate(gates: Mapping[str, float], values: Mapping[str, float]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from specsim.analytic.closed import MAX_CONCURRENCY, closed_loop, decode_steps
-from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.intervals import interval_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
@@ -253,9 +253,7 @@ def _beyond(base: _Base) -> _End | None:
 
 
 def _ratio(base: _Base) -> _End:
-    klass = prediction_class(base.choices[0])
-    known = base.choices[0].fidelity != "datasheet"
-    found = interval_for("step_cost_ratio", klass, 1.0) if known else None
+    found = interval_of(base.choices[0], "step_cost_ratio", 1.0)
     low, high = found or (1 - DEFAULT_RATIO, 1 + DEFAULT_RATIO)
     origin = "90 % interval of public measurements" if found else "assumed"
     text = f"x {low:.2f} to x {high:.2f} ({origin})"

@@ -22,7 +22,6 @@ from typing import NamedTuple
 from specsim.analytic.closed import SteadyState, decode_steps
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
-from specsim.jsonable import Jsonable
 from specsim.latency.breakdown import StepLatency
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.roofline.device import compute_peak
@@ -50,7 +49,7 @@ class KernelDemand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Utilisation(Jsonable):
+class Utilisation:
     """Shares of the peaks, 0 to 1."""
 
     bandwidth: float

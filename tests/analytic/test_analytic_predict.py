@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specsim.analytic import intervals
 from specsim.analytic.closed import closed_loop
+from specsim.analytic.compare import compared
 from specsim.analytic.intervals import coarser, interval_for, prediction_class
 from specsim.analytic.mindrouter import predict_table
 from specsim.analytic.predict import (
@@ -19,7 +20,6 @@ from specsim.analytic.predict import (
     break_even,
     candidate_k,
     predict,
-    speedup_at,
 )
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -57,7 +57,7 @@ def test_a_point_compares_with_plain_decoding_at_the_same_load() -> None:
     (point,) = predict(system, CHAT, [8], search_k=False).points
     with_it, without = closed_loop(system, CHAT, 8), closed_loop(system.plain(), CHAT, 8)
     assert point.speedup == with_it.output_tok_s / without.output_tok_s
-    assert point.speedup == speedup_at(system, CHAT, 8)
+    assert point.speedup == compared(system, CHAT, 8).speedup
     assert point.step_cost_ratio == with_it.step_s / without.step_s
     assert (point.tpot_s, point.baseline_tpot_s) == (with_it.tpot_s, without.tpot_s)
     assert (point.ttft_s, point.baseline_ttft_s) == (with_it.ttft_s, without.ttft_s)
@@ -82,7 +82,7 @@ def test_a_free_drafter_that_is_always_right(k: int, clients: int) -> None:
     surplus = (k / (2 * (k + 1))) * (k + 1) / 200  # half a step is overshot at the end
     expected = (k + 1) / (1 + surplus)
     assert without.tpot_s / with_it.tpot_s == pytest.approx(expected, rel=0.01)
-    loaded = speedup_at(system, CHAT, clients)
+    loaded = compared(system, CHAT, clients).speedup
     assert 1.0 < loaded <= k + 1
 
 
@@ -90,14 +90,14 @@ def test_a_free_drafter_that_is_always_right(k: int, clients: int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_more_acceptance_never_hurts(k: int, alpha: float, clients: int) -> None:
     better = alpha + (1 - alpha) / 2
-    assert speedup_at(lookup(k, better), CHAT, clients) >= (
-        speedup_at(lookup(k, alpha), CHAT, clients) * (1 - 1e-9)
+    assert compared(lookup(k, better), CHAT, clients).speedup >= (
+        compared(lookup(k, alpha), CHAT, clients).speedup * (1 - 1e-9)
     )
 
 
 def test_a_drafter_that_is_never_right_only_costs() -> None:
     for clients in (1, 16, 64):
-        assert speedup_at(drafted(3, 0.0), CHAT, clients) < 1
+        assert compared(drafted(3, 0.0), CHAT, clients).speedup < 1
     result = predict(drafted(3, 0.0), CHAT, [1])
     assert result.break_even_concurrency == 1
     assert result.best_k == 0
@@ -111,8 +111,8 @@ def test_break_even_is_the_first_batch_that_does_not_pay(alpha: float) -> None:
     workload = Workload(100, 101)
     first = break_even(system, workload, 500)
     assert first is not None and first > 1
-    assert speedup_at(system, workload, first) < 1
-    assert speedup_at(system, workload, first - 1) >= 1
+    assert compared(system, workload, first).speedup < 1
+    assert compared(system, workload, first - 1).speedup >= 1
     assert break_even(system, workload, first - 1) is None
 
 
@@ -280,5 +280,5 @@ def test_break_even_goes_on_where_plain_decoding_admits_more() -> None:
     result = predict(system, Workload(1024, 460), [1], search_k=False)
     even = result.break_even_concurrency
     assert even is not None and even > result.max_concurrency
-    assert speedup_at(system, Workload(1024, 460), even) < 1
-    assert speedup_at(system, Workload(1024, 460), even - 1) >= 1
+    assert compared(system, Workload(1024, 460), even).speedup < 1
+    assert compared(system, Workload(1024, 460), even - 1).speedup >= 1
