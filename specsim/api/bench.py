@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
-from specsim.api.results import flat, frame, page_of
+from specsim.api.results import Result, flat
 from specsim.formats.bench import BenchRun, scan
+from specsim.report.blocks import Section
 
 
 @dataclass(frozen=True)
-class BenchRuns(Sequence[BenchRun]):
+class BenchRuns(Result, Sequence[BenchRun]):
     """Runs read from files, in their order. skipped: (file, why) of what was no result."""
 
     runs: tuple[BenchRun, ...]
@@ -36,29 +37,14 @@ class BenchRuns(Sequence[BenchRun]):
         """One flat row per run."""
         return [flat(run.to_dict(requests=False)) for run in self.runs]
 
-    def to_frame(self, library: str | None = None) -> Any:
-        """The runs as a data frame of pandas or, without it, polars."""
-        return frame(self.to_rows(), library)
-
-    def __str__(self) -> str:
-        from specsim.report.imported import imported_text
+    def section(self) -> Section:
+        from specsim.report.imported import imported_section
 
         found = self.to_dict()
-        return imported_text(found["runs"], found["skipped"])
+        return imported_section(found["runs"], found["skipped"])
 
     def __repr__(self) -> str:
         return f"<specsim.BenchRuns: {len(self.runs)} runs>"
-
-    def _repr_html_(self) -> str:
-        rows = [{"source": run.source, **_short(run)} for run in self.runs]
-        return page_of(repr(self), rows, [f"{name}: {why}" for name, why in self.skipped])
-
-
-def _short(run: BenchRun) -> dict[str, Any]:
-    whole = flat(run.to_dict(requests=False))
-    wanted = ("format", "load.max_concurrency", "load.request_rate", "output_tok_s",
-              "ttft_s.mean", "tpot_s.mean", "acceptance.acceptance_length")
-    return {name: whole.get(name) for name in wanted}
 
 
 def read_bench(

@@ -7,17 +7,23 @@ from typing import Any
 from specsim.api.calibrate_bench import fit_from
 from specsim.api.calibrate_records import fit_records
 from specsim.api.functions import python_function
-from specsim.api.results import flat, frame, page_of
+from specsim.api.results import Result, flat
 from specsim.errors import UsageError
 from specsim.options.measured import CalibrateFunctionOptions
 from specsim.options.values import paths_of
+from specsim.report.blocks import Section
+from specsim.report.doc import Doc
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """What a fit found. document: as `specsim calibrate --json` prints it."""
+class Calibration(Result):
+    """What a fit found. document: as `specsim calibrate --json` prints it. command: a prediction
+    with the new engine profile; empty for a hardware profile."""
 
     document: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "command", str(self.document.get("command", "")))
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
@@ -35,11 +41,6 @@ class Calibration:
     def warnings(self) -> tuple[str, ...]:
         return tuple(self.document.get("warnings", ()))
 
-    @property
-    def command(self) -> str:
-        """A prediction with the new engine profile; empty for a hardware profile."""
-        return str(self.document.get("command", ""))
-
     def to_dict(self) -> dict[str, Any]:
         return dict(self.document)
 
@@ -47,24 +48,17 @@ class Calibration:
         """One flat row per parameter."""
         return [flat(row) for row in self.parameters]
 
-    def to_frame(self, library: str | None = None) -> Any:
-        """The parameters as a data frame of pandas or, without it, polars."""
-        return frame(self.to_rows(), library)
-
-    def __str__(self) -> str:
+    def section(self) -> Section:
         if self.document.get("what") == "engine":
-            from specsim.report.fewshot import fewshot_text
+            from specsim.report.fewshot import fewshot_blocks
 
-            return fewshot_text(self.document)
-        from specsim.report.records import records_text
+            return fewshot_blocks(self.document)
+        from specsim.report.records import records_section
 
-        return records_text(self.document)
+        return records_section(Doc(self.document))
 
     def __repr__(self) -> str:
         return f"<specsim.Calibration: {len(self.parameters)} parameters>"
-
-    def _repr_html_(self) -> str:
-        return page_of(repr(self), self.to_rows(), self.warnings)
 
 
 def run(options: CalibrateFunctionOptions) -> Calibration:

@@ -15,14 +15,11 @@ from dataclasses import fields, replace
 from typing import Any, Self
 
 from specsim.errors import UsageError
-from specsim.report.blocks import Lines, Notes, Section
-from specsim.report.tables import Table
+from specsim.report.blocks import Lines, Section
 from specsim.report.text import section_text
 from specsim.rows import columns_of
 from specsim.rows import flat as dotted
 
-MAX_HTML_ROWS = 60
-MANY = 8  # rows, or columns, that fit beside each other
 FRAMES = ("pandas", "polars")
 
 
@@ -106,29 +103,3 @@ def flat(value: Mapping[str, Any]) -> dict[str, Any]:
         name: json.dumps(list(inner)) if isinstance(inner, list | tuple) else inner
         for name, inner in dotted(value).items()
     }
-
-
-def page_of(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
-    """Title, rows and notes as HTML without any script; texts are escaped.
-
-    Few rows of many columns stand on end: one line per column."""
-    from specsim.report.html.page import fragment
-
-    columns = columns_of(rows)
-    shown = rows[:MAX_HTML_ROWS]
-    table = Table(columns, [[cell(row.get(name)) for name in columns] for row in shown])
-    if len(rows) <= MANY < len(columns):
-        lines = [[name, *(cell(row.get(name)) for row in shown)] for name in columns]
-        table = Table(["", *(f"row {i + 1}" for i in range(len(shown)))], lines)
-    more = [f"{len(rows) - len(shown)} more rows: to_frame() has all."]
-    return fragment(Section(title, title, [
-        Lines([title], "lead"), table if rows else None,
-        Lines(more if len(rows) > len(shown) else []), Notes(list(map(str, notes))),
-    ]))
-
-
-def cell(value: object) -> str:
-    """A value in a table: four figures, nothing for None."""
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

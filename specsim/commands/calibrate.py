@@ -19,6 +19,8 @@ from specsim.options.measured import CalibrateCommand
 @command(CalibrateCommand)
 def calibrate(options: CalibrateCommand) -> None:
     """Fit a hardware profile on RECORDS, or an engine profile on --from files."""
+    from specsim.report.doc import Doc
+    from specsim.report.text import section_text
 
     given = options.inputs or []
     if options.from_ or options.plain or options.spec:
@@ -29,10 +31,10 @@ def calibrate(options: CalibrateCommand) -> None:
                 "`specsim calibrate --from FILE MODEL`"
             )
         from specsim.api.calibrate_bench import fit_from
-        from specsim.report.fewshot import fewshot_text
+        from specsim.report.fewshot import fewshot_blocks
 
         fitted = fit_from(given[0], options)
-        write(options, lambda: fitted, lambda: fewshot_text(fitted))
+        write(options, lambda: fitted, lambda: section_text(fewshot_blocks(fitted)))
         return
     if options.holdout:
         raise UsageError("--holdout judges a fit of --from files; give those, or leave it out")
@@ -42,11 +44,11 @@ def calibrate(options: CalibrateCommand) -> None:
             "--from FILE MODEL"
         )
     from specsim.api.calibrate_records import fit_records
-    from specsim.report.records import records_text
+    from specsim.report.records import records_section
 
     with _progress() as tell:
         result = fit_records([Path(name) for name in given], options, tell)
-    write(options, lambda: result, lambda: records_text(result))
+    write(options, lambda: result, lambda: section_text(records_section(Doc(result))))
 
 
 @contextmanager

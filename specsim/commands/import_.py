@@ -17,8 +17,8 @@ def import_results(options: ImportCommand) -> None:
     from specsim.files import check_writable
     from specsim.formats.bench import scan
     from specsim.formats.recognise import TraceSummary, recognise
-    from specsim.report.imported import found_text, imported_text
-    from specsim.report.tables import printable
+    from specsim.report.imported import imported_section
+    from specsim.report.text import section_text
 
     files, before = options.files, options.before
     if before is not None and len(files) != 1:
@@ -52,15 +52,8 @@ def import_results(options: ImportCommand) -> None:
     # what a file can be besides a result appears only where there is one
     extra = {name: items for name, items in (("traces", traces), ("models", models)) if items}
 
-    def text() -> str:
-        shown = [found_text(item) for item in (*traces, *models)]
-        if runs or skipped:
-            plain = [{key: value for key, value in run.items() if key != "requests"}
-                     for run in runs]
-            shown.append(imported_text(plain, skipped))
-        return printable("\n\n".join(shown))
-
-    write(options, lambda: {"runs": runs, "skipped": skipped, **extra}, text)
+    write(options, lambda: {"runs": runs, "skipped": skipped, **extra},
+          lambda: section_text(imported_section(runs, skipped, [*traces, *models])))
 
 
 def _export(

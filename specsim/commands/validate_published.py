@@ -9,14 +9,16 @@ from specsim.options.measured import PublishedCommand
 def published(options: PublishedCommand) -> None:
     """Score every row of FILES that can be predicted; count the others by reason."""
     from specsim.accuracy.score import read_rows, score_rows
-    from specsim.report.scores import report_text
+    from specsim.report.doc import Doc
+    from specsim.report.scores import published_section
+    from specsim.report.text import section_text
 
     rows = [row for file in options.files for row in read_rows(file)]
     report = score_rows(rows, keep_cases=False)
     result = report.to_dict()
     if options.rows_out:
         result["judged"] = [score.to_dict() for score in report.scores]
-    write(options, lambda: result, lambda: report_text(result))
+    write(options, lambda: result, lambda: section_text(published_section(Doc(result))))
     limit = options.max_error
     if limit is not None:
         end_if_over(report.over(limit), f"above {limit:g}")

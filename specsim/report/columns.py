@@ -12,11 +12,11 @@ Column = tuple[str, Cell]
 
 def table_of(
     rows: Iterable[Doc], columns: Sequence[Column], left: int = 1, title: str = "",
-    remarks: Sequence[str] = (),
+    remarks: Sequence[str] = (), indent: int = 0,
 ) -> Table:
     """One line per row; the first `left` columns hold words."""
     cells = [[write(row) for _, write in columns] for row in rows]
-    return Table([name for name, _ in columns], cells, left, title, remarks)
+    return Table([name for name, _ in columns], cells, left, title, indent, remarks)
 
 
 def figure(key: str, shown: Callable[[float | None], str] = number) -> Cell:

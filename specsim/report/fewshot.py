@@ -17,16 +17,15 @@ from specsim.report.doc import Doc
 from specsim.report.live import unit_of
 from specsim.report.plots import Parity
 from specsim.report.tables import Table, percent, seconds
-from specsim.report.text import section_text
 
 _TIMES = ("tpot_s", "ttft_s")
 
 
-def fewshot_text(document: Mapping[str, object]) -> str:
-    """The document of `specsim calibrate --from` for a terminal."""
+def fewshot_blocks(document: Mapping[str, object]) -> Section:
+    """The document of `specsim calibrate --from` for a terminal, every note apart."""
     doc = Doc(document)
     notes = [Notes([text]) for text in doc.texts("warnings")]
-    return section_text(Section("", "", [*_blocks(doc), *notes]))
+    return Section("", "", [*_blocks(doc), *notes])
 
 
 def fewshot_section(doc: Doc) -> Section:

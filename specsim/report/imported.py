@@ -1,13 +1,13 @@
-"""Imported benchmark runs, traces and models as text. Takes the normal form as plain dicts
+"""Imported benchmark runs, traces and models. Takes the normal form as plain dicts
 (`BenchRun.to_dict`)."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from specsim.report.blocks import Group, Lines, Section
 from specsim.report.columns import figure, table_of
 from specsim.report.doc import Doc
-from specsim.report.tables import seconds
-from specsim.report.text import block_text
+from specsim.report.tables import Table, seconds
 
 WHOLE = 4  # more runs than this are shown as one table only
 LONGEST = 60  # characters of a run's name in that table
@@ -29,20 +29,21 @@ _SERVER = (  # key, words, format
 Part = tuple[str, str]
 
 
-def imported_text(
-    found: Sequence[Mapping[str, object]], skipped: Sequence[Mapping[str, str]] = ()
-) -> str:
-    """Every run in full when they are few, one table when they are many; then what was left out."""
+def imported_section(
+    found: Sequence[Mapping[str, object]], skipped: Sequence[Mapping[str, str]] = (),
+    others: Sequence[Mapping[str, object]] = (),
+) -> Section:
+    """Every run in full when they are few, one table when they are many; then what was left out.
+    others: traces, models and drafters, before the runs."""
     runs = [Doc(run) for run in found]
-    parts = []
-    if len(runs) <= WHOLE:
-        parts += [_run(run) for run in runs]
-    if len(runs) > 1:
-        parts.append(_table(runs))
-    if len(runs) > WHOLE:
-        parts.append(_notes(runs))
-    parts.append("\n".join(f"skipped {item['file']}: {item['reason']}" for item in skipped))
-    return "\n\n".join(part for part in parts if part)
+    few, many = len(runs) <= WHOLE, len(runs) > 1
+    return Section("Imported", "Imported", [
+        *(_other(Doc(item)) for item in others),
+        *(_run(run) for run in runs if few),
+        _table(runs) if many else None,
+        Lines([] if few else _notes(runs)),
+        Lines([f"skipped {item['file']}: {item['reason']}" for item in skipped]),
+    ])
 
 
 def _names(runs: Sequence[Doc]) -> list[str]:
@@ -56,16 +57,16 @@ def _names(runs: Sequence[Doc]) -> list[str]:
     return [os.path.relpath(source, common) if common else source for source in sources]
 
 
-def _notes(runs: Sequence[Doc]) -> str:
+def _notes(runs: Sequence[Doc]) -> list[str]:
     """Every note once, with the run it is about or the number of runs."""
     about: dict[str, list[str]] = {}
     for run, name in zip(runs, _names(runs), strict=True):
         for text in run.texts("warnings"):
             about.setdefault(text, []).append(name)
-    return "\n".join(
+    return [
         f"note ({names[0] if len(names) == 1 else f'{len(names)} runs'}): {text}"
         for text, names in about.items()
-    )
+    ]
 
 
 def _load(load: Doc) -> str:
@@ -94,12 +95,12 @@ def _amount(found: Doc) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _run(run: Doc) -> str:
+def _run(run: Doc) -> Group:
     """One run: what was recognised, load, counts, times, speculation, server, notes."""
     version = f" {run.text('format_version')}" if run.text("format_version", "") else ""
     engine = " ".join(filter(None, (run.text("engine", ""), run.text("engine_version", ""))))
     args = run.at("server_args")
-    lines = _listed(f"{run.text('source')}: {run.text('format')}{version}", [
+    facts = _listed(f"{run.text('source')}: {run.text('format')}{version}", [
         ("model", run.text("model", "")),
         ("engine", engine),
         ("label", run.text("label", "")),
@@ -114,24 +115,26 @@ def _run(run: Doc) -> str:
     ])
     rows = [(title, run.at(key)) for key, title in _TIMES if run.has(key)]
     titles = dict(zip((row.path for _, row in rows), (title for title, _ in rows), strict=True))
-    if rows:
-        body = block_text(table_of([row for _, row in rows], [
-            ("time", lambda row: titles[row.path]), ("mean", figure("mean", seconds)),
-            ("p50", lambda row: seconds(row.maybe("median") if row.has("median")
-                                        else row.maybe("percentiles.p50"))),
-            *((name, figure(f"percentiles.{name}", seconds)) for name in ("p90", "p95", "p99")),
-            ("std", figure("std", seconds)), ("from", lambda row: row.text("basis")),
-        ]))
-        lines += [f"  {line}" for line in body.splitlines()]
-    return "\n".join([*lines, *(f"  note: {text}" for text in run.texts("warnings"))])
+    times = table_of([row for _, row in rows], [
+        ("time", lambda row: titles[row.path]), ("mean", figure("mean", seconds)),
+        ("p50", lambda row: seconds(row.maybe("median") if row.has("median")
+                                    else row.maybe("percentiles.p50"))),
+        *((name, figure(f"percentiles.{name}", seconds)) for name in ("p90", "p95", "p99")),
+        ("std", figure("std", seconds)), ("from", lambda row: row.text("basis")),
+    ], indent=2)
+    return Group([facts, times if rows else Lines([]), _remarks(run, "warnings")])
 
 
-def _listed(title: str, facts: Iterable[Part]) -> list[str]:
+def _remarks(found: Doc, key: str) -> Lines:
+    return Lines([f"  note: {text}" for text in found.texts(key)])
+
+
+def _listed(title: str, facts: Iterable[Part]) -> Lines:
     """A title, and what is known below it."""
-    return [title, *(f"  {name:<12}{value}" for name, value in facts if value)]
+    return Lines([title, *(f"  {name:<12}{value}" for name, value in facts if value)])
 
 
-def _table(runs: Sequence[Doc]) -> str:
+def _table(runs: Sequence[Doc]) -> Table:
     """One line per run, to compare load points."""
     names = iter(_names(runs))
 
@@ -139,14 +142,14 @@ def _table(runs: Sequence[Doc]) -> str:
         shown = next(names)
         return shown if len(shown) <= LONGEST else "..." + shown[3 - LONGEST :]
 
-    return block_text(table_of(runs, [
+    return table_of(runs, [
         ("run", name), ("load", lambda run: _load(run.at("load"))),
         ("out tok/s", lambda run: _amount(run.at("output_tok_s"))),
         *((title, figure(f"{key}.mean", seconds))
           for title, key in (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"))),
         ("AL", lambda run: _amount(run.at("acceptance.acceptance_length"))),
         ("tokens/step", lambda run: _amount(run.at("tokens_per_step"))),
-    ], left=2))
+    ], left=2)
 
 
 def _requests(run: Doc) -> str:
@@ -214,15 +217,12 @@ def _server(side: Doc) -> str:
     return ", ".join(parts)
 
 
-def found_text(item: Mapping[str, object]) -> str:
+def _other(found: Doc) -> Group:
     """A trace, model or drafter (`formats.recognise`) in a few lines."""
-    found = Doc(item)
     title = f"{found.text('file')}: {found.text('format')}"
-    if "requests" in item:
-        lines = _listed(f"{title} trace", _trace(found))
-    else:
-        lines = _listed(title, _model(found))
-    return "\n".join([*lines, *(f"  note: {text}" for text in found.texts("notes"))])
+    trace = found.has("requests")
+    facts = _listed(f"{title} trace", _trace(found)) if trace else _listed(title, _model(found))
+    return Group([facts, _remarks(found, "notes")])
 
 
 def _trace(found: Doc) -> list[Part]:

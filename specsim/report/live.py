@@ -9,7 +9,6 @@ from specsim.report.columns import figure, fixed, pairs_of, parity_columns, tabl
 from specsim.report.doc import Doc
 from specsim.report.plots import Parity
 from specsim.report.tables import Table, percent, seconds
-from specsim.report.text import section_text
 
 _LABELS = {
     "output_tok_s": "output tok/s", "requests_per_s": "requests/s", "running_mean": "running",
@@ -19,13 +18,13 @@ _LABELS = {
 WIDTH = 100
 
 
-def live_text(found: Mapping[str, object]) -> str:
+def live_blocks(found: Mapping[str, object]) -> Section:
     """Head, one table with a block per point, errors by metric, causes, notes.
 
     found: a validation as a plain dict (`accuracy.compare`)."""
     doc = Doc(found)
     notes = [_wrapped(f"note: {text}") for text in doc.texts("warnings")]
-    return section_text(Section("", "", [*_blocks(doc), Lines(notes)]))
+    return Section("", "", [*_blocks(doc), Lines(notes)])
 
 
 def validation_section(doc: Doc) -> Section:

@@ -1,21 +1,15 @@
 """A fit of a hardware profile to records: peaks, parameters, errors, what is not seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from specsim.report.blocks import Block, Charts, Lines, Section, Terms
 from specsim.report.columns import Cell, count, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Pairs, Parity
 from specsim.report.tables import Table, number, percent
-from specsim.report.text import section_text
 
 SHOWN = 8  # left-out shapes and reasons that the text lists
 _WHERE = ("device", "software", "dates", "runs", "git_shas", "statistic", "excluded")
-
-
-def records_text(result: Mapping[str, object]) -> str:
-    """The report for people."""
-    return section_text(Section("", "", _blocks(Doc(result))))
 
 
 def records_section(doc: Doc) -> Section:

@@ -1,13 +1,12 @@
 """Scores of predictions against published measurements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from specsim.report.blocks import Charts, Lines, Section
 from specsim.report.columns import fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Parity
 from specsim.report.tables import Table, percent
-from specsim.report.text import section_text
 
 NAMES = {
     "step_cost_ratio": "step-cost ratio r",
@@ -25,11 +24,6 @@ def error_cell(errors: Doc) -> str:
         f"{percent(errors.maybe('median_abs_error'))} / {percent(errors.maybe('p90_abs_error'))} "
         f"({errors.number('bias'):+.1%}, {errors.words('n')})"
     )
-
-
-def report_text(result: Mapping[str, object]) -> str:
-    """The whole report: errors per set, then skipped rows by reason."""
-    return section_text(published_section(Doc(result)))
 
 
 def published_section(doc: Doc) -> Section:

@@ -11,12 +11,13 @@ from specsim.rows import Row, columns_of, csv_lines
 @dataclass(frozen=True, slots=True)
 class Table:
     """The first `left` columns hold words, the others figures. title: the line above; remarks: the
-    lines below."""
+    lines below; indent: of the lines on a terminal."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: int = 1
     title: str = ""
+    indent: int = 0
     remarks: Sequence[str] = ()
 
 

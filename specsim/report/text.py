@@ -1,6 +1,7 @@
 """Blocks as the text of a terminal."""
 
 from collections.abc import Iterable
+from textwrap import indent
 
 from specsim.report.blocks import Block, Command, Group, Lines, Notes, Section, present
 from specsim.report.tables import Table, printable, table
@@ -24,7 +25,7 @@ def block_text(block: Block) -> str:
         case Notes():
             return "\n".join(f"note: {text}" for text in block.texts)
         case Table():
-            body = table(block.headers, block.rows, block.left)
+            body = indent(table(block.headers, block.rows, block.left), " " * block.indent)
             return "\n".join([*([block.title] if block.title else []), body, *block.remarks])
         case Command():
             return f"{block.lead}{block.between}{block.words}"
