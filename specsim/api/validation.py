@@ -50,9 +50,10 @@ class Validation(Result):
         return validation_section(Doc(self.to_dict()))
 
     def to_text(self) -> str:
-        from specsim.report.live import live_text
+        from specsim.report.live import live_blocks
+        from specsim.report.text import section_text
         from specsim.report.validated import validated_text
 
         if self.comparison.what == "records":
             return validated_text(self.to_dict(), self.rows_shown)
-        return live_text(self.to_dict())
+        return section_text(live_blocks(self.to_dict()))
