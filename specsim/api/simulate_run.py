@@ -16,7 +16,7 @@ from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.serving import SimulateOptions
 from specsim.options.values import shown
 from specsim.sim.build import Deployment
-from specsim.sim.compare import Comparison, LoadPlan, Report, compare
+from specsim.sim.compare import LoadPlan, Report, SimulatedComparison, compare
 from specsim.sim.config import ROUTERS, Fault
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import value_at
@@ -249,7 +249,7 @@ def _check_servable(deployment: Deployment, workload: Workload) -> None:
         )
 
 
-def _what_went_wrong(found: Comparison) -> list[str]:
+def _what_went_wrong(found: SimulatedComparison) -> list[str]:
     """Requests that were not served, in words."""
     counts = found.main.figures["requests"]
     words = {
@@ -268,7 +268,7 @@ def _what_went_wrong(found: Comparison) -> list[str]:
     return out
 
 
-def _partial_words(found: Comparison, baseline: bool, deployment: Deployment) -> str:
+def _partial_words(found: SimulatedComparison, baseline: bool, deployment: Deployment) -> str:
     missing = found.baseline is None and baseline and deployment.system.speculative
     if found.main.partial:
         text = "interrupted: the figures cover what was simulated until then"
@@ -280,7 +280,7 @@ def _partial_words(found: Comparison, baseline: bool, deployment: Deployment) ->
     return f"interrupted: means of the {len(found.main.runs)} runs that were finished"
 
 
-def _write(options: SimulateOptions, found: Comparison) -> None:
+def _write(options: SimulateOptions, found: SimulatedComparison) -> None:
     """Records and trace of the first run with speculation."""
     path = None if options.records is None else str(options.records)
     try:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -26,30 +25,6 @@ SHARED_PREFIX = 0  # key of the tokens that all prompts of a workload begin with
 MOST_PEOPLE = 100_000
 HIGHEST_RATE = 1e6
 LOWEST_RATE = 1e-4
-
-
-class LoadShape(Protocol):
-    """whole: amounts are whole numbers. unit: what an amount counts. lowest, highest: amounts that
-    are tried. context_tokens, context_variation: what running requests hold (see `LoadPlan`)."""
-
-    @property
-    def duration_s(self) -> float: ...
-    @property
-    def warmup_s(self) -> float: ...
-    @property
-    def whole(self) -> bool: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def lowest(self) -> float: ...
-    @property
-    def highest(self) -> float: ...
-    @property
-    def context_tokens(self) -> int: ...
-    @property
-    def context_variation(self) -> float: ...
-    def make(self, amount: float, seed: int) -> Load: ...
-    def to_dict(self) -> dict[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -169,3 +144,8 @@ class Arrivals:
             "duration_s": self.duration_s,
             "warmup_s": self.warmup_s,
         }
+
+
+# whole: amounts are whole numbers. unit: what an amount counts. lowest, highest: amounts that are
+# tried. context_tokens, context_variation: what running requests hold (see `LoadPlan`).
+LoadShape = People | Arrivals

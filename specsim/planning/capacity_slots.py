@@ -14,7 +14,7 @@ from typing import ClassVar
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.jsonable import Jsonable
-from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.planning.capacity_loads import LoadShape, People
 from specsim.planning.capacity_start import SPREAD_P10, turns_of, usual_workload
 from specsim.search import first_between
 
@@ -64,7 +64,6 @@ def crowd_for(system: System, shape: LoadShape, slots: int) -> float:
         state = closed_loop(system, workload, limit)
         think_s = turns.pause_s if shape.thinking else 0.0
         return float(math.ceil(CROWDED * (slots + state.request_rate * think_s)))
-    assert isinstance(shape, Arrivals)
     limit = min(slots, running_limit(system, shape.workload))
     return CROWDED * closed_loop(system, shape.workload, limit).request_rate
 

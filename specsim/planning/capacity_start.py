@@ -88,7 +88,6 @@ def usual_workload(shape: LoadShape) -> Workload:
     """Lengths of what a shape sends, with a usual share of people's history in the cache."""
     if isinstance(shape, People):
         return turns_of(shape).workload(USUAL_HIT)
-    assert isinstance(shape, Arrivals)
     return shape.workload
 
 
@@ -257,7 +256,6 @@ def estimate_capacity(system: System, shape: LoadShape, slo: Mapping[str, float]
         model = CrowdModel(system, shape)
         output = model.turns.output
         return _largest(lambda x: model.at(x).meets(slo, output), shape)
-    assert isinstance(shape, Arrivals)
     output = float(shape.workload.output_len)
 
     def fits(rate: float) -> bool:

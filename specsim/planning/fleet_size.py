@@ -16,7 +16,7 @@ from specsim.analytic.predict import best_k_at, candidate_k
 from specsim.analytic.system import System
 from specsim.errors import CapacityError, ProfileError, UsageError
 from specsim.planning.capacity import Finder, with_waiting_gate
-from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.planning.capacity_loads import LoadShape, People
 from specsim.planning.capacity_result import Point, Wishes
 from specsim.planning.capacity_runs import WITH, Heard, Runner, Study
 from specsim.planning.capacity_slots import GATE, first_slots, step_of
@@ -185,7 +185,6 @@ def _by_formulas(
     if isinstance(shape, People):
         found = CrowdModel(study.system, shape).at(load)
     else:
-        assert isinstance(shape, Arrivals)
         found = arrivals_at(study.system, shape, load)
     stream = 1.0 / found.tpot_s if found.tpot_s > 0 else 0.0
     usable = load if load > shape.lowest else 0.0

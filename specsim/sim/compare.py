@@ -68,7 +68,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SimulatedComparison:
     """The result of `compare`. first: the first run with speculation (records, trace).
 
     gain: how many times better speculation is; each a ratio, with its interval in gain_95.
@@ -94,7 +94,7 @@ def compare(
     baseline: bool = True,
     keep_trace: bool = False,
     report: Report | None = None,
-) -> Comparison:
+) -> SimulatedComparison:
     """Run the load on the deployment and, if asked for, on the same one without speculation.
 
     precision: go on after `replications` runs until the half-width of the intervals of `PRECISE`
@@ -143,7 +143,7 @@ def compare(
     other = main if same else arms.get("without")
     gain, gain_95 = _gains(main, other)
     count = len(main.runs)
-    return Comparison(
+    return SimulatedComparison(
         main, other, first, gain, gain_95, interrupted, tuple(range(seed, seed + count)), timelines
     )
 

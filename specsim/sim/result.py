@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from specsim.rows import columns_of, flat
 from specsim.sim.build import Deployment, acceptance_spread_of, blocks_of
-from specsim.sim.compare import Arm, Comparison
+from specsim.sim.compare import Arm, SimulatedComparison
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class SimulationFigures:
     """A comparison with its inputs. load: the description of the load plan."""
 
     deployment: Deployment
-    comparison: Comparison
+    comparison: SimulatedComparison
     load: Mapping[str, object]
     seed: int
     warnings: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from specsim.errors import UsageError
 from specsim.sim import survival
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
+from specsim.sim.figures import Figures
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.intervals import mean_of_runs
 from specsim.sim.lengths import Uniform
@@ -42,6 +43,7 @@ def test_summary_has_every_figure_and_plain_types():
     ):
         assert name in summary
     assert json.loads(json.dumps(summary)) == summary
+    assert set(summary) == Figures.__required_keys__  # goodput comes with objectives
 
 
 def test_per_chunk_and_per_token_gaps_are_two_views_of_the_same_time():
