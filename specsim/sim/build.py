@@ -29,7 +29,7 @@ seconds.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Unpack, cast
+from typing import cast
 
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
@@ -220,61 +220,17 @@ def blocks_of(system: System, context_tokens: int, rules: EngineRules) -> CacheB
     return cache_blocks(memory_of(system), context_tokens, running)
 
 
-def sim_config(
-    system: System,
-    *,
-    context_tokens: int = DEFAULT_CONTEXT,
-    acceptance_spread: AcceptanceSpread | None = None,
-    prefix_caching: bool | None = None,
-    per_batch_size: tuple[tuple[int, int, int], ...] = (),
-    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
-    **settings: Unpack[RunSettings],
-) -> SimConfig:
-    """The simulation of a deployment.
-
-    context_tokens: what a running request of the load holds on average (prompt + half of its
-    output); it matters only where windows or states do. acceptance_spread: None: the fitted set
-    of the method. prefix_caching: None: as the engine. per_batch_size, adaptive: see
-    `SpeculationRules`.
-    settings: further fields of `SimConfig` (n_replicas, router, duration_s, warmup_s, slo, ...),
-    which replace what is built here.
-
-    Run it with `simulate(config, load, step_cost(system), seed)`. UsageError and CapacityError
-    for what cannot be run.
-    """
-    rules = engine_rules(system, prefix_caching=prefix_caching)
-    blocks = blocks_of(system, context_tokens, rules)
-    speculation = speculation_rules(
-        system,
-        extra_tokens=blocks.extra_tokens,
-        per_batch_size=per_batch_size,
-        adaptive=adaptive,
-    )
-    longest = settings.pop("max_model_len", None)
-    settings.setdefault("request_overhead_s", request_overhead_s(system))
-    config = SimConfig(
-        num_kv_blocks=blocks.num_kv_blocks,
-        rules=rules,
-        speculation=speculation,
-        acceptance=system.acceptance if system.speculative else None,
-        acceptance_spread=acceptance_spread or acceptance_spread_of(system),
-        # Where every chunk is a pass of its own, a step's price jumps with their number, and no
-        # table over tokens and spans can be read between its nodes.
-        exact_cost=system.engine.separate_passes,
-        **settings,
-    )
-    if longest is None:
-        return config
-    if system.memory.max_requests(longest) >= 1:
-        # The tangent overstates what requests far longer than the load's hold.
-        longest = min(longest, max(1, config.longest_request))
-    return replace(config, max_model_len=longest)
-
-
 @dataclass(frozen=True)
 class Deployment:
-    """A system with the settings of its runs (see `sim_config`): gives config and step cost, with
-    and without speculation."""
+    """A system with the settings of its runs: gives config and step cost, with and without
+    speculation. Run it with `simulate(deployment.config, load, deployment.cost, seed)`.
+
+    context_tokens: what a running request of the load holds on average (prompt + half of its
+        output); it matters only where windows or states do. context_variation: see `step_cost`.
+    acceptance_spread: None: the fitted set of the method. prefix_caching: None: as the engine.
+    per_batch_size, adaptive: see `SpeculationRules`.
+    settings: further fields of `SimConfig` (`RunSettings`), which replace what is built here.
+    """
 
     system: System
     context_tokens: int = DEFAULT_CONTEXT
@@ -287,15 +243,35 @@ class Deployment:
 
     @cached_property
     def config(self) -> SimConfig:
-        return sim_config(
-            self.system,
-            context_tokens=self.context_tokens,
-            acceptance_spread=self.acceptance_spread,
-            prefix_caching=self.prefix_caching,
-            per_batch_size=self.per_batch_size,
-            adaptive=self.adaptive,
-            **cast(RunSettings, dict(self.settings)),
+        """UsageError and CapacityError for what cannot be run."""
+        system = self.system
+        rules = engine_rules(system, prefix_caching=self.prefix_caching)
+        blocks = blocks_of(system, self.context_tokens, rules)
+        settings = cast(RunSettings, dict(self.settings))
+        longest = settings.pop("max_model_len", None)
+        settings.setdefault("request_overhead_s", request_overhead_s(system))
+        config = SimConfig(
+            num_kv_blocks=blocks.num_kv_blocks,
+            rules=rules,
+            speculation=speculation_rules(
+                system,
+                extra_tokens=blocks.extra_tokens,
+                per_batch_size=self.per_batch_size,
+                adaptive=self.adaptive,
+            ),
+            acceptance=system.acceptance if system.speculative else None,
+            acceptance_spread=self.acceptance_spread or acceptance_spread_of(system),
+            # Where every chunk is a pass of its own, a step's price jumps with their number, and
+            # no table over tokens and spans can be read between its nodes.
+            exact_cost=system.engine.separate_passes,
+            **settings,
         )
+        if longest is None:
+            return config
+        if system.memory.max_requests(longest) >= 1:
+            # The tangent overstates what requests far longer than the load's hold.
+            longest = min(longest, max(1, config.longest_request))
+        return replace(config, max_model_len=longest)
 
     @property
     def cost(self) -> StepCost:

@@ -9,6 +9,7 @@ ratios: over the runs' own ratios, paired by seed). SLO gates are judged on the 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from specsim.sim import slo as gates
@@ -157,15 +158,10 @@ def _run(
     number: int,
     report: Report | None,
 ) -> SimResult:
-    if report is None:
-        heard = None
-    else:
+    heard = None
+    if report is not None:
         report(name, number, None)
-        talk = report
-
-        def heard(progress: Progress) -> None:
-            talk(name, number, progress)
-
+        heard = partial(report, name, number)
     load = plan.make(seed)
     return simulate(side.config, load, side.cost, seed, progress=heard, keep_trace=keep_trace)
 

@@ -85,18 +85,8 @@ class EngineRules:
         if self.victim not in ("last", "fewest_tokens"):
             raise UsageError(f"victim is {self.victim!r}; it must be 'last' or 'fewest_tokens'")
 
+
 VLLM = EngineRules()
-# SGLang 0.5: server_args.py and schedule_policy.py; new_token_ratio 0.7 falling to 0.7 * 0.14.
-SGLANG = EngineRules(
-    name="sglang",
-    max_num_seqs=4096,
-    block_size=1,
-    prefill_first=True,
-    victim="fewest_tokens",
-    output_reserve=0.7,
-    output_reserve_min=0.098,
-    spec_max_num_seqs=48,
-)
 
 
 @dataclass(frozen=True, slots=True)

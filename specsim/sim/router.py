@@ -4,12 +4,12 @@ Load is the number of requests sent to a replica and not yet ended.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from specsim.errors import UsageError
 from specsim.sim.replica import Replica
 from specsim.sim.ticket import Ticket
 
@@ -90,12 +90,11 @@ class PrefixAffinity:
 
 
 def make_router(name: str, seed: int) -> Router:
-    if name == "round_robin":
-        return RoundRobin()
-    if name == "least_loaded":
-        return LeastLoaded()
-    if name == "power_of_two":
-        return PowerOfTwo(seed)
-    if name == "prefix_affinity":
-        return PrefixAffinity()
-    raise UsageError(f"router {name!r} is not known")
+    """One of `config.ROUTERS`."""
+    routers: dict[str, Callable[[], Router]] = {
+        "round_robin": RoundRobin,
+        "least_loaded": LeastLoaded,
+        "power_of_two": partial(PowerOfTwo, seed),
+        "prefix_affinity": PrefixAffinity,
+    }
+    return routers[name]()

@@ -15,7 +15,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.model.catalogue import find_model
-from specsim.sim.build import sim_config
+from specsim.sim.build import Deployment
 
 CPU, ENGINE = load_profile("cpu-generic"), find_engine("specsim")
 SPEC = find_model("SmolLM2-135M")
@@ -50,7 +50,7 @@ def test_waiting_shows_in_the_time_to_first_token() -> None:
 
 def test_the_decoder_is_simulated_with_exact_prices_and_no_prefix_cache() -> None:
     load = ServingLoad("none", 0, 0.0, 4, 50, 10, (), 1, 1)
-    config = sim_config(serving_system(SPEC, CPU, ENGINE, load))
+    config = Deployment(serving_system(SPEC, CPU, ENGINE, load)).config
     assert config.exact_cost and not config.rules.prefix_caching
     assert config.rules.readback_lag_steps == 0 and config.rules.max_num_batched_tokens == 512
 

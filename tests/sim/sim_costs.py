@@ -54,6 +54,17 @@ class Curved:
         return gemm + attention + 1e-3 + 2e-4 * shape.num_drafts
 
 
+# SGLang 0.5: server_args.py and schedule_policy.py; new_token_ratio 0.7 falling to 0.7 * 0.14.
+SGLANG = EngineRules(
+    name="sglang",
+    max_num_seqs=4096,
+    block_size=1,
+    prefill_first=True,
+    victim="fewest_tokens",
+    output_reserve=0.7,
+    output_reserve_min=0.098,
+    spec_max_num_seqs=48,
+)
 PLAIN_RULES = replace(VLLM, prefix_caching=False, readback_lag_steps=0)
 
 

@@ -23,7 +23,6 @@ from specsim.sim.build import (
     engine_rules,
     memory_of,
     request_overhead_s,
-    sim_config,
     speculation_rules,
     step_cost,
 )
@@ -120,7 +119,7 @@ def test_a_pool_below_one_block_is_refused() -> None:
 def test_as_many_requests_run_as_the_memory_plan_holds(options: dict[str, object]) -> None:
     deployed = replace(system(**options), max_num_seqs=4096)
     tokens = 2000
-    config = sim_config(deployed, context_tokens=tokens)
+    config = Deployment(deployed, context_tokens=tokens).config
     extra = config.speculation.lookahead + config.step_width
     by_blocks = config.num_kv_blocks * config.rules.block_size // (tokens + extra)
     assert by_blocks == pytest.approx(deployed.memory.max_requests(tokens), rel=0.01)
@@ -132,7 +131,7 @@ def test_the_simulation_runs_out_of_memory_where_the_plan_says() -> None:
         max_num_seqs=256,
     )
     load = fixed_plan(SimulateOptions(concurrency=64, requests=128), Workload(1024, 64))
-    config = sim_config(deployed, context_tokens=1056)
+    config = Deployment(deployed, context_tokens=1056).config
     found = simulate(config, load.make(0), step_cost(deployed), 0).summary()
     assert found["running_max"] == pytest.approx(deployed.memory.max_requests(1056), abs=1)
     assert found["waiting_max"] >= 64 - found["running_max"] - 1
@@ -141,11 +140,12 @@ def test_the_simulation_runs_out_of_memory_where_the_plan_says() -> None:
 
 def test_a_model_length_that_the_memory_holds_is_taken_even_beside_short_requests() -> None:
     deployed = system(**GEMMA)
-    config = sim_config(deployed, context_tokens=200, max_model_len=262_144)
+    config = Deployment(deployed, 200, settings=(("max_model_len", 262_144),)).config
     assert config.max_model_len is not None and config.max_model_len > 100_000
-    assert sim_config(deployed, context_tokens=4000, max_model_len=262_144).max_model_len == 262_144
+    shorter = Deployment(deployed, 4000, settings=(("max_model_len", 262_144),))
+    assert shorter.config.max_model_len == 262_144
     with pytest.raises(CapacityError, match="max_model_len"):
-        sim_config(deployed, context_tokens=4000, max_model_len=50_000_000)
+        _ = Deployment(deployed, 4000, settings=(("max_model_len", 50_000_000),)).config
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_trees_verify_their_own_width() -> None:
 def test_acceptance_spread_is_the_fitted_set_of_the_method() -> None:
     assert acceptance_spread_of(system(**LLAMA)) == fitted_acceptance_spread("eagle-sharegpt")
     assert acceptance_spread_of(system(**LLAMA).plain()) == INDEPENDENT
-    found = sim_config(system(**LLAMA), acceptance_spread=INDEPENDENT)
+    found = Deployment(system(**LLAMA), acceptance_spread=INDEPENDENT).config
     assert found.acceptance_spread == INDEPENDENT
 
 

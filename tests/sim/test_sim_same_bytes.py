@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from sim_costs import Linear
+from sim_costs import SGLANG, Linear
 from specsim.latency.engine import find_engine
 from specsim.sim import compiled, price, rows_loop, schedule, step
 from specsim.sim.acceptance import Recorded
 from specsim.sim.config import (
     RETRIES,
     ROUTERS,
-    SGLANG,
     VLLM,
     Fault,
     SimConfig,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from sim_costs import Linear, config, plain_requests
+from sim_costs import SGLANG, Linear, config, plain_requests
 from specsim.sim.acceptance import Recorded
-from specsim.sim.config import SGLANG, SpeculationRules
+from specsim.sim.config import SpeculationRules
 from specsim.sim.loads import OpenLoop
 from specsim.sim.run import simulate
 

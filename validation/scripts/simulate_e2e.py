@@ -32,7 +32,8 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.model.catalogue import find_model
 from specsim.ops.work import UNIFORM, Parallel
-from specsim.sim.build import sim_config, step_cost
+from specsim.sim.build import Deployment, step_cost
+from specsim.sim.config import SimConfig
 from specsim.sim.loads import OpenLoop
 from specsim.sim.request import FINISHED, Request
 from specsim.sim.run import SimResult, simulate
@@ -127,6 +128,13 @@ def system(
 # --- 1,200 requests -------------------------------------------------------------------------------
 
 
+def sim_config(deployed: System, **settings: float) -> SimConfig:
+    """The simulation of a deployment."""
+    return Deployment(
+        deployed, context_tokens=CONTEXT, settings=tuple(settings.items())
+    ).config
+
+
 def replay(run: Replay, constants: Mapping[str, float], limit: int | None = None) -> Arrays:
     """Measured and simulated milliseconds of every request of a run, in order of arrival."""
     rows = [
@@ -136,7 +144,7 @@ def replay(run: Replay, constants: Mapping[str, float], limit: int | None = None
     rows = sorted(rows, key=lambda row: float(row["arrival_s"]))[:limit]
     deployed = system(run.model, run.gpu, run.parallel, run.max_num_seqs, run.tokens, constants)
     # Latencies were recorded inside the engine: no front end.
-    config = sim_config(deployed, context_tokens=CONTEXT, request_overhead_s=0.0)
+    config = sim_config(deployed, request_overhead_s=0.0)
     requests = [
         Request(float(row["arrival_s"]), int(row["input_tokens"]), int(row["output_tokens"]))
         for row in rows
@@ -214,7 +222,7 @@ def h100_run(
         H100_MODELS[row["model"]], "h100-sxm", Parallel(tp=int(row["tp"])),
         int(row["max_num_seqs"]), int(row["max_num_batched_tokens"]), constants,
     )
-    config = sim_config(deployed, context_tokens=CONTEXT, request_timeout_s=CLIENT_TIMEOUT_S)
+    config = sim_config(deployed, request_timeout_s=CLIENT_TIMEOUT_S)
     requests = h100_requests(stages, scale)
     result = simulate(config, OpenLoop(requests), step_cost(deployed))
     records = result.records
