@@ -137,9 +137,13 @@ def did_you_mean(name: str, known: Iterable[str], quote: str = "'") -> str:
     return f"it has {', '.join(names)}"
 
 
-def problem_of(error: ValidationError, shape: type[BaseModel]) -> Problem:
-    """What to tell of pydantic's list: unknown keys first, they are often misspelt needed ones."""
+def problem_of(
+    error: ValidationError, shape: type[BaseModel], key: str | int | None = None
+) -> Problem:
+    """What to tell of pydantic's list: unknown keys first, they are often misspelt needed ones.
+    key: what is wrong with that one."""
     found = error.errors(include_url=False)
+    found = [item for item in found if key is None or item["loc"][0] == key]
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     kind = first["type"]
     if kind == "extra_forbidden":

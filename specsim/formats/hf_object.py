@@ -4,15 +4,15 @@ What a field may be (type, range, spellings) stands in `hf_shape` once; whether 
 up to the architecture that reads it: a field without a default fails when it is read and missing,
 null counting as missing. Errors are one line that names file or model, field, value and rule.
 
-Configs are untrusted: at most MAX_FILE_BYTES of plain JSON, every declared field checked before
-any is used; fields that are not declared may hold anything.
+Configs are untrusted: at most MAX_FILE_BYTES of plain JSON, every declared field checked; fields
+that are not declared may hold anything.
 """
 
 import json
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import AliasChoices, Field, PrivateAttr, ValidationError, model_validator
 
@@ -104,6 +104,12 @@ Integers = Annotated[tuple[int, ...], Field(strict=False), Rule("must be a list 
 Object = Annotated[dict[str, object], Rule("must be an object")]
 
 
+class _Fault(NamedTuple):
+    """Stands for a field that is not as declared."""
+
+    line: str
+
+
 class ConfigObject(LooseShape):
     """An object of a config with the place it stands in. Read it with `of`."""
 
@@ -119,22 +125,23 @@ class ConfigObject(LooseShape):
 
     @classmethod
     def of(cls, raw: Mapping[str, object], where: str) -> Self:
-        """The object in its declared shape; ModelConfigError naming field, value and rule."""
+        """The object in its declared shape. A field that is not as declared fails when it is read,
+        with ModelConfigError naming field, value and rule: most architectures read few of them,
+        and published files say odd things about the others."""
+        faults: dict[str, _Fault] = {}
         try:
             found = cls.model_validate(raw)
         except ValidationError as error:
-            wrong = problem_of(error, cls)
-        else:
-            found._placed(raw, where)
-            return found
-        # A list is shown whole: the rule is about it.
-        names = [part for part in wrong.place if isinstance(part, str)]
-        value: object = raw
-        for name in names:
-            value = value.get(name) if isinstance(value, Mapping) else value
-        place = ".".join((where, *names[:-1]))
-        rule = "must be an object" if wrong.rule == "a table" else wrong.rule
-        raise ModelConfigError(f"{place}: {names[-1]} = {show(value)}: {rule}")
+            for item in error.errors(include_url=False):
+                key = item["loc"][0]
+                name = next(n for n in cls.model_fields if key in cls._spellings(n))
+                if name not in faults:
+                    faults[name] = _Fault(_line(error, cls, raw, where, key))
+            good = {key: value for key, value in raw.items() if not _among(cls, key, faults)}
+            found = cls.model_validate(good)
+        found._placed(raw, where)
+        found.__dict__.update(faults)
+        return found
 
     def _placed(self, raw: Mapping[str, object], where: str) -> None:
         self._raw, self._where = raw, where
@@ -151,6 +158,8 @@ class ConfigObject(LooseShape):
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
+        if isinstance(value, _Fault):
+            raise ModelConfigError(value.line)
         if value is not _MISSING:
             return value
         raise self.missing(name)
@@ -220,3 +229,21 @@ class ConfigObject(LooseShape):
                 f"{self._where}: {name} has {len(values)} entries: must have one for each of the "
                 f"{layers} layers"
             )
+
+
+def _among(shape: type[ConfigObject], key: str, names: Iterable[str]) -> bool:
+    return any(key in shape._spellings(name) for name in names)
+
+
+def _line(
+    error: ValidationError, shape: type[ConfigObject], raw: object, where: str, key: int | str
+) -> str:
+    """What is wrong with the field under `key`, as one line. A list is shown whole: the rule is
+    about it."""
+    wrong = problem_of(error, shape, key)
+    names = [part for part in wrong.place if isinstance(part, str)]
+    value = raw
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else value
+    rule = "must be an object" if wrong.rule == "a table" else wrong.rule
+    return f"{'.'.join((where, *names[:-1]))}: {names[-1]} = {show(value)}: {rule}"

@@ -201,7 +201,7 @@ def test_values_in_messages_stay_short() -> None:
     assert "\n" not in show("a\nb")
     assert "too large" in show(10**5000)
     with pytest.raises(ModelConfigError) as caught:
-        TextConfig.of({"hidden_size": 10**5000}, "w")
+        _ = TextConfig.of({"hidden_size": 10**5000}, "w").hidden_size
     assert len(str(caught.value)) < 200
 
 

@@ -38,9 +38,18 @@ def test_null_is_missing_and_other_spellings_are_read() -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(fields: dict[str, object], line: str) -> None:
+    config = DraftConfig.of({**fields, "vocab_size": 9}, "m")
+    assert config.vocab_size == 9  # what nobody reads does no harm
     with pytest.raises(ModelConfigError) as caught:
-        DraftConfig.of(fields, "m")
+        getattr(config, next(iter(fields)))
     assert str(caught.value).startswith(line)
+
+
+def test_an_odd_field_of_another_architecture_does_no_harm() -> None:
+    config = TextConfig.of({"num_experts": 0, "moe_intermediate_size": [1, 2]}, "m")
+    assert config.shared_experts == 0
+    with pytest.raises(ModelConfigError, match="m: num_experts = 0: must be an integer from 1"):
+        _ = config.experts
 
 
 def test_inner_objects_know_their_place() -> None:
