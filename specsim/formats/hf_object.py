@@ -12,7 +12,7 @@ import json
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AliasChoices, Field, PrivateAttr, ValidationError, model_validator
 
@@ -104,17 +104,12 @@ Integers = Annotated[tuple[int, ...], Field(strict=False), Rule("must be a list 
 Object = Annotated[dict[str, object], Rule("must be an object")]
 
 
-class _Fault(NamedTuple):
-    """Stands for a field that is not as declared."""
-
-    line: str
-
-
 class ConfigObject(LooseShape):
     """An object of a config with the place it stands in. Read it with `of`."""
 
     _raw: Mapping[str, object] = PrivateAttr(default_factory=dict)
     _where: str = PrivateAttr("config")
+    _faults: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -128,7 +123,7 @@ class ConfigObject(LooseShape):
         """The object in its declared shape. A field that is not as declared fails when it is read,
         with ModelConfigError naming field, value and rule: most architectures read few of them,
         and published files say odd things about the others."""
-        faults: dict[str, _Fault] = {}
+        faults: dict[str, str] = {}
         try:
             found = cls.model_validate(raw)
         except ValidationError as error:
@@ -136,11 +131,11 @@ class ConfigObject(LooseShape):
                 key = item["loc"][0]
                 name = next(n for n in cls.model_fields if key in cls._spellings(n))
                 if name not in faults:
-                    faults[name] = _Fault(_line(error, cls, raw, where, key))
+                    faults[name] = _line(error, cls, raw, where, key)
             good = {key: value for key, value in raw.items() if not _among(cls, key, faults)}
             found = cls.model_validate(good)
         found._placed(raw, where)
-        found.__dict__.update(faults)
+        found._faults = faults
         return found
 
     def _placed(self, raw: Mapping[str, object], where: str) -> None:
@@ -158,8 +153,10 @@ class ConfigObject(LooseShape):
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
-        if isinstance(value, _Fault):
-            raise ModelConfigError(value.line)
+        if name.startswith("_") or name not in type(self).model_fields:
+            return value
+        if name in self._faults:
+            raise ModelConfigError(self._faults[name])
         if value is not _MISSING:
             return value
         raise self.missing(name)

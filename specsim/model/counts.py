@@ -7,6 +7,7 @@ publishers state and with the reference implementations (tests/model/test_model_
 """
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from specsim.errors import UsageError
 from specsim.model.drafter_counts import (
@@ -43,27 +44,42 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Parameters by part. A tied head is counted once, as `embed`."""
+N = TypeVar("N", int, float)
 
-    embed: int
-    mixer: int
-    ffn: int
-    norms: int  # layer norms and the final norm
-    head: int
-    extra: int
-    mtp: int
-    vision: int
+
+@dataclass(frozen=True, slots=True)
+class ByPart(Generic[N]):
+    """Figures by part. A tied head is counted once, as `embed`."""
+
+    embed: N
+    mixer: N
+    ffn: N
+    norms: N  # layer norms and the final norm
+    head: N
+    extra: N
+    mtp: N
+    vision: N
 
     @property
-    def text(self) -> int:
+    def text(self) -> N:
         """The language model alone: without the MTP head and the vision tower."""
         return self.embed + self.mixer + self.ffn + self.norms + self.head + self.extra
 
     @property
-    def total(self) -> int:
+    def total(self) -> N:
         return self.text + self.mtp + self.vision
+
+
+class Parameters(ByPart[int]):
+    """Parameters by part."""
+
+    __slots__ = ()
+
+
+class WeightBytes(ByPart[float]):
+    """Bytes of the stored weights by part."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +93,6 @@ class ActiveParameters:
     @property
     def total(self) -> int:
         return self.body + self.head + self.embed
-
-
-@dataclass(frozen=True, slots=True)
-class WeightBytes:
-    """Bytes of the stored weights by part; a tied head is stored once, as `embed`."""
-
-    embed: float
-    mixer: float
-    ffn: float
-    norms: float
-    head: float
-    extra: float
-    mtp: float
-    vision: float
-
-    @property
-    def text(self) -> float:
-        return self.embed + self.mixer + self.ffn + self.norms + self.head + self.extra
-
-    @property
-    def total(self) -> float:
-        return self.text + self.mtp + self.vision
 
 
 @dataclass(frozen=True, slots=True)
