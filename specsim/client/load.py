@@ -92,36 +92,33 @@ def drive(
     records with their reason. Ctrl-C returns what was finished (`partial`), or is passed on where
     nothing was sent yet but warm-ups."""
     load_aiohttp()
-    return asyncio.run(_drive(target, load, sampling, model, report, sample_every_s))
 
-
-async def _drive(
-    target: Target, load: LiveLoad, sampling: Sampling, model: str, report: Report | None,
-    sample_every_s: float,
-) -> LiveRun:
-    async with connect(target) as connection:
-        served = await connection.models()
-        if model and model not in served:
-            raise UsageError(
-                f"the server has no model {model[:80]!r}; it serves {', '.join(served)[:200]}"
-            )
-        run = _LoadRun(connection, load, model or served[0], sampling, report)
-        run.version = await connection.version()
-        await run.warm_up()
-        scraper = Scraper(connection, sample_every_s)
-        await scraper.before()
-        sampler = asyncio.create_task(scraper.sample())
-        try:
-            await run.all()
-        finally:
-            sampler.cancel()
-            await asyncio.gather(sampler, return_exceptions=True)
-        if not run.partial:
+    async def whole() -> LiveRun:
+        async with connect(target) as connection:
+            served = await connection.models()
+            if model and model not in served:
+                raise UsageError(
+                    f"the server has no model {model[:80]!r}; it serves {', '.join(served)[:200]}"
+                )
+            run = _LoadRun(connection, load, model or served[0], sampling, report)
+            run.version = await connection.version()
+            await run.warm_up()
+            scraper = Scraper(connection, sample_every_s)
+            await scraper.before()
+            sampler = asyncio.create_task(scraper.sample())
             try:
-                await scraper.after()
-            except asyncio.CancelledError:
-                run.stopped()
-    return run.result(scraper)
+                await run.all()
+            finally:
+                sampler.cancel()
+                await asyncio.gather(sampler, return_exceptions=True)
+            if not run.partial:
+                try:
+                    await scraper.after()
+                except asyncio.CancelledError:
+                    run.stopped()
+        return run.result(scraper)
+
+    return asyncio.run(whole())
 
 
 class _LoadRun:

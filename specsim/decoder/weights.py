@@ -146,36 +146,27 @@ class CheckpointSource:
         c = self.config
         prefix = f"model.layers.{index}."
         d, h = c.head_dim, c.hidden_size
-        q_rows, kv_rows = c.num_heads * d, c.num_kv_heads * d
+        heads = {"q": c.num_heads, "k": c.num_kv_heads, "v": c.num_kv_heads}
 
-        def attn(part: str, rows: int) -> Tensor:
-            return self._get(f"{prefix}self_attn.{part}_proj.weight", (rows, h))
-
-        def bias(part: str, rows: int) -> Tensor:
-            return self._get(f"{prefix}self_attn.{part}_proj.bias", (rows,))
+        def joined(kind: str, *width: int) -> Tensor:
+            """Rows of q, k and v, those of q and k paired."""
+            q, k, v = (self._get(f"{prefix}self_attn.{part}_proj.{kind}", (count * d, *width))
+                       for part, count in heads.items())
+            return torch.cat([pair_rows(q, d), pair_rows(k, d), v])
 
         def head_norm(part: str) -> Tensor | None:
             if not c.qk_norm:
                 return None
             return pair_rows(self._get(f"{prefix}self_attn.{part}_norm.weight", (d,)), d)
 
-        qkv_bias = None
-        if c.qkv_bias:
-            qkv_bias = torch.cat([
-                pair_rows(bias("q", q_rows), d), pair_rows(bias("k", kv_rows), d),
-                bias("v", kv_rows),
-            ])
-        qkv = torch.cat([
-            pair_rows(attn("q", q_rows), d), pair_rows(attn("k", kv_rows), d), attn("v", kv_rows)
-        ])
         gate_up, down, router = self._ffn(prefix + "mlp.")
         return LayerWeights(
             norm1=self._get(f"{prefix}input_layernorm.weight", (h,)),
-            qkv=qkv,
-            qkv_bias=qkv_bias,
+            qkv=joined("weight", h),
+            qkv_bias=joined("bias") if c.qkv_bias else None,
             q_norm=head_norm("q"),
             k_norm=head_norm("k"),
-            o=self._get(f"{prefix}self_attn.o_proj.weight", (h, q_rows)),
+            o=self._get(f"{prefix}self_attn.o_proj.weight", (h, c.num_heads * d)),
             norm2=self._get(f"{prefix}post_attention_layernorm.weight", (h,)),
             gate_up=gate_up,
             down=down,

@@ -36,9 +36,6 @@ from specsim.serve.settings import ServeSettings, body_limit
 from specsim.serve.streaming import DONE, EventResponse, event, read_body, unless_gone
 from specsim.version import __version__
 
-_PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/version",
-          "/metrics")
-
 
 class Service:
     """The engine, its thread and the rules of admission. draining: refuse new requests."""
@@ -228,10 +225,10 @@ def create_app(service: Service) -> ASGIApp:
 
     app = Starlette(
         routes=[
+            Route("/v1/models", models),
             Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/models", models), Route("/health", health), Route("/version", version),
-            Route("/metrics", metrics),
+            Route("/health", health), Route("/version", version), Route("/metrics", metrics),
         ],
         exception_handlers={ApiError: _api_error, HTTPException: _http_error,
                             ClientDisconnect: _left, Exception: _bug},
@@ -250,8 +247,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} is not allowed on {request.url.path}"
     if error.status_code == 404:
-        near = difflib.get_close_matches(request.url.path, _PATHS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(_PATHS)}"
+        paths = [route.path for route in request.app.routes]
+        near = difflib.get_close_matches(request.url.path, paths, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(paths)}"
         message = f"there is no {request.url.path[:100]}{hint}"
     body = ApiError(error.status_code, message).body()
     return JSONResponse(body, error.status_code, headers=error.headers)

@@ -16,11 +16,11 @@ from specsim.errors import ServerError, UsageError
 PROMPTS = tuple(Prompt(f"prompt {i}", 6 + i % 3) for i in range(9))
 
 
-def run(server, prompts=PROMPTS, target=None, sampling=None, **load):
+def run(server, prompts=PROMPTS, target=None, sampling=None, report=None, **load):
     load.setdefault("max_concurrency", 3)
     return drive(
         target or Target(server.url), LiveLoad(prompts, **load), sampling or Sampling(),
-        sample_every_s=0.05,
+        report=report, sample_every_s=0.05,
     )
 
 
@@ -201,15 +201,12 @@ def test_other_clients_of_the_server_are_noticed():
 
 def test_interrupting_keeps_what_was_finished():
     with FakeServer(step_s=0.02).running() as server:
-        def stop():
-            while server.finished < 4:
-                time.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGINT)
+        def stop(now):  # by the client: what the server has sent may still be on its way
+            if now.ended == 3:
+                os.kill(os.getpid(), signal.SIGINT)
 
-        thread = threading.Thread(target=stop)
-        thread.start()
-        found = run(server, tuple(Prompt("x", 8) for _ in range(200)), max_concurrency=2)
-        thread.join()
+        found = run(server, tuple(Prompt("x", 8) for _ in range(200)), max_concurrency=2,
+                    report=stop)
     assert found.partial
     assert 3 <= len(found.finished) < 50
     assert any(r.record.status == "unfinished" for r in found.requests)

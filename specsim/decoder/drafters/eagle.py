@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specsim.decoder.attention import BatchRows, KVCache
+from specsim.decoder.config import ModelConfig
 from specsim.decoder.drafters.base import DraftSampler, Proposal, Proposer
 from specsim.decoder.layers import RMSNorm, linear_factory
 from specsim.decoder.sampling import SamplingMode
@@ -31,12 +32,18 @@ from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import LayerWeights, pair_rows
 from specsim.errors import FormatError, UsageError
 
-# Names in the file -> shape from (H hidden, A attention width, Q qkv rows, I intermediate, V rows).
-# q and k rows are stored in Hugging Face's half-split rotary order.
-_SHAPES = {
-    "ne": "H", "nh": "H", "fc": "H,2H", "n1": "H", "qkv": "Q,H", "o": "H,A", "n2": "H",
-    "gu": "2I,H", "dn": "H,I", "nf": "H",
-}
+_NAMES = ("ne", "nh", "fc", "n1", "qkv", "o", "n2", "gu", "dn", "nf")
+
+
+def head_shapes(config: ModelConfig, inner: int) -> dict[str, tuple[int, ...]]:
+    """Shape of each weight by its name in the file; inner: width of the MLP. q and k rows are
+    stored in Hugging Face's half-split rotary order."""
+    h = config.hidden_size
+    return {
+        "ne": (h,), "nh": (h,), "fc": (h, 2 * h), "n1": (h,), "qkv": (config.qkv_width, h),
+        "o": (h, config.num_heads * config.head_dim), "n2": (h,), "gu": (2 * inner, h),
+        "dn": (h, inner), "nf": (h,),
+    }
 
 
 @dataclass(slots=True)
@@ -59,14 +66,14 @@ class EagleWeights:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise FormatError(f"{path} is not a readable head file: {error}") from None
-        missing = sorted(set(_SHAPES) - set(tensors))
+        missing = sorted(set(_NAMES) - set(tensors))
         if missing:
             raise FormatError(
-                f"{path} lacks {', '.join(missing)}; a head file holds {', '.join(_SHAPES)} and "
+                f"{path} lacks {', '.join(missing)}; a head file holds {', '.join(_NAMES)} and "
                 "optionally vocab"
             )
         vocab = tensors.pop("vocab", None)
-        kept = {name: tensors[name] for name in _SHAPES}
+        kept = {name: tensors[name] for name in _NAMES}
         return cls(kept) if vocab is None else cls(kept, vocab.long(), int(vocab.max()))
 
     def save(self, path: Path) -> None:
@@ -81,26 +88,15 @@ class EagleWeights:
     def random(cls, target: Transformer, seed: int = 0, vocab_size: int = 0) -> "EagleWeights":
         """Weights of the right shapes, for timing with forced acceptance. vocab_size 0: all."""
         generator = torch.Generator().manual_seed(seed)
-        sizes = _sizes(target)
-        tensors = {}
-        for name, shape in _SHAPES.items():
-            dims = [_dim(part, sizes) for part in shape.split(",")]
-            if len(dims) == 1:
-                tensors[name] = torch.ones(dims)
-            else:
-                tensors[name] = torch.empty(dims).normal_(0.0, 0.02, generator=generator)
+        c = target.config
+        inner = c.intermediate_size or c.moe_intermediate_size * c.num_experts_per_tok
+        tensors = {
+            name: torch.ones(shape) if len(shape) == 1
+            else torch.empty(shape).normal_(0.0, 0.02, generator=generator)
+            for name, shape in head_shapes(c, inner).items()
+        }
         vocab = torch.arange(vocab_size) if vocab_size else None
         return cls(tensors, vocab, vocab_size - 1)
-
-
-def _sizes(target: Transformer) -> dict[str, int]:
-    c = target.config
-    inner = c.intermediate_size or c.moe_intermediate_size * c.num_experts_per_tok
-    return {"H": c.hidden_size, "A": c.num_heads * c.head_dim, "Q": c.qkv_width, "I": inner}
-
-
-def _dim(part: str, sizes: dict[str, int]) -> int:
-    return 2 * sizes[part[1:]] if part.startswith("2") else sizes[part]
 
 
 class EagleProposer(Proposer):
@@ -114,11 +110,8 @@ class EagleProposer(Proposer):
         state: SlotState, beside: KVCache,
     ) -> None:
         config, device, dtype = target.config, target.device, target.dtype
-        sizes = _sizes(target)
         w = {name: t.to(device=device, dtype=dtype) for name, t in weights.tensors.items()}
-        sizes["I"] = w["dn"].shape[-1]
-        for name, shape in _SHAPES.items():
-            want = tuple(_dim(part, sizes) for part in shape.split(","))
+        for name, want in head_shapes(config, w["dn"].shape[-1]).items():
             if tuple(w[name].shape) != want:
                 raise UsageError(
                     f"the head's {name} has shape {tuple(w[name].shape)}, this target needs "
