@@ -44,14 +44,14 @@ def engine_from_dict(raw: Tables, where: str) -> EngineProfile:
     are refused.
 
     [engine] inherit = "vllm 0.25.1" takes what the file leaves out of [engine] and [overheads]
-    from that profile, but for since, title and aliases. What it leaves out of [scheduler] and
-    [server], which say how the engine of that name works, comes from the packaged profile of its
-    own name, where there is one."""
+    from that packaged profile, but for since, title and aliases. What it leaves out of [scheduler]
+    and [server], which say how the engine of that name works, comes from the packaged profile of
+    its own name, where there is one."""
     from specsim.latency.engine_schema import check_engine
 
     check_engine(raw, where)
     body = raw["engine"]
-    parent = find_engine(body["inherit"]) if body.get("inherit") else None
+    parent = _named(list_engines(), body["inherit"]) if body.get("inherit") else None
     return _built(raw, parent, packaged(body["name"], body["version"]) or parent)
 
 

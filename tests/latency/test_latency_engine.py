@@ -3,15 +3,18 @@
 import math
 import shutil
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.latency import engine
 from specsim.latency.engine import engine_from_dict, find_engine, list_engines
+from specsim.latency.engine_profile import EngineProfile, Scheduler, Server
 from specsim.latency.graphs import padded_tokens
 from specsim.methods.base import METHODS
 
@@ -175,6 +178,7 @@ def test_packaged_files_have_the_declared_shape(path: Path) -> None:
         ("server", "gained", {"magic": "1.0"}, "neither a method nor one of"),
         ("server", "command", "vllm serve", "list of texts"),
         ("engine", "inherit", "vlm", "did you mean 'vllm'"),
+        ("engine", "inherit", "x.toml", "is not known"),  # no file can ask for itself
     ],
 )
 def test_rules_of_scheduler_and_server_are_checked(
@@ -247,3 +251,27 @@ def test_a_version_that_lies_in_the_folder_is_known_by_name(
         assert (new.server, new.scheduler) == (old.server, old.scheduler)
     finally:
         engine.list_engines.cache_clear()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner,
+                                                                max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    [*(f.name for f in fields(EngineProfile)), *(f.name for f in fields(Scheduler)),
+     *(f.name for f in fields(Server)), "step_s", "inherit", "x"]
+)
+TABLES = st.sampled_from(["engine", "overheads", "scheduler", "server", "sources", "y"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(TABLES, KEYS, VALUES)
+def test_any_value_is_taken_or_refused_in_one_line(table: str, key: str, value: object) -> None:
+    raw: dict[str, dict[str, object]] = {"engine": {"name": "mine", "version": "1.0"}}
+    raw.setdefault(table, {})[key] = value
+    try:
+        assert engine_from_dict(raw, "x.toml").name
+    except SpecSimError as error:
+        assert "\n" not in str(error) and len(str(error)) < 600
