@@ -13,17 +13,67 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import Field
+
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_gemma4 import gemma4_layers
-from specsim.formats.hf_object import show
-from specsim.formats.hf_shape import DraftConfig
+from specsim.formats.hf_object import (
+    ConfigObject,
+    Heads,
+    Integers,
+    Some,
+    Strings,
+    Switch,
+    Text,
+    Width,
+    WidthOrNone,
+    needed,
+    show,
+)
+from specsim.formats.hf_shape import TextConfig
 from specsim.methods.base import METHODS
 from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.model.counts import drafter_from_spec
 from specsim.model.spec import DenseMLP, Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
+
+
+class EagleConfig(ConfigObject):
+    eagle_aux_hidden_state_layer_ids: Integers = ()
+
+
+class DflashConfig(ConfigObject):
+    target_layer_ids: Integers = ()
+    markov_rank: WidthOrNone = 0
+    markov_head_type: Text = "vanilla"
+    enable_confidence_head: Switch = False
+    confidence_head_with_markov: Switch = False
+
+
+class DraftConfig(TextConfig):
+    """A draft network's config: a decoder's fields and its own."""
+
+    speculators_model_type: Text = ""
+    architectures: Strings = ()
+    bias: Switch = True
+    draft_vocab_size: Width | None = None
+    target_hidden_size: Width | None = None
+    norm_before_fc: Switch = False
+    fc_norm: Switch = False
+    eagle_aux_hidden_state_layer_ids: Integers = ()
+    aux_hidden_state_layer_ids: Integers = ()
+    heads: Heads = needed("medusa_num_heads", "num_heads")
+    block_size: Some = needed()
+    backbone_hidden_size: Width = needed()
+    use_ordered_embeddings: Switch = False
+    # where the layer's fields stand in other layouts
+    transformer_layer_config: "DraftConfig | None" = None
+    text_config: "DraftConfig | None" = None
+    eagle_config: EagleConfig = Field(default_factory=EagleConfig)
+    dflash_config: DflashConfig = Field(default_factory=DflashConfig)
+
 
 Reader = Callable[[DraftConfig, str, ModelSpec | None], Drafter]
 READERS: dict[str, Reader] = {}  # kind of network -> what reads its config

@@ -7,8 +7,6 @@ compressed-tensors.
 
 from typing import Annotated
 
-from pydantic import Field
-
 from specsim.formats.hf_object import (
     MAX_WIDTH,
     ConfigObject,
@@ -214,38 +212,3 @@ class QuantConfig(LayerFormat):
     lm_head: Switch = False
     quantized_layers: dict[str, LayerFormat] | None = None
     config_groups: dict[str, FormatGroup] = needed()
-
-
-class EagleConfig(ConfigObject):
-    eagle_aux_hidden_state_layer_ids: Integers = ()
-
-
-class DflashConfig(ConfigObject):
-    target_layer_ids: Integers = ()
-    markov_rank: WidthOrNone = 0
-    markov_head_type: Text = "vanilla"
-    enable_confidence_head: Switch = False
-    confidence_head_with_markov: Switch = False
-
-
-class DraftConfig(TextConfig):
-    """A draft network's config: a decoder's fields and its own."""
-
-    speculators_model_type: Text = ""
-    architectures: Strings = ()
-    bias: Switch = True
-    draft_vocab_size: Width | None = None
-    target_hidden_size: Width | None = None
-    norm_before_fc: Switch = False
-    fc_norm: Switch = False
-    eagle_aux_hidden_state_layer_ids: Integers = ()
-    aux_hidden_state_layer_ids: Integers = ()
-    heads: Heads = needed("medusa_num_heads", "num_heads")
-    block_size: Some = needed()
-    backbone_hidden_size: Width = needed()
-    use_ordered_embeddings: Switch = False
-    # where the layer's fields stand in other layouts
-    transformer_layer_config: "DraftConfig | None" = None
-    text_config: "DraftConfig | None" = None
-    eagle_config: EagleConfig = Field(default_factory=EagleConfig)
-    dflash_config: DflashConfig = Field(default_factory=DflashConfig)

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_drafters import detect_kind, drafter_from_config
-from specsim.formats.hf_shape import DraftConfig
+from specsim.formats.hf_drafters import DraftConfig, detect_kind, drafter_from_config
 from specsim.model.catalogue import find_model
 from specsim.model.counts import drafter_parameters, drafter_pass_bytes, parameters
 from specsim.model.spec import Attention

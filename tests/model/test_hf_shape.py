@@ -3,7 +3,8 @@
 import pytest
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_shape import DraftConfig, QuantConfig, TextConfig
+from specsim.formats.hf_drafters import DraftConfig
+from specsim.formats.hf_shape import QuantConfig, TextConfig
 
 
 def test_a_field_fails_only_where_it_is_read() -> None:
