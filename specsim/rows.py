@@ -20,6 +20,20 @@ def flat(value: Row, path: str = "") -> dict[str, object]:
     return out
 
 
+def rows_at(document: Row, key: str) -> list[dict[str, object]]:
+    """The rows that a document has under a key; none where it has no list there."""
+    found = document.get(key)
+    items = found if isinstance(found, list | tuple) else ()
+    return [dict(item) for item in items if isinstance(item, Mapping)]
+
+
+def texts_at(document: Row, key: str) -> tuple[str, ...]:
+    """The texts that a document has under a key, one alone as one."""
+    found = document.get(key)
+    items = found if isinstance(found, list | tuple) else [found] if found else ()
+    return tuple(str(item) for item in items)
+
+
 def columns_of(rows: Iterable[Row]) -> list[str]:
     """All keys in order of appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))

@@ -26,22 +26,22 @@ class BenchRuns(Result, Sequence[BenchRun]):
     def __iter__(self) -> Iterator[BenchRun]:
         return iter(self.runs)
 
-    def to_dict(self, requests: bool = False) -> dict[str, Any]:
+    def to_dict(self, requests: bool = False) -> dict[str, object]:
         """As `specsim import --json`; requests: with every request."""
         return {
             "runs": [run.to_dict(requests=requests) for run in self.runs],
             "skipped": [{"file": name, "reason": why} for name, why in self.skipped],
         }
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One flat row per run."""
         return [flat(run.to_dict(requests=False)) for run in self.runs]
 
     def section(self) -> Section:
         from specsim.report.imported import imported_section
 
-        found = self.to_dict()
-        return imported_section(found["runs"], found["skipped"])
+        skipped = [{"file": name, "reason": why} for name, why in self.skipped]
+        return imported_section([run.to_dict(requests=False) for run in self.runs], skipped)
 
     def __repr__(self) -> str:
         return f"<specsim.BenchRuns: {len(self.runs)} runs>"

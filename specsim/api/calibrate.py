@@ -2,7 +2,6 @@
 records of `specsim measure`."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.api.calibrate_bench import fit_from
 from specsim.api.calibrate_records import fit_records
@@ -13,6 +12,7 @@ from specsim.options.measured import CalibrateFunctionOptions
 from specsim.options.values import paths_of
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
+from specsim.rows import rows_at, texts_at
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,29 @@ class Calibration(Result):
     """What a fit found. document: as `specsim calibrate --json` prints it. command: a prediction
     with the new engine profile; empty for a hardware profile."""
 
-    document: dict[str, Any]
+    document: dict[str, object]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", str(self.document.get("command", "")))
 
     @property
-    def parameters(self) -> list[dict[str, Any]]:
+    def parameters(self) -> list[dict[str, object]]:
         """Each fitted parameter with its value before and after and its uncertainty."""
-        return list(self.document["parameters"])
+        return rows_at(self.document, "parameters")
 
     @property
     def written(self) -> tuple[str, ...]:
         """The profiles and reports that were written."""
-        if "files" in self.document:
-            return tuple(self.document["files"])
-        return (self.document["written"],) if self.document["written"] else ()
+        return texts_at(self.document, "files" if "files" in self.document else "written")
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(self.document.get("warnings", ()))
+        return texts_at(self.document, "warnings")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return dict(self.document)
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One flat row per parameter."""
         return [flat(row) for row in self.parameters]
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
@@ -30,7 +29,7 @@ from specsim.options.measured import CalibrateOptions
 from specsim.options.values import paths_of
 
 
-def fit_from(model: str, asked: CalibrateOptions) -> dict[str, Any]:
+def fit_from(model: str, asked: CalibrateOptions) -> dict[str, object]:
     """Reads the files, fits, writes --out and --report; what was found, as `--json` prints it."""
     options = DeploymentOptions.of(asked).but(model=model)
     out = None if asked.out is None else Path(asked.out)
@@ -204,7 +203,7 @@ def _comment(seen: _Seen, points: Sequence[FewShotPoint]) -> str:
     )
 
 
-def _row(item: PointError, split: str) -> dict[str, Any]:
+def _row(item: PointError, split: str) -> dict[str, object]:
     return {
         "point": item.point, "metric": item.metric, "split": split,
         "side": SPEC if item.speculative else PLAIN, "measured": item.measured,
@@ -220,7 +219,7 @@ def _document(
     points: Sequence[FewShotPoint],
     judged: Sequence[FewShotPoint],
     out: Path | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     base = seen.base
     flags = _flags(result, seen, points)
     return {

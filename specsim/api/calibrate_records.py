@@ -4,7 +4,6 @@ the files."""
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from specsim.calibrate.records import RunHeader
 from specsim.calibrate.records_fit import calibrate, read_all
@@ -29,7 +28,7 @@ def fit_records(
     files: Sequence[Path],
     asked: CalibrateOptions,
     tell: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fits a profile to `files` and writes what was asked for; what was found, as `--json` prints
     it. Raises SpecSimError for what cannot be read, fitted or written. tell: told how far it is."""
     out = None if asked.out is None else Path(asked.out)

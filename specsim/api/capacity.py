@@ -1,6 +1,5 @@
 """`specsim.capacity`: the largest load within objectives, by simulation."""
 
-from typing import Any
 
 from specsim.api.capacity_run import searched
 from specsim.api.functions import python_function
@@ -14,7 +13,7 @@ from specsim.report.blocks import Section
 class Capacity(Result, planning.CapacityFigures):
     """The largest load: `main.capacity`, `baseline`, `gain`, `advised_slots`, `replicas`, ..."""
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.rows()]
 
     def section(self) -> Section:

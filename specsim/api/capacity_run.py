@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from specsim.analytic.workload import MAX_TOKENS, Workload
 from specsim.api.command_line import expand_command
@@ -194,8 +193,8 @@ def _shape(options: CapacityOptions, workload: Workload, scenario: Scenario | No
     )
 
 
-def _settings(options: CapacityOptions) -> tuple[tuple[str, Any], ...]:
-    out: dict[str, Any] = {}
+def _settings(options: CapacityOptions) -> tuple[tuple[str, object], ...]:
+    out: dict[str, object] = {}
     if options.max_concurrent:
         out["max_concurrent"] = options.max_concurrent
     if options.max_model_len is not None:

@@ -1,6 +1,5 @@
 """`specsim.crossover`: with and without speculation while concurrency grows."""
 
-from typing import Any
 
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
@@ -16,7 +15,7 @@ from specsim.report.blocks import Section
 class Crossover(Result, planning.CrossoverFigures):
     """Where speculative work stops being cheap and where it stops paying: `curves`."""
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.rows()]
 
     def section(self) -> Section:

@@ -6,7 +6,6 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specsim.api.functions import named_function
 from specsim.api.results import Result, flat
@@ -22,25 +21,26 @@ from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
+from specsim.rows import rows_at, texts_at
 
 
 @dataclass(frozen=True)
 class Diagnoses(Result):
     """Findings per run: `document["diagnoses"]`, as `specsim diagnose --json` prints them."""
 
-    document: dict[str, Any]
+    document: dict[str, object]
     command: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(self.document["warnings"])
+        return texts_at(self.document, "warnings")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return self.document
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One row per run."""
-        return [flat(item) for item in self.document["diagnoses"]]
+        return [flat(item) for item in rows_at(self.document, "diagnoses")]
 
     def section(self) -> Section:
         from specsim.report.diagnosis import diagnosis_section
@@ -72,7 +72,7 @@ def run(options: DiagnoseOptions) -> Diagnoses:
         predictor = predictor_for(model, options, item, notes)
         warnings += [text for text in notes if text not in warnings]
         diagnoses.append(judge(item, predictor, plain).to_dict())
-    document = {
+    document: dict[str, object] = {
         "kind": "diagnosis",
         "diagnoses": diagnoses,
         "skipped": [{"file": path, "reason": reason} for path, reason in skipped],

@@ -1,7 +1,6 @@
 """`specsim.explain`: where the time of one engine step goes, op by op."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
@@ -14,6 +13,7 @@ from specsim.options.analytic import ExplainOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency
 from specsim.report.blocks import Section
+from specsim.rows import rows_at
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ExplainedStep:
     context_tokens: float
     step: StepLatency
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         ops = [
             {
                 "op": item.op.name,
@@ -55,7 +55,7 @@ class Explanation(Result):
     warnings: tuple[str, ...]
     command: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": "explanation",
             "model": self.system.spec.name,
@@ -67,13 +67,13 @@ class Explanation(Result):
             "command": self.command,
         }
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One row per op of every step."""
         rows = []
         for step in self.steps:
             found = step.to_dict()
             head = {name: found[name] for name in ("step", "running", "context_tokens")}
-            rows += [flat({**head, **op}) for op in found["ops"]]
+            rows += [flat({**head, **op}) for op in rows_at(found, "ops")]
         return rows
 
     def section(self) -> Section:

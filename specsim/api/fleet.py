@@ -1,6 +1,6 @@
 """`specsim.fleet`: several models with their demand on a pool of GPUs, from a file."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
@@ -37,7 +37,7 @@ _OWN_KEYS = ("model", "gpu", "tp", "max_model_len", "engine", "engine_version")
 class Fleet(Result, planning.FleetFigures):
     """Endpoints of a pool: `endpoints`, `misfits`, `gpus`, ..."""
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return [flat(endpoint.row()) for endpoint in self.endpoints]
 
     def section(self) -> Section:
@@ -157,7 +157,7 @@ def _asked(
         return request.system
 
     served = model.served
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
     if "max_model_len" in served:
         longest = _typed(model, "max_model_len", served["max_model_len"], int)
         if not 1 <= longest <= 100_000_000:

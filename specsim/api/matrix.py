@@ -1,7 +1,6 @@
 """`specsim.matrix`: what one GPU sustains, for models x GPUs."""
 
 from collections.abc import Callable
-from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
@@ -25,7 +24,7 @@ FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
 class Matrix(Result, planning.MatrixFigures):
     """Models x GPUs as `cells`, each with and without speculation."""
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return [flat(cell.row()) for cell in self.cells]
 
     def section(self) -> Section:

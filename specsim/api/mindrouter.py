@@ -1,7 +1,6 @@
 """The MindRouter cluster's six endpoints as served, beside the speedups that it reported."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from specsim.analytic.mindrouter import ReportedEndpoint, predict_table
 from specsim.errors import UsageError
@@ -18,10 +17,10 @@ _ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "csv_out")
 class MindrouterTable:
     endpoints: tuple[ReportedEndpoint, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"kind": "mindrouter", "table": self.to_rows()}
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return [row.to_dict() for row in self.endpoints]
 
     def section(self) -> Section:

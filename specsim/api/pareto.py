@@ -1,7 +1,6 @@
 """`specsim.pareto`: speed for one user against throughput of a GPU, over all that can be set."""
 
 from collections.abc import Callable
-from typing import Any
 
 from specsim.api.functions import python_function
 from specsim.api.pareto_axes import axes_of, builder, one_deployment
@@ -18,13 +17,13 @@ Report = Callable[[int, int], None]
 class Pareto(Result, planning.ParetoFigures):
     """All combinations as `points`; the best of them as `frontier`, `speculative`, `plain`."""
 
-    def to_dict(self, every_point: bool = False) -> dict[str, Any]:
+    def to_dict(self, every_point: bool = False) -> dict[str, object]:
         """As `--json`; with every_point as `--json --all`."""
         from specsim.report.paretos import pareto_json
 
         return {**pareto_json(self, every_point), "command": self.command}
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         from specsim.report.paretos import pareto_rows
 
         return [flat(row) for row in pareto_rows(self)]

@@ -1,6 +1,5 @@
 """`specsim.predict`: what speculative decoding does for one deployment, at one or several loads."""
 
-from typing import Any
 
 from specsim.analytic import predict as analytic
 from specsim.api.deployment import build_request
@@ -16,7 +15,7 @@ from specsim.report.blocks import Section
 class Prediction(Result, analytic.PredictionFigures):
     """A prediction: `points`, `break_even_concurrency`, `best_k`, `max_concurrency`, ..."""
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         rows = []
         for point in self.points:
             row = point.to_dict()

@@ -28,13 +28,13 @@ class Result:
 
     command: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """JSON-ready, as `--json` of the command prints it."""
         # the result of the lower layer is the next class in line
-        found: dict[str, Any] = super().to_dict()  # type: ignore[misc]
+        found: dict[str, object] = super().to_dict()  # type: ignore[misc]
         return {**found, "command": self.command}
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """Flat rows, what `--csv` prints; nested values under dotted names."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ class Result:
         return fragment(replace(section, blocks=(Lines([repr(self)], "lead"), *section.blocks)))
 
 
-def frame(rows: Sequence[dict[str, Any]], library: str | None = None) -> Any:
+def frame(rows: Sequence[dict[str, object]], library: str | None = None) -> Any:
     """Rows as a data frame. library: pandas or polars; None: the first that is installed."""
     if library is not None and library not in FRAMES:
         raise UsageError(f"library is {library!r}; it must be pandas or polars")
@@ -97,7 +97,7 @@ def frame(rows: Sequence[dict[str, Any]], library: str | None = None) -> Any:
     )
 
 
-def flat(value: Mapping[str, Any]) -> dict[str, Any]:
+def flat(value: Mapping[str, object]) -> dict[str, object]:
     """Nested mappings as one, with dotted names; lists, such as [low, high], as JSON text."""
     return {
         name: json.dumps(list(inner)) if isinstance(inner, list | tuple) else inner

@@ -1,6 +1,5 @@
 """`specsim.simulate`: a load on a deployment, request by request, with and without speculation."""
 
-from typing import Any
 
 from specsim.api.functions import python_function
 from specsim.api.results import Result
@@ -14,11 +13,11 @@ from specsim.sim import result as sim
 class Simulation(Result, sim.SimulationFigures):
     """A simulated load: `comparison.main`, `comparison.baseline`, `comparison.gain`, ..."""
 
-    def to_dict(self, over_time: bool = True) -> dict[str, Any]:
+    def to_dict(self, over_time: bool = True) -> dict[str, object]:
         """As `--json`; over_time: with the timelines of both sides, some thousand numbers."""
         return {**sim.SimulationFigures.to_dict(self, over_time), "command": self.command}
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return self.rows()
 
     def section(self) -> Section:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
@@ -80,7 +79,7 @@ def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:
     if options.rate is not None:
         if total is None and options.duration is None:
             total = RATE_REQUESTS
-        kind: dict[str, Any] = {
+        kind: dict[str, object] = {
             "kind": "open",
             "rate": _json_number(options.rate),
             "burstiness": _json_number(options.burstiness or 1.0),
@@ -90,7 +89,7 @@ def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:
         if total is None and options.duration is None:
             total = max(CLOSED_REQUESTS, CLOSED_REQUESTS_PER_CLIENT * options.concurrency)
         kind = {"kind": "closed", "concurrency": options.concurrency}
-    description: dict[str, Any] = {
+    description: dict[str, object] = {
         **kind,
         "workload": workload.name,
         "input_len": workload.input_len,

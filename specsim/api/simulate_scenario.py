@@ -1,6 +1,6 @@
 """A scenario on the command line: its system as options that flags override, and its people."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from specsim.options.declare import declared
 from specsim.options.groups import AcceptanceOptions, DraftingOptions
@@ -44,7 +44,7 @@ def people_plan(
     never pause."""
     thinking = scenario.thinking if streams is None else False
     count = streams if streams is not None else scenario.users if users is None else users
-    description: dict[str, Any] = {
+    description: dict[str, object] = {
         "kind": "people",
         "scenario": scenario.name,
         "source": scenario.source,

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specsim.api.functions import named_function
 from specsim.api.results import Result, flat
@@ -24,22 +23,22 @@ from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import SweepRun, run_sweep
 from specsim.report.blocks import Section
 from specsim.report.progress import task_bar
+from specsim.rows import rows_at
 
 
 @dataclass(frozen=True)
 class SweepResult(Result):
     """The rows of a sweep: one per combination and repeat, with `params` and `result`."""
 
-    document: dict[str, Any]
+    document: dict[str, object]
     blocks: Section
     command: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return self.document
 
-    def to_rows(self) -> list[dict[str, Any]]:
-        return [flat({**row, **(row["result"] or {}), "result": None})
-                for row in self.document["rows"]]
+    def to_rows(self) -> list[dict[str, object]]:
+        return [flat(row) for row in rows_at(self.document, "rows")]
 
     def section(self) -> Section:
         return self.blocks
@@ -122,7 +121,7 @@ def build_sweep(options: SweepOptions) -> Sweep:
 
 def _check_options(found: Definition, where: str) -> None:
     """Names and types of a file's options."""
-    def table(values: dict[str, Any], section: str) -> dict[str, Any]:
+    def table(values: dict[str, object], section: str) -> dict[str, object]:
         place = f"{where}: [{section}]"
         out = {}
         for name, value in values.items():
@@ -193,13 +192,14 @@ def _check_meaning(sweep: Sweep) -> None:
 def _check_loads(sweep: Sweep) -> None:
     """As `specsim predict` checks them."""
     for value in _values(sweep, "concurrency"):
-        parse_concurrency(str(value))
+        parse_concurrency(value)
     for value in _values(sweep, "rate"):
-        parse_rates(repr(value))
+        parse_rates(value)
 
 
-def _values(sweep: Sweep, name: str) -> list[Any]:
+def _values(sweep: Sweep, name: str) -> list[str]:
     """Every value that an option takes."""
     given = [sweep.fixed.get(name), *sweep.grid.get(name, ())]
     given += [case.get(name) for case in sweep.cases]
-    return [value for value in given if value is not None]
+    return [value if isinstance(value, str) else repr(value) for value in given
+            if value is not None]

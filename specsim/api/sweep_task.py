@@ -23,7 +23,7 @@ _COMMANDS: dict[str, type[OptionSet]] = {"simulate": SimulateCommand, "predict":
 _LOADS = {"concurrency": int, "rate": float}  # of predict, one per task
 
 
-def run_task(payload: Mapping[str, Any]) -> dict[str, Any]:
+def run_task(payload: Mapping[str, Any]) -> dict[str, object]:
     """{'result': figures}, or {'error': one line} where the options are refused."""
     try:
         if payload["run"] == "simulate":
@@ -35,7 +35,7 @@ def run_task(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {"result": result}
 
 
-def _simulate(options: Mapping[str, Any]) -> dict[str, Any]:
+def _simulate(options: Mapping[str, object]) -> dict[str, object]:
     from specsim.api.simulate_run import simulated
 
     found = simulated(SimulateOptions.of_values(options), bar=False)
@@ -46,7 +46,7 @@ def _simulate(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.to_dict().items() if name not in left_out}
 
 
-def _predict(options: Mapping[str, Any]) -> dict[str, Any]:
+def _predict(options: Mapping[str, object]) -> dict[str, object]:
     from specsim.api.predict import run
 
     found = run(PredictOptions.of_values(options))

@@ -1,7 +1,6 @@
 """`specsim.tune`: the best method and draft length per load, and what to type for it."""
 
 from collections.abc import Callable
-from typing import Any
 
 from specsim.api.functions import python_function
 from specsim.api.results import Result, flat
@@ -23,7 +22,7 @@ DEFAULT_CLIENTS = (1, 8, 64)
 class Tuning(Result, planning.TuningFigures):
     """The choice per load: `answers`, each with `best`, `candidates`, `flags`, ..."""
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.candidate_rows()]
 
     def section(self) -> Section:

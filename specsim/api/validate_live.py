@@ -291,7 +291,7 @@ def _compare(
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.live import JUDGED
@@ -37,10 +36,10 @@ class Validation(Result):
     def write(self, path: Path) -> None:
         self.comparison.write(path)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return self.comparison.to_dict()
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """One flat row per judged value."""
         return [flat(row.to_dict()) for row in self.comparison.rows]
 

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections import deque
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from specsim.api.deployment import build_request
 from specsim.api.served import check_described, predictor_for
@@ -66,7 +66,7 @@ class ScreenShow:
         from rich.live import Live
 
         self._url = url
-        self._seen: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self._seen: deque[dict[str, object]] = deque(maxlen=HISTORY)
         self._events: deque[str] = deque(maxlen=5)
         self._live = Live(console=Console(), auto_refresh=False, vertical_overflow="visible")
 

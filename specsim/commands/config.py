@@ -1,7 +1,7 @@
 """`specsim config`: which defaults specsim.toml sets, and where."""
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import write
@@ -29,8 +29,8 @@ def config(options: ConfigCommand) -> None:
             return printable(f"{path} sets nothing")
         groups: dict[tuple[str, ...], list[str]] = {}
         for row in rows:
-            key = (row["option"], _shown(row["value"]), row["from"])
-            groups.setdefault(key, []).append(row["command"])
+            key = (str(row["option"]), _shown(row["value"]), str(row["from"]))
+            groups.setdefault(key, []).append(str(row["command"]))
         body = table(
             ["option", "value", "from", "commands"],
             [[*key, ", ".join(names)] for key, names in groups.items()],
@@ -42,7 +42,7 @@ def config(options: ConfigCommand) -> None:
     write(options, lambda: {"kind": "config", "file": file, "options": rows}, text)
 
 
-def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str, Any]]:
+def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str, object]]:
     """Every default of the file; with a command, all of its options with what holds for each."""
     from specsim.errors import UsageError
     from specsim.options.config_file import all_options

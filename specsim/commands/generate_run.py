@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specsim.decoder.engine import Engine
@@ -175,11 +175,11 @@ class SideBySide:
         return min(len(ours), len(theirs)) if len(ours) != len(theirs) else None
 
 
-def to_dict(result: SideBySide, k: int, greedy: bool) -> dict[str, Any]:
+def to_dict(result: SideBySide, k: int, greedy: bool) -> dict[str, object]:
     """Numbers of the runs, as --json prints them."""
     first, positions = result.first, Positions.of(result.first.steps, k)
 
-    def entry(answers: tuple[Answer, ...], rate: float | None) -> dict[str, Any]:
+    def entry(answers: tuple[Answer, ...], rate: float | None) -> dict[str, object]:
         return {
             "decode_tokens_per_s": rate,
             "tokens": len(answers[0].token_ids),
@@ -187,7 +187,7 @@ def to_dict(result: SideBySide, k: int, greedy: bool) -> dict[str, Any]:
             "decode_s": [a.decode_s for a in answers],
         }
 
-    out: dict[str, Any] = {
+    out: dict[str, object] = {
         "finish_reason": first.finish_reason,
         "token_ids": list(first.token_ids),
         "speculative": entry(result.speculative, result.tokens_per_s) | {

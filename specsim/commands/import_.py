@@ -1,6 +1,6 @@
 """`specsim import`: what a file is, in one normal form: benchmark results, traces, models."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import write
@@ -30,10 +30,10 @@ def import_results(options: ImportCommand) -> None:
 
         check_export_path(str(options.export))
         check_writable(options.export, "--export", [*files, before])
-    runs: list[dict[str, Any]] = []
+    runs: list[dict[str, object]] = []
     skipped: list[dict[str, str]] = []
-    traces: list[dict[str, Any]] = []
-    models: list[dict[str, Any]] = []
+    traces: list[dict[str, object]] = []
+    models: list[dict[str, object]] = []
     sent: list[TraceSummary] = []
     for file in files:
         other = recognise(file) if before is None else None
@@ -57,12 +57,12 @@ def import_results(options: ImportCommand) -> None:
 
 
 def _export(
-    path: str, runs: list[dict[str, Any]], traces: "list[TraceSummary]", requests: bool
+    path: str, runs: list[dict[str, object]], traces: "list[TraceSummary]", requests: bool
 ) -> None:
     """One row per run, per request of runs, or per request of a trace; never mixed."""
     from specsim.errors import UsageError
     from specsim.report.export_rows import write_rows
-    from specsim.rows import columns_of, flat
+    from specsim.rows import columns_of, flat, rows_at
 
     if traces and (runs or len(traces) > 1):
         raise UsageError("--export writes one trace, or results, not both in one file; name one")
@@ -75,7 +75,7 @@ def _export(
     if requests:
         rows = [
             {"source": run["source"], "request": i, **row}
-            for run in runs for i, row in enumerate(run["requests"])
+            for run in runs for i, row in enumerate(rows_at(run, "requests"))
         ]
         if not rows:
             raise UsageError("--requests: the files hold no single requests; leave it out")

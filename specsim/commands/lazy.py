@@ -17,7 +17,7 @@ class LoadedCommands(MutableMapping[str, Any]):
 
     def __init__(self, table: dict[str, str], prefix: str) -> None:
         self._table, self._prefix = table, prefix
-        self._made: dict[str, Any] = {}
+        self._made: dict[str, object] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:

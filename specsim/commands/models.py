@@ -1,7 +1,7 @@
 """`specsim models`: the bundled models and drafters, or one of them in full."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import write
@@ -36,7 +36,7 @@ def models(options: ModelsCommand) -> None:
     write(options, lambda: [_listed(entry) for entry in chosen], lambda: text(chosen))
 
 
-def _listed(entry: "CatalogueEntry") -> dict[str, Any]:
+def _listed(entry: "CatalogueEntry") -> dict[str, object]:
     return {
         "name": entry.name,
         "kind": entry.kind,

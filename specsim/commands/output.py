@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specsim.commands.bind import INTERRUPTED, Ended
 from specsim.options.groups import ComparisonOutOptions, JsonOptions, OutputOptions
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class Shown(Protocol):
     """A result: what JSON holds, what a terminal shows."""
 
-    def to_dict(self) -> dict[str, Any]: ...
+    def to_dict(self) -> dict[str, object]: ...
     def section(self) -> "Section": ...
 
 
 def show(
     result: Shown,
     options: JsonOptions,
-    rows: Callable[[], Iterable[dict[str, Any]]] = list,
+    rows: Callable[[], Iterable[dict[str, object]]] = list,
     *,
     text: Callable[[], str] | None = None,
-    document: Callable[[], dict[str, Any]] | None = None,
+    document: Callable[[], dict[str, object]] | None = None,
 ) -> None:
     """Prints a result. rows: of CSV; text, document: where they are not the result's own."""
     from specsim.report.text import section_text
@@ -42,9 +42,9 @@ def show(
 
 def write(
     options: JsonOptions,
-    document: Callable[[], Mapping[str, Any] | list[Any]],
+    document: Callable[[], Mapping[str, object] | list[object]],
     text: Callable[[], str],
-    rows: Callable[[], Iterable[dict[str, Any]]] = list,
+    rows: Callable[[], Iterable[dict[str, object]]] = list,
 ) -> None:
     """Prints one of the three forms; only that one is made."""
     from specsim.report.tables import to_csv, to_json
@@ -70,10 +70,10 @@ def check_drawing(options: "DrawnOptions") -> None:
 def show_drawn(
     result: Shown,
     options: "DrawnOptions",
-    rows: Callable[[], Iterable[dict[str, Any]]],
+    rows: Callable[[], Iterable[dict[str, object]]],
     picture: Callable[[], "Picture"],
     panel: Callable[[], "Panel"],
-    document: Callable[[], dict[str, Any]] | None = None,
+    document: Callable[[], dict[str, object]] | None = None,
 ) -> None:
     """Prints a result; `picture` is what --plot writes, `panel` what the terminal shows."""
     from specsim.report.plots_file import write_picture

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specsim.decoder.distill import TargetAnswer
     from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.models import LoadedModel
-    from specsim.decoder.training import Recipe
+    from specsim.decoder.training import Example, Recipe
 
 # Shares of the budget: answers may take this much, then features and training the rest.
 _ANSWERS, _RESERVE = 0.4, 0.08
@@ -87,7 +87,7 @@ class _Job:
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 
-    def check_folder(self, plan: dict[str, Any]) -> None:
+    def check_folder(self, plan: dict[str, object]) -> None:
         """Refuse a folder whose answers are of another model, seed or prompts."""
         from specsim.errors import UsageError
 
@@ -107,7 +107,7 @@ class _Job:
                 )
         path.write_text(json.dumps(plan, indent=1) + "\n", "utf-8")
 
-    def run(self, given: list[str] | None, tokens: int, max_new: int) -> dict[str, Any]:
+    def run(self, given: list[str] | None, tokens: int, max_new: int) -> dict[str, object]:
         import torch
 
         from specsim.decoder.training import HeadNet, accuracy, head_weights, train
@@ -226,7 +226,7 @@ class _Job:
         path.write_text("".join(json.dumps(ids) + "\n" for ids in prompts), "utf-8")
         return prompts
 
-    def _examples(self, answers: "list[TargetAnswer]", vocab: Any) -> list[Any]:
+    def _examples(self, answers: "list[TargetAnswer]", vocab: "Tensor") -> "list[Example]":
         import torch
 
         from specsim.decoder.distill import hidden_states
@@ -242,7 +242,7 @@ class _Job:
             self.show("reading answers", number, len(answers))
         return [example for example in out if bool((example.labels != -100).any())]
 
-    def _decode(self, weights: "EagleWeights", judge: "list[TargetAnswer]") -> dict[str, Any]:
+    def _decode(self, weights: "EagleWeights", judge: "list[TargetAnswer]") -> dict[str, object]:
         """Real decoding of held-out prompts with the head: tokens per step."""
         from specsim.decoder.engine import Engine
         from specsim.decoder.options import DecoderOptions, SamplingParams

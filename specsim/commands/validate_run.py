@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from specsim.accuracy.run_plan import RunPlan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.calibrate.records_fit import Outcome
+    from specsim.decoder.config import ModelConfig
     from specsim.measure.run import MeasurePlan
+    from specsim.measure.session import MeasureJob
 
 Tell = Callable[[str], None]
 SHORT_SCALE = 10.0  # of the bars, for --short: tiny models, seconds of serving
@@ -125,7 +127,7 @@ def _check_same_machine(records: Path, measuring: "MeasurePlan") -> None:
         )
 
 
-def _tiny() -> dict[str, Any]:
+def _tiny() -> "dict[str, ModelConfig]":
     """Two small random models of one vocabulary."""
     from dataclasses import replace
 
@@ -140,7 +142,7 @@ def _tiny() -> dict[str, Any]:
     return {"tiny": small, "tiny-wide": wide}
 
 
-def _jobs(plan: "RunPlan", measuring: "MeasurePlan") -> list[Any]:
+def _jobs(plan: "RunPlan", measuring: "MeasurePlan") -> "list[MeasureJob]":
     """The grid's jobs but for serving; a few of them for a short run."""
     from dataclasses import replace
 

@@ -48,7 +48,7 @@ def _request(engine: "Engine", load: "ServingLoad", number: int, rng: Any) -> An
     return EngineRequest(f"request-{number}", prompt, params)
 
 
-def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, Any]:
+def serve(engine: "Engine", load: "ServingLoad", seed: int) -> dict[str, object]:
     """Serve a load; its figures, and one value per request. KeyboardInterrupt leaves the engine
     unusable for further loads."""
     import random

@@ -70,6 +70,10 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", Path: "text",
           bool: "true or false", list: "a list"}
 
 
+# By command, or by group and command: the values of its options.
+DefaultMap = dict[str, object]
+
+
 @dataclass(frozen=True)
 class OptionDefault:
     """One default of the file. name: of the function's parameter; flag: as it is typed."""
@@ -77,7 +81,7 @@ class OptionDefault:
     command: str
     name: str
     flag: str
-    value: Any
+    value: object
     section: str
 
 
@@ -86,7 +90,7 @@ class ConfigFile:
     path: Path
     defaults: tuple[OptionDefault, ...]
 
-    def of(self, command: str) -> dict[str, Any]:
+    def of(self, command: str) -> dict[str, object]:
         return {item.name: item.value for item in self.defaults if item.command == command}
 
 
@@ -138,9 +142,9 @@ def read_file(path: Path) -> ConfigFile:
     return ConfigFile(path, tuple(sorted(found.values(), key=lambda d: (d.command, d.flag))))
 
 
-def default_map(config: ConfigFile, words: Sequence[str]) -> dict[str, Any]:
+def default_map(config: ConfigFile, words: Sequence[str]) -> dict[str, DefaultMap]:
     """What the parser takes as defaults, less what `words` put aside."""
-    out: dict[str, Any] = {}
+    out: dict[str, DefaultMap] = {}
     for command in {item.command for item in config.defaults}:
         values = config.of(command)
         typed = _typed(all_options()[command], words)
@@ -148,11 +152,9 @@ def default_map(config: ConfigFile, words: Sequence[str]) -> dict[str, Any]:
             if those & typed:
                 for name in aside - typed:
                     values.pop(name, None)
-        place = out
-        *groups, last = command.split()
-        for group in groups:
-            place = place.setdefault(group, {})
-        place.setdefault(last, {}).update(values)
+        group, _, last = command.rpartition(" ")
+        place = out.setdefault(group, {}) if group else out
+        place[last] = values
     return out
 
 
@@ -163,8 +165,8 @@ def _typed(options: Mapping[str, Declared], words: Sequence[str]) -> set[str]:
 
 
 def _sections(
-    content: Mapping[str, Any], commands: Mapping[str, Any], path: Path, above: str = ""
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    content: Mapping[str, object], commands: Mapping[str, object], path: Path, above: str = ""
+) -> Iterator[tuple[str, Mapping[str, object]]]:
     groups = {name.rpartition(" ")[0] for name in commands} - {""}
     for key, value in content.items():
         name = f"{above}{key}"
@@ -181,14 +183,14 @@ def _sections(
             )
 
 
-def _table(value: Any, section: str, path: Path) -> Mapping[str, Any]:
+def _table(value: object, section: str, path: Path) -> Mapping[str, object]:
     if isinstance(value, Mapping):
         return value
     raise UsageError(f"{path}: {section} is {shown(repr(value))}; it must be a section [{section}]")
 
 
 def _everywhere(
-    key: str, value: Any, commands: Mapping[str, Any], path: Path
+    key: str, value: object, commands: Mapping[str, Mapping[str, Declared]], path: Path
 ) -> Iterator[OptionDefault]:
     """A key of [defaults] for every command about a server that has such an option."""
     places = []
@@ -226,7 +228,7 @@ def _unknown(key: str, known: Iterable[str], where: str, whose: str) -> UsageErr
     return UsageError(f"{where} {shown(key)} is no option of {whose}; {hint}")
 
 
-def _fitting(option: Declared, value: Any) -> Any:
+def _fitting(option: Declared, value: object) -> Any:
     """The value as the option takes it; None where it is of another kind."""
     kind = str if option.kind is Path else option.kind
     if option.several:
@@ -240,7 +242,7 @@ def _fitting(option: Declared, value: Any) -> Any:
     return _single(kind, value)
 
 
-def _single(kind: type, value: Any) -> Any:
+def _single(kind: type, value: object) -> Any:
     if isinstance(value, bool) or kind is bool:
         return value if isinstance(value, bool) and kind is bool else None
     if isinstance(value, int | float):
@@ -252,7 +254,7 @@ def _single(kind: type, value: Any) -> Any:
 
 
 def _wrong(
-    path: Path, section: str, key: str, value: Any, options: Sequence[Declared]
+    path: Path, section: str, key: str, value: object, options: Sequence[Declared]
 ) -> UsageError:
     kinds = dict.fromkeys(list if o.several else o.kind for o in options)
     words = " or ".join(_WORDS[kind] for kind in kinds)
