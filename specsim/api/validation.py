@@ -7,7 +7,6 @@ from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.live import JUDGED
 from specsim.api.results import Result, flat
 from specsim.report.blocks import Section
-from specsim.report.doc import Doc
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,10 @@ class Validation(Result):
         return [flat(row.to_dict()) for row in self.comparison.rows]
 
     def section(self) -> Section:
-        from specsim.report.live import validation_section
-
-        return validation_section(Doc(self.to_dict()))
-
-    def to_text(self) -> str:
         from specsim.report.live import live_blocks
-        from specsim.report.text import section_text
-        from specsim.report.validated import validated_text
+        from specsim.report.validated import validated_blocks
 
+        found = self.to_dict()
         if self.comparison.what == "records":
-            return validated_text(self.to_dict(), self.rows_shown)
-        return section_text(live_blocks(self.to_dict()))
+            return validated_blocks(found, self.rows_shown)
+        return live_blocks(found)

@@ -41,7 +41,8 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.files import check_writable
     from specsim.options.values import shown
     from specsim.report.tables import to_json
-    from specsim.report.validated import bars_text, validated_text
+    from specsim.report.text import section_text
+    from specsim.report.validated import validated_blocks
 
     if options.grid not in ("small", "full"):
         raise UsageError(f"--grid is {shown(options.grid)}; choose one of small, full")
@@ -72,8 +73,9 @@ def run(options: ValidateRunCommand) -> None:
         raise Ended(INTERRUPTED)
     bars = verdicts(found, SHORT_SCALE if options.short else 1.0)
     result = found.to_dict() | {"bars": bars}
-    sys.stdout.write((to_json(result) if options.json_out else
-                      validated_text(result, rows_out=True) + "\n\n" + bars_text(bars)) + "\n")
+    text = to_json(result) if options.json_out else (
+        section_text(validated_blocks(result, rows_out=True)))
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
     if options.out is not None:
         found.write(options.out)

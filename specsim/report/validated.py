@@ -1,43 +1,48 @@
-"""Errors per metric of `specsim validate records` and `run`, as text."""
+"""Errors per metric of `specsim validate records` and `run`."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from specsim.report.tables import printable, table
+from specsim.report.blocks import Group, Lines, Notes, Section
+from specsim.report.columns import count, fixed, table_of, word
+from specsim.report.doc import Doc
+from specsim.report.tables import Table
 
 
-def validated_text(result: Mapping[str, Any], rows_out: bool = False) -> str:
-    """Errors per metric, held-out apart from fitted, and the rows asked for."""
-    lines = [result["title"], ""]
-    rows = []
-    for label, key in (("held out", "summary"), ("fitted", "fitted_summary")):
-        for metric, item in result[key].items():
-            rows.append((
-                f"{label}: {metric}", str(item["count"]), f"{100 * item['median_abs_error']:.1f} %",
-                f"{100 * item['p90_abs_error']:.1f} %", f"{100 * item['bias']:+.1f} %",
-                f"{100 * item['worst']:+.1f} %",
-            ))
-    lines.append(table(("", "points", "median", "p90", "bias", "worst"), rows))
+def validated_blocks(found: Mapping[str, object], rows_out: bool = False) -> Section:
+    """Errors per metric, held-out apart from fitted, the rows asked for, and the limits that a run
+    must keep, if it has any."""
+    doc = Doc(found)
+    errors = [
+        [f"{label}: {metric}", item.words("count"),
+         *(_percent(item, key) for key in ("median_abs_error", "p90_abs_error")),
+         *(_percent(item, key, "+") for key in ("bias", "worst"))]
+        for label, side in (("held out", "summary"), ("fitted", "fitted_summary"))
+        for metric, item in doc.members(side)
+    ]
+    tables = [Table(("", "points", "median", "p90", "bias", "worst"), errors)]
     if rows_out:
-        lines += ["", table(
-            ("point", "metric", "measured", "predicted", "error", "split"),
-            [(row["name"], row["metric"], f"{row['measured']:.5g}", f"{row['predicted']:.5g}",
-              "-" if row["error"] is None else f"{100 * row['error']:+.1f} %", row["split"])
-             for row in result["rows"]],
-            left=2,
-        )]
-    lines += [f"note: {warning}" for warning in result["warnings"]]
-    return printable("\n".join(lines))
+        tables.append(table_of(doc.items("rows"), [
+            ("point", word("name")), ("metric", word("metric")),
+            ("measured", fixed("measured", ".5g")), ("predicted", fixed("predicted", ".5g")),
+            ("error", lambda row: _percent(row, "error", "+")), ("split", word("split")),
+        ], left=2))
+    last = Group([tables[-1], Notes(doc.texts("warnings"))])
+    return Section("", "", [
+        Lines([doc.text("title")]), *tables[:-1], last, _bars(doc) if doc.has("bars") else None,
+    ])
 
 
-def bars_text(bars: Mapping[str, Mapping[str, Any]]) -> str:
+def _bars(doc: Doc) -> Table:
     """Limits that the errors of a run must keep."""
-    rows = []
-    for metric, item in bars.items():
-        p90 = "-" if item["bar_p90"] is None else f"{100 * item['bar_p90']:.0f} %"
-        rows.append((
-            metric, str(item["count"]), f"{100 * item['median_abs_error']:.1f} %",
-            f"{100 * item['bar_median']:.0f} %", f"{100 * item['p90_abs_error']:.1f} %", p90,
-            "inside" if item["inside"] else "outside",
-        ))
-    return table(("bar", "rows", "median", "limit", "p90", "limit", ""), rows)
+    rows = [
+        [metric, count("count")(item), _percent(item, "median_abs_error"),
+         _percent(item, "bar_median", digits=0), _percent(item, "p90_abs_error"),
+         _percent(item, "bar_p90", digits=0), "inside" if item.flag("inside") else "outside"]
+        for metric, item in doc.members("bars")
+    ]
+    return Table(("bar", "rows", "median", "limit", "p90", "limit", ""), rows)
+
+
+def _percent(item: Doc, key: str, sign: str = "", digits: int = 1) -> str:
+    value = item.maybe(key)
+    return "-" if value is None else f"{100 * value:{sign}.{digits}f} %"
