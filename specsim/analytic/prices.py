@@ -8,6 +8,7 @@ call which change keeps prices: two systems share what is equal.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 from specsim.latency.engine_profile import EngineProfile, Overheads
@@ -70,6 +71,7 @@ def _kernel_parts(instance: Instance) -> tuple[object, ...]:
     )
 
 
+@lru_cache(maxsize=64)
 def _without_overheads(engine: EngineProfile) -> EngineProfile:
     return replace(
         engine, overheads=Overheads(), kernel_scale=1.0, drafter_scale=1.0, expert_scale=1.0
