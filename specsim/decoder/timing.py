@@ -60,9 +60,10 @@ class PhaseClock:
 
 
 def _seconds(before: float | torch.cuda.Event, after: float | torch.cuda.Event) -> float:
-    if isinstance(before, float) and isinstance(after, float):
+    if not isinstance(before, torch.cuda.Event):
+        assert not isinstance(after, torch.cuda.Event)
         return after - before
-    assert isinstance(before, torch.cuda.Event) and isinstance(after, torch.cuda.Event)
+    assert isinstance(after, torch.cuda.Event)
     after.synchronize()
     milliseconds: float = before.elapsed_time(after)
     return milliseconds / 1e3

@@ -4,6 +4,7 @@ import pytest
 
 from specsim.decoder.acceptance import ForcedAcceptance
 from specsim.decoder.options import DecoderOptions, SamplingParams
+from specsim.decoder.requests import EngineStats
 from specsim.errors import UsageError
 
 
@@ -69,3 +70,15 @@ def test_forced_rates_of_independent_drafts():
 def test_impossible_forced_rates(make, message):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+def test_counters_grow_from_a_snapshot():
+    stats = EngineStats(accepted_per_position=[0, 0, 0])
+    stats.observe(proposed=3, accepted=2)
+    before = stats.snapshot()
+    stats.observe(proposed=3, accepted=1)
+    stats.observe(proposed=0, accepted=0)
+    assert before.accepted_per_position == [1, 1, 0]  # not the list that goes on growing
+    grown = stats.since(before)
+    assert (grown.num_row_steps, grown.num_drafts, grown.num_draft_tokens) == (2, 1, 3)
+    assert (grown.num_accepted_tokens, grown.accepted_per_position) == (1, [1, 0, 0])
