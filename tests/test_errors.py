@@ -7,5 +7,5 @@ from specsim.errors import UsageError, require
 
 def test_the_first_rule_that_does_not_hold_is_raised() -> None:
     require((True, "a"), (True, "b"))
-    with pytest.raises(UsageError, match="^b$"):
+    with pytest.raises(UsageError, match=r"^b$"):
         require((True, "a"), (False, "b"), (False, "c"))
