@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -19,7 +19,7 @@ from specsim.api.sweep_task import run_task
 from specsim.commands import main
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.options.serving import SweepOptions
-from specsim.planning.executors.base import Closing, Done, Job, TaskFunction
+from specsim.planning.executors.base import Done, Job, TaskFunction
 from specsim.planning.sweep import Sweep
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import SweepRun, run_sweep
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = Sweep("predict", {"model": "m"}, {"a": [1, 2, 3], "b": ["x", "y"]})
 
 
-class Here(Closing):
+class Here:
     """An executor in this process, with an order and an end of its own."""
 
     name = "here"
@@ -39,6 +39,12 @@ class Here(Closing):
     def __init__(self, backwards: bool = False, stop_after: int | None = None) -> None:
         self.backwards, self.stop_after = backwards, stop_after
         self.ran: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def run(self, function: TaskFunction, jobs: Iterable[Job]) -> Iterator[Done]:
         order = list(jobs)
