@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 import time
 from collections import deque
@@ -17,11 +16,10 @@ from specsim.diagnose.watching import FIRST, Observation, Observer, Watcher
 from specsim.errors import FormatError, UsageError
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import WatchCommand
+from specsim.options.values import parse_duration
 from specsim.report.tables import printable
 from specsim.report.watch_view import HISTORY, watch_line, watch_screen
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)\s*([smh]?)")
 MOST_INTERVAL_S = 3600.0
 
 
@@ -103,7 +101,7 @@ def watch(options: WatchCommand, show: Show) -> None:
                 f"{MOST_INTERVAL_S:g} seconds"
             )
         window = interval
-    end = duration_s(options.for_)
+    end = None if options.for_ is None else parse_duration(options.for_, "--for")
     if options.once and end is not None:
         raise UsageError("--once and --for both say when to stop; give one of them")
     url = metrics_url(options.url)
@@ -140,16 +138,6 @@ def watch(options: WatchCommand, show: Show) -> None:
         except BrokenPipeError:
             # The reader of a pipe went away (`| head`): nobody is left to watch for.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def duration_s(text: str | None) -> float | None:
-    """Seconds of '60', '60s', '5m' or '1h'; None for none."""
-    if text is None:
-        return None
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None or float(match[1]) <= 0:
-        raise UsageError(f"--for is {text[:40]!a}; it must be a time above 0 like 60s, 5m or 1h")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _check_deployment(model: str, options: WatchCommand) -> None:

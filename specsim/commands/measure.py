@@ -10,12 +10,11 @@ from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.commands.output import write
 from specsim.options.local import MeasureCommand
-from specsim.options.values import shown
+from specsim.options.values import parse_duration, shown
 
 if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary, PointProgress
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @command(MeasureCommand)
@@ -41,22 +40,6 @@ def measure(options: MeasureCommand) -> None:
         raise Ended(INTERRUPTED)
     if summary.failed:
         raise Ended(1)
-
-
-def parse_duration(text: str, name: str) -> float:
-    """Seconds of '90', '90s', '10m' or '1.5h'. Raises UsageError with the value and the rule."""
-    from specsim.errors import UsageError
-
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
-    try:
-        value = float(number) * _UNITS[unit]
-    except ValueError:
-        value = -1.0
-    if not 0.0 < value <= 1e6:
-        raise UsageError(
-            f"{name} is {shown(text)}; it must be a time above 0 such as 600s, 10m or 1h"
-        )
-    return value
 
 
 def _plan(options: MeasureCommand) -> "MeasurePlan":

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.commands.measure import parse_duration
 from specsim.options.local import TrainHeadCommand
+from specsim.options.values import parse_duration
 
 if TYPE_CHECKING:
     from torch import Tensor

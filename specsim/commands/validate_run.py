@@ -36,10 +36,9 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_compare import verdicts
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder
-    from specsim.commands.measure import parse_duration
     from specsim.errors import UsageError
     from specsim.files import check_writable
-    from specsim.options.values import shown
+    from specsim.options.values import parse_duration, shown
     from specsim.report.tables import to_json
     from specsim.report.text import section_text
     from specsim.report.validated import validated_blocks

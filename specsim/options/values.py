@@ -19,6 +19,8 @@ FilePaths = Sequence[FilePath] | FilePath
 MAX_VALUES = 1000  # of one comma separated list
 MAX_SHOWN = 60  # characters of a bad value that an error repeats
 MAX_CONTEXT = 10_000_000  # tokens
+MAX_DURATION_S = 1e6  # of what runs or watches on this machine
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def shown(text: str) -> str:
@@ -100,6 +102,21 @@ def profile_folder(given: TextPath | None) -> str | None:
     if given is not None and not str(given).strip():
         raise UsageError("--profiles is empty; name a folder that holds .toml files")
     return None if given is None else str(given)
+
+
+def parse_duration(text: str, name: str) -> float:
+    """Seconds of '90', '90s', '10m' or '1.5h'; UsageError with the value and the rule."""
+    word = text.strip().lower()
+    number, unit = (word[:-1], word[-1:]) if word[-1:] in _UNITS else (word, "s")
+    try:
+        value = float(number) * _UNITS[unit]
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value <= MAX_DURATION_S:
+        raise UsageError(
+            f"{name} is {shown(text)}; it must be a time above 0 such as 600s, 10m or 1h"
+        )
+    return value
 
 
 def parse_contexts(given: Numbers) -> list[int]:

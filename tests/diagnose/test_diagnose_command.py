@@ -17,6 +17,7 @@ from specsim.commands import app
 from specsim.diagnose.scrape import ScrapeError
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.options.measured import WatchCommand
+from specsim.options.values import parse_duration
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
 LLAMA = ("llama-3.1-8b", "--gpu", "h100", "--method", "eagle3")
@@ -222,7 +223,7 @@ def test_watch_refuses_before_it_asks_the_server(words, message):
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("60s", 60), ("1.5m", 90), ("2h", 7200)])
 def test_durations(text, seconds):
-    assert watch_run.duration_s(text) == seconds
+    assert parse_duration(text, "--for") == seconds
 
 
 def test_a_server_that_is_not_there_or_no_engine_is_an_error_at_once():

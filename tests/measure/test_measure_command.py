@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from measure_helpers import tiny_folder
 from specsim.calibrate.records import read_records
 from specsim.commands import app
-from specsim.commands.measure import parse_duration
 from specsim.errors import UsageError
+from specsim.options.values import parse_duration
 
 ROOT = Path(__file__).resolve().parents[2]
 
