@@ -30,7 +30,7 @@ from numba.np.arrayobj import make_array, populate_array
 
 from specsim.sim.core import Core
 from specsim.sim.step import run
-from specsim.sim.structs import Kind, kinds, struct_of
+from specsim.sim.structs import Kind, kinds, row_of, struct_of
 
 
 class StructType(types.Type):
@@ -50,8 +50,7 @@ def _type_of(kind: Kind) -> types.Type:
     if not kind.dims:
         return StructType(kind.element)
     if kind.is_struct:
-        columns = [(name, inner.element) for name, inner in kinds(kind.element).items()]
-        return types.Array(from_dtype(np.dtype(columns, align=True)), kind.dims, "C")
+        return types.Array(from_dtype(row_of(kind.element)), kind.dims, "C")
     return types.Array(from_dtype(np.dtype(kind.element)), kind.dims, "C")
 
 

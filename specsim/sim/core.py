@@ -174,6 +174,15 @@ def append(some: SlotList, slot: int) -> None:
     some.count += 1
 
 
+def drain(some: SlotList) -> list[int]:
+    """Take out all slots."""
+    if some.count == 0:
+        return []
+    taken = [int(slot) for slot in some.slots[: some.count]]
+    some.count = 0
+    return taken
+
+
 @dataclass(slots=True)
 class Rows:
     """Decoding requests in the order they were admitted: one column each of `table`, whose rows

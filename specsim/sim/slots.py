@@ -20,6 +20,7 @@ from specsim.sim.core import (
     Ring,
     Slot,
     append,
+    drain,
     pop,
     push,
 )
@@ -140,18 +141,15 @@ class Slots:
 
     def _collect(self) -> None:
         """Hand over finished requests and take back slots that nothing refers to."""
-        finished, freed = self.core.finished, self.core.freed
-        ended = [int(slot) for slot in finished.slots[: finished.count]]
-        finished.count = 0
+        ended = drain(self.core.finished)
         if ended and self._ended_block is not None:
             self._end_block(ended)
         else:
             for slot in ended:
                 self._end(slot, FINISHED)
-        for slot in freed.slots[: freed.count]:
-            self.spans.forget(int(slot))
-            self._free.append(int(slot))
-        freed.count = 0
+        for slot in drain(self.core.freed):
+            self.spans.forget(slot)
+            self._free.append(slot)
 
     def _end(self, slot: int, status: str) -> None:
         ticket = self.tickets[slot]

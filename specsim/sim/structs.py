@@ -129,6 +129,13 @@ def longer(values: list[Item], size: int, more: Item) -> list[Item]:
     return [*values, *(copy(more) for _ in range(size - len(values)))]
 
 
+@cache
+def row_of(cls: type) -> np.dtype[np.void]:
+    """A row of a table of structures without objects and arrays in them."""
+    columns = [(name, kind.element) for name, kind in kinds(cls).items()]
+    return np.dtype(columns, align=True)
+
+
 def table_of(values: object, cls: type) -> NDArray[np.void]:
     """Structures side by side as a numpy table with named columns, on the same memory."""
-    return np.frombuffer(cast(bytes, values), dtype=np.dtype(struct_of(cls)))
+    return np.frombuffer(cast(bytes, values), dtype=row_of(cls))
