@@ -14,6 +14,7 @@ so that a measured ingredient can be put in place of a predicted one (`Swap`).
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def measured_acceptance(run: BenchRun, k: int, lookup: bool) -> Acceptance | Non
         share = run.draft_share
     where = f"measured by {run.format}"
     if found is not None and found.per_position:
-        rates = _falling(found.per_position[:k])
+        rates = list(accumulate(found.per_position[:k], min, initial=1.0))[1:]
         given = Acceptance.from_unconditional(rates, source=where, draft_probability=share)
         return given if given.positions == k else given.at(k)
     length = found.acceptance_length if found is not None else None
@@ -116,13 +117,6 @@ def measured_acceptance(run: BenchRun, k: int, lookup: bool) -> Acceptance | Non
         value = min(run.tokens_per_step, k + 1.0)
         return Acceptance.from_mean_length(value, k, source=f"{where}: tokens per step")
     return None
-
-
-def _falling(rates: Sequence[float]) -> list[float]:
-    out: list[float] = []
-    for rate in rates:
-        out.append(min(rate, out[-1] if out else 1.0))
-    return out
 
 
 def replayed_steps(point: MeasuredLoad, k: int) -> Recorded | None:

@@ -26,6 +26,7 @@ from specsim.calibrate.samples import FitSample, faults, samples
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile
+from specsim.search import rising_root
 
 
 def compare_records(
@@ -129,12 +130,5 @@ def _serving_rows(
 
 def rate_of(tokens_per_step: float, k: int) -> float:
     """The i.i.d. acceptance rate under which k drafts give so many tokens per step on average:
-    1 + a + ... + a^k, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if 1 + sum(middle**i for i in range(1, k + 1)) < tokens_per_step:
-            low = middle
-        else:
-            high = middle
-    return 0.5 * (low + high)
+    1 + a + ... + a^k."""
+    return rising_root(lambda a: sum(a**i for i in range(k + 1)), tokens_per_step, 1.0)

@@ -8,7 +8,7 @@ simulation predicts; plain, and drafted by a one-layer head of random weights wi
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 
 from specsim.accuracy.run_serving import ServingLoad
@@ -53,13 +53,10 @@ class RunPlan:
         return len(self.methods) * (len(self.closed) + len(self.shares)) * self.repeats
 
     def to_dict(self) -> dict[str, object]:
+        """What a work folder belongs to: all but the times, which follow from the budget."""
         return {
-            "models": list(self.models), "grid": self.grid,
-            "methods": [list(item) for item in self.methods], "alpha": self.alpha,
-            "max_num_seqs": self.max_num_seqs, "prompt_len": self.prompt_len,
-            "output_len": self.output_len, "closed": list(self.closed),
-            "shares": list(self.shares), "repeats": self.repeats, "seed": self.seed,
-            "short": self.short,
+            name: value for name, value in asdict(self).items()
+            if name not in ("measure_s", "seconds")
         }
 
 

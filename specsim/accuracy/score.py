@@ -18,6 +18,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TypedDict
 
@@ -27,6 +28,7 @@ from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
 from specsim.calibrate.summary import error_summary
+from specsim.checked import file_text
 from specsim.errors import FormatError, SpecSimError
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
@@ -140,17 +142,18 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """Rows of a CSV file; FormatError for anything that is not one (size, encoding, columns)."""
     if not path.is_file():
         raise FormatError(f"{path} is not a file; give a CSV file of measurements")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise FormatError(f"{path.name} is larger than 20 MB; split it")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (UnicodeDecodeError, OSError) as error:
-        raise FormatError(f"{path.name} cannot be read as UTF-8 text: {error}") from None
+    text = file_text(path, MAX_FILE_BYTES)
     reader = csv.DictReader(io.StringIO(text))
     try:
-        names = set(reader.fieldnames or ())
+        rows = [
+            {key: value or "" for key, value in row.items() if key and not isinstance(value, list)}
+            for row in islice(reader, MAX_ROWS + 1)
+        ]
     except csv.Error as error:
-        raise FormatError(f"{path.name} line 1 is not CSV: {error}") from None
+        raise FormatError(f"{path.name} line {reader.line_num} is not CSV: {error}") from None
+    if len(rows) > MAX_ROWS:
+        raise FormatError(f"{path.name} has more than {MAX_ROWS} rows; split it")
+    names = set(reader.fieldnames or ())
     if not ({"target_model", "set_id"} <= names or {"model_path", "silicon_tpot_ms"} <= names):
         raise FormatError(
             f"{path.name} has the columns {', '.join(n[:20] for n in sorted(names)[:6])} ...; "
@@ -158,14 +161,6 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             "those of published_measurements.csv (target_model, set_id, ...) or of "
             "e2e_silicon_h200.csv (model_path, silicon_tpot_ms, ...)"
         )
-    rows: list[dict[str, str]] = []
-    try:
-        for row in reader:
-            rows.append({k: (v or "") for k, v in row.items() if k and not isinstance(v, list)})
-            if len(rows) > MAX_ROWS:
-                raise FormatError(f"{path.name} has more than {MAX_ROWS} rows; split it")
-    except csv.Error as error:
-        raise FormatError(f"{path.name} line {reader.line_num} is not CSV: {error}") from None
     return rows
 
 

@@ -7,6 +7,7 @@ before a batch competes for the device.
 """
 
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.intervals import interval_of
@@ -183,8 +184,7 @@ def measured_acceptance(evidence: Evidence, k: int) -> Acceptance | None:
     source = f"measured: {evidence.source}"[:200]
     rates = evidence.per_position
     if rates and rates[0] > 0:
-        falling = [min(rates[: i + 1]) for i in range(len(rates))]
-        found = Acceptance.from_unconditional(falling, source=source)
+        found = Acceptance.from_unconditional(list(accumulate(rates, min)), source=source)
         return found.at(max(k, len(rates)))
     width = evidence.num_speculative_tokens or k
     length = evidence.acceptance_length
