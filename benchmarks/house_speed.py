@@ -4,7 +4,8 @@
 
 TREE is the checkout before, TREE2 (default: this one) the one after. Each command runs N times per
 checkout, in turn (before, after, before, ...), after one run of each that is not counted, so that
-both sides meet the same state of the machine. Only public commands are used.
+both sides meet the same state of the machine: both find the bytecode that the first run wrote. Only
+public commands are used.
 """
 
 import argparse
@@ -32,7 +33,11 @@ COMMANDS = {
 
 def seconds(tree: Path, words: list[str], folder: str) -> float:
     """Wall time of one command of this checkout, in an empty folder."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1",
+        "PYTHONPYCACHEPREFIX": f"{folder}/.bytecode",
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     call = [sys.executable, "-P", "-c", "from specsim.commands import main; main()", *words]
     start = time.perf_counter()
     subprocess.run(call, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
