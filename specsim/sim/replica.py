@@ -32,6 +32,7 @@ from specsim.sim.core import (
     RAN_TO_FINISH,
     RAN_TO_FLIGHT,
     WAITING,
+    Core,
     Ring,
     Slot,
 )
@@ -64,7 +65,6 @@ class Replica(Slots):
         self.run = run
         self.clock = run.clock
         self.up = True
-        self.core = make_core(run)
         self.outstanding = 0
         self.stats = StepStats(run.config.warmup_s, run.keep_trace)
         self.backlog: deque[Ticket] = deque()
@@ -77,7 +77,7 @@ class Replica(Slots):
         self._back: Event | None = None
         fresh = as_struct(Slot())
         self._fresh_slot = (lambda: fresh) if run.compiled else Slot
-        self._start_fresh()
+        self._use(make_core(run))
         self.process = self.clock.process(self._serve())
 
     # --- seen from outside --------------------------------------------------------------------
@@ -272,10 +272,14 @@ class Replica(Slots):
 
     def _start_fresh(self) -> None:
         """An empty engine, whose counters go on."""
-        old = self.core
-        self.core = core = make_core(self.run)
+        old, core = self.core, make_core(self.run)
         core.tokens, core.preemptions = old.tokens, old.preemptions
         core.held_max, core.waiting_max = old.held_max, old.waiting_max
+        self._use(core)
+
+    def _use(self, core: Core) -> None:
+        """Run on this state, in which nothing has happened yet."""
+        self.core = core
         self.stats.last_emit_s = self.clock.now
         self.spans = SpanPool(core.rules.block_size)
         slots = len(core.slots)
