@@ -23,39 +23,36 @@ def device_facts(device: torch.device) -> dict[str, object]:
 
 
 def _cpu_facts() -> dict[str, object]:
-    facts: dict[str, object] = {"kind": "cpu", "name": _cpu_name(), "cores": os.cpu_count() or 1}
-    memory = _memory_bytes()
-    if memory:
-        facts["memory_bytes"] = memory
-    caches = _caches()
-    if caches:
-        facts["caches"] = caches
-    facts["capability"] = torch.backends.cpu.get_cpu_capability()
-    load = getattr(os, "getloadavg", None)
-    if load is not None:
-        facts["load_average"] = round(load()[0], 2)
+    memory = _fields(Path("/proc/meminfo")).get("MemTotal", "0 kB")
+    facts: dict[str, object] = {
+        "kind": "cpu", "name": _cpu_name(), "cores": os.cpu_count() or 1,
+        "memory_bytes": int(memory.split()[0]) * 1024, "caches": _caches(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+    }
+    facts = {name: value for name, value in facts.items() if value}
+    if hasattr(os, "getloadavg"):
+        facts["load_average"] = round(os.getloadavg()[0], 2)
     return facts
 
 
 def _cpu_name() -> str:
     """Model name with family and stepping, which tell apart virtual machines' vague names."""
-    wanted = {"model name": "", "cpu family": "", "model": "", "stepping": ""}
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in wanted and not wanted[key.strip()]:
-            wanted[key.strip()] = value.strip()
-    name = wanted["model name"] or platform.processor() or platform.machine()
-    if not wanted["model"]:
+    cpu = _fields(Path("/proc/cpuinfo"))
+    name = cpu.get("model name") or platform.processor() or platform.machine()
+    if not cpu.get("model"):
         return name
-    return (f"{name} (family {wanted['cpu family']} model {wanted['model']} stepping "
-            f"{wanted['stepping']})")
+    family, stepping = cpu.get("cpu family", ""), cpu.get("stepping", "")
+    return f"{name} (family {family} model {cpu['model']} stepping {stepping})"
 
 
-def _memory_bytes() -> int:
-    for line in _text(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return 0
+def _fields(path: Path) -> dict[str, str]:
+    """The first value of each 'name: value' line of a file."""
+    found: dict[str, str] = {}
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(":")
+        if value.strip():
+            found.setdefault(name.strip(), value.strip())
+    return found
 
 
 def _caches() -> dict[str, str]:

@@ -48,10 +48,7 @@ class Replies:
         """The response of a request that is not streamed."""
         choices = []
         for index, answer in enumerate(self.answers):
-            text = "".join(answer.text)
-            content: dict[str, object] = {"text": text}
-            if self._call.chat:
-                content = {"message": {"role": "assistant", "content": text}}
+            content = self._content("message", "".join(answer.text), with_role=True)
             choices.append({"index": index, **content, **_end(answer.last)})
         body = {**self._head, "object": self._object(False), "choices": choices,
                 "usage": self._usage()}
@@ -59,10 +56,7 @@ class Replies:
 
     def chunk(self, index: int, update: Update, first: bool) -> dict[str, object]:
         """The chunk of one update. first: of this answer (chat names the role in it)."""
-        content: dict[str, object] = {"text": update.text}
-        if self._call.chat:
-            role = {"role": "assistant"} if first else {}
-            content = {"delta": {**role, "content": update.text}}
+        content = self._content("delta", update.text, with_role=first)
         choice = {"index": index, **content, **_end(update)}
         chunk = {**self._head, "object": self._object(True), "choices": [choice]}
         if self._call.stream_options.continuous_usage_stats:
@@ -76,6 +70,12 @@ class Replies:
     def usage_chunk(self) -> dict[str, object]:
         """The last chunk of a stream whose client asked for usage."""
         return {**self._head, "object": self._object(True), "choices": [], "usage": self._usage()}
+
+    def _content(self, name: str, text: str, with_role: bool) -> dict[str, object]:
+        if not self._call.chat:
+            return {"text": text}
+        role = {"role": "assistant"} if with_role else {}
+        return {name: {**role, "content": text}}
 
     def _object(self, stream: bool) -> str:
         if not self._call.chat:
