@@ -180,11 +180,9 @@ def _about(item: Seen) -> dict[str, object]:
         },
         "acceptance_used": None if used is None else used.to_dict(),
         "steps_replayed": item.predicted.exact_acceptance,
-        "simulated_on": {
-            "model": system.spec.name, "gpu": system.profile.name, "engine": system.engine.name,
-            "engine_version": system.engine.version, "method": system.setup.method,
-            "k": system.setup.k,
-        },
+        "simulated_on": system.summary(
+            "model", "gpu", "engine", "engine_version", "method", "k"
+        ),
         "measured": dict(item.measured), "predicted": _plain(item.predicted.figures),
     }
 

@@ -225,11 +225,7 @@ def _document(
     return {
         "kind": "calibration",
         "what": "engine",
-        "model": base.spec.name,
-        "gpu": base.profile.name,
-        "tp": base.parallel.tp,
-        "engine": base.engine.name,
-        "engine_version": base.engine.version,
+        **base.summary("model", "gpu", "tp", "engine", "engine_version"),
         "written": str(out) if out is not None else None,
         "parameters": [
             {"name": e.name, "before": e.before, "prior": e.prior, "value": e.value,

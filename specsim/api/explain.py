@@ -58,10 +58,7 @@ class Explanation(Result):
     def to_dict(self) -> dict[str, object]:
         return {
             "kind": "explanation",
-            "model": self.system.spec.name,
-            "gpu": self.system.profile.name,
-            "engine": self.system.engine.name,
-            "fidelity": self.system.fidelity,
+            **self.system.summary("model", "gpu", "engine", "fidelity"),
             "steps": [step.to_dict() for step in self.steps],
             "warnings": list(self.warnings),
             "command": self.command,

@@ -25,24 +25,13 @@ class SimulationFigures:
     def inputs(self) -> dict[str, object]:
         """Everything that decides the figures, besides the seed."""
         system, config = self.deployment.system, self.deployment.config
-        setup, acceptance = system.setup, system.acceptance
         acceptance_spread = self.deployment.acceptance_spread or acceptance_spread_of(system)
         blocks = blocks_of(system, self.deployment.context_tokens, config.rules)
         return {
-            "model": system.spec.name,
-            "gpu": system.profile.name,
-            "tp": system.parallel.tp,
-            "ep": system.parallel.ep,
-            "attention_dp": system.parallel.attention_dp,
-            "weights": system.spec.weights,
-            "kv_dtype": system.kv_dtype,
-            "engine": system.engine.name,
-            "engine_version": system.engine.version,
-            "method": setup.method,
-            "draft": setup.drafter.name if setup.drafter else None,
-            "k": setup.k,
-            "acceptance_length": acceptance.expected_tokens(setup.k) if acceptance else None,
-            "acceptance": acceptance.to_dict() if acceptance else None,
+            **system.summary(
+                "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
+                "engine_version", "method", "draft", "k", "acceptance_length", "acceptance",
+            ),
             "easiness": acceptance_spread.source if system.speculative else None,
             "num_speculative_tokens_per_batch_size": [
                 list(row) for row in self.deployment.per_batch_size
