@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import specsim
+from specsim.commands import main
 
 ROOT = Path(__file__).resolve().parents[2]
 ESCAPE = "\x1b["
@@ -74,7 +75,6 @@ def test_done_is_0_and_an_exceeded_limit_1() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ("predict", "qwen3.6-27b", "--concurency", "4"),
     ("predict", "no-such-model"),
     ("predict", "qwen3.6-27b", "--tp", "0"),
     ("predict", "deepseek-v3", "--gpu", "l4"),
@@ -83,8 +83,19 @@ def test_done_is_0_and_an_exceeded_limit_1() -> None:
     ("report", "/no/such/file"),
     ("config", "predikt"),
 ])
-def test_what_can_be_corrected_is_2_and_one_line(words: tuple[str, ...]) -> None:
-    done = run(*words)
+def test_what_can_be_corrected_is_2_and_one_line(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["specsim", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    told = capsys.readouterr()
+    assert stop.value.code == 2 and told.out == ""
+    assert told.err.count("\n") == 1 and told.err.startswith("specsim: ")
+
+
+def test_so_it_is_in_a_process_of_its_own() -> None:
+    done = run("predict", "qwen3.6-27b", "--concurency", "4")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("specsim: ")
 
