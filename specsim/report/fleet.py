@@ -2,12 +2,12 @@
 
 
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Command, Facts, Fold, Group, Lines, Notes, Section
+from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
 from specsim.report.capacity import verdict
 from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value
-from specsim.report.tables import Table, number, seconds
+from specsim.report.tables import Table, seconds
 
 
 def fleet_section(doc: Doc) -> Section:
@@ -23,11 +23,6 @@ def fleet_section(doc: Doc) -> Section:
             f"fleet {name}: {fits}; capacities by {doc.text('method')}, replicas run at "
             f"{doc.number('operating_share'):.0%} of theirs"
         ], "verdict"),
-        Facts([
-            (f"{pool.text('gpu')} needed", number(pool.maybe("needed")),
-             f"of {pool.words('present')}; {pool.words('needed_without_n_minus_1')} without a "
-             "spare") for pool in doc.items("gpus")
-        ]),
         _endpoints(doc),
         Lines([line for e in ends for line in _seen(e)]),
         Lines(_gpus(doc)),

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
+from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value
-from specsim.report.tables import Table, number
+from specsim.report.tables import Table
 from specsim.rows import Row, columns_of, csv_lines, flat
 
 if TYPE_CHECKING:
@@ -60,10 +60,6 @@ def sweep_section(
     headers = [*varied, *(name.removesuffix(".mean") for name in columns), ""]
     more = int(doc.number("finished")) - len(shown)
     return Section(f"Sweep of {doc.words('tasks')} {run} runs", "Sweep", [
-        Facts([
-            (word.capitalize(), number(doc.maybe(word)), f"of {number(doc.maybe('tasks'))}")
-            for word in ("finished", "refused", "failed")
-        ]),
         Charts([_swept(rows[:MOST_CHARTED], varied, goal) for goal in columns[:4]]),
         Table(headers, cells, left=0) if cells else None,
         Lines([f"{more} more rows {where}"] if more > 0 else []),

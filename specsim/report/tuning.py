@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
-from specsim.report.blocks import Block, Charts, Command, Facts, Group, Lines, Notes, Section
+from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
 from specsim.report.columns import band, curve, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
@@ -32,7 +32,6 @@ def tuning_section(doc: Doc) -> Section:
             f"{doc.text('workload', '-')}: {doc.words('input_len')} in, {doc.words('output_len')} "
             f"out, objective {doc.text('objective', '-')}"
         ]),
-        Facts([_tile(answer) for answer in answers[:8]]),
         _summary(answers),
         _candidates(candidates) if alone else _grid(answers, by_load),
         Charts([_speedups(answers, by_load), _by_batch(doc.at("dynamic"))]),
@@ -59,14 +58,6 @@ def name_of(choice: Doc) -> str:
 
 def _marked(choice: Doc) -> str:
     return name_of(choice) + ("*" if choice.flag("extrapolated") else "")
-
-
-def _tile(answer: Doc) -> tuple[str, str, str]:
-    best = answer.at("best")
-    where = f"at {_label(answer)}" + ("" if answer.has("rate") else " clients")
-    if not best.has(""):
-        return where, "nothing fits", ""
-    return where, name_of(best), f"{times(best.maybe('speedup'))} the speed"
 
 
 def _summary(answers: Sequence[Doc]) -> Table:
