@@ -92,7 +92,7 @@ def _compilable() -> Iterator[Callable[..., object]]:
 
 @cache
 def _entry() -> Callable[[int, float], int]:
-    """The compiled entry. The first call of a new version takes half a minute."""
+    """The compiled entry. The first call of a new version takes some 15 seconds."""
     if not available():
         raise UsageError(
             "the compiled step loop needs numba, which is not installed; "

@@ -145,6 +145,10 @@ class SpeculationRules:
                 "adaptive draft lengths and a table by batch size exclude each other; give one"
             )
 
+    def step_width(self, drafts: int) -> int:
+        """Tokens that a decoding request takes part with when it verifies `drafts`."""
+        return self.verify_tokens if drafts and self.verify_tokens else drafts + 1
+
     @property
     def lookahead(self) -> int:
         given = self.num_lookahead_tokens

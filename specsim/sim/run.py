@@ -26,7 +26,7 @@ from specsim.sim.surface import Surface
 
 PROGRESS_EVERY_S = 0.2  # wall time
 EVENTS_BETWEEN_LOOKS = 64
-# Compiling takes half a minute once; loading what was compiled before, half a second.
+# Compiling takes some 15 seconds once; loading what was compiled before, half a second.
 COMPILE_FROM_REQUESTS = 200_000
 LOAD_FROM_REQUESTS = 20_000
 

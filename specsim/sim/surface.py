@@ -119,10 +119,6 @@ class Surface:
             cost, rules.max_num_seqs, rules.max_num_batched_tokens, longest, config.speculation
         )
 
-    def width(self, drafts: int) -> int:
-        wide = self.speculation.verify_tokens
-        return wide if drafts and wide else drafts + 1
-
     def fill(self, c: Core) -> None:
         """Ask for the nodes around the step that `c` has planned."""
         prices, now, following = self.prices, c.drafts, c.next_drafts
@@ -132,11 +128,11 @@ class Surface:
             for j in {at, at + 1} if new == 0 else {at, at + 1, prices.mixed_at}:
                 if math.isnan(prices.decode_s[tier, seqs, j]):
                     total = seqs * prices.context[j]
-                    shape = StepShape(seqs, self.width(now), total, (), following)
+                    shape = StepShape(seqs, self.speculation.step_width(now), total, (), following)
                     prices.decode_s[tier, seqs, j] = self._ask(shape)
         if new == 0:
             return
-        span, width = c.span_work / new, self.width(now)
+        span, width = c.span_work / new, self.speculation.step_width(now)
         for a in self._around(prices.seqs, seqs):
             for b in self._around(prices.tokens, seqs * width + new):
                 for d in self._around(prices.span, span):
@@ -187,7 +183,7 @@ class Surface:
             chunks.append(PrefillChunk(chunk.new, chunk.cached, last))
         return StepShape(
             c.scheduled,
-            self.width(c.drafts),
+            self.speculation.step_width(c.drafts),
             c.scheduled * mean_context(c),
             tuple(chunks),
             c.next_drafts,
