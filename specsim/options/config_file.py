@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import FormatError, UsageError
 from specsim.options.declare import Declared, declared
@@ -228,29 +227,15 @@ def _unknown(key: str, known: Iterable[str], where: str, whose: str) -> UsageErr
     return UsageError(f"{where} {shown(key)} is no option of {whose}; {hint}")
 
 
-def _fitting(option: Declared, value: object) -> Any:
-    """The value as the option takes it; None where it is of another kind."""
-    kind = str if option.kind is Path else option.kind
-    if option.several:
-        items = value if isinstance(value, list) else [value]
-        fits = [_single(kind, item) for item in items]
-        return None if None in fits or not fits else fits
-    if isinstance(value, list) and kind is str:
-        # Lists of the command line are text with commas.
-        fits = [_single(str, item) for item in value]
-        return None if None in fits or not fits else ",".join(fits)
-    return _single(kind, value)
-
-
-def _single(kind: type, value: object) -> Any:
-    if isinstance(value, bool) or kind is bool:
-        return value if isinstance(value, bool) and kind is bool else None
-    if isinstance(value, int | float):
-        if kind is str:
-            return f"{value:.17g}"
-        whole = isinstance(value, int)
-        return kind(value) if whole or kind is float else None
-    return value if isinstance(value, str) and kind is str else None
+def _fitting(option: Declared, value: object) -> object:
+    """The value as a Python caller's would be read; None where it is of another kind."""
+    try:
+        found = option.read(value) if value != [] else None
+    except UsageError:
+        return None
+    if isinstance(found, list):
+        return [str(item) if isinstance(item, Path) else item for item in found]
+    return str(found) if isinstance(found, Path) else found
 
 
 def _wrong(
