@@ -42,7 +42,7 @@ def test_chat_with_144_people_and_48_streams() -> None:
     assert chat.meets and streams.meets
 
 
-def test_the_cache_thrashes_and_the_seats_run_out_beyond_capacity() -> None:
+def test_the_cache_thrashes_and_the_slots_run_out_beyond_capacity() -> None:
     (full,) = script("simulate_mindrouter").stages(1, only=("chat 216",))
     assert not full.meets
     assert full.mean("ttft_p95_s") > 4.0

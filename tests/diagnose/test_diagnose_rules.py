@@ -204,16 +204,16 @@ def test_a_batch_that_cannot_be_is_a_warning():
 
 
 def test_advice_has_the_names_of_the_engine_that_runs():
-    """SGLang knows none of vLLM's flags for memory, seats and the tokens of a step."""
+    """SGLang knows none of vLLM's flags for memory, running requests and the tokens of a step."""
     full = {"kv_cache_usage": 0.97, "preemptions": 12, "waiting": 9.0}
     spiky = {"step_s": 0.03, "step_p50_s": 0.02, "step_p99_s": 0.2, "steps_counted": 5000}
-    for engine, seats, budget, memory in (
+    for engine, running, budget, memory in (
         ("vllm", "--max-num-seqs", "--max-num-batched-tokens", "--gpu-memory-utilization"),
         ("sglang", "--max-running-requests", "--chunked-prefill-size", "--mem-fraction-static"),
     ):
         found = rules(diagnose(evidence(40, engine=engine, **full, **spiky)))
         advice = " ".join(found["memory_pressure"].next + found["prefill_interference"].next)
-        assert all(name in advice for name in (seats, budget, memory)), advice
+        assert all(name in advice for name in (running, budget, memory)), advice
     # the default of 48 is only named where it is the limit
     wide = evidence(64, engine="sglang", waiting=30.0, queue_s=None, max_num_seqs=64)
     assert rules(diagnose(wide))["queueing"].next[0].startswith("raise --max-running-requests")
