@@ -75,7 +75,7 @@ class Predictor:
         self.workload = workload
         self._fixed = fixed_lengths
 
-    def expect(self, evidence: Evidence, look_for_k: bool = True) -> Expected | None:
+    def expect(self, evidence: Evidence) -> Expected | None:
         """None when the evidence holds no batch, or the system has no room for one request."""
         if evidence.running is None:
             return None
@@ -88,11 +88,7 @@ class Predictor:
         one, base_one = closed_loop(system, workload, 1), closed_loop(plain, workload, 1)
         shape = system.decode_shape(batch, workload.mean_context)
         parts = system.latency.parts(shape)
-        speedup = state.output_tok_s / base.output_tok_s
-        best_k, best_speedup = None, speedup
-        if look_for_k:
-            best_k, best_speedup = self._best(system, workload, batch)
-        interval = interval_of(system, "tpot", state.itl_s)
+        best_k, best_speedup = self._best(system, workload, batch)
         tokens = workload.input_len + workload.output_len
         return Expected(
             batch=batch,
@@ -107,7 +103,7 @@ class Predictor:
             host_s=parts["host"],
             plain_step_s=base.step_s,
             step_cost_ratio=state.step_s / base.step_s,
-            speedup=speedup,
+            speedup=state.output_tok_s / base.output_tok_s,
             step_cost_ratio_alone=one.step_s / base_one.step_s,
             speedup_alone=one.output_tok_s / base_one.output_tok_s,
             speedup_if_all=self._if_all(system, workload, batch) / base.output_tok_s,
@@ -116,8 +112,8 @@ class Predictor:
             mixed_share=state.mixed_share,
             best_k=best_k,
             best_speedup=best_speedup,
-            break_even=self._break_even(system, workload) if look_for_k else None,
-            itl_interval=interval,
+            break_even=self._break_even(system, workload),
+            itl_interval=interval_of(system, "tpot", state.itl_s),
             drafter_bytes=system.memory.drafter_bytes,
             pool_bytes=system.memory.pool_bytes,
             max_requests=system.memory.max_requests(tokens),

@@ -1,29 +1,29 @@
 """Findings: a verdict, the figures that carry it with their sources, and what to do next."""
 
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Expected
 
 LEVELS = ("problem", "good", "notice")
-UNITS = ("s", "x", "share", "tokens", "count", "bytes")
-MEASURED, PREDICTED, GIVEN = "measured", "predicted", "given"
+Unit = Literal["s", "x", "share", "tokens", "count", "bytes"]  # x: a ratio
+MEASURED, PREDICTED = "measured", "predicted"
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One figure. unit: one of UNITS ('x': a ratio). source: measured (with where), predicted,
-    or given."""
+    """One figure. source: measured (with where), predicted, or where else it is from."""
 
     what: str
     value: float
-    unit: str
+    unit: Unit
     source: str = MEASURED
 
 
-def known(*figures: tuple[str, float | None, str] | tuple[str, float | None, str, str]) -> tuple[
-    Fact, ...
-]:
+def known(
+    *figures: tuple[str, float | None, Unit] | tuple[str, float | None, Unit, str]
+) -> tuple[Fact, ...]:
     """(what, value, unit, source) as facts, without those whose value is not known."""
     return tuple(
         Fact(what, value, unit, *source)
