@@ -1,6 +1,7 @@
 """Engine profiles: the shipped ones, versions and names, and what a file may not say."""
 
 import math
+import re
 import shutil
 import tomllib
 from dataclasses import fields, replace
@@ -14,7 +15,7 @@ from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.latency import engine
 from specsim.latency.engine import engine_from_dict, find_engine, list_engines
-from specsim.latency.engine_profile import EngineProfile, Scheduler, Server
+from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server
 from specsim.latency.graphs import padded_tokens
 from specsim.methods.base import METHODS
 
@@ -275,3 +276,19 @@ def test_any_value_is_taken_or_refused_in_one_line(table: str, key: str, value: 
         assert engine_from_dict(raw, "x.toml").name
     except SpecSimError as error:
         assert "\n" not in str(error) and len(str(error)) < 600
+
+
+@pytest.mark.parametrize(
+    ("table", "profile"),
+    [("engine", EngineProfile), ("overheads", Overheads), ("scheduler", Scheduler),
+     ("server", Server)],
+)
+def test_the_description_of_engine_files_names_every_key(table: str, profile: type) -> None:
+    text = (data_root("engines") / "SCHEMA.md").read_text(encoding="utf-8")
+    section = text.split(f"\n## [{table}]\n")[1].split("\n## ")[0]
+    known = {f.name for f in fields(profile)} - {"overheads", "scheduler", "server", "sources"}
+    assert known <= set(re.findall(r"`(\w+)`", section))
+    if table != "overheads":
+        keys = {key for row in re.findall(r"^\| (`[^|]*)\|", section, re.M)
+                for key in re.findall(r"`(\w+)`", row)}
+        assert keys - {"inherit"} == known
