@@ -224,11 +224,6 @@ class Cluster:
         self.counters.end(status)
         self._live.pop(ticket.request_id, None)
         request = ticket.request
-        sent, scheduled, first, last, end_s = times
-        arrival_s = sent if sent >= 0.0 else ticket.arrival_s
-        end_s = end_s if end_s >= 0.0 else math.nan
-        if math.isnan(end_s) and status != UNFINISHED:
-            end_s = self.clock.now
         ints = (
             ticket.request_id,
             request.session,
@@ -236,21 +231,20 @@ class Cluster:
             ticket.replica,
             status_code(status),
             request.prompt_tokens,
-            counts[0],
-            counts[1],
+            counts.cached_tokens,
+            counts.output_tokens,
             ticket.output_tokens,
             *counts[2:],
             ticket.attempts,
         )
+        stamps = [time_s if time_s >= 0.0 else math.nan for time_s in times]
+        if math.isnan(stamps[0]):
+            stamps[0] = ticket.arrival_s
+        if math.isnan(stamps[-1]) and status != UNFINISHED:
+            stamps[-1] = self.clock.now
+        end_s = stamps[-1]
         if not math.isnan(end_s):
             self.last_end_s = max(self.last_end_s, end_s)
-        stamps = (
-            arrival_s,
-            scheduled if scheduled >= 0.0 else math.nan,
-            first if first >= 0.0 else math.nan,
-            last if last >= 0.0 else math.nan,
-            end_s,
-        )
         self.records.add(ints, stamps, reason)
         if ticket.on_done is not None and not self.closing:
             ticket.on_done(ticket, status, end_s)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from specsim.sim.request import Request
 
@@ -34,6 +35,7 @@ NO_COUNTS, NO_TIMES = Counts(), Times()
 Done = Callable[["Ticket", str, float], None]
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """One live request. replica: where it is, -1 before and between; slot: its place there, -1
     while it has none.
@@ -41,26 +43,12 @@ class Ticket:
     on_done(ticket, status, time_s) tells whoever sent it that it ended.
     """
 
-    __slots__ = (
-        "arrival_s", "attempts", "measured", "on_done", "output_tokens", "replica", "request",
-        "request_id", "slot",
-    )
-
-    def __init__(
-        self,
-        request_id: int,
-        request: Request,
-        arrival_s: float,
-        output_tokens: int,
-        measured: bool,
-        on_done: Optional[Done] = None,  # noqa: UP045 - the alias is a forward reference
-    ) -> None:
-        self.request_id = request_id
-        self.request = request
-        self.arrival_s = arrival_s
-        self.output_tokens = output_tokens
-        self.measured = measured
-        self.on_done = on_done
-        self.replica = -1
-        self.slot = -1
-        self.attempts = 1
+    request_id: int
+    request: Request
+    arrival_s: float
+    output_tokens: int
+    measured: bool
+    on_done: Done | None = None
+    replica: int = -1
+    slot: int = -1
+    attempts: int = 1
