@@ -112,6 +112,22 @@ class PointError:
 
 
 @dataclass(frozen=True)
+class Solution:
+    """Where a fit ended. x: of every parameter, in widths of its prior from the prior's centre;
+    covariance: of x. start: the profile that the fit began from."""
+
+    names: tuple[str, ...]
+    x: tuple[float, ...]
+    covariance: "Floats"
+    priors: Priors
+    start: EngineProfile
+
+    def system(self, point: FewShotPoint, x: Sequence[float] | None = None) -> System:
+        """The point's deployment as the fit has it, or as other `x` would."""
+        return _at(point, self.start, self.names, self.x if x is None else x, self.priors)
+
+
+@dataclass(frozen=True)
 class FewShotFit:
     """engine: the profile with the fitted numbers. acceptance_rates: accepted / drafted tokens of
     each group of points that did not state an acceptance. unseen: parameters no point can show."""
@@ -121,11 +137,7 @@ class FewShotFit:
     acceptance_rates: Mapping[str, float]
     unseen: tuple[str, ...]
     fitted: tuple[PointError, ...]
-    _names: tuple[str, ...] = ()
-    _x: tuple[float, ...] = ()
-    _covariance: "Floats | None" = None
-    _priors: Priors = PRIORS
-    _start: EngineProfile = EngineProfile("", "")
+    solution: Solution
 
     @property
     def not_moved(self) -> tuple[str, ...]:
@@ -133,11 +145,7 @@ class FewShotFit:
 
     def errors(self, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:
         """Points that were not fitted, predicted before and after."""
-        return _errors(self, points)
-
-    def system(self, point: FewShotPoint) -> System:
-        """The point's deployment as the fit has it."""
-        return _at(point, self._start, self._names, self._x, self._priors)
+        return _errors(self.solution, points)
 
 
 def predict_point(point: FewShotPoint, system: System) -> dict[str, float]:
@@ -230,11 +238,11 @@ def fit(
     known = {n.split(":")[0] for n in names}
     shown = [f.name for f in fields(Overheads) if getattr(engine.overheads, f.name) > 0]
     unseen = tuple(n for n in (*SCALES, *shown) if n not in known)
-    result = FewShotFit(
-        engine_at(engine, names, best, priors), tuple(estimates), rates, unseen, (), names,
-        tuple(best), covariance, priors, engine,
+    solution = Solution(names, tuple(best), covariance, priors, engine)
+    return FewShotFit(
+        engine_at(engine, names, best, priors), tuple(estimates), rates, unseen,
+        _errors(solution, points), solution,
     )
-    return replace(result, fitted=_errors(result, points))
 
 
 CALIBRATED = "calibration"  # source of a profile that a calibration wrote
@@ -334,24 +342,23 @@ def _values(
         engine_at(engine, (name,), (x,), priors))
 
 
-def _errors(result: FewShotFit, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:
+def _errors(solution: Solution, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:
     import numpy as np
 
-    names, x, priors, engine = result._names, result._x, result._priors, result._start
-    step = 1e-3
+    x, step = solution.x, 1e-3
     out = []
     for point in points:
         before = predict_point(point, point.system)
-        after = predict_point(point, _at(point, engine, names, x, priors))
+        after = predict_point(point, solution.system(point))
         slopes: dict[str, list[float]] = {metric: [] for metric in point.measured}
-        for i in range(len(names)):
+        for i in range(len(x)):
             near = (*x[:i], x[i] + step, *x[i + 1 :])
-            shifted = predict_point(point, _at(point, engine, names, near, priors))
+            shifted = predict_point(point, solution.system(point, near))
             for metric, found in slopes.items():
                 found.append(math.log(shifted[metric] / after[metric]) / step)
         for metric, value in point.measured.items():
             slope = np.array(slopes[metric])
-            sd = math.sqrt(max(0.0, float(slope @ result._covariance @ slope)))
+            sd = math.sqrt(max(0.0, float(slope @ solution.covariance @ slope)))
             out.append(
                 PointError(point.name, metric, point.speculative, value, before[metric],
                            after[metric], sd)

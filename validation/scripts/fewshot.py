@@ -79,7 +79,8 @@ def judge(curve: Curve, rule: str, priors: Priors) -> tuple[list[Judged], FewSho
     out: list[Judged] = []
 
     def both(point: FewShotPoint) -> tuple[dict[str, float], dict[str, float]]:
-        return (predict_point(point, point.system), predict_point(point, result.system(point)))
+        fitted = result.solution.system(point)
+        return predict_point(point, point.system), predict_point(point, fitted)
 
     def add(c: int, kind: str, measured: float, before: float, after: float) -> None:
         out.append(Judged(curve.set_id, curve.name, rule, c, kind, measured, before, after))
