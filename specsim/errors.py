@@ -17,11 +17,11 @@ class SpecSimError(Exception):
     """Base of every error that a user's input can cause."""
 
 
-def require(*rules: tuple[bool, str]) -> None:
-    """Raise UsageError with the message of the first rule that does not hold."""
+def require(*rules: tuple[bool, str], error: type[SpecSimError] | None = None) -> None:
+    """Raise `error` (UsageError) with the message of the first rule that does not hold."""
     for holds, message in rules:
         if not holds:
-            raise UsageError(message)
+            raise (error or UsageError)(message)
 
 
 class ProfileError(SpecSimError):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from specsim.errors import ModelConfigError
+from specsim.errors import ModelConfigError, require
 
 
 class FamilyTraits(NamedTuple):
@@ -93,21 +93,19 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
-                     "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ModelConfigError(f"{name} is {getattr(self, name)}; it must be 1 or more")
-        if self.num_heads % self.num_kv_heads:
-            raise ModelConfigError(
-                f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads "
-                f"{self.num_kv_heads}; fix the model's config"
-            )
-        if self.head_dim % 2:
-            raise ModelConfigError(f"head_dim {self.head_dim} is odd; rotary embeddings need pairs")
-        if self.num_experts and not 1 <= self.num_experts_per_tok <= self.num_experts:
-            raise ModelConfigError(
-                f"num_experts_per_tok {self.num_experts_per_tok} must lie in 1..{self.num_experts}"
-            )
+        sizes = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
+        require(
+            *((getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be 1 or more")
+              for name in sizes),
+            (self.num_heads % (self.num_kv_heads or 1) == 0,
+             f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads "
+             f"{self.num_kv_heads}; fix the model's config"),
+            (self.head_dim % 2 == 0,
+             f"head_dim {self.head_dim} is odd; rotary embeddings need pairs"),
+            (not self.num_experts or 1 <= self.num_experts_per_tok <= self.num_experts,
+             f"num_experts_per_tok {self.num_experts_per_tok} must lie in 1..{self.num_experts}"),
+            error=ModelConfigError,
+        )
 
     @property
     def qkv_bias(self) -> bool:
@@ -274,9 +272,8 @@ def _refuse_unsupported(raw: Mapping[str, object], family: str) -> None:
         (raw.get("decoder_sparse_step", 1) != 1, "decoder_sparse_step other than 1"),
         (raw.get("partial_rotary_factor", 1.0) != 1.0, "partial_rotary_factor"),
     ]
-    for found, what in refused:
-        if found:
-            raise ModelConfigError(
-                f"the bundled decoder does not implement {what} of this {family} model; choose "
-                "another checkpoint"
-            )
+    require(
+        *((not found, f"the bundled decoder does not implement {what} of this {family} model; "
+           "choose another checkpoint") for found, what in refused),
+        error=ModelConfigError,
+    )

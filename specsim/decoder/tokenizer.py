@@ -96,17 +96,20 @@ class TextStream:
     def push(self, ids: Iterable[int]) -> str:
         """Add tokens; the text that is now certain."""
         self._ids.extend(ids)
-        old = self._tokenizer.decode(self._ids[self._base : self._sent], self._skip)
-        new = self._tokenizer.decode(self._ids[self._base :], self._skip)
+        old, new = self._texts()
         if new.endswith(_REPLACEMENT) or len(new) <= len(old):
             return ""
         self._base, self._sent = self._sent, len(self._ids)
         return new[len(old) :]
 
+    def _texts(self) -> tuple[str, str]:
+        """What was given out of the tokens decoded along, and all of them as text."""
+        old = self._tokenizer.decode(self._ids[self._base : self._sent], self._skip)
+        return old, self._tokenizer.decode(self._ids[self._base :], self._skip)
+
     def finish(self) -> str:
         """What was held back at the end of the stream."""
-        old = self._tokenizer.decode(self._ids[self._base : self._sent], self._skip)
-        new = self._tokenizer.decode(self._ids[self._base :], self._skip)
+        old, new = self._texts()
         self._base = self._sent = len(self._ids)
         return new[len(old) :]
 
