@@ -3,6 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Required, TypedDict
 
+# What a run computes of a figure, and therefore what a gate may ask for.
+LATENCY_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+STREAM_STATISTICS = ("mean", "p10", "p50", "p90")
+
+
+def percents(statistics: tuple[str, ...]) -> tuple[float, ...]:
+    """The percentiles among them."""
+    return tuple(float(name[1:]) for name in statistics if name != "mean")
+
 
 class Distribution(TypedDict, total=False):
     """Mean and percentiles, None where requests still waited when the run ended (`survival`).

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from specsim.errors import UsageError
-from specsim.sim.figures import value_at
+from specsim.sim.figures import LATENCY_STATISTICS, STREAM_STATISTICS, value_at
 
 METRICS = {
     "ttft": "ttft_s",
@@ -20,6 +20,7 @@ METRICS = {
     "queue": "queue_s",
     "stream_tok_s": "stream_tok_s",
 }
+COMPUTED = dict.fromkeys(METRICS, LATENCY_STATISTICS) | {"stream_tok_s": STREAM_STATISTICS}
 ALIASES = {"e2e": "e2el", "latency": "e2el", "tok_s": "stream_tok_s"}
 STATISTICS = ("mean", "p10", "p50", "p90", "p95", "p99")
 RATES = ("error_rate", "stall_rate")
@@ -59,12 +60,16 @@ def canonical(name: str) -> str:
             metric = known
     metric = ALIASES.get(metric, metric)
     if metric not in METRICS or statistic not in STATISTICS:
-        names = [f"{m}_{s}" for m in METRICS for s in STATISTICS] + [*RATES, *TOTALS]
+        names = [f"{m}_{s}" for m in METRICS for s in COMPUTED[m]] + [*RATES, *TOTALS]
         near = get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UsageError(
             f"SLO gate {name!r} is not known{hint} Gates are METRIC_STATISTIC of "
             f"{', '.join(METRICS)} and {', '.join(STATISTICS)}, or {', '.join(RATES + TOTALS)}"
+        )
+    if statistic not in COMPUTED[metric]:
+        raise UsageError(
+            f"SLO gate {name!r} is not known: {metric} has {', '.join(COMPUTED[metric])}"
         )
     return f"{metric}_{statistic}"
 

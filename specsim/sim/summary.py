@@ -14,14 +14,21 @@ from numpy.typing import NDArray
 
 from specsim.sim import slo, survival
 from specsim.sim.cluster import Cluster
-from specsim.sim.figures import Distribution, Figures, RequestCounts
+from specsim.sim.figures import (
+    LATENCY_STATISTICS,
+    STREAM_STATISTICS,
+    Distribution,
+    Figures,
+    RequestCounts,
+    percents,
+)
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.records import Records
 from specsim.sim.request import FAILED, FINISHED, REJECTED, STATUSES, TIMEOUT, UNFINISHED
 from specsim.sim.steplog import Timeline
 
-LATENCY_PERCENTS = (50.0, 90.0, 95.0, 99.0)
-STREAM_PERCENTS = (10.0, 50.0, 90.0)
+LATENCY_PERCENTS = percents(LATENCY_STATISTICS)
+STREAM_PERCENTS = percents(STREAM_STATISTICS)
 # Summed over the requests that were scheduled.
 COUNTS = (
     "prompt_tokens", "cached_tokens", "output_tokens", "chunks", "verify_steps", "drafted_tokens",

@@ -9,7 +9,7 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
-from specsim.sim import survival
+from specsim.sim import slo, survival
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import Figures
@@ -267,12 +267,20 @@ def test_a_figure_out_of_reach_fails_its_gate():
         ("ttft_p95=fast", "is not a number"),
         ("tftt_p95=1", "did you mean 'ttft_p95'"),
         ("ttft_p42=1", "is not known"),
+        ("ttft_p10=1", "ttft has mean, p50, p90, p95, p99"),
+        ("stream_tok_s_p99=1", "stream_tok_s has mean, p10, p50, p90"),
         ("ttft_p95=-1", "must be a number, 0 or more"),
     ],
 )
 def test_broken_gates_are_named(text, words):
     with pytest.raises(UsageError, match=words):
         parse_slo(text)
+
+
+def test_every_gate_that_is_accepted_is_computed():
+    summary = simulate(config(**SPECULATING), load(), Linear()).summary()
+    for metric, key in slo.METRICS.items():
+        assert tuple(summary[key]) == slo.COMPUTED[metric]
 
 
 def test_gates_have_one_spelling():
