@@ -19,8 +19,8 @@ one run without any answer does not drown the others.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from specsim.sim.figures import value_at
 from specsim.sim.intervals import mean_of_runs
 from specsim.sim.slo import AT_LEAST
 
@@ -66,9 +66,9 @@ class Verdict:
         }
 
 
-def gate_margin(name: str, gate: Mapping[str, Any]) -> float:
+def gate_margin(name: str, gate: Mapping[str, object]) -> float:
     """Log margin of one judged gate (see `sim.slo.judge`); above 0 it holds."""
-    value, limit = gate["value"], gate["limit"]
+    value, limit = value_at(gate, "value"), value_at(gate, "limit") or 0.0
     if value is None:
         return -MOST_MARGIN
     low, high = (limit, value) if name.startswith(AT_LEAST) else (value, limit)
@@ -79,7 +79,7 @@ def gate_margin(name: str, gate: Mapping[str, Any]) -> float:
     return min(MOST_MARGIN, max(-MOST_MARGIN, math.log(high / low)))
 
 
-def worst_gate(judged: Mapping[str, Any]) -> tuple[str, float]:
+def worst_gate(judged: Mapping[str, object]) -> tuple[str, float]:
     """(gate, its log margin) of the gate with the least margin."""
     found = {
         name: gate_margin(name, gate) for name, gate in judged.items() if isinstance(gate, Mapping)
@@ -95,7 +95,7 @@ def binomial_p(passes: int, runs: int) -> float:
     return min(1.0, 2.0 * tail)
 
 
-def verdict_of(judged: Sequence[Mapping[str, Any]]) -> Verdict:
+def verdict_of(judged: Sequence[Mapping[str, object]]) -> Verdict:
     """The verdict so far, from the judged gates of each replication."""
     worst = [worst_gate(one) for one in judged]
     margins = [margin for _, margin in worst]
