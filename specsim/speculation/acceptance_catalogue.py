@@ -8,10 +8,9 @@ or method without a line has no acceptance here.
 Which line answers when several do, in this order: the kind of data set (chat, then mixed, then
 unstated single prompts, then one task such as code or maths; random prompts only on request,
 because what a model writes after random tokens says nothing about its users; among chat sets real
-traffic, MT-Bench, ShareGPT, Alpaca), the temperature asked for, grade A before B, k itself
-measured, a longer draft measured, more points, more rows, lower temperature, then names in
-alphabetical order. The choice and the spread over the other data sets are returned with the
-numbers.
+traffic, MT-Bench, ShareGPT, Alpaca), grade A before B, k itself measured, a longer draft measured,
+more points, more rows, lower temperature, then names in alphabetical order. The choice and the
+spread over the other data sets are returned with the numbers.
 """
 
 from __future__ import annotations
@@ -75,22 +74,24 @@ class MeasuredPoint:
 class CatalogueMatch:
     """An acceptance found in the catalogue.
 
-    spread is the least and greatest acceptance length at the same k over every measurement of the
-    same model and method, whatever data set and draft (random prompts left out, as long as another
-    kind was measured); datasets are the sets it covers.
+    points: every measurement of its curve, by draft length. spread is the least and greatest
+    acceptance length at the same k over every measurement of the same model and method, whatever
+    data set and draft (random prompts left out, as long as another kind was measured); datasets
+    are the sets it covers.
     """
 
     acceptance: Acceptance
-    model: str
-    method: str
-    draft: str
-    dataset: str
-    kind: str
-    temperature: float | None
-    rows: tuple[str, ...]
+    points: tuple[MeasuredPoint, ...]
     spread: tuple[float, float]
     datasets: tuple[str, ...]
-    points: tuple[MeasuredPoint, ...]
+
+    @property
+    def draft(self) -> str:
+        return self.points[0].draft
+
+    @property
+    def dataset(self) -> str:
+        return self.points[0].dataset
 
     def at(self, k: int) -> Acceptance:
         """Acceptance of the same measurement (model, draft, data set) at another draft length: the
@@ -206,15 +207,14 @@ def lookup(
     method: str,
     *,
     dataset: str | None = None,
-    temperature: float | None = None,
     k: int | None = None,
     draft: str | None = None,
 ) -> CatalogueMatch | None:
     """Measured acceptance of a model with a method, at k drafts (default: the longest measured).
 
     None if the catalogue has none for exactly this model and method (and data set and draft, where
-    given). A temperature that was not measured is answered by the nearest one and the source says
-    so. If k was not measured it is read off the curve, or the curve is extended; see `Acceptance`.
+    given). If k was not measured it is read off the curve, or the curve is extended; see
+    `Acceptance`.
     """
     if k is not None:
         check_draft_length(k)
@@ -232,7 +232,7 @@ def lookup(
         curves = [c for c in curves if c[0].kind != "random"]
     if not curves:
         return None
-    chosen = min(curves, key=lambda curve: _preference(curve, temperature, k))
+    chosen = min(curves, key=lambda curve: _preference(curve, k))
     length = chosen[-1].k if k is None else k
     acceptance, points = _evaluate(chosen, length)
     compared = [c for c in everything if c[0].kind != "random"] or everything
@@ -241,26 +241,13 @@ def lookup(
     spread = (min(lengths), max(lengths))
     names = tuple(sorted({normalise_dataset(c[0].dataset) for c in compared}))
     remarks = ""
-    if temperature is not None and first.temperature != temperature:
-        known = "not stated" if first.temperature is None else f"{first.temperature:g}"
-        remarks += f"; temperature {known}, asked for {temperature:g}"
     if spread[1] - spread[0] >= 0.005:
         remarks += f"; all measured span {spread[0]:.2f} to {spread[1]:.2f} at k={length}"
         remarks += f" ({len(names)} data sets)" if len(names) > 1 else ""
     extension = acceptance.at(length).source.removeprefix(acceptance.source)
     text = _source(first, points) + extension + remarks
     return CatalogueMatch(
-        acceptance=acceptance.at(length).with_source(text, kind="catalogue"),
-        model=first.model,
-        method=first.method,
-        draft=first.draft,
-        dataset=first.dataset,
-        kind=first.kind,
-        temperature=first.temperature,
-        rows=_rows(points),
-        spread=spread,
-        datasets=names,
-        points=chosen,
+        acceptance.at(length).with_source(text, kind="catalogue"), chosen, spread, names
     )
 
 
@@ -272,19 +259,13 @@ def _offered(m: MeasuredPoint, method: str) -> bool:
     return find_method(asked).measured_as(row, m.draft)
 
 
-def _preference(curve: _Curve, temperature: float | None, k: int | None) -> tuple[object, ...]:
+def _preference(curve: _Curve, k: int | None) -> tuple[object, ...]:
     first, longest = curve[0], curve[-1].k
-    distance = 0.0
-    if temperature is not None:
-        # A set that does not state its temperature comes behind the right one, before a wrong one.
-        known = first.temperature
-        distance = 0.01 if known is None else abs(known - temperature)
     measured = k is not None and any(point.k == k for point in curve)
     name = normalise_dataset(first.dataset)
     return (
         DATASET_KINDS.index(first.kind),
         _CHAT_ORDER.index(name) if name in _CHAT_ORDER else len(_CHAT_ORDER),
-        distance,
         min(point.grade for point in curve),
         not measured,
         k is not None and longest < k,
@@ -314,10 +295,6 @@ def _evaluate(curve: _Curve, k: int) -> tuple[Acceptance, _Curve]:
         lengths, tolerance=float(last), draft_probability=points[-1].draft_probability
     )
     return acceptance, points
-
-
-def _rows(points: _Curve) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(row for point in points for row in point.rows))
 
 
 def _source(first: MeasuredPoint, points: _Curve) -> str:
