@@ -45,7 +45,7 @@ def config(options: ConfigCommand) -> None:
 def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str, object]]:
     """Every default of the file; with a command, all of its options with what holds for each."""
     from specsim.errors import UsageError
-    from specsim.options.config_file import all_options
+    from specsim.options.config_file import AllOptions
     from specsim.options.values import shown
 
     if not command:
@@ -53,7 +53,7 @@ def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str,
             {"option": d.flag, "value": d.value, "from": f"[{d.section}]", "command": d.command}
             for d in defaults
         ]
-    commands = all_options()
+    commands = AllOptions()
     if command not in commands:
         near = get_close_matches(command, commands, n=2)
         hint = f"did you mean {' or '.join(near)}?" if near else "see `specsim --help`"

@@ -84,6 +84,9 @@ class ConfiguredGroup(LazyGroup):
             found = find_file()
             if found is not None:
                 from specsim.options.config_file import default_map, read_file
+                from specsim.options.registry import command_names
 
-                ctx.default_map = default_map(read_file(found), words)
+                named = (" ".join(words[:2]), words[0])
+                asked = next((name for name in named if name in command_names()), "")
+                ctx.default_map = default_map(read_file(found, asked), words)
         return rest

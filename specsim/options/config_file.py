@@ -16,7 +16,6 @@ one, or none when it is empty. The command line beats the file, a command's own 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 
 from specsim.errors import FormatError, UsageError
@@ -29,7 +28,7 @@ from specsim.options.groups import (
     PricingOptions,
     RequestOptions,
 )
-from specsim.options.registry import command_models
+from specsim.options.registry import command_model, command_names
 from specsim.options.values import shown, shown_value
 
 EVERY = "defaults"
@@ -93,19 +92,30 @@ class ConfigFile:
         return {item.name: item.value for item in self.defaults if item.command == command}
 
 
-@cache
-def all_options() -> dict[str, dict[str, Declared]]:
-    """What a file can set, by command ('predict', 'validate live') and name. Do not change it."""
-    # The positional MODEL has a default of its own; files to work on have none.
-    return {
-        command: {name: option for name, option in declared(model).items()
-                  if not option.option.argument or name == "model"}
-        for command, model in command_models().items()
-    }
+class AllOptions(Mapping[str, dict[str, Declared]]):
+    """What a file can set, by command ('predict', 'validate live') and name; looked up, the
+    options of a command are loaded. Do not change them."""
+
+    def __getitem__(self, command: str) -> dict[str, Declared]:
+        if command not in command_names():
+            raise KeyError(command)
+        # The positional MODEL has a default of its own; files to work on have none.
+        return {name: option for name, option in declared(command_model(command)).items()
+                if not option.option.argument or name == "model"}
+
+    def __contains__(self, command: object) -> bool:
+        return command in command_names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(command_names())
+
+    def __len__(self) -> int:
+        return len(command_names())
 
 
-def read_file(path: Path) -> ConfigFile:
-    """The defaults of a file, checked against the options of all commands."""
+def read_file(path: Path, asked: str = "") -> ConfigFile:
+    """The defaults of a file, checked. asked: the command that runs, whose defaults are enough
+    where it has them; '' for those of all commands."""
     import tomllib
 
     try:
@@ -120,12 +130,12 @@ def read_file(path: Path) -> ConfigFile:
         raise FormatError(f"{path} is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:  # besides syntax: huge numbers, deep nesting
         raise FormatError(f"{path} is not TOML: {error}") from None
-    commands = all_options()
+    commands = AllOptions()
     general = content.pop(EVERY, {})
     own = dict(_sections(content, commands, path))
     found: dict[tuple[str, str], OptionDefault] = {}
     for key, value in _table(general, EVERY, path).items():
-        for item in _everywhere(key, value, commands, path):
+        for item in _everywhere(key, value, path, asked):
             found[item.command, item.name] = item
     for section, table in own.items():
         known = commands[section]
@@ -146,7 +156,7 @@ def default_map(config: ConfigFile, words: Sequence[str]) -> dict[str, DefaultMa
     out: dict[str, DefaultMap] = {}
     for command in {item.command for item in config.defaults}:
         values = config.of(command)
-        typed = _typed(all_options()[command], words)
+        typed = _typed(AllOptions()[command], words)
         for those, aside in _ASIDE:
             if those & typed:
                 for name in aside - typed:
@@ -189,9 +199,17 @@ def _table(value: object, section: str, path: Path) -> Mapping[str, object]:
 
 
 def _everywhere(
-    key: str, value: object, commands: Mapping[str, Mapping[str, Declared]], path: Path
+    key: str, value: object, path: Path, asked: str
 ) -> Iterator[OptionDefault]:
-    """A key of [defaults] for every command about a server that has such an option."""
+    """A key of [defaults] for every command about a server that has such an option; for the one
+    that is asked for alone, where it has."""
+    commands = AllOptions()
+    if asked and asked not in LOCAL:
+        option = _look_up(key, commands[asked])
+        fit = None if option is None else _fitting(option, value)
+        if option is not None and fit is not None:
+            yield OptionDefault(asked, option.name, option.flag, fit, EVERY)
+            return
     places = []
     names: dict[str, None] = {}
     for command, known in commands.items():

@@ -6,26 +6,47 @@ from importlib import import_module
 
 from specsim.options.declare import OptionSet
 
-# Modules of this package.
-FAMILIES = ("prediction", "analytic", "serving", "listing", "measured", "local")
+# Modules of this package, and the commands whose options are there: a command's are found without
+# the models of all others, each of which takes about a millisecond.
+FAMILIES = {
+    "prediction": ("predict",),
+    "analytic": ("explain", "tune", "crossover", "pareto", "matrix"),
+    "serving": ("simulate", "capacity", "fleet", "sweep"),
+    "listing": ("models", "gpus", "import", "config", "report"),
+    "measured": ("diagnose", "watch", "calibrate", "validate published", "validate live",
+                 "validate bench", "validate records"),
+    "local": ("generate", "serve", "measure", "train-head", "validate run"),
+}
+
+
+def command_names() -> list[str]:
+    """'predict', 'validate live', ..."""
+    return [name for names in FAMILIES.values() for name in names]
 
 
 @cache
+def command_model(command: str) -> type[OptionSet]:
+    """What stands on the command line of a command."""
+    family = next(family for family, names in FAMILIES.items() if command in names)
+    return next(
+        item for name, item in _named(family) if name.endswith("Command") and command == item.NAME
+    )
+
+
 def command_models() -> dict[str, type[OptionSet]]:
-    """'predict', 'validate live', ... -> what stands on its command line."""
-    return {item.NAME: item for name, item in _named() if name.endswith("Command")}
+    return {name: command_model(name) for name in command_names()}
 
 
 @cache
 def function_models() -> dict[str, type[OptionSet]]:
     """'predict', 'validate_live', ... -> what `specsim.predict`, ... take."""
     return {
-        item.NAME.replace(" ", "_"): item for name, item in _named() if name.endswith("Options")
+        item.NAME.replace(" ", "_"): item
+        for family in FAMILIES for name, item in _named(family) if name.endswith("Options")
     }
 
 
-def _named() -> Iterator[tuple[str, type[OptionSet]]]:
-    for family in FAMILIES:
-        for name, item in vars(import_module(f"specsim.options.{family}")).items():
-            if isinstance(item, type) and issubclass(item, OptionSet) and item.NAME:
-                yield name, item
+def _named(family: str) -> Iterator[tuple[str, type[OptionSet]]]:
+    for name, item in vars(import_module(f"specsim.options.{family}")).items():
+        if isinstance(item, type) and issubclass(item, OptionSet) and item.NAME:
+            yield name, item

@@ -17,7 +17,7 @@ from specsim.commands import COMMANDS, app
 from specsim.commands.bind import BoundCommand, command
 from specsim.commands.validate import ValidateGroup
 from specsim.errors import UsageError
-from specsim.options.config_file import all_options, default_map, read_file
+from specsim.options.config_file import AllOptions, default_map, read_file
 from specsim.options.declare import REQUIRED, OptionSet, declared, opt
 from specsim.options.groups import AcceptanceOptions, DeploymentOptions, OutputOptions
 from specsim.options.registry import command_models, function_models
@@ -213,11 +213,15 @@ def test_specsim_toml_sets_every_option_that_is_declared(tmp_path: Path) -> None
     path = tmp_path / "specsim.toml"
     path.write_text("[simulate]\nmax-concurrent = 4\nfail = '0:1'\n[capacity]\njobs = 3\n")
     found = read_file(path)
+    with_general = tmp_path / "general.toml"
+    with_general.write_text("[defaults]\ngpu = 'l4'\n")
+    assert {item.command for item in read_file(with_general, "predict").defaults} == {"predict"}
+    assert len(read_file(with_general).defaults) > 9
     assert {(item.command, item.name, item.value) for item in found.defaults} == {
         ("simulate", "max_concurrent", 4), ("simulate", "fail", "0:1"), ("capacity", "jobs", 3),
     }
     assert default_map(found, ["capacity", "--jobs", "2"])["simulate"]["max_concurrent"] == 4
-    for name, options in all_options().items():
+    for name, options in AllOptions().items():
         assert not any(item.option.argument and key != "model" for key, item in options.items())
         assert tomllib.loads(f"['{name}']")  # a name that can be a section
     assert shlex.split(repeat(CapacityOptions(jobs=3))) == ["specsim", "capacity", "--jobs", "3"]
