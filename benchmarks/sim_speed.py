@@ -44,8 +44,8 @@ CASES = {
 }
 
 
-# Dynamo replay on the load of "no speculation": 64 streams of 512 + 512 tokens, 64 seats, 20,000
-# blocks. Every request takes a prompt step and 511 decode steps, shared by 64.
+# Dynamo replay on the load of "no speculation": 64 streams of 512 + 512 tokens, max_num_seqs 64,
+# 20,000 blocks. Every request takes a prompt step and 511 decode steps, shared by 64.
 PEER = """
 import json, resource, time
 from dynamo._core import MockEngineArgs, run_mocker_synthetic_trace_replay as replay
