@@ -15,7 +15,7 @@ from specsim.accuracy.lookups import model_of, profile_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.latency.engine import find_engine
+from specsim.latency.engine import engine_of_year, find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.methods.base import SpecSetup, find_method
 from specsim.methods.registry import is_plain, server_method
@@ -93,14 +93,9 @@ def _engine(row: Mapping[str, str]) -> EngineProfile:
         raise SkipRow(f"engine not modelled: {text}")
     stated = row.get("engine_version") or row.get("backend_version") or ""
     match = _VERSION.search(stated)
-    return find_engine(name, match.group(1) if match else _dated(name, row))
-
-
-def _dated(name: str, row: Mapping[str, str]) -> str | None:
-    """Version that was current when a row without one was measured: only vLLM has more than one
-    profile, and its scheduler became asynchronous by default at the end of 2025."""
-    when = row.get("measured") or row.get("year") or ""
-    return "0.11" if name == "vllm" and when[:4] and when[:4] <= "2025" else None
+    if match:
+        return find_engine(name, match.group(1))
+    return engine_of_year(name, (row.get("measured") or row.get("year") or "")[:4])
 
 
 def _gpu_name(text: str) -> str:

@@ -44,9 +44,9 @@ def engine_from_dict(raw: Tables, where: str) -> EngineProfile:
     are refused.
 
     [engine] inherit = "vllm 0.25.1" takes what the file leaves out of [engine] and [overheads]
-    from that packaged profile, but for since, title and aliases. What it leaves out of [scheduler]
-    and [server], which say how the engine of that name works, comes from the packaged profile of
-    its own name, where there is one."""
+    from that packaged profile, but for since, current_through, title and aliases. What it leaves
+    out of [scheduler] and [server], which say how the engine of that name works, comes from the
+    packaged profile of its own name, where there is one."""
     from specsim.latency.engine_schema import check_engine
 
     check_engine(raw, where)
@@ -61,7 +61,7 @@ def _built(
     """A profile from checked tables; see `engine_from_dict` for what is filled in."""
     body = {key: _frozen(value) for key, value in raw["engine"].items() if key != "inherit"}
     inherited = _fields(parent) if parent is not None else {}
-    for own in ("since", "title", "aliases"):
+    for own in ("since", "current_through", "title", "aliases"):
         inherited.pop(own, None)
     return EngineProfile(
         **{
@@ -160,6 +160,15 @@ def _at(same: Sequence[EngineProfile], version: str) -> EngineProfile:
     wanted = version_key(version)
     older = [e for e in same if version_key(e.since or e.version) <= wanted]
     return older[-1] if older else same[0]
+
+
+def engine_of_year(name: str, year: str) -> EngineProfile:
+    """The packaged profile that people ran in `year`; the newest for '' and what is no year."""
+    newest = find_engine(name)
+    if not year.isdigit():
+        return newest
+    past = (e for e in list_engines() if e.name == newest.name and int(year) <= e.current_through)
+    return next(past, newest)
 
 
 def asked_version(text: str) -> str | None:

@@ -129,6 +129,8 @@ class EngineProfile:
     """One engine at one version.
 
     since: first version the profile stands for, where that is older than `version`.
+    current_through: year until whose end people ran it, so that a measurement of that time which
+        states no version is taken for one of it (0: still current).
     graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
     graph_max_by_arch: exceptions by hardware arch.
     eager_drafters: methods whose draft passes run without CUDA graphs.
@@ -153,6 +155,7 @@ class EngineProfile:
     name: str
     version: str
     since: str = ""
+    current_through: int = 0
     title: str = ""
     aliases: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()

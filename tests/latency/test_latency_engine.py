@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
 from specsim.latency import engine
-from specsim.latency.engine import engine_from_dict, find_engine, list_engines
+from specsim.latency.engine import engine_from_dict, engine_of_year, find_engine, list_engines
 from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server
 from specsim.latency.graphs import padded_tokens
 from specsim.methods.base import METHODS
@@ -292,3 +292,11 @@ def test_the_description_of_engine_files_names_every_key(table: str, profile: ty
         keys = {key for row in re.findall(r"^\| (`[^|]*)\|", section, re.M)
                 for key in re.findall(r"`(\w+)`", row)}
         assert keys - {"inherit"} == known
+
+
+@pytest.mark.parametrize(("name", "year", "version"), [
+    ("vllm", "2024", "0.10.1"), ("vllm", "2025", "0.10.1"), ("vllm", "2026", "0.25.1"),
+    ("vllm", "", "0.25.1"), ("vllm", "late", "0.25.1"), ("sglang", "2024", "0.5"),
+])
+def test_a_year_names_the_profile_that_was_current(name: str, year: str, version: str) -> None:
+    assert engine_of_year(name, year).version == version
