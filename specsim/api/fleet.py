@@ -78,7 +78,11 @@ def _deployment(model: Wanted, profiles: str | None) -> DeploymentOptions:
     found = from_table(DeploymentOptions, read, place, MAX_WHOLE)
     name = _typed(model, "model", table["model"], str)
     engine = engine_of(table, place)
-    return DeploymentOptions.of_values({"model": name, "profiles": profiles, **engine, **found})
+    values = {"model": name, "profiles": profiles, **engine, **found}
+    try:
+        return DeploymentOptions.of_values(values)
+    except UsageError as error:  # a value out of its range, as its option says it
+        raise UsageError(f"{place} {error}") from None
 
 
 def _typed(model: Wanted, key: str, value: object, kind: type[K]) -> K:

@@ -17,6 +17,7 @@
 Unknown keys are refused: a misspelt one would otherwise change nothing, silently.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ def _as_float(value: object) -> object:
 
 
 Number = Annotated[float, BeforeValidator(_as_float)]
+Text = Annotated[str, BeforeValidator(str)]  # only shown: a year is as good a name as a word
 Amount = Annotated[
     Number | None, Field(gt=0, le=MAX_AMOUNT), Rule("above 0 and at most 1e8")
 ]
@@ -120,6 +122,8 @@ class Wanted(Shape):
             )
         if named == ["fill"] and not self.fill:
             raise Broken("true, or left out", "fill", self.fill)
+        if named != ["fill"] and getattr(self, named[0]) is None:  # JSON's null is no amount
+            raise Broken("above 0 and at most 1e8", named[0], None)
         return self
 
     @property
@@ -150,8 +154,8 @@ class FleetShape(Shape):
 
     gpus: Annotated[list[Pool], Field(min_length=1, max_length=MAX_TABLES)]
     models: Annotated[list[Wanted], Field(min_length=1, max_length=MAX_TABLES)]
-    name: str | None = None
-    source: str = ""
+    name: Text | None = None
+    source: Text = ""
     operating_share: Annotated[Number, Field(gt=0, le=1), Rule("above 0 and at most 1")] = 0.8
     n_minus_1: bool = True
     price_per_gpu_hour: Annotated[Number | None, Rule("a number")] = None
@@ -215,23 +219,41 @@ def _told(problem: Problem, where: str, raw: Mapping[str, object]) -> str:
     place, key = where, problem.key
     table = problem.place[0] if problem.place else ""
     if table in ("gpus", "models"):
-        if len(problem.place) == 1:
+        if len(problem.place) == 1 or (problem.kind == "wrong" and len(problem.place) == 2):
             tables = raw.get(str(table))
             if isinstance(tables, list) and len(tables) > MAX_TABLES:
                 return f"{where} has {len(tables)} [[{table}]]; at most {MAX_TABLES} are planned"
             return f"{where} needs [[{table}]], one table for each"
-        place = f"{where}: [[{table}]] {int(problem.place[1]) + 1}"
+        position = int(problem.place[1])
+        place = f"{where}: [[{table}]] {position + 1}"
+        if table == "models" and problem.kind in ("said", "wrong") and key not in ("model", "name"):
+            place += _named(raw, position)
     elif problem.kind == "unknown":
         place = f"{where}: the top level"
     if problem.kind == "said":
         return f"{place} {problem.rule}"
     if problem.kind == "unknown":
         return f"{place} has no key {key!r}; {did_you_mean(key, problem.known)}"
-    if problem.kind == "missing":
+    if problem.kind == "missing" or key in ("type", "model"):
         return f"{place} needs a {key}, {problem.rule}"
     if len(problem.place) > 1 and problem.place[-2] == "slo":
         key = f"slo {key}"
-    return f"{place}: {key} is {shown(_as_float(problem.value))}; it must be {problem.rule}"
+    return f"{place}: {key} is {_written(problem.value)}; it must be {problem.rule}"
+
+
+def _named(raw: Mapping[str, object], position: int) -> str:
+    """' (NAME)' of a model whose name can be shown: people know it better than its position."""
+    tables = raw["models"]
+    table = tables[position] if isinstance(tables, list) else None
+    name = table.get("name", table.get("model")) if isinstance(table, Mapping) else None
+    shows = isinstance(name, str) and name.strip() and name.isprintable()
+    return f" ({name})" if shows else ""
+
+
+def _written(value: object) -> str:
+    """A value as the file has it; whole numbers beyond the range of floats as inf."""
+    beyond = _as_float(value) == math.inf
+    return "inf" if beyond else shown(value)
 
 
 def _priced(pool: Pool, everywhere: float | None, where: str) -> Pool:

@@ -136,11 +136,29 @@ def test_defaults_of_a_file() -> None:
         (changed(model=None), "needs a model"),
         (changed(fill=False, users=None), "fill"),
         (changed(min_replicas=0), "min_replicas"),
+        (changed(min_replicas=0), r"\[\[models\]\] 1 \("),
+        (changed(name=1), "name is 1; it must be text"),
+        (changed(top_gpus=[{"type": 3}]), "1 needs a type, such as"),
+        (changed(top_models=[3]), "needs .*models.*, one table for each"),
+        (changed(top_models=[{"model": "qwen3-8b", "users": None}]), "users is None; it must be"),
+        (changed(users=10**400), "users is inf; it must be above 0"),
     ],
 )
 def test_bad_files_are_named(raw: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         fleet_from(raw, "f.toml")
+
+
+def test_a_year_names_a_fleet() -> None:
+    assert fleet_from(changed(top_name=2026), "f.toml").name == "2026"
+
+
+def test_an_option_out_of_range_names_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.json"
+    path.write_text(json.dumps(changed(gpu_memory_utilization=0)))
+    result = CliRunner().invoke(app, ["fleet", str(path), "--quick"])
+    name = GOOD["models"][0].get("name") or GOOD["models"][0]["model"]
+    assert f"model {name}: --gpu-memory-utilization is 0" in str(result.exception)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
