@@ -109,6 +109,16 @@ class Wanted(Shape):
     share_gpu: bool = False
     min_replicas: Annotated[int, Field(ge=1, le=MAX_GPUS)] = 1
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, raw: object) -> object:
+        """Before anything is said to be missing: an unknown key is often a misspelt needed one."""
+        known = {*cls.model_fields, *SERVED_KEYS, *TRAFFIC_KEYS}
+        for key in raw if isinstance(raw, Mapping) else ():
+            if key not in known:
+                raise ValueError(f"has no key {key!r}; {did_you_mean(key, known)}")
+        return raw
+
     @model_validator(mode="after")
     def _consistent(self) -> "Wanted":
         named_well = self.name.strip() and self.name.isprintable()
@@ -265,11 +275,6 @@ def _priced(pool: Pool, everywhere: float | None, where: str) -> Pool:
 def _wanted(item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str) -> Wanted:
     """A model with what holds for the whole file."""
     given = item.model_extra or {}
-    for key in given:
-        if key not in SERVED_KEYS and key not in TRAFFIC_KEYS:
-            known = {*Wanted.model_fields, *SERVED_KEYS, *TRAFFIC_KEYS}
-            table = where.rpartition(" (")[0]
-            raise UsageError(f"{table} has no key {key!r}; {did_you_mean(key, known)}")
     lengths = [key for key in LENGTH_KEYS if key in given]
     people = item.demand == "users" or (item.demand == "fill" and not lengths)
     if people and lengths:

@@ -137,6 +137,8 @@ def test_defaults_of_a_file() -> None:
         (changed(fill=False, users=None), "fill"),
         (changed(min_replicas=0), "min_replicas"),
         (changed(min_replicas=0), r"\[\[models\]\] 1 \("),
+        (changed(top_models=[{"model": "qwen3-8b", "user": 5}]), "no key 'user'; did you mean"),
+        (changed(top_models=[{"modle": "qwen3-8b", "users": 5}]), "no key 'modle'; did you mean"),
         (changed(name=1), "name is 1; it must be text"),
         (changed(top_gpus=[{"type": 3}]), "1 needs a type, such as"),
         (changed(top_models=[3]), "needs .*models.*, one table for each"),
