@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specsim.errors import UsageError
-from specsim.sim.config import SimConfig
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread, build_tables
 
@@ -177,18 +176,3 @@ class Recorded:
         sequence = self._sequences[request_id % len(self._sequences)]
         places = np.arange(number * DRAWS, (number + 1) * DRAWS) % len(sequence)
         return sequence[places]
-
-
-def draw_source(config: SimConfig, seed: int) -> DrawSource | None:
-    """The source of a run; None without speculation."""
-    k, recorded = config.speculation.num_speculative_tokens, config.recorded
-    if k == 0:
-        return None
-    if recorded is not None:
-        if recorded.k < k:
-            raise UsageError(
-                f"the recorded acceptance goes up to k = {recorded.k}, but {k} tokens are drafted"
-            )
-        return recorded
-    assert config.acceptance is not None
-    return SpreadDraws(config.acceptance, config.acceptance_spread, k=k, seed=seed)

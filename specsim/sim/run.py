@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from simpy.core import EmptySchedule
 
+from specsim.errors import UsageError
 from specsim.latency.shape import StepCost
-from specsim.sim.acceptance import draw_source
+from specsim.sim.acceptance import DrawSource, SpreadDraws
 from specsim.sim.clock import Clock
 from specsim.sim.cluster import Cluster, can_supply
 from specsim.sim.config import SimConfig
@@ -135,6 +136,21 @@ def simulate(
         assert cluster.counters.inside == 0, "a request was lost"
     window = Window(config.warmup_s, max(end_s, config.warmup_s), cluster.tokens - tokens_before[0])
     return SimResult(config, seed, window, interrupted, compiled, cluster)
+
+
+def draw_source(config: SimConfig, seed: int) -> DrawSource | None:
+    """The source of a run; None without speculation."""
+    k, recorded = config.speculation.num_speculative_tokens, config.recorded
+    if k == 0:
+        return None
+    if recorded is not None:
+        if recorded.k < k:
+            raise UsageError(
+                f"the recorded acceptance goes up to k = {recorded.k}, but {k} tokens are drafted"
+            )
+        return recorded
+    assert config.acceptance is not None
+    return SpreadDraws(config.acceptance, config.acceptance_spread, k=k, seed=seed)
 
 
 def _stop() -> None:

@@ -5,10 +5,10 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
-from specsim.sim.acceptance import DRAWS, Recorded, SpreadDraws, draw_source, splitmix64
+from specsim.sim.acceptance import DRAWS, Recorded, SpreadDraws, splitmix64
 from specsim.sim.core import NO_DRAFT
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
-from specsim.sim.run import simulate
+from specsim.sim.run import draw_source, simulate
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
