@@ -7,8 +7,8 @@ from specsim.api.results import Result, flat
 from specsim.api.tune_setup import build_offer
 from specsim.errors import UsageError
 from specsim.methods.base import MAX_K
-from specsim.options.analytic import TuneOptions
 from specsim.options.repeat import repeat
+from specsim.options.tuning import TuneOptions
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning import tune as planning
 from specsim.planning.tune_choices import OfferedLoad

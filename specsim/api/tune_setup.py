@@ -12,8 +12,8 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import asked_version, find_engine
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain, method_name
-from specsim.options.analytic import TuneOptions
 from specsim.options.groups import DeploymentOptions, LengthsOptions
+from specsim.options.tuning import TuneOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
 from specsim.planning.tune import Offer, ServedNames
 from specsim.planning.tune_robust import TrafficCase, range_scenarios

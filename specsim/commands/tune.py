@@ -2,7 +2,7 @@
 
 from specsim.commands.bind import command
 from specsim.commands.output import quiet, show
-from specsim.options.analytic import TuneCommand
+from specsim.options.tuning import TuneCommand
 
 SHOW_BAR_FROM = 20  # loads; some seconds
 

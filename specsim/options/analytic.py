@@ -1,6 +1,6 @@
-"""Options of what formulas answer: explain, tune, crossover, pareto, matrix."""
+"""Options of what formulas answer: explain, crossover, pareto, matrix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from pydantic import model_validator
@@ -21,7 +21,6 @@ from specsim.options.groups import (
     GpuOptions,
     JsonOptions,
     LengthsOptions,
-    LoadOptions,
     MemoryShareOptions,
     MethodOptions,
     ModelArgument,
@@ -46,48 +45,6 @@ class ExplainOptions(
 
 class ExplainCommand(ExplainOptions, JsonOptions):
     """`specsim explain`."""
-
-
-class TuneGoalOptions(OptionSet):
-    """What is looked for, among what."""
-
-    objective: str = opt(
-        "throughput", help="throughput, tpot, or goodput (throughput within --slo).",
-    )
-    slo: str | Mapping[str, float] | None = opt(
-        None,
-        help="Limits, e.g. ttft_mean=2,stream_tok_s_mean=15; percentiles are compared with means.",
-    )
-    methods: Words | None = opt(
-        None,
-        help="Methods to compare, e.g. mtp,eagle3,ngram. Default: all that the engine, the model "
-             "and measured acceptance allow.",
-    )
-    max_k: int = opt(8, help="Longest draft looked at.")
-    acceptance_range: str | Sequence[float] | None = opt(
-        None, help="LOW,HIGH acceptance length at k: adds the choice that holds over the range.",
-    )
-    mix: str | None = opt(
-        None,
-        help="Kinds of work with shares, and acceptance lengths where known: "
-             "chat=0.6,code=0.4@3.5.",
-    )
-
-
-class MaxMemoryOptions(OptionSet):
-    max_memory: float | None = opt(None, help="GB per GPU that the engine may use.")
-
-
-class TuneOptions(
-    ModelArgument, ServerCommandOptions, LoadOptions, TuneGoalOptions, ServerOptions,
-    AcceptanceOptions, TreeOptions, DraftShareOptions, RequestOptions, BatchLimitsOptions,
-    MemoryShareOptions, MaxMemoryOptions, PricingOptions,
-):
-    NAME: ClassVar = "tune"
-
-
-class TuneCommand(TuneOptions, OutputOptions):
-    """`specsim tune`."""
 
 
 class DrawnOptions(OutputOptions):

@@ -10,7 +10,8 @@ from specsim.options.declare import OptionSet
 # the models of all others, each of which takes about a millisecond.
 FAMILIES = {
     "prediction": ("predict",),
-    "analytic": ("explain", "tune", "crossover", "pareto", "matrix"),
+    "tuning": ("tune",),
+    "analytic": ("explain", "crossover", "pareto", "matrix"),
     "serving": ("simulate", "capacity", "fleet", "sweep"),
     "listing": ("models", "gpus", "import", "config", "report"),
     "measured": ("diagnose", "watch", "calibrate", "validate published", "validate live",

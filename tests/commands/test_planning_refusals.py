@@ -15,9 +15,9 @@ from specsim.api.tune_setup import build_offer
 from specsim.commands import app
 from specsim.errors import SpecSimError, UsageError
 from specsim.formats.speculative_config import parse_speculative_config
-from specsim.options.analytic import TuneOptions
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.serving import SimulateOptions
+from specsim.options.tuning import TuneOptions
 from specsim.planning.capacity_loads import Arrivals
 from specsim.planning.capacity_result import flags_of
 from specsim.planning.capacity_runs import Study

@@ -12,8 +12,8 @@ from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
 from specsim.api.tune_setup import build_offer
 from specsim.errors import SpecSimError, UsageError
-from specsim.options.analytic import TuneOptions
 from specsim.options.groups import DeploymentOptions as Options
+from specsim.options.tuning import TuneOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = (

@@ -1,0 +1,63 @@
+"""Options of tune, apart from those of other commands, which it need not load."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from specsim.options.declare import OptionSet, opt
+from specsim.options.groups import (
+    AcceptanceOptions,
+    BatchLimitsOptions,
+    DraftShareOptions,
+    LoadOptions,
+    MemoryShareOptions,
+    ModelArgument,
+    OutputOptions,
+    PricingOptions,
+    RequestOptions,
+    ServerCommandOptions,
+    ServerOptions,
+    TreeOptions,
+)
+from specsim.options.values import Words
+
+
+class TuneGoalOptions(OptionSet):
+    """What is looked for, among what."""
+
+    objective: str = opt(
+        "throughput", help="throughput, tpot, or goodput (throughput within --slo).",
+    )
+    slo: str | Mapping[str, float] | None = opt(
+        None,
+        help="Limits, e.g. ttft_mean=2,stream_tok_s_mean=15; percentiles are compared with means.",
+    )
+    methods: Words | None = opt(
+        None,
+        help="Methods to compare, e.g. mtp,eagle3,ngram. Default: all that the engine, the model "
+             "and measured acceptance allow.",
+    )
+    max_k: int = opt(8, help="Longest draft looked at.")
+    acceptance_range: str | Sequence[float] | None = opt(
+        None, help="LOW,HIGH acceptance length at k: adds the choice that holds over the range.",
+    )
+    mix: str | None = opt(
+        None,
+        help="Kinds of work with shares, and acceptance lengths where known: "
+             "chat=0.6,code=0.4@3.5.",
+    )
+
+
+class MaxMemoryOptions(OptionSet):
+    max_memory: float | None = opt(None, help="GB per GPU that the engine may use.")
+
+
+class TuneOptions(
+    ModelArgument, ServerCommandOptions, LoadOptions, TuneGoalOptions, ServerOptions,
+    AcceptanceOptions, TreeOptions, DraftShareOptions, RequestOptions, BatchLimitsOptions,
+    MemoryShareOptions, MaxMemoryOptions, PricingOptions,
+):
+    NAME: ClassVar = "tune"
+
+
+class TuneCommand(TuneOptions, OutputOptions):
+    """`specsim tune`."""
