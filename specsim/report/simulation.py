@@ -177,7 +177,7 @@ def _gates(doc: Doc) -> Table | None:
     sides = _sides(doc)
     rows = []
     for name, gate in doc.members("slo"):
-        if name == "pass":
+        if name in ("pass", "pass_share"):  # of all gates; the others are gates
             continue
         cells = [name, _gated(name, gate.maybe("limit"))]
         for side in sides:

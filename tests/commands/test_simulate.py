@@ -142,6 +142,13 @@ def test_replications_give_means_and_intervals() -> None:
     assert found["slo"]["pass"] is True and found["slo"]["pass_share"] == 1.0
 
 
+def test_gates_of_several_runs_are_shown() -> None:
+    """The share of runs that pass stands among the gates and is none."""
+    words = call(*LLAMA, *SHORT, "--requests", "5", "--rate", "8", "--replications", "2",
+                 "--slo", "ttft_p95=2")
+    assert "ttft_p95" in words and "pass_share" not in words
+
+
 def test_precision_goes_on_until_the_intervals_are_narrow() -> None:
     found = figures(*LLAMA, *SHORT, *FEW, "--rate", "8", "--precision", "0.03")
     assert 3 <= found["replications"] < 64

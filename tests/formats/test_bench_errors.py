@@ -141,3 +141,16 @@ def test_every_sample_matches_exactly_one_format() -> None:
             names = [form.name for form in FORMATS if form.matches(parsed)]
             expected = 0 if path.name in ("validation.json", "run=1.failure.json") else 1
             assert len(names) == expected, (path.name, names)
+
+
+def test_something_else_where_an_object_belongs_is_no_missing_figure() -> None:
+    entries = json.loads(
+        (DATA / "inference_perf" / "per_request_lifecycle_metrics.json").read_text()
+    )
+    entries[0]["info"]["response_metrics"]["server_usage"] = 3
+    fails(entries, "[0].info.response_metrics.server_usage is 3; an object is expected")
+    entries[0]["info"] = []
+    fails(entries, "[0].info is a list of 0; an object is expected")
+    summary = json.loads((DATA / "inference_perf" / "summary_lifecycle_metrics.json").read_text())
+    summary["successes"]["latency"]["request_latency"] = ""
+    fails(summary, "successes.latency.request_latency is ''; an object is expected")

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -41,7 +42,35 @@ class Foreign(LooseShape):
     @model_validator(mode="before")
     @classmethod
     def _measured(cls, raw: object) -> object:
-        return _measured(raw, 6) if isinstance(raw, Mapping) else raw
+        if not isinstance(raw, Mapping):
+            return raw
+        found = _measured(raw, 6)
+        for path in _holders(cls):
+            _object_at(found, path)
+        return found
+
+
+@cache
+def _holders(shape: type[Foreign]) -> tuple[tuple[str, ...], ...]:
+    """Where the fields of a shape expect objects: ('a',) and ('a', 'b') of a field 'a.b.c'."""
+    found: dict[tuple[str, ...], None] = {}
+    for item in shape.model_fields.values():
+        alias = item.validation_alias
+        for choice in alias.choices if isinstance(alias, AliasChoices) else ():
+            names = [str(name) for name in choice.path] if isinstance(choice, AliasPath) else []
+            found.update({tuple(names[:count]): None for count in range(1, len(names))})
+    return tuple(found)
+
+
+def _object_at(raw: Mapping[str, object], path: tuple[str, ...]) -> None:
+    """Broken where something else stands: a path would pass over it as if nothing were there."""
+    value: object = raw
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            return
+        value = value[name]
+    if not isinstance(value, Mapping):
+        raise Broken("an object", ".".join(path), value)
 
 
 def _measured(raw: Mapping[str, object], depth: int) -> dict[str, object]:
@@ -144,7 +173,8 @@ def read_as(shape: type[S], raw: object, where: str) -> S:
         wrong = problem_of(error, shape)
     if wrong.kind == "said":
         raise FormatError(f"{where}{wrong.rule}")
-    raise field_error(where + dotted(wrong.place), wrong.value, wrong.rule)
+    rule = "an object" if wrong.rule == "a table" else wrong.rule  # as JSON calls it
+    raise field_error(where + dotted(wrong.place), wrong.value, rule)
 
 
 def field_error(place: str, value: object, wanted: str) -> FormatError:
