@@ -150,7 +150,7 @@ class OperatingPointOptions(OptionSet):
     )
     stream_floor: float | None = opt(
         None, help="Compare at the most requests that each get so many tokens/s. Default: 20.",
-        gt=0, le=1e5, rule="above 0 and at most 1e+05",
+        gt=0, le=1e5, rule="above 0 and at most 100000",
     )
     ttft: float | None = opt(
         None, help="And a mean time to first token within, seconds.",
