@@ -6,7 +6,8 @@ from specsim.analytic.predict import candidate_k
 from specsim.analytic.system import System
 from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.methods.base import MAX_K, check_k
+from specsim.methods.base import MAX_K
+from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
 from specsim.options.analytic import ParetoAxesOptions, ParetoOptions
@@ -138,7 +139,12 @@ def builder(options: DeploymentOptions) -> Callable[[int, str, str, int], System
         system = sided(tp, weights, kv, False)
         if k == system.setup.k:
             return system
-        check_k(system.engine, system.setup.drafting, k, system.setup.drafter)
+        setup = system.setup
+        resolve_setup(  # all the rules: some weights have no method by default, so no drafts
+            system.spec, system.engine, setup.method, k, draft=setup.drafter,
+            exit_layers=setup.exit_layers, draft_share=setup.draft_share,
+            parallel_drafting=setup.parallel_drafting,
+        )
         return system.with_(k=k)
 
     return build

@@ -215,3 +215,12 @@ def test_plain_models_have_one_side(
     words = ("llama-3.1-8b", "--method", "none", "--tps", "1", "--max-num-seqs", "1,8")
     found = json.loads(command(capsys, monkeypatch, *words, "--json"))
     assert found["axes"]["k"] == [0] and found["frontier_speculative"] == []
+
+
+def test_weights_without_a_method_by_default_have_no_drafts() -> None:
+    """No drafter of the FP8 checkpoint is catalogued: k = 3 is refused, not plain decoding."""
+    build = builder(Options.of_values({"model": "qwen3-32b"}))
+    assert build(2, "bf16", "bf16", 3).setup.k == 3
+    assert not build(2, "fp8", "bf16", 0).speculative
+    with pytest.raises(UsageError, match="k is 3 but the method is 'none'"):
+        build(2, "fp8", "bf16", 3)
