@@ -35,7 +35,7 @@ def first_from_one(
             return None
         below, at = at, min(limit, at * 2)
     while at - below > max(1, int(at * resolution)):
-        middle = (below + at + 1) // 2
+        middle = (below + at) // 2
         if holds(middle):
             at = middle
         else:

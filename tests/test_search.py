@@ -53,3 +53,16 @@ def test_the_root_is_exact_to_the_last_bit(target: float) -> None:
     assert root * root >= target
     below = math.nextafter(root, 0.0)
     assert target == 0.0 or below * below < target
+
+
+def test_a_coarse_search_halves_downwards() -> None:
+    """Published break-evens were found by these steps; others are as good, but other numbers."""
+    asked: list[int] = []
+
+    def holds(number: int) -> bool:
+        asked.append(number)
+        return number >= 91
+
+    assert first_from_one(holds, 1000, 1 / 16) == 92
+    assert asked[-4:] == [96, 80, 88, 92]
+    assert first_from_one(lambda number: number >= 94, 95, 1 / 16) == 95
