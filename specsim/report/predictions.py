@@ -67,8 +67,11 @@ def _load(p: Doc) -> str:
 
 def _facts(doc: Doc) -> Facts:
     first, limit = doc.items("points")[0], doc.maybe("break_even_concurrency")
+    load = _load(first)
+    if not first.has("utilisation"):
+        load += " client" if load == "1" else " clients"
     return Facts([
-        ("Speedup", times(first.maybe("speedup")), f"at {_load(first)}"),
+        ("Speedup", times(first.maybe("speedup")), f"at {load}"),
         ("TPOT", seconds(first.maybe("tpot_s")),
          f"{seconds(first.maybe('baseline_tpot_s'))} without"),
         ("TTFT", seconds(first.maybe("ttft_s")),

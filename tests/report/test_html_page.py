@@ -221,6 +221,17 @@ def test_long_curves_are_thinned_and_long_tables_cut() -> None:
     assert text.count("<tr>") == 201 and "the first 200 of 1000 rows" in text
 
 
+def test_a_table_without_a_title_has_a_name_and_rows_under_others() -> None:
+    text = table(["", "mean"], [["TTFT", "1 s"], ["  without", "2 s"]], "")
+    assert 'aria-label="Table of mean"' in text and "<caption>" not in text
+    assert text.count('<th scope="row">') == 1 and text.count('class="under"') == 1
+
+
+def test_the_first_tile_says_what_its_load_counts() -> None:
+    text = "".join(outline(render(documents(prediction()))).text)
+    assert "at 1 client" in text
+
+
 def test_elements_escape_everything_but_markup() -> None:
     assert tag("p", "<b>", tag("i", "&")) == "<p>&lt;b&gt;<i>&amp;</i></p>"
     assert tag("a", "x", title='"><script>') == '<a title="&quot;&gt;&lt;script&gt;">x</a>'

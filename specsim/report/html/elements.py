@@ -67,25 +67,32 @@ def table(
     limit: int = MAX_ROWS,
 ) -> Html:
     """A table that scrolls inside itself where it is wider than the screen. The first `left`
-    columns hold words, the others figures. Of more than `limit` rows the first are shown."""
+    columns hold words, the others figures. A row whose label begins with spaces stands further in,
+    as it does in text. Of more than `limit` rows the first are shown."""
 
     def kind(column: int) -> str | None:
         return None if column < left else "n"
+
+    def label(cell: Child) -> Html:
+        under = isinstance(cell, str) and cell.startswith(" ")
+        return tag("th", cell, scope="row", class_="under" if under else None)
 
     head = tag("tr", [tag("th", text, scope="col", class_=kind(i)) for i, text in
                       enumerate(headers)])
     body = []
     for row in rows[:limit]:
         cells = [
-            tag("th", cell, scope="row") if i == 0 and left else tag("td", cell, class_=kind(i))
+            label(cell) if i == 0 and left else tag("td", cell, class_=kind(i))
             for i, cell in enumerate(row)
         ]
         body.append(tag("tr", cells))
     words = caption
     if len(rows) > limit:
         words += f" (the first {limit} of {len(rows)} rows)"
-    inner = tag("table", tag("caption", words), tag("thead", head), tag("tbody", body))
-    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=words)
+    titled = tag("caption", words) if words else None
+    inner = tag("table", titled, tag("thead", head), tag("tbody", body))
+    named = words or "Table of " + ", ".join(text for text in headers if text)  # for screen readers
+    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=named)
 
 
 def facts(items: Iterable[tuple[str, str, str] | None]) -> Html:
