@@ -101,19 +101,19 @@ def measure(
     known = prepare_file(out, header)
     session = Session(torch.device(plan.device), plan.dtype, plan.used, grid.limits, plan.seed)
     summary = MeasureSummary()
+    keys_of = [{point_key(p.kind, p.shape) for p in job.points} for job in jobs]
     total = sum(len(job.points) for job in jobs)
+    summary.known = sum(len(keys & known) for keys in keys_of)
     deadline = began + budget_s * (1 - _RESERVE)
     with out.open("a", encoding="utf-8") as file:
         _write(file, header.to_dict())
         try:
-            for job in jobs:
-                keys = {point_key(p.kind, p.shape) for p in job.points}
+            for job, keys in zip(jobs, keys_of, strict=True):
                 if keys <= known:
-                    summary.known += len(keys)
                     continue
                 estimate = session.estimate_s(job)
                 if clock() + estimate > deadline:
-                    summary.skipped += len(keys)
+                    summary.skipped += len(keys - known)
                     continue
                 if on_progress is not None:
                     done = summary.points + summary.known + summary.skipped
