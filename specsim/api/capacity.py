@@ -5,7 +5,7 @@ from specsim.api.capacity_run import searched
 from specsim.api.functions import python_function
 from specsim.api.results import Result, flat
 from specsim.options.repeat import repeat
-from specsim.options.serving import CapacityOptions
+from specsim.options.sizing import CapacityOptions
 from specsim.planning import capacity_result as planning
 from specsim.report.blocks import Section
 

@@ -11,7 +11,8 @@ from specsim.api.simulate_scenario import DEFAULT_SCENARIO, with_scenario
 from specsim.errors import CapacityError, UsageError
 from specsim.options.declare import declared
 from specsim.options.groups import RequestOptions
-from specsim.options.serving import MAX_CLIENTS, CapacityOptions, VariationOptions
+from specsim.options.serving import MAX_CLIENTS, VariationOptions
+from specsim.options.sizing import CapacityOptions
 from specsim.options.values import Numbers, as_text, shown
 from specsim.planning.capacity import (
     WAITING_GATE,

@@ -12,7 +12,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
-from specsim.options.serving import FleetOptions
+from specsim.options.sizing import FleetOptions
 from specsim.options.tables import engine_of, from_table
 from specsim.options.values import profile_folder
 from specsim.planning import fleet_result as planning

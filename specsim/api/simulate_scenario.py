@@ -2,9 +2,9 @@
 
 from typing import TypeVar
 
-from specsim.options.declare import declared
+from specsim.options.declare import OptionSet, declared
 from specsim.options.groups import AcceptanceOptions, DraftingOptions
-from specsim.options.serving import AcceptanceSpreadOptions, CapacityOptions, SimulateOptions
+from specsim.options.serving import AcceptanceSpreadOptions
 from specsim.options.tables import from_table
 from specsim.sim.compare import LoadPlan
 from specsim.sim.humans import behaviour_to_dict
@@ -24,7 +24,7 @@ _PUTS_ASIDE = {
     **dict.fromkeys(_ACCEPTANCE, _ACCEPTANCE),
 }
 
-O = TypeVar("O", SimulateOptions, CapacityOptions)  # noqa: E741
+O = TypeVar("O", bound=OptionSet)  # noqa: E741
 
 
 def with_scenario(options: O, scenario: Scenario) -> O:

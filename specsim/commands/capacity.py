@@ -2,7 +2,7 @@
 
 from specsim.commands.bind import command
 from specsim.commands.output import end_if_partial, quiet, show
-from specsim.options.serving import CapacityCommand
+from specsim.options.sizing import CapacityCommand
 
 
 @command(CapacityCommand)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.commands.output import quiet
 from specsim.errors import SpecSimError
-from specsim.options.serving import SweepCommand
+from specsim.options.sizing import SweepCommand
 
 if TYPE_CHECKING:
     from specsim.planning.sweep_run import SweepRun

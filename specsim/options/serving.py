@@ -1,33 +1,30 @@
-"""Options of what is simulated: simulate, capacity, fleet, sweep."""
+"""Options of simulate, and those that capacity shares with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from pydantic import model_validator
 
 from specsim.errors import UsageError
-from specsim.options.declare import REQUIRED, OptionSet, opt
+from specsim.options.declare import OptionSet, opt
 from specsim.options.groups import (
     AcceptanceOptions,
     BatchLimitsOptions,
     DraftShareOptions,
-    JobsOptions,
     MemoryShareOptions,
     ModelArgument,
     OutputOptions,
     PricingOptions,
-    ProfilesOptions,
     RequestOptions,
     SeedOptions,
     ServerCommandOptions,
     ServerOptions,
     TreeOptions,
 )
-from specsim.options.values import FilePath, Numbers, TextPath
+from specsim.options.values import TextPath
 
 MAX_DURATION_S = 100_000_000  # three years
 MAX_CLIENTS = 100_000
-MAX_DEMAND = 1e8
 FINITE = float("inf")
 
 
@@ -190,115 +187,3 @@ class SimulateOptions(
 
 class SimulateCommand(SimulateOptions, OutputOptions):
     """`specsim simulate`."""
-
-
-class DemandOptions(OptionSet):
-    """What is to be served."""
-
-    users: int | None = opt(
-        None, ge=1, le=MAX_DEMAND,
-        help="People who chat at the same time that are to be served: their replicas are counted.",
-    )
-    rate: float | None = opt(
-        None, help="Requests per second that are to be served.",
-        gt=0, le=MAX_DEMAND, rule=f"requests per second, above 0 and at most {MAX_DEMAND:g}",
-    )
-    demand: TextPath | None = opt(
-        None,
-        help="File of a demand over time: CSV with a column users or rate, or TOML, JSON with "
-             "such a list.",
-    )
-    unit: str | None = opt(
-        None, help="Capacity in users or rate. Default: as the demand, else users.",
-    )
-
-
-class CapacityAnswerOptions(OptionSet):
-    """What is answered, and how exactly."""
-
-    ladder: Numbers | None = opt(
-        None, help="Only these stages, as a load test: 144,180,216 or FROM:TO:STEP.",
-    )
-    stream_floor: float | None = opt(
-        None, gt=0, le=100_000, rule="tokens per second, above 0 and to 100000",
-        help="Recommend the max_num_seqs that keeps so many tokens/s per stream (p10) with all "
-             "request slots taken. Default: the SLO's stream_tok_s_p10.",
-    )
-    no_stream_floor: bool = opt(False, help="Recommend no max_num_seqs.")
-    operating_share: float = opt(0.8, help="Share of the capacity to run at.", gt=0, le=1)
-    price_per_gpu_hour: float | None = opt(None, help="Price of one GPU for one hour.")
-    resolution: float = opt(
-        0.05, help="Width of the answer, a share of the capacity.", ge=0.001, le=1,
-    )
-    replications: int = opt(
-        24, help="Most runs per load (fewer where the case is clear).", ge=2, le=1000,
-    )
-
-
-class CapacityBaselineOptions(OptionSet):
-    baseline: bool = opt(
-        True, "--baseline/--no-baseline", help="Also the capacity without speculation.",
-    )
-
-
-class CapacityOptions(
-    ModelArgument, ServerCommandOptions, DemandOptions, ScenarioOptions, GatesOptions,
-    CapacityAnswerOptions, JobsOptions, SeedOptions, CapacityBaselineOptions, StageOptions,
-    VariationOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, GatewayOptions, BatchLimitsOptions, CacheOptions,
-    MemoryShareOptions, PricingOptions,
-):
-    NAME: ClassVar = "capacity"
-
-
-class CapacityCommand(CapacityOptions, OutputOptions):
-    """`specsim capacity`."""
-
-
-class FleetFileOptions(OptionSet):
-    file: TextPath = opt(
-        REQUIRED, help="Fleet file, TOML or JSON; see docs/capacity.md.", argument=True,
-    )
-    quick: bool = opt(False, help="Capacities by formulas, without simulation.")
-
-
-class FleetOptions(FleetFileOptions, SeedOptions, JobsOptions, ProfilesOptions):
-    NAME: ClassVar = "fleet"
-
-
-class FleetCommand(FleetOptions, OutputOptions):
-    """`specsim fleet`."""
-
-
-class SweepOptions(OptionSet):
-    NAME: ClassVar = "sweep"
-
-    file: FilePath | None = opt(
-        None, help="A .toml that defines the sweep (see docs/planning.md).", argument=True,
-    )
-    run: str | None = opt(None, help="simulate or predict; default: as in FILE, or simulate.")
-    set_: Sequence[str] | None = opt(
-        None, help="NAME=VALUE: an option of every task. Repeat for more.",
-    )
-    grid: Sequence[str] | None = opt(
-        None,
-        help="NAME=V1,V2,...: values to try (';' between values that hold commas). Repeat for "
-             "more: all combinations.",
-    )
-    repeats: int | None = opt(None, help="Runs of each combination, each with its own seed.")
-    executor: str = opt(
-        "local",
-        help="local, dask://HOST:PORT or ray://HOST:PORT; dask://local and ray://local start a "
-             "private cluster.",
-    )
-    workers: int | None = opt(None, help="Worker processes; default: the cores there are.")
-    journal: TextPath | None = opt(
-        None, help="Where finished tasks are kept; default: FILE.journal.jsonl.",
-    )
-    restart: bool = opt(False, help="Forget what the journal has.")
-    out: TextPath | None = opt(None, help="Write all rows to a .csv or .jsonl file.", output=True)
-    columns: str | None = opt(None, help="Results to show, e.g. output_tok_s,tpot_s.mean.")
-
-
-class SweepCommand(SweepOptions, OutputOptions):
-    """`specsim sweep`."""

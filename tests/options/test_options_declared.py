@@ -22,7 +22,8 @@ from specsim.options.declare import REQUIRED, OptionSet, declared, opt
 from specsim.options.groups import AcceptanceOptions, DeploymentOptions, OutputOptions
 from specsim.options.registry import command_models, function_models
 from specsim.options.repeat import repeat
-from specsim.options.serving import CapacityOptions, SimulateOptions
+from specsim.options.serving import SimulateOptions
+from specsim.options.sizing import CapacityOptions
 from specsim.options.tables import file_keys, from_table
 from specsim.options.values import FilePaths, Numbers
 

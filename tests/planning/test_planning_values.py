@@ -17,7 +17,7 @@ from specsim.api.simulate_load import check_writable
 from specsim.api.sweep import build_sweep
 from specsim.api.sweep_task import run_task
 from specsim.errors import FormatError, SpecSimError, UsageError
-from specsim.options.serving import FleetOptions, SweepOptions
+from specsim.options.sizing import FleetOptions, SweepOptions
 from specsim.planning.capacity_demand import read_demand
 from specsim.planning.fleet_file import fleet_from, read_fleet
 from specsim.planning.fleet_pack import Piece, devices_of, pack

@@ -18,7 +18,7 @@ from specsim.api.sweep import build_sweep
 from specsim.api.sweep_task import run_task
 from specsim.commands import main
 from specsim.errors import FormatError, SpecSimError, UsageError
-from specsim.options.serving import SweepOptions
+from specsim.options.sizing import SweepOptions
 from specsim.planning.executors.base import Done, Job, TaskFunction
 from specsim.planning.sweep import Sweep
 from specsim.planning.sweep_journal import Journal
