@@ -6,7 +6,7 @@ from specsim.analytic.predict import candidate_k
 from specsim.analytic.system import System
 from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.methods.base import MAX_K
+from specsim.methods.base import MAX_K, check_k
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
@@ -140,11 +140,9 @@ def builder(options: DeploymentOptions) -> Callable[[int, str, str, int], System
         if k == system.setup.k:
             return system
         setup = system.setup
-        resolve_setup(  # all the rules: some weights have no method by default, so no drafts
-            system.spec, system.engine, setup.method, k, draft=setup.drafter,
-            exit_layers=setup.exit_layers, draft_share=setup.draft_share,
-            parallel_drafting=setup.parallel_drafting,
-        )
+        if not setup.speculates:  # some weights have no method by default, so no drafts
+            resolve_setup(system.spec, system.engine, setup.method, k)
+        check_k(system.engine, setup.drafting, k, setup.drafter)
         return system.with_(k=k)
 
     return build
