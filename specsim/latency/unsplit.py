@@ -11,10 +11,10 @@ v1/attention/backends/triton_attn.py):
 
 Blocks that fit on the device walk at the same time, the others follow in waves:
 
-    decode   cached tokens * waves * s_per_token,  waves = ceil(blocks / seats)
-             (blocks / seats, at least 1, where a prompt's blocks fill the rest of the last wave)
-    prompts  max(longest walk, walked tokens of all blocks / seats) * s_per_token
-    seats    SMs * floor(blocks_per_sm * 256 / head width)
+    decode   cached tokens * waves * s_per_token,  waves = ceil(blocks / slots)
+             (blocks / slots, at least 1, where a prompt's blocks fill the rest of the last wave)
+    prompts  max(longest walk, walked tokens of all blocks / slots) * s_per_token
+    slots    SMs * floor(blocks_per_sm * 256 / head width)
 
 The tiles and accumulators of a block grow with the head width and fill an SM, hence the last line.
 The prompt chunks of a step run in the same call as its decoding sequences (`shared_launch`), whose
