@@ -4,7 +4,7 @@
         name: Annotated[str, Rule("text")]
         repeats: Annotated[int, Field(ge=1, le=100)] = 1
 
-    head = read_toml(path, Head, error=FormatError)
+    head = check(Head, toml_table(file_text(path), path.name), path.name)
 
 A field's rule in words is made from its type and bounds, or said with `Rule`. What pydantic finds
 wrong becomes a `Problem` (place, value, rule, known keys) and that one line: a reader whose format
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specsim.errors import FormatError, SpecSimError
 from specsim.files import read_limited, utf8
@@ -45,6 +45,17 @@ class LooseShape(Shape):
     """A table of a foreign format: keys that nothing here reads may be there."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+class SparseShape(LooseShape):
+    """A foreign table in which null is the same as absent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, raw: object) -> object:
+        if not isinstance(raw, Mapping):
+            return raw
+        return {name: value for name, value in raw.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -172,21 +183,6 @@ def check(
         raise error(problem_of(wrong, shape).line(where)) from None
     except RecursionError:
         raise error(f"{where} is nested too deeply") from None
-
-
-def read_toml(
-    path: Path, shape: type[S], error: type[SpecSimError] = FormatError, most: int = MAX_BYTES
-) -> S:
-    """A TOML file in its declared shape. FormatError where it is no TOML, `error` where a key or
-    value is not as declared."""
-    return check(shape, toml_table(file_text(path, most), path.name), path.name, error)
-
-
-def read_json(
-    path: Path, shape: type[S], error: type[SpecSimError] = FormatError, most: int = MAX_BYTES
-) -> S:
-    """The same of a JSON file."""
-    return check(shape, json_value(file_text(path, most), path.name), path.name, error)
 
 
 def file_text(path: Path, most: int = MAX_BYTES) -> str:

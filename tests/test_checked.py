@@ -15,8 +15,6 @@ from specsim.checked import (
     check,
     file_text,
     json_value,
-    read_json,
-    read_toml,
     toml_table,
 )
 from specsim.errors import FormatError, UsageError
@@ -117,13 +115,13 @@ def test_foreign_tables_may_hold_more() -> None:
 def test_files_are_read_with_their_limits(tmp_path: Path) -> None:
     toml, broken, twice = tmp_path / "a.toml", tmp_path / "b.toml", tmp_path / "c.json"
     toml.write_text("[users]\ncount = 3\n")
-    assert read_toml(toml, Plan).users.count == 3
+    assert check(Plan, toml_table(file_text(toml), toml.name), toml.name).users.count == 3
     broken.write_text("[users\n")
     with pytest.raises(FormatError, match=r"^b.toml is not valid TOML: "):
-        read_toml(broken, Plan)
+        toml_table(file_text(broken), broken.name)
     twice.write_text('{"users": {"count": 3, "count": 4}}')
     with pytest.raises(FormatError, match="the key 'count' stands twice in one object"):
-        read_json(twice, Plan)
+        json_value(file_text(twice), twice.name)
     with pytest.raises(FormatError, match=r"larger than 0\.001 MB"):
         file_text(_filled(tmp_path / "big", 2000), 1000)
     with pytest.raises(FormatError, match="No such file"):

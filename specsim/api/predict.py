@@ -1,6 +1,5 @@
 """`specsim.predict`: what speculative decoding does for one deployment, at one or several loads."""
 
-
 from specsim.analytic import predict as analytic
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function

@@ -189,7 +189,7 @@ def _check_kind(base: HardwareProfile, run: RunHeader) -> None:
 def _observation(sample: FitSample) -> FitPoint:
     record = sample.record
     return FitPoint(record.key, record.kind, _group(record), sample.seconds, sample.noise,
-                       tables_of(record.kind))
+                    tables_of(record.kind))
 
 
 def _group(record: Measurement) -> str:

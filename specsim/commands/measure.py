@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary, PointProgress
 
 
-
 @command(MeasureCommand)
 def measure(options: MeasureCommand) -> None:
     """Measure kernels first, then whole steps and serving; one flushed line per point.

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AliasChoices, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
 
-from specsim.checked import LooseShape, Rule, problem_of
+from specsim.checked import Rule, SparseShape, problem_of
 from specsim.errors import FormatError, ModelConfigError
 
 MAX_FILE_BYTES = 10_000_000
@@ -104,19 +104,12 @@ Integers = Annotated[tuple[int, ...], Field(strict=False), Rule("must be a list 
 Object = Annotated[dict[str, object], Rule("must be an object")]
 
 
-class ConfigObject(LooseShape):
+class ConfigObject(SparseShape):
     """An object of a config with the place it stands in. Read it with `of`."""
 
     _raw: Mapping[str, object] = PrivateAttr(default_factory=dict)
     _where: str = PrivateAttr("config")
     _faults: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_missing(cls, raw: object) -> object:
-        if not isinstance(raw, Mapping):
-            return raw
-        return {name: value for name, value in raw.items() if value is not None}
 
     @classmethod
     def of(cls, raw: Mapping[str, object], where: str) -> Self:

@@ -118,7 +118,7 @@ def measure(
                 if on_progress is not None:
                     done = summary.points + summary.known + summary.skipped
                     on_progress(PointProgress(job.part, _words(job), done, total, clock() - began,
-                                         estimate))
+                                              estimate))
                 before = clock()
                 for found in _run(job, session, summary):
                     if found.key not in known:

@@ -43,7 +43,6 @@ class DenseMLP(FeedForward):
         return bytes_of(self.count(hidden), self.weight)
 
 
-
 @dataclass(frozen=True, slots=True)
 class MoE(FeedForward):
     """Routed experts (+ optional always-on shared expert and a dense branch beside them)."""

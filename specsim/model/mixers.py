@@ -142,7 +142,6 @@ class Attention(Mixer):
         return super(Attention, self).split_fault(tp)
 
 
-
 @dataclass(frozen=True, slots=True)
 class LatentAttention(Mixer):
     """Multi-head latent attention (DeepSeek-V2 and later), with the optional sparse indexer."""
@@ -200,7 +199,6 @@ class LatentAttention(Mixer):
         return (("attention heads", self.n_heads),)
 
 
-
 @dataclass(frozen=True, slots=True)
 class DeltaNet(Mixer):
     """Gated DeltaNet linear attention (Qwen3-Next, Qwen3.5/3.6)."""
@@ -239,7 +237,6 @@ class DeltaNet(Mixer):
     def heads(self) -> tuple[tuple[str, int], ...]:
         return (("linear-attention key heads", self.n_k_heads),
                 ("linear-attention value heads", self.n_v_heads))
-
 
 
 @dataclass(frozen=True, slots=True)

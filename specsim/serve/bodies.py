@@ -8,24 +8,17 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, NoReturn, TypeVar
 
-from pydantic import BeforeValidator, ValidationError, model_validator
+from pydantic import BeforeValidator, ValidationError
 
-from specsim.checked import LooseShape, Rule, dotted, problem_of
+from specsim.checked import Rule, SparseShape, dotted, problem_of
 from specsim.serve.errors import ApiError, bad
 
 A_STRING = "a string"
 MAX_SHOWN = 80  # characters of a bad value that an error repeats
 
 
-class Body(LooseShape):
+class Body(SparseShape):
     """An object of the protocol: null is the same as absent, unknown fields are ignored."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, raw: object) -> object:
-        if not isinstance(raw, dict):
-            return raw
-        return {name: value for name, value in raw.items() if value is not None}
 
 
 def _whole(value: object) -> object:

@@ -62,8 +62,6 @@ _CSV_NAMES = {
 }
 
 
-
-
 class AiperfPhase(Foreign):
     name: object = None
     type: Text = None
