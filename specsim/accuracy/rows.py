@@ -1,17 +1,26 @@
 """One row of a measurements file -> what to predict and what was measured.
 
 Two layouts are read: `published_measurements.csv` (one line per measured configuration, with its
-unspeculated partner on the same line) and `e2e_silicon_h200.csv` (plain serving points). A row
-that cannot be predicted raises `SkipRow` with the reason, and is counted under it.
+unspeculated partner on the same line; the second file has columns of the load besides, see
+`row_load`) and `e2e_silicon_h200.csv` (plain serving points). A row that cannot be predicted raises
+`SkipRow` with the reason, and is counted under it.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specsim.accuracy.datasets import dataset_lengths
+from specsim.accuracy.cells import SkipRow, measurement, whole
 from specsim.accuracy.lookups import model_of, profile_of
+from specsim.accuracy.row_load import (
+    REQUESTS_PER_CLIENT,
+    acceptance_length,
+    acceptance_pinned,
+    arrival,
+    measured_values,
+    published_workload,
+    running_batch,
+)
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
@@ -25,10 +34,6 @@ from specsim.ops.work import Parallel
 from specsim.speculation.acceptance import Acceptance
 
 
-class SkipRow(Exception):
-    """This row is not predicted; the text is the reason it is counted under."""
-
-
 @dataclass(frozen=True)
 class PublishedCase:
     """A predictable row. measured: quantity -> value in SI units, of 'baseline_tpot_s',
@@ -36,7 +41,7 @@ class PublishedCase:
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
     then does a throughput of several requests tell a time per token. acceptance_length: None when
     not given. pure_decode: no prompts share the batch (disaggregated serving, or a dummy
-    step)."""
+    step). arrives, pinned: see `row_load`."""
 
     row_id: str
     set_id: str
@@ -48,29 +53,9 @@ class PublishedCase:
     acceptance_length: float | None = None
     pure_decode: bool = False
     lengths_stated: bool = True
+    arrives: str = "closed"
+    pinned: bool = False
     assumptions: tuple[str, ...] = ()
-
-
-def _number(text: str | None) -> float | None:
-    """The first number in a cell, None when there is none."""
-    if not text:
-        return None
-    match = re.search(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", text.replace(",", ""))
-    if match is None:
-        return None
-    value = float(match.group())
-    return value if math.isfinite(value) else None
-
-
-def _whole(text: str | None) -> int | None:
-    value = _number(text)
-    return int(value) if value is not None and 1 <= value < 1e9 else None
-
-
-def _measurement(text: str | None) -> float | None:
-    """A measured time or rate in the file's unit; None for what no server measures."""
-    value = _number(text)
-    return value if value is not None and 1e-6 < value < 1e9 else None
 
 
 _ENGINES = {
@@ -149,11 +134,11 @@ def _is_mindrouter(row: Mapping[str, str]) -> bool:
 
 def _parallel(row: Mapping[str, str], spec: ModelSpec, capacity_bytes: float) -> Parallel:
     text = row.get("tp") or ""
-    gpus = _whole(row.get("n_gpus"))
+    gpus = whole(row.get("n_gpus"))
     if text.upper().startswith("DEP"):
-        size = _whole(text) or 1
+        size = whole(text) or 1
         return Parallel(1, size, size)
-    tp = _whole(text) or gpus
+    tp = whole(text) or gpus
     if tp is None:
         raise_if_unfit(spec, capacity_bytes)
         tp = 1
@@ -168,7 +153,11 @@ def raise_if_unfit(spec: ModelSpec, capacity_bytes: float) -> None:
         raise SkipRow("number of GPUs not stated")
 
 
-_TREE = re.compile(r"steps (\d+) topk (\d+) draft_tokens (\d+)")
+_TREE = re.compile(r"steps (\d+) topk (\d+) draft(?:_tokens)? (\d+)")
+# A table of draft lengths by batch size, followed during the run.
+_DYNAMIC = re.compile(
+    r"k as printed: (?:dynamic|\d+ \((?:tier|dynamic SD)\))|dynamic SD pinned to K=0"
+)
 _TRIPLE = re.compile(r"^(\d+)-(\d+)-(\d+)")
 
 
@@ -180,14 +169,17 @@ def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> Sp
     if method is None:
         raise SkipRow(f"method not modelled: {text}")
     k_text = row.get("k") or ""
+    notes = row.get("notes") or ""
+    if _DYNAMIC.search(notes):
+        raise SkipRow("draft length changes with the batch during the run")
     if "?" in k_text or "best" in k_text or "adaptive" in k_text or "not" in k_text:
         raise SkipRow("draft length not stated exactly")
-    k = _whole(k_text)
+    k = whole(k_text)
     if k is None:
         raise SkipRow("draft length not stated")
     tree = row.get("tree_topk") or ""
     topk, tokens = 1, 0
-    shape = _TREE.search(tree) or _TRIPLE.match(tree)
+    shape = _TREE.search(tree) or _TRIPLE.match(tree) or _TREE.search(notes)
     if shape:
         steps, topk, tokens = (int(g) for g in shape.groups())
         k = steps
@@ -199,7 +191,7 @@ def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> Sp
             raise SkipRow(f"tree shape not understood: {tree[:20]}")
         depth, branching = numbers
         k, topk = depth, branching
-        tokens = (_whole(k_text) or 0) + 1
+        tokens = (whole(k_text) or 0) + 1
     elif tree and tree not in ("1", "chain") and not tree.startswith("EAGLE"):
         raise SkipRow(f"tree shape not understood: {tree[:20]}")
     draft = _draft_name(row, method)
@@ -241,19 +233,18 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     spec = _model(row, notes)
     parallel = _parallel(row, spec, profile.mem_bytes)
     setup = _setup(row, spec, engine)
-    measured, load_tokens = _measured(row)
-    if not measured:
-        raise SkipRow("nothing measured that is predicted here")
-    workload = _published_workload(row)
+    measured = measured_values(row, setup.speculates)
     split = _DISAGGREGATED.search(row.get("notes") or "")
     if split:
         parallel = Parallel(int(split.group(1)))
     batch_text = row.get("batch_or_concurrency") or ""
-    concurrency = 1 if "low" in batch_text else _whole(batch_text)
+    concurrency = 1 if "low" in batch_text else whole(batch_text)
     if concurrency is None:
         raise SkipRow("batch or concurrency not stated")
-    concurrency = _running_batch(row, measured, concurrency, notes)
-    al = _number(row.get("mean_accepted_length"))
+    workload = published_workload(row, concurrency)
+    arrives, pinned = arrival(row), acceptance_pinned(row)
+    concurrency = running_batch(row, measured, concurrency, notes)
+    al = acceptance_length(row, setup.k, chain=setup.tree_topk == 1)
     acceptance = None
     if setup.speculates:
         if al is not None and not 1 <= al <= setup.k + 1 + 1e-9:
@@ -266,98 +257,39 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         spec, profile, engine, parallel, kv_dtype=kv, setup=setup, acceptance=acceptance,
         max_num_seqs=max(concurrency, 1),
     )
-    if load_tokens == "per GPU":
-        raise SkipRow("throughput per GPU of a saturated offline run")
     return PublishedCase(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
         concurrency, measured, al if setup.speculates else None,
         pure_decode=split is not None,
         lengths_stated=workload.requests_per_client > 0 or workload.cached_share > 0,
+        arrives=arrives,
+        pinned=pinned,
         assumptions=tuple(notes),
     )
 
 
-QUEUED_TTFT_S = 5.0
-
-
-def _running_batch(
-    row: Mapping[str, str], measured: dict[str, float], concurrency: int, notes: list[str]
-) -> int:
-    """Requests that really ran together. A time to first token of many seconds means that most
-    clients waited outside; tokens per second times seconds per token is then the running batch,
-    and the wait itself is not judged."""
-    if measured.get("ttft_s", 0.0) <= QUEUED_TTFT_S:
-        return concurrency
-    del measured["ttft_s"]
-    for side in ("baseline", "spec"):
-        rate = _number(row.get(f"{side}_tok_s"))
-        tpot_s = measured.get(f"{side}_tpot_s")
-        if rate and tpot_s:
-            running = max(1, min(concurrency, round(rate * tpot_s)))
-            if running < concurrency:
-                notes.append(f"running batch {running} of {concurrency} clients from tok/s x TPOT")
-            return running
-    return concurrency
-
-
-# Synthetic serving benchmarks send ten prompts per client (InferenceX, vLLM and SGLang recipes).
-REQUESTS_PER_CLIENT = 10
 # Prompts and decoding on separate GPUs: decode steps hold no prompt.
 _DISAGGREGATED = re.compile(r"disaggregated TP\d+ prefill \+ TP(\d+) decode")
-# Every turn re-sends a long shared prefix that the cache holds.
-_PREFIX = re.compile(r"(\d+)K prefix \+ (\d+)k/(\d+)k")
 
 
-def _published_workload(row: Mapping[str, str]) -> Workload:
-    dataset = row.get("dataset") or ""
-    prefix = _PREFIX.search(dataset)
-    if prefix:
-        cached, new, output = (int(g) * 1024 for g in prefix.groups())
-        return Workload(cached + new, output, cached / (cached + new), name="row")
-    isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
-    default = dataset_lengths(dataset)
-    return Workload(
-        isl or default[0],
-        osl or default[1],
-        name="row",
-        requests_per_client=REQUESTS_PER_CLIENT if isl and osl else 0,
-    )
+_KV_NOTE = re.compile(r"\bKV (fp8|bf16)\b|\b(fp8|bf16) KV\b")
 
 
 def _kv_default(row: Mapping[str, str], spec: ModelSpec) -> str:
+    noted = _KV_NOTE.search(row.get("notes") or "")
+    if noted:
+        return noted[1] or noted[2]
     name = (row.get("target_model") or "").lower()
     if _is_mindrouter(row) and name.startswith("gemma"):
         return "fp8"  # stated in the capacity report
     return spec.default_kv_dtype
 
 
-def _measured(row: Mapping[str, str]) -> tuple[dict[str, float], str]:
-    """What the row measured, in seconds and tokens per second."""
-    out: dict[str, float] = {}
-    meaning = (row.get("tok_s_meaning") or "").lower()
-    for side in ("baseline", "spec"):
-        tpot = _measurement(row.get(f"{side}_tpot_ms"))
-        rate = _measurement(row.get(f"{side}_tok_s"))
-        if tpot:
-            out[f"{side}_tpot_s"] = tpot / 1e3
-        elif rate and ("per-user" in meaning or "per-stream" in meaning):
-            out[f"{side}_tpot_s"] = 1 / rate
-        elif rate and meaning.startswith("system output"):
-            out[f"{side}_output_tok_s"] = rate
-    speedup = _measurement(row.get("speedup"))
-    if speedup:
-        out["speedup"] = speedup
-    ttft = _measurement(row.get("ttft_ms"))
-    if ttft:
-        out["ttft_s"] = ttft / 1e3
-    return out, "per GPU" if "per gpu" in meaning and "total" not in meaning else ""
-
-
 def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     """A row of `e2e_silicon_h200.csv`: plain serving, median TTFT and TPOT in milliseconds."""
     if row.get("suspect"):
         raise SkipRow(f"marked suspect: {row['suspect']}")
-    if (_whole(row.get("pp_size")) or 1) > 1:
+    if (whole(row.get("pp_size")) or 1) > 1:
         raise SkipRow("pipeline parallelism is not modelled")
     notes: list[str] = []
     engine = _engine(row)
@@ -367,18 +299,18 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
         raise SkipRow("GPU not modelled: h200-sxm")
     disagg = row.get("mode") == "disagg"
     prefix = "decode_" if disagg else ""
-    tp = _whole(row.get(f"{prefix}tp_size")) or 1
-    dp = _whole(row.get(f"{prefix}attention_dp_size")) or 1
-    ep = _whole(row.get(f"{prefix}moe_ep_size")) or 1
-    experts = (_whole(row.get("moe_tp_size")) or 1) * ep
+    tp = whole(row.get(f"{prefix}tp_size")) or 1
+    dp = whole(row.get(f"{prefix}attention_dp_size")) or 1
+    ep = whole(row.get(f"{prefix}moe_ep_size")) or 1
+    experts = (whole(row.get("moe_tp_size")) or 1) * ep
     if experts > tp * dp:
         dp = experts // tp  # the experts span more GPUs than one attention group
-    concurrency = _whole(row.get("concurrency")) or _whole(row.get("batch_size"))
+    concurrency = whole(row.get("concurrency")) or whole(row.get("batch_size"))
     if concurrency is None:
         raise SkipRow("concurrency not stated")
-    workers = _whole(row.get("decode_num_workers")) or 1
-    isl, osl = _whole(row.get("isl")), _whole(row.get("osl"))
-    tpot, ttft = _measurement(row.get("silicon_tpot_ms")), _measurement(row.get("silicon_ttft_ms"))
+    workers = whole(row.get("decode_num_workers")) or 1
+    isl, osl = whole(row.get("isl")), whole(row.get("osl"))
+    tpot, ttft = measurement(row.get("silicon_tpot_ms")), measurement(row.get("silicon_ttft_ms"))
     if isl is None or osl is None or tpot is None:
         raise SkipRow("isl, osl or TPOT missing")
     measured = {"baseline_tpot_s": tpot / 1e3}

@@ -22,8 +22,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TypedDict
 
+from specsim.accuracy.cells import SkipRow
 from specsim.accuracy.lookups import forget
-from specsim.accuracy.rows import PublishedCase, SkipRow, published_case, silicon_case
+from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System

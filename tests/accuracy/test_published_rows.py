@@ -5,7 +5,8 @@ import csv
 import pytest
 
 from accuracy_samples import PUBLISHED, ROW, SILICON
-from specsim.accuracy.rows import PublishedCase, SkipRow, published_case, silicon_case
+from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
 
 
 def row(**changes: str) -> PublishedCase:

@@ -28,7 +28,8 @@ from typing import Any
 
 from common import PUBLISHED, REPORTS, read_csv, table, write_json, write_text
 
-from specsim.accuracy.rows import PublishedCase, SkipRow, published_case
+from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.rows import PublishedCase, published_case
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload

@@ -1,0 +1,148 @@
+"""The load that a published row states, and what was measured under it."""
+
+import re
+from collections.abc import Mapping
+
+from specsim.accuracy.cells import SkipRow, measurement, number, whole
+from specsim.accuracy.datasets import dataset_lengths
+from specsim.analytic.workload import Workload
+
+QUEUED_TTFT_S = 5.0
+# Synthetic serving benchmarks send ten prompts per client (InferenceX, vLLM and SGLang recipes).
+REQUESTS_PER_CLIENT = 10
+# Every turn re-sends a long shared prefix that the cache holds.
+_PREFIX = re.compile(r"(\d+)K prefix \+ (\d+)k/(\d+)k")
+# Times that a source states in words.
+_TTFT_NOTE = re.compile(r"TTFT ([\d.]+)(?:/([\d.]+))? ms")
+_MEASURED_COLUMNS = (
+    "baseline_tok_s", "spec_tok_s", "baseline_tpot_ms", "spec_tpot_ms", "ttft_ms", "speedup",
+)
+_ARRIVALS = ("", "closed", "burst")
+
+
+def published_workload(row: Mapping[str, str], clients: int) -> Workload:
+    """Lengths, cached prompts and number of prompts of a row. SkipRow for cells of the load that
+    contradict each other."""
+    dataset = row.get("dataset") or ""
+    prefix = _PREFIX.search(dataset)
+    if prefix:
+        cached, new, output = (int(g) * 1024 for g in prefix.groups())
+        return Workload(cached + new, output, cached / (cached + new), name="row")
+    isl, osl = whole(row.get("isl")), whole(row.get("osl"))
+    default = dataset_lengths(dataset)
+    sent = _stated(row, "num_prompts")
+    each = sent / clients if sent else REQUESTS_PER_CLIENT
+    input_len, output_len = isl or default[0], osl or default[1]
+    return Workload(
+        input_len,
+        output_len,
+        cached_share(row, input_len),
+        name="row",
+        requests_per_client=max(1, round(each)) if isl and osl else 0,
+    )
+
+
+def cached_share(row: Mapping[str, str], input_len: int) -> float:
+    """Share of the prompt that the row says was cached."""
+    cached = _stated(row, "cached_tokens")
+    if cached >= input_len:
+        raise SkipRow(f"cached_tokens is {cached}, but the prompt has {input_len} tokens")
+    return cached / input_len
+
+
+def arrival(row: Mapping[str, str]) -> str:
+    """'closed' (clients that wait for their answers) or 'burst' (all requests at once)."""
+    text = (row.get("arrival") or "").strip().lower()
+    if text not in _ARRIVALS:
+        raise SkipRow(f"arrival not modelled: {text[:30]}")
+    return text or "closed"
+
+
+def acceptance_pinned(row: Mapping[str, str]) -> bool:
+    """Whether a setting gave the acceptance, so that it is alike for all requests."""
+    text = (row.get("acceptance_pinned") or "").strip().lower()
+    if text not in ("", "no", "yes"):
+        raise SkipRow(f"acceptance_pinned is {text[:30]!r}; it must be yes, no or empty")
+    return text == "yes"
+
+
+def _stated(row: Mapping[str, str], column: str) -> int:
+    """A count of the load, 0 where the row has none."""
+    text = (row.get(column) or "").strip()
+    if not text:
+        return 0
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise SkipRow(f"{column} is {text[:30]!r}; it must be a whole number or empty")
+    return int(text)
+
+
+def acceptance_length(row: Mapping[str, str], k: int, chain: bool) -> float | None:
+    """Mean tokens of a verify step with the bonus token. Where a source states it otherwise, it
+    follows: 1 + the cumulative rates by position or, in a chain, 1 + k times the accepted share."""
+    stated = number(row.get("mean_accepted_length"))
+    if stated is not None:
+        return stated
+    rates = [float(r) for r in re.findall(r"\d*\.?\d+", row.get("per_pos_acceptance") or "")]
+    if 0 < k == len(rates) and rates == sorted(rates, reverse=True) and rates[-1] > 0:
+        scale = 100.0 if rates[0] > 1 else 1.0
+        return 1 + sum(rates) / scale if rates[0] <= scale else None
+    share = row.get("acceptance_rate") or ""
+    if chain and re.fullmatch(r"0?\.\d+", share):
+        return 1 + k * float(share)
+    return None
+
+
+def running_batch(
+    row: Mapping[str, str], measured: dict[str, float], concurrency: int, notes: list[str]
+) -> int:
+    """Requests that really ran together. A time to first token of many seconds means that most
+    clients waited outside; tokens per second times seconds per token is then the running batch,
+    and the wait itself is not judged."""
+    if measured.get("ttft_s", 0.0) <= QUEUED_TTFT_S:
+        return concurrency
+    del measured["ttft_s"]
+    for side in ("baseline", "spec"):
+        rate = number(row.get(f"{side}_tok_s"))
+        tpot_s = measured.get(f"{side}_tpot_s")
+        if rate and tpot_s:
+            running = max(1, min(concurrency, round(rate * tpot_s)))
+            if running < concurrency:
+                notes.append(f"running batch {running} of {concurrency} clients from tok/s x TPOT")
+            return running
+    return concurrency
+
+
+def measured_values(row: Mapping[str, str], speculates: bool) -> dict[str, float]:
+    """What the row measured, in seconds and tokens per second. SkipRow where there is nothing, or
+    only what tells of no single deployment."""
+    out: dict[str, float] = {}
+    notes = row.get("notes") or ""
+    meaning = (row.get("tok_s_meaning") or "").lower()
+    if not meaning and "arrival" in row and "per GPU" not in notes:
+        meaning = "system output"  # the layout with the load's own columns holds nothing else
+    for side in ("baseline", "spec"):
+        tpot = measurement(row.get(f"{side}_tpot_ms"))
+        rate = measurement(row.get(f"{side}_tok_s"))
+        if tpot:
+            out[f"{side}_tpot_s"] = tpot / 1e3
+        elif rate and ("per-user" in meaning or "per-stream" in meaning):
+            out[f"{side}_tpot_s"] = 1 / rate
+        elif rate and meaning.startswith("system output"):
+            out[f"{side}_output_tok_s"] = rate
+    speedup = measurement(row.get("speedup"))
+    if speedup:
+        out["speedup"] = speedup
+    ttft = measurement(row.get("ttft_ms"))
+    noted = _TTFT_NOTE.search(notes)
+    if noted and not ttft:
+        plain, with_drafts = noted.groups()
+        ttft = measurement(with_drafts if speculates and with_drafts else plain)
+    if ttft:
+        out["ttft_s"] = ttft / 1e3
+    if not out:
+        if not any(row.get(column) for column in _MEASURED_COLUMNS):
+            raise SkipRow("acceptance only: no time and no rate measured")
+        raise SkipRow("nothing measured that is predicted here")
+    if "per gpu" in meaning and "total" not in meaning:
+        raise SkipRow("throughput per GPU of a saturated offline run")
+    return out
