@@ -309,6 +309,8 @@ def _kernels(
     own = {k: v for k, v in table.items() if k != "inherit"}
     if len(own) > MAX_KERNEL_TABLES:
         raise ProfileError(f"{origin}: {len(own)} kernel tables; at most {MAX_KERNEL_TABLES}")
+    # What was measured on this device stands above another device's kernels of one engine.
+    tables = {n: t for n, t in tables.items() if "@" not in n or n.partition("@")[0] not in own}
     for name, raw in own.items():
         label = f'kernels."{_line(origin, "kernel table name", name)}"'
         tables[name] = _kernel(origin, label, name, _table(origin, label, raw), tables.get(name))
