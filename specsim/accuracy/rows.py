@@ -309,6 +309,9 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     if concurrency is None:
         raise SkipRow("concurrency not stated")
     workers = whole(row.get("decode_num_workers")) or 1
+    if disagg and concurrency > 1 and not row.get("decode_num_workers"):
+        # Rows alike in every column differ by up to 1.45: what one worker decodes is not known.
+        raise SkipRow("number of decode workers not stated")
     isl, osl = whole(row.get("isl")), whole(row.get("osl"))
     tpot, ttft = measurement(row.get("silicon_tpot_ms")), measurement(row.get("silicon_ttft_ms"))
     if isl is None or osl is None or tpot is None:

@@ -105,11 +105,19 @@ def test_silicon_rows() -> None:
     ("changes", "reason"),
     [({"pp_size": "2"}, "pipeline"), ({"suspect": "misparsed"}, "suspect: misparsed"),
      ({"concurrency": ""}, "concurrency"), ({"isl": ""}, "isl"),
-     ({"silicon_tpot_ms": ""}, "TPOT missing"), ({"backend": "exotic"}, "not modelled")],
+     ({"silicon_tpot_ms": ""}, "TPOT missing"), ({"backend": "exotic"}, "not modelled"),
+     ({"mode": "disagg"}, "decode workers not stated")],
 )
 def test_silicon_rows_that_are_skipped(changes: dict[str, str], reason: str) -> None:
     with pytest.raises(SkipRow, match=reason):
         silicon_case({**SILICON, **changes}, "row-1")
+
+
+def test_one_request_runs_on_one_decode_worker_however_many_there_are() -> None:
+    case = silicon_case({**SILICON, "mode": "disagg", "concurrency": "1"}, "row-1")
+    assert (case.concurrency, case.pure_decode) == (1, True)
+    four = {"mode": "disagg", "concurrency": "64", "decode_num_workers": "4"}
+    assert silicon_case({**SILICON, **four}, "row-1").concurrency == 16
 
 
 def test_the_clusters_rows_are_read_as_it_serves_them() -> None:
