@@ -1,7 +1,6 @@
 """Predict every case of a file and say how far off the predictions are.
 
-Relative error of a quantity is predicted / measured - 1. Per set and over all: median and 90th
-percentile of its size, bias (median with sign) and count, for
+Judged are (`accuracy.scored`)
     step_cost_ratio   r = step under speculation / plain step, judged where speedup and acceptance
                       length are both measured (r = AL / speedup), so that acceptance cannot hide
                       an error of the roofline
@@ -9,134 +8,27 @@ percentile of its size, bias (median with sign) and count, for
     tpot              seconds per token of a stream, or concurrency / throughput where a row gives
                       only the throughput; plain and speculative sides both count
     ttft              mean or median time to first token
-sign_right is the share of speculative rows whose gain (speedup above or below 1) is predicted.
-Gains within MARGIN of 1 are no gain either way and are not judged.
 """
 
 import csv
 import io
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TypedDict
 
 from specsim.accuracy.cells import SkipRow
 from specsim.accuracy.lookups import forget
 from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
+from specsim.accuracy.scored import Scored, ScoreReport
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
-from specsim.analytic.intervals import interval_for, prediction_class
+from specsim.analytic.intervals import prediction_class
 from specsim.analytic.system import System
-from specsim.calibrate.summary import error_summary
 from specsim.checked import file_text
 from specsim.errors import FormatError, SpecSimError
 
-QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
-MARGIN = 0.03
 MAX_FILE_BYTES = 20_000_000
 MAX_ROWS = 200_000
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One judged quantity of one row. quantity: one of QUANTITIES."""
-
-    row_id: str
-    set_id: str
-    quantity: str
-    side: str  # 'plain' or 'speculative'
-    klass: str
-    predicted: float
-    measured: float
-
-    @property
-    def error(self) -> float:
-        return self.predicted / self.measured - 1
-
-    def to_dict(self) -> dict[str, str | float]:
-        return {
-            "row": self.row_id,
-            "set": self.set_id,
-            "quantity": self.quantity,
-            "side": self.side,
-            "class": self.klass,
-            "predicted": self.predicted,
-            "measured": self.measured,
-            "error": self.error,
-        }
-
-
-@dataclass
-class ScoreReport:
-    """All scores of a file. rows: rows read; predicted: rows with at least one score."""
-
-    rows: int = 0
-    predicted: int = 0
-    scores: list[Scored] = field(default_factory=list)
-    signs: list[tuple[str, bool, str]] = field(default_factory=list)  # (set_id, right, row_id)
-    skipped: Counter[str] = field(default_factory=Counter)
-    cases: list[PublishedCase] = field(default_factory=list)
-
-    def over(self, limit: float) -> tuple[str, ...]:
-        """Quantities whose median error is above the limit."""
-        medians = {
-            name: _errors([s.error for s in self.scores if s.quantity == name])["median_abs_error"]
-            for name in QUANTITIES
-        }
-        return tuple(name for name, median in medians.items() if (median or 0.0) > limit)
-
-    def to_dict(self, coverage: bool = True) -> dict[str, object]:
-        sets: dict[str, tuple[list[Scored], list[bool]]] = {}
-        for score in self.scores:
-            sets.setdefault(score.set_id, ([], []))[0].append(score)
-        for name, right, _ in self.signs:
-            sets.setdefault(name, ([], []))[1].append(right)
-        signs = [right for _, right, _ in self.signs]
-        return {
-            "rows": self.rows,
-            "overall": _summary(self.scores, signs, coverage),
-            "sets": {name: _summary(*sets[name], coverage) for name in sorted(sets)},
-            "skipped": dict(self.skipped.most_common()),
-        }
-
-
-def _summary(scores: Sequence[Scored], signs: Sequence[bool], coverage: bool) -> dict[str, object]:
-    """The document of a set: a `QuantityErrors` of each of QUANTITIES between counts and shares."""
-    inside = [hit for s in scores if (hit := _inside(s)) is not None] if coverage else []
-    return {
-        "n": len({(s.set_id, s.row_id) for s in scores}),
-        **{name: _errors([s.error for s in scores if s.quantity == name]) for name in QUANTITIES},
-        "sign_right": sum(signs) / len(signs) if signs else None,
-        "sign_n": len(signs),
-        "interval_coverage": sum(inside) / len(inside) if inside else None,
-    }
-
-
-def _inside(score: Scored) -> bool | None:
-    interval = interval_for(score.quantity, score.klass, score.predicted)
-    if interval is None:
-        return None
-    return interval[0] <= score.measured <= interval[1]
-
-
-class QuantityErrors(TypedDict):
-    """Of one quantity; None where no row has it."""
-
-    median_abs_error: float | None
-    p90_abs_error: float | None
-    bias: float | None
-    n: int
-
-
-def _errors(errors: Sequence[float]) -> QuantityErrors:
-    found = error_summary(errors)
-    if found is None:
-        return {"median_abs_error": None, "p90_abs_error": None, "bias": None, "n": 0}
-    return {
-        "median_abs_error": found["median_abs_error"], "p90_abs_error": found["p90_abs_error"],
-        "bias": found["bias"], "n": found["count"],
-    }
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -177,22 +69,20 @@ def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> Score
                 case = silicon_case(row, f"row-{number}")
             else:
                 case = published_case(row)
-            scores, sign = score_case(case)
+            scores = score_case(case)
         except SkipRow as reason:
             report.skipped[str(reason)] += 1
             continue
         except SpecSimError as error:
             report.skipped[f"not predictable: {str(error).split(';')[0].split(' (')[0]}"] += 1
             continue
-        if not scores and sign is None:
+        if not scores:
             report.skipped["acceptance length not given"] += 1
             continue
         report.predicted += 1
         if keep_cases:
             report.cases.append(case)
         report.scores += scores
-        if sign is not None:
-            report.signs.append((case.set_id, sign, case.row_id))
     return report
 
 
@@ -215,8 +105,8 @@ def _measured_tpot(case: PublishedCase, side: str) -> float | None:
     return value
 
 
-def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
-    """(scores, sign right or None) of one case."""
+def score_case(case: PublishedCase) -> list[Scored]:
+    """The judged values of one case."""
     measured = case.measured
     out: list[Scored] = []
     plain = case.system.plain()
@@ -233,9 +123,9 @@ def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
     if not speculative:
         if "ttft_s" in measured:
             add("ttft", "plain", base.ttft_s, measured["ttft_s"])
-        return out, None
+        return out
     if case.acceptance_length is None:
-        return out, None
+        return out
     spec = _state(case.system, case)
     value = _measured_tpot(case, "spec")
     if value is not None:
@@ -245,7 +135,6 @@ def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
     gain = measured.get("speedup")
     if gain is None and {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
         gain = measured["baseline_tpot_s"] / measured["spec_tpot_s"]
-    sign = None
     if gain is not None:
         if {"baseline_tpot_s", "spec_tpot_s"} <= set(measured) and spec.tpot_s > 0:
             predicted = base.tpot_s / spec.tpot_s
@@ -254,9 +143,7 @@ def score_case(case: PublishedCase) -> tuple[list[Scored], bool | None]:
         add("speedup", "speculative", predicted, gain)
         ratio = spec.step_s / base.step_s
         add("step_cost_ratio", "speculative", ratio, case.acceptance_length / gain)
-        if abs(gain - 1) > MARGIN:
-            sign = (predicted > 1) == (gain > 1)
-    return out, sign
+    return out
 
 
 def _state(system: System, case: PublishedCase) -> SteadyState:

@@ -20,12 +20,14 @@ MIN_RESIDUALS = 12
 
 
 def prediction_class(system: System) -> str:
-    """'speculative|moe|vllm|measured' and so on: side, model kind, engine, kernels."""
+    """'speculative|moe|vllm|measured|several' and so on: side, model kind, engine, kernels, one or
+    several GPUs."""
     side = "speculative" if system.speculative else "plain"
     kind = "moe" if system.spec.has_experts else "dense"
     table = system.profile.kernels.get("gemm.bf16")
     kernels = "assumed" if table is None or table.assumed else "measured"
-    return f"{side}|{kind}|{system.engine.name}|{kernels}"
+    gpus = "several" if system.parallel.gpus > 1 else "one"
+    return f"{side}|{kind}|{system.engine.name}|{kernels}|{gpus}"
 
 
 class Residuals(TypedDict):
@@ -49,10 +51,11 @@ def _residuals() -> dict[str, dict[str, Residuals]]:
 
 
 def coarser(klass: str) -> tuple[str, ...]:
-    """The class and its fallbacks, finest first. Measured and assumed kernels never mix."""
-    side, kind, engine, kernels = klass.split("|")
+    """The class without its GPUs, and its fallbacks, finest first. Measured and assumed kernels
+    never mix."""
+    side, kind, engine, kernels = klass.split("|")[:4]
     return (
-        klass,
+        f"{side}|{kind}|{engine}|{kernels}",
         f"{side}|{kind}|any|{kernels}",
         f"{side}|any|{engine}|{kernels}",
         f"{side}|any|any|{kernels}",

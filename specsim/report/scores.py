@@ -14,6 +14,7 @@ NAMES = {
     "tpot": "TPOT",
     "ttft": "TTFT",
 }
+KIND_NAMES = {**NAMES, "tpot_plain": "plain TPOT", "tpot_speculative": "speculative TPOT"}
 
 
 def error_cell(errors: Doc) -> str:
@@ -39,6 +40,7 @@ def published_section(doc: Doc) -> Section:
     skipped = [[reason, many.words()] for reason, many in doc.members("skipped")]
     judged = doc.items("judged")
     return Section("Validation against published measurements", "Published", [
+        *_by_source(doc),
         Lines(["median / 90th percentile of the relative error (bias, number of values)"]),
         Table(["set", *NAMES.values(), "sign right", "in 90 %"], rows),
         Charts([_by_set(doc), *_parities(judged)]),
@@ -49,6 +51,35 @@ def published_section(doc: Doc) -> Section:
             ("measured", fixed("measured", ".4g")), ("error", fixed("error", "+.1%")),
         ], left=4) if doc.has("judged") else None,
     ])
+
+
+def _by_source(doc: Doc) -> list[Lines | Table | None]:
+    """What holds for the next source: medians over sources, signs, coverage."""
+    if not doc.has("sources"):
+        return []
+    rows = [
+        [KIND_NAMES.get(kind, kind), percent(found.maybe("median_of_medians")),
+         found.words("sources"),
+         f"{percent(found.maybe('worst_median'))} {found.text('worst_source')}"
+         if found.has("worst_source") else "-"]
+        for kind, found in doc.members("sources") if found.maybe("sources")
+    ]
+    signs = [
+        f"{right:.0%} of {found.words('n')} {name} beyond 5 % are predicted as such"
+        for name, found in doc.members("signs")
+        if (right := found.maybe("right")) is not None
+    ]
+    inside = [
+        [KIND_NAMES.get(kind, kind), part, percent(found.maybe("inside")), found.words("n"),
+         percent(found.maybe("inside_by_source")), found.words("sources")]
+        for kind, parts in doc.members("coverage") for part, found in parts.members()
+    ]
+    return [
+        Table(["median error", "of source medians", "sources", "worst of 5 values or more"], rows),
+        Lines(signs) if signs else None,
+        Table(["measured inside the 90 % interval", "class", "of values", "values", "of sources",
+               "sources"], inside, left=2) if inside else None,
+    ]
 
 
 def _by_set(doc: Doc) -> Bars | None:

@@ -8,13 +8,9 @@ import pytest
 
 from accuracy_samples import PUBLISHED, ROW, SILICON
 from specsim.accuracy.rows import published_case
-from specsim.accuracy.score import (
-    Scored,
-    ScoreReport,
-    read_rows,
-    score_case,
-    score_rows,
-)
+from specsim.accuracy.score import read_rows, score_case, score_rows
+from specsim.accuracy.scored import KINDS, Scored, ScoreReport, by_source, coverage, signs
+from specsim.accuracy.sources import source_of
 from specsim.calibrate.summary import quantile
 from specsim.errors import FormatError
 
@@ -30,7 +26,7 @@ def test_percentiles_between_order_statistics() -> None:
 
 def test_errors_of_a_row_are_predicted_over_measured() -> None:
     case = published_case(ROW)
-    scores, sign = score_case(case)
+    scores = score_case(case)
     by = {(s.quantity, s.side): s for s in scores}
     assert set(by) == {("tpot", "plain"), ("tpot", "speculative"), ("ttft", "speculative"),
                        ("speedup", "speculative"), ("step_cost_ratio", "speculative")}
@@ -43,22 +39,21 @@ def test_errors_of_a_row_are_predicted_over_measured() -> None:
     assert gain.predicted == pytest.approx(
         plain.predicted / by["tpot", "speculative"].predicted
     )
-    assert sign is (gain.predicted > 1)
+    assert gain.sign_right is (gain.predicted > 1)
+    assert [s.sign_right for s in scores if s.quantity != "speedup"] == [None] * 4
 
 
 def test_gains_near_one_are_not_judged() -> None:
     near = published_case({**ROW, "speedup": "1.02", "baseline_tpot_ms": "", "spec_tpot_ms": ""})
-    assert score_case(near)[1] is None
+    assert {s.sign_right for s in score_case(near)} == {None}
     lost = published_case({**ROW, "speedup": "0.6", "baseline_tpot_ms": "", "spec_tpot_ms": ""})
-    scores, sign = score_case(lost)
-    predicted = next(s.predicted for s in scores if s.quantity == "speedup")
-    assert sign is (predicted < 1)
+    gain = next(s for s in score_case(lost) if s.quantity == "speedup")
+    assert gain.sign_right is (gain.predicted < 1)
 
 
 def test_without_an_acceptance_length_only_the_plain_side_is_judged() -> None:
     case = published_case({**ROW, "mean_accepted_length": ""})
-    scores, sign = score_case(case)
-    assert {s.side for s in scores} == {"plain"} and sign is None
+    assert {s.side for s in score_case(case)} == {"plain"}
 
 
 def test_a_report_has_every_promised_key() -> None:
@@ -79,17 +74,57 @@ def test_a_report_has_every_promised_key() -> None:
     }
 
 
-def test_summary_by_hand() -> None:
-    def scored(predicted: float, set_id: str = "A") -> Scored:
-        return Scored("r", set_id, "tpot", "plain", "plain|dense|vllm", predicted, 1.0)
+def scored(
+    set_id: str, predicted: float, quantity: str = "tpot", measured: float = 1.0
+) -> Scored:
+    side = "plain" if quantity == "tpot" else "speculative"
+    return Scored("r", set_id, quantity, side, f"{side}|dense|vllm|measured|one", predicted,
+                  measured)
 
-    report = ScoreReport(scores=[scored(1.1), scored(0.8), scored(1.4)],
-                    signs=[("A", True, "r"), ("A", False, "q"), ("A", True, "p")])
-    tpot = report.to_dict(coverage=False)["overall"]["tpot"]
+
+def test_sources_are_named_in_the_table_or_are_their_set() -> None:
+    assert source_of("CKBK") == source_of("GLM52") == "sglang-cookbook"
+    assert source_of("never heard of") == "never heard of"
+
+
+def test_each_source_weighs_alike_whatever_its_rows() -> None:
+    many = [scored("MR27", 1.5)] * 3 + [scored("MR122", 1.5)] * 3  # one source
+    found = by_source([*many, scored("X", 1.1), scored("Y", 1.2)])
+    assert set(found) == set(KINDS)
+    tpot = found["tpot_plain"]
+    assert tpot["median_of_medians"] == pytest.approx(0.2) and tpot["sources"] == 3
+    # the worst is looked for among sources of five values or more
+    assert tpot["worst_source"] == "mindrouter" and tpot["worst_median"] == pytest.approx(0.5)
+    assert found["ttft"]["worst_source"] is None and found["ttft"]["median_of_medians"] is None
+
+
+def test_gains_and_losses_beyond_five_percent_are_counted_apart() -> None:
+    found = signs([
+        scored("A", predicted, "speedup", measured) for predicted, measured in
+        [(1.2, 1.5), (0.9, 1.5), (0.9, 1.04), (0.8, 0.9), (1.1, 0.97)]
+    ])
+    assert found == {"gains": {"right": 0.5, "n": 2}, "losses": {"right": 1.0, "n": 1}}
+
+
+def test_coverage_counts_values_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specsim.accuracy.scored.interval_for",
+                        lambda quantity, klass, value: (value / 1.2, value * 1.2))
+    values = [scored("A", 1.1), scored("A", 1.0), scored("A", 0.9), scored("B", 1.5)]
+    assert values[0].to_dict()["high_90"] == pytest.approx(1.32)
+    found = coverage(values)["tpot_plain"]
+    assert set(found) == {"all", "plain", "dense", "vllm", "measured", "one"}
+    assert found["all"] == {"inside": 0.75, "n": 4, "inside_by_source": 0.5, "sources": 2}
+
+
+def test_summary_by_hand() -> None:
+    report = ScoreReport(scores=[scored("A", 1.1), scored("A", 0.8), scored("A", 1.4)])
+    tpot = report.to_dict()["overall"]["tpot"]
     assert tpot["median_abs_error"] == pytest.approx(0.2)
     assert tpot["bias"] == pytest.approx(0.1)
     assert tpot["p90_abs_error"] == pytest.approx(0.2 + 0.8 * 0.2)
-    assert report.to_dict(coverage=False)["overall"]["sign_right"] == pytest.approx(2 / 3)
+    gains = [scored("A", p, "speedup", 1.5) for p in (1.2, 0.9, 1.9)]
+    shown = ScoreReport(scores=gains).to_dict()["overall"]
+    assert shown["sign_right"] == pytest.approx(2 / 3) and shown["sign_n"] == 3
 
 
 def test_predictions_do_not_depend_on_the_order_of_rows() -> None:
@@ -146,7 +181,7 @@ def test_every_shipped_measurement_is_judged_or_counted() -> None:
 
 def test_one_output_token_gives_no_time_per_token() -> None:
     case = published_case({**ROW, "osl": "1"})
-    scores, _ = score_case(replace(case, measured={"baseline_tpot_s": 1.0, "spec_tpot_s": 1.0}))
+    scores = score_case(replace(case, measured={"baseline_tpot_s": 1.0, "spec_tpot_s": 1.0}))
     assert all(math.isfinite(s.predicted) for s in scores)
 
 

@@ -28,6 +28,7 @@ from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import Overheads
 from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
+from specsim.ops.work import Parallel
 from specsim.planning.tune_choices import draft_lengths
 from specsim.speculation.acceptance import Acceptance
 
@@ -216,12 +217,12 @@ def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("residuals")
 def test_an_interval_comes_from_the_finest_class_with_enough_residuals() -> None:
-    low, high = interval_for("speedup", "speculative|dense|vllm|measured", 2.0) or (0, 0)
+    low, high = interval_for("speedup", "speculative|dense|vllm|measured|one", 2.0) or (0, 0)
     assert (low, high) == (pytest.approx(1.6), pytest.approx(2.5))
     assert interval_for("speedup", "speculative|moe|vllm|measured", 2.0) is None
     # Devices whose kernels were not measured never borrow the residuals of those that were.
     assert interval_for("speedup", "speculative|dense|vllm|assumed", 2.0) is None
-    assert interval_for("tpot", "speculative|dense|vllm|measured", 2.0) is None
+    assert interval_for("tpot", "speculative|dense|vllm|measured|one", 2.0) is None
     (point,) = predict(drafted(), CHAT, [1]).points
     assert point.interval_90["speedup"] == [
         pytest.approx(0.8 * point.speedup), pytest.approx(1.25 * point.speedup)
@@ -230,13 +231,14 @@ def test_an_interval_comes_from_the_finest_class_with_enough_residuals() -> None
 
 
 def test_classes_of_predictions() -> None:
-    assert prediction_class(drafted()) == "speculative|dense|vllm|measured"
-    assert prediction_class(drafted().plain()) == "plain|dense|vllm|measured"
+    assert prediction_class(drafted()) == "speculative|dense|vllm|measured|one"
+    assert prediction_class(drafted().plain()) == "plain|dense|vllm|measured|one"
     moe = replace(drafted(), spec=find_model("qwen3.6-35b-a3b"))
-    assert prediction_class(moe) == "speculative|moe|vllm|measured"
+    assert prediction_class(moe) == "speculative|moe|vllm|measured|one"
     other = replace(drafted(), profile=load_profile("b200"))
-    assert prediction_class(other) == "speculative|dense|vllm|assumed"
-    assert coarser("plain|dense|vllm|measured")[-1] == "plain|any|any|measured"
+    assert prediction_class(other) == "speculative|dense|vllm|assumed|one"
+    assert prediction_class(drafted().with_(parallel=Parallel(2))).endswith("|several")
+    assert coarser("plain|dense|vllm|measured|one")[-1] == "plain|any|any|measured"
 
 
 def test_a_datasheet_bound_has_no_interval_and_says_why() -> None:

@@ -144,5 +144,6 @@ def test_validate_published(tmp_path: Path) -> None:
     assert sum(shown["skipped"].values()) >= 1
     judged = run("validate", "published", str(path), "--rows")["judged"]
     assert {tuple(j) for j in judged} == {
-        ("row", "set", "quantity", "side", "class", "predicted", "measured", "error")
+        ("row", "set", "source", "quantity", "side", "class", "predicted", "measured", "error",
+         "low_90", "high_90")
     }

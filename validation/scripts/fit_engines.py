@@ -113,7 +113,7 @@ def residuals(cases: list[PublishedCase], overheads: dict[str, Overheads]) -> np
     out: list[float] = []
     for case in cases:
         over = overheads[engine_key(case.system)]
-        scores, _ = score_case(replace(case, system=case.system.with_overheads(over)))
+        scores = score_case(replace(case, system=case.system.with_overheads(over)))
         out += [
             math.log(s.predicted / s.measured) * WEIGHT[s.quantity]
             for s in scores

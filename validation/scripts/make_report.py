@@ -30,12 +30,8 @@ from common import (
 from common import table as table_lines
 from fit_engines import group_of
 
-from specsim.accuracy.score import (
-    Scored,
-    ScoreReport,
-    read_rows,
-    score_rows,
-)
+from specsim.accuracy.score import read_rows, score_rows
+from specsim.accuracy.scored import Scored, ScoreReport
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.intervals import MIN_RESIDUALS, coarser
 from specsim.analytic.mindrouter import predict_table
@@ -71,7 +67,6 @@ def judged_part(report: ScoreReport, fitted: set[str]) -> tuple[ScoreReport, Sco
         part.cases = [c for c in report.cases if side[c.row_id] is wanted]
         part.scores = [s for s in report.scores if side[s.row_id] is wanted]
         part.predicted = len(part.cases)
-        part.signs = [s for s in report.signs if side[s[2]] is wanted]
         parts.append(part)
     return parts[0], parts[1]
 
@@ -254,7 +249,7 @@ def main() -> None:
     }
     write_json(CATALOG / "residuals.json", residuals)
     coverage, covered = coverage_without_own_set(judged_scores, widen)
-    everything_p, everything_s = published.to_dict(False), silicon.to_dict(False)
+    everything_p, everything_s = published.to_dict(), silicon.to_dict()
     bars = bar_rows(everything_p, everything_s)
     headers = ["set", *NAMES.values(), "sign right"]
     text = f"""# Accuracy of the predictions
@@ -275,17 +270,17 @@ the other sets alone hold {coverage:.0%} of {covered} measurements; they are str
 
 ## Rows no fit has seen
 
-{md_table(headers, set_rows(judged_p.to_dict(False)))}
+{md_table(headers, set_rows(judged_p.to_dict()))}
 
 H200 end-to-end points, plain serving:
 
-{md_table(headers, set_rows(judged_s.to_dict(False)))}
+{md_table(headers, set_rows(judged_s.to_dict()))}
 
 ## Rows of the groups that engine overheads were fitted on
 
-{md_table(headers, set_rows(fitted_p.to_dict(False)))}
+{md_table(headers, set_rows(fitted_p.to_dict()))}
 
-{md_table(headers, set_rows(fitted_s.to_dict(False)))}
+{md_table(headers, set_rows(fitted_s.to_dict()))}
 
 ## MindRouter cluster (never fitted)
 

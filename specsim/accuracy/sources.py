@@ -1,0 +1,18 @@
+"""Who measured a set of published measurements: `catalog/sources.toml`."""
+
+import tomllib
+from functools import lru_cache
+
+from specsim.data import data_root
+
+
+@lru_cache(maxsize=1)
+def _sources() -> dict[str, str]:
+    text = (data_root("catalog") / "sources.toml").read_text(encoding="utf-8")
+    named: dict[str, list[str]] = tomllib.loads(text)["sources"]
+    return {set_id: source for source, sets in named.items() for set_id in sets}
+
+
+def source_of(set_id: str) -> str:
+    """The source of a set; a set that the table does not name is a source of its own."""
+    return _sources().get(set_id, set_id)
