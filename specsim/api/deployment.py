@@ -18,13 +18,14 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
+from specsim.latency.routing import parse_routing
 from specsim.methods.base import SpecSetup, find_method, method_of
 from specsim.methods.registry import method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
 from specsim.model.spec import Drafter, ModelSpec, MoE
-from specsim.ops.work import Parallel
+from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import Numbers, parse_numbers, profile_folder, shown
@@ -79,6 +80,7 @@ def build_request(given: OptionSet) -> DeploymentRequest:
         max_num_seqs=options.max_num_seqs or 0,
         max_num_batched_tokens=options.max_num_batched_tokens or 0,
         gpu_memory_utilization=options.gpu_memory_utilization or 0.0,
+        routing=_routing(options.routing, spec),
         fidelity=options.fidelity,
     )
     workload = build_workload(options)
@@ -97,6 +99,15 @@ def build_request(given: OptionSet) -> DeploymentRequest:
             f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"
         )
     return DeploymentRequest(system, workload, tuple(warnings))
+
+
+def _routing(text: str | None, spec: ModelSpec) -> Routing | None:
+    """How the traffic chooses experts where it was said; None: as the model's own does."""
+    if text is None:
+        return None
+    if not spec.has_experts:
+        raise UsageError(f"--routing is given, but {spec.name} has no experts; leave it out")
+    return parse_routing(text)
 
 
 def _parallel(

@@ -197,5 +197,5 @@ def plain_roofline(op: OpCost, profile: HardwareProfile) -> KernelTime:
 def _whole_experts(op: OpCost, some: Experts) -> OpCost:
     """The same experts by a kernel that streams every expert of the GPU, chosen or not."""
     tokens = max(some.tokens, some.experts / some.top_k)  # tokens that choose every expert
-    whole = some._replace(tokens=tokens, distribution="balanced", overlap=0.0)
-    return replace(op, shape=whole, weight_bytes=op.weight_bytes * some.local_experts / some.hit)
+    whole = some._replace(tokens=tokens, distribution="balanced", distinct=0.0)
+    return replace(op, shape=whole, weight_bytes=op.weight_bytes * some.experts / some.distinct)

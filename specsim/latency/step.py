@@ -16,7 +16,7 @@ from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.price import LooseOps, Pricer, Sums, keep
-from specsim.latency.routing import SERVING
+from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import LayerGroup
@@ -54,7 +54,7 @@ class _Plan:
 class LatencyModel:
     """Prices engine steps of one model on one device under one engine. Implements `StepCost`.
 
-    routing: how the traffic chooses experts (None: as served traffic does, or
+    routing: how the traffic chooses experts (None: as text does among those of this model, or
     uniformly under 'datasheet'). fidelity: 'calibrated' (kernel efficiencies of the profile,
     engine overheads) or 'datasheet' (for each op the greater of bytes/bandwidth and FLOPs/peak,
     no overheads, no padding).
@@ -74,7 +74,7 @@ class LatencyModel:
         self.setup = instance.setup
         self.fidelity = fidelity
         self._datasheet = fidelity == "datasheet"
-        self.routing = routing or (UNIFORM if self._datasheet else SERVING)
+        self.routing = routing or (UNIFORM if self._datasheet else routing_of(spec))
         profile.require_link(self.parallel.gpus)
         fault = split_fault(spec.layers, self.parallel.tp)
         if fault:

@@ -1,46 +1,17 @@
 """Feed-forward parts: dense MLP and mixture of experts.
 
-A routed layer reads the weights of every expert that at least one token chose. `distinct_experts`
-is their expected number; the kernel time model uses the same formula.
+A routed layer reads the weights of every expert that at least one token chose:
+`ops.work.Routing.distinct` is their expected number.
 
 Under attention data parallelism each group of GPUs runs router, latent projections, shared
 expert and dense layers on its own rows; only routed experts see the rows of all groups.
 """
 
-import math
-
 from specsim.model.spec import BF16, PLAIN_BYTES, DenseMLP, FeedForward, MoE
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import Experts
-from specsim.ops.work import Parallel, Routing, shard
-
-
-def distinct_experts(
-    experts: float,
-    top_k: float,
-    tokens: float,
-    overlap: float = 0.0,
-    shape: float = math.inf,
-) -> float:
-    """Expected distinct experts that `tokens` tokens use, each choosing top_k of them.
-
-    Independent uniform choice gives E (1 - (1 - k/E)^T) (MoESD, 2505.19645). `overlap` in [0, 1]
-    is the share of a token's experts that it has in common with its neighbours in the same
-    sequence: the number of independent draws falls from T to 1 + (T - 1)(1 - overlap).
-    `shape`: popularity of the experts, gamma distributed with this shape and mean 1; an expert
-    with lambda = -T ln(1 - k/E) expected visits is then missed with probability
-    (1 + lambda/shape)^-shape. Infinite (or 0): all equally popular.
-    """
-    if top_k >= experts:
-        return experts
-    draws = 1 + (tokens - 1) * (1 - overlap) if tokens > 1 else tokens
-    if shape <= 0 or math.isinf(shape):
-        found: float = experts * (1 - (1 - top_k / experts) ** draws)
-    else:
-        visits = -draws * math.log(1 - top_k / experts)
-        found = experts * (1 - (1 + visits / shape) ** -shape)
-    return max(found, min(1.0, tokens) * top_k)  # a whole token never needs fewer than its own
+from specsim.ops.work import UNIFORM, Parallel, Routing, shard
 
 
 def dense_mlp_ops(
@@ -71,7 +42,7 @@ def moe_ops(
     """Router, routed experts, latent projections and the shared expert of `count` layers.
 
     `rows` are those of all attention groups; `seqs` is the number of independent sequences among
-    them: overlap acts within one.
+    them, which share fewer experts than the tokens of one.
     """
     own = max(1.0, rows / par.attention_dp)
     counted = f.count(hidden)
@@ -85,24 +56,19 @@ def moe_ops(
     slices = par.gpus // par.ep
     inter = shard(f.intermediate, slices)
     matrices = 3 if f.gated else 2
-    # The tokens of one sequence share experts; different sequences draw on their own.
-    draws_overlap = routing.overlap * (1 - seqs / rows) if rows > seqs else 0.0
-    hit = distinct_experts(f.n_experts, f.top_k, rows, draws_overlap, routing.shape) / par.ep
+    distinct = routing.distinct(f.n_experts, f.top_k, rows, seqs)
     assignments = rows * f.top_k / par.ep
-    uniform = math.isinf(routing.shape)
     ops.append(
         OpCost(
             f"{prefix}.experts",
             Experts(
                 rows, width, inter, f.top_k, f.n_experts, f.weight.name, f.gated,
                 local_experts=f.n_experts / par.ep,
-                overlap=draws_overlap,
-                distribution="uniform" if uniform else "power_law",
-                routing_shape=0.0 if uniform else routing.shape,
-                hit=hit,
+                distribution="uniform" if routing == UNIFORM else "power_law",
+                distinct=distinct,
             ),
             flops=2.0 * assignments * matrices * width * inter,
-            weight_bytes=hit * counted.per_expert / slices * f.weight.bytes_per_weight,
+            weight_bytes=distinct * counted.per_expert / par.gpus * f.weight.bytes_per_weight,
             act_bytes=ACT_BYTES * assignments * (2 * width + (matrices + 1) * inter),
             count=count,
         )

@@ -85,9 +85,9 @@ class LatentPrefill(NamedTuple):
 
 class Experts(NamedTuple):
     """`tokens` tokens routed to top_k of `experts`, of which local_experts (0: all) are on this
-    GPU with `inter` columns each. overlap in [0, 1]: share of a token's choices that its sequence
-    neighbour already made. distribution: 'power_law', 'uniform' or 'balanced'. routing_shape:
-    popularity shape of real traffic, 0: that of the kernel benchmark."""
+    GPU with `inter` columns each. distribution: how rows spread over the experts, 'power_law',
+    'uniform' or 'balanced'. distinct: experts that the tokens choose, of all GPUs; 0: as in the
+    kernel benchmark under that distribution."""
 
     tokens: float
     hidden: float
@@ -97,10 +97,8 @@ class Experts(NamedTuple):
     fmt: str = "bf16"
     gated: bool = True
     local_experts: float = 0
-    overlap: float = 0.0
     distribution: str = "power_law"
-    routing_shape: float = 0.0
-    hit: float = 0.0  # distinct experts that the op's bytes were counted with
+    distinct: float = 0.0
 
 
 class StateDecode(NamedTuple):

@@ -64,19 +64,43 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How real traffic chooses experts, where independent uniform choice is an upper bound.
+    """How traffic chooses experts, where independent uniform choice is an upper bound.
 
-    overlap: share of a token's experts that it has in common with its neighbours in the same
-        sequence (0: independent, 1: identical).
-    shape: popularity of the experts, gamma distributed with this shape and mean 1 over one
-        workload (infinite: all alike; 0: what the kernel benchmark assumed).
+    beta: T consecutive tokens of one sequence choose as many experts as T^beta independent ones
+        would (0: all alike, 1: independent); the context prefers some experts, so likeness does
+        not end with the next token.
+    shape: popularity of the experts over the sequences of a batch, gamma distributed with this
+        shape and mean 1 (infinite: all alike).
     """
 
-    overlap: float = 0.0
-    shape: float = 0.0
+    beta: float
+    shape: float
+
+    def distinct(self, experts: float, top_k: float, tokens: float, seqs: float) -> float:
+        """Expected distinct experts of one layer that `tokens` tokens of `seqs` equal sequences
+        choose, top_k of `experts` each: from top_k to what uniform choice gives.
+
+        An expert is missed by one sequence with probability exp(-m), m = -ln(1 - k/E) T^beta, and
+        by n sequences with (1 + n v/a)^-a, v = a (e^(m/a) - 1): exact for one sequence. Concave in
+        tokens and in sequences. With beta = 1 and no shape: E (1 - (1 - k/E)^T) (MoESD,
+        2505.19645). validation/scripts/fit_routing.py has the captures that bear it out.
+        """
+        if top_k >= experts:
+            return experts
+        if tokens <= 1:
+            return tokens * top_k  # a mean over steps with and without a token
+        groups = max(1.0, min(seqs, tokens))
+        missed = -math.log1p(-top_k / experts) * (tokens / groups) ** self.beta
+        if math.isinf(self.shape):
+            return -experts * math.expm1(-groups * missed)
+        if missed > _ALL * self.shape:
+            return experts
+        visits = math.expm1(missed / self.shape)
+        return -experts * math.expm1(-self.shape * math.log1p(groups * visits))
 
 
-UNIFORM = Routing(overlap=0.0, shape=math.inf)
+_ALL = 700.0  # the largest exponent of a float: nothing is missed beyond
+UNIFORM = Routing(beta=1.0, shape=math.inf)
 
 
 def attention_share(work: Work, par: Parallel) -> Work:

@@ -208,7 +208,16 @@ class FidelityOptions(OptionSet):
     fidelity: str = opt("calibrated", help="calibrated, or datasheet (a plain roofline).")
 
 
-class PricingOptions(FidelityOptions, ProfilesOptions):
+class RoutingOptions(OptionSet):
+    routing: str | None = opt(
+        None,
+        help="How traffic chooses experts: uniform, a kind of router (softmax, gated-shared, "
+             "sigmoid, relu2, coarse), or BETA,SHAPE. Default: as measured on the model or its "
+             "kind with natural text; random tokens route more alike (a lower BETA and SHAPE).",
+    )
+
+
+class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions):
     """What steps are priced with."""
 
 

@@ -1,9 +1,10 @@
 """Time of the fused routed experts of a mixture-of-experts layer (gate+up, activation, down).
 
-Memory: the weights of every expert that at least one token chose, read once: see
-`distinct_experts`. Arithmetic: rows of one expert are padded to the tile of its product, so many
-experts with few rows each cost more than their FLOP. The passes between the two products (gather,
-activation, weighted sum) stream the activations of every assignment, local or not:
+Memory: the weights of every expert that at least one token chose, read once: their number comes
+with the call, or is that of the kernel benchmark (`distinct_experts`). Arithmetic: rows of one
+expert are padded to the tile of its product, so many experts with few rows each cost more than
+their FLOP. The passes between the two products (gather, activation, weighted sum) stream the
+activations of every assignment, local or not:
 
     time = floor + smooth max(weights / bandwidth, tiles, padded FLOP / peak) + activations / bw
 
@@ -48,7 +49,7 @@ def distinct_experts(
     distribution: str = "uniform",
     routing_shape: float = 1.5,
 ) -> float:
-    """Expected number of different experts that `tokens` tokens choose, each top_k of them.
+    """Experts that `tokens` tokens choose in a benchmark of the kernel, each top_k of them.
 
     'uniform': independent, equally popular: E (1 - (1 - k/E)^T).
     'power_law': unequal popularity. If popularity is gamma distributed with shape s and mean 1,
@@ -76,15 +77,15 @@ def distinct_experts(
 
 @prices(Experts)
 def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
-    """Seconds of the routed experts of one layer; overlapping choices wake fewer of them."""
+    """Seconds of the routed experts of one layer."""
     tokens, hidden, inter, top_k, experts, fmt = on[:6]
-    overlap, distribution = on.overlap, on.distribution
+    distribution = on.distribution
     t = params(device, moe_table(device, fmt), how.engine)
     local = on.local_experts or experts
     ranks = experts / local
-    draws = 1.0 + (tokens - 1.0) * (1.0 - overlap) if tokens > 1.0 else tokens
-    shape = on.routing_shape or t["routing_shape"]
-    active = distinct_experts(draws, top_k, experts, distribution, shape)
+    active = on.distinct or distinct_experts(
+        tokens, top_k, experts, distribution, t["routing_shape"]
+    )
     rows = tokens * top_k
     matrices = 3.0 if on.gated else 2.0
     # Per assignment: input and output of both products, the activation between, the sum.

@@ -64,6 +64,8 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("KV cache dtype 'fp9'", (QWEN, "--kv", "fp9")),
     ("KV cache dtype ''", (QWEN, "--kv", "")),
     ("use calibrated or datasheet", (QWEN, "--fidelity", "high")),
+    ("must be uniform, softmax, gated-shared", ("mixtral-8x7b", "--routing", "zipf")),
+    ("has no experts; leave it out", (QWEN, "--routing", "uniform")),
     ("use one of chat", (QWEN, "--workload", "chatt")),
     ("use one of chat", (QWEN, "--workload", "")),
     ("is not a folder", (QWEN, "--profiles", "/nonexistent")),

@@ -202,6 +202,16 @@ def test_workloads_and_lengths() -> None:
     assert build_workload(Options(model="x")).name == "chat"
 
 
+def test_routing_changes_what_a_batch_reads() -> None:
+    def step_s(**options: object) -> float:
+        system = build("qwen3-30b-a3b", **options).system
+        return system.latency.seconds(system.decode_shape(8, 1024))
+
+    own, even = step_s(), step_s(routing="uniform")
+    assert own < step_s(routing="0.9,2.5") < even
+    assert step_s(fidelity="datasheet", routing="softmax") < step_s(fidelity="datasheet")
+
+
 def test_warnings_about_devices_and_positions() -> None:
     assert any("assumed" in text for text in build(LLAMA, gpu="a100-80gb").warnings)
     assert not any("kernel efficiencies" in text for text in build(LLAMA).warnings)

@@ -8,7 +8,7 @@ import pytest
 from ops_helpers import drafter_ops, target_ops
 from specsim.model.catalogue import find_drafter, find_model, variant
 from specsim.model.spec import DeltaNet, DenseMLP, Mamba2, MoE
-from specsim.ops.ffn import dense_mlp_ops, distinct_experts, ffn_ops, moe_ops
+from specsim.ops.ffn import dense_mlp_ops, ffn_ops, moe_ops
 from specsim.ops.network import group_rows
 from specsim.ops.op import OpCost
 from specsim.ops.recurrent import delta_net_context, delta_net_rows, mamba2_context
@@ -26,29 +26,6 @@ def total(ops: list[OpCost], *fields: str) -> float:
     return sum(getattr(op, field) * op.count for op in ops for field in fields)
 
 
-# E (1 - (1 - 8/256)^T), the column of uniform routing in the kernel notes
-@pytest.mark.parametrize(
-    ("tokens", "experts"),
-    [(1, 8), (2, 16), (4, 31), (8, 57), (16, 102), (32, 163), (48, 200), (64, 222), (128, 252)],
-)
-def test_distinct_experts_of_uniform_routing(tokens: int, experts: int) -> None:
-    assert round(distinct_experts(256, 8, tokens)) == experts
-
-
-def test_distinct_experts_at_the_edges() -> None:
-    assert distinct_experts(256, 8, 1) == 8
-    assert distinct_experts(8, 8, 5) == 8  # all of them, always
-    assert distinct_experts(256, 8, 4, overlap=1.0) == 8  # all tokens choose alike
-    assert distinct_experts(256, 8, 1e9) == 256
-    # Unequal popularity uses fewer; a large shape parameter is the uniform case.
-    assert distinct_experts(256, 8, 64, shape=0.8) < distinct_experts(256, 8, 64)
-    assert distinct_experts(256, 8, 64, shape=1e9) == pytest.approx(
-        distinct_experts(256, 8, 64), rel=1e-6
-    )
-    assert distinct_experts(256, 8, 1, shape=0.8) == 8
-    assert distinct_experts(256, 8, 64, shape=math.inf) == distinct_experts(256, 8, 64)
-
-
 def test_routed_layer_by_hand() -> None:
     ops = moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1.0, "m", UNIFORM, seqs=1.0)
     experts = only(ops, "m.experts")
@@ -63,12 +40,13 @@ def test_routed_layer_by_hand() -> None:
 
 
 def test_neighbours_in_one_sequence_share_experts_and_strangers_do_not() -> None:
-    alike = Routing(overlap=0.5, shape=math.inf)
+    alike = Routing(beta=0.7, shape=math.inf)
     verify = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1, "m", alike, 1.0), "m.experts")
     batch = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1, "m", alike, 4.0), "m.experts")
     free = only(moe_ops(QWEN_35B, 2048, 4.0, Parallel(), 1, "m", UNIFORM, 1.0), "m.experts")
-    assert verify.weight_bytes < batch.weight_bytes == free.weight_bytes
-    assert batch.shape.overlap == 0
+    assert verify.weight_bytes < batch.weight_bytes
+    assert batch.weight_bytes == pytest.approx(free.weight_bytes)
+    assert verify.shape.distinct == alike.distinct(256, 8, 4, 1)
 
 
 def test_slices_and_whole_experts() -> None:

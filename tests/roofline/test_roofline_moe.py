@@ -103,10 +103,10 @@ def test_verify_is_dearest_for_few_sequences(h200: HardwareProfile) -> None:
     assert penalty(256) == pytest.approx(1.41, abs=0.15)
 
 
-def test_overlap_of_neighbours_saves_experts(h200: HardwareProfile) -> None:
+def test_fewer_distinct_experts_cost_less(h200: HardwareProfile) -> None:
     free = moe(h200, 8, 2048, 512, 8, 256).seconds
-    half = moe(h200, 8, 2048, 512, 8, 256, overlap=0.5).seconds
-    same = moe(h200, 8, 2048, 512, 8, 256, overlap=1.0)
+    half = moe(h200, 8, 2048, 512, 8, 256, distinct=30.0).seconds
+    same = moe(h200, 8, 2048, 512, 8, 256, distinct=8.0)
     assert same.seconds < half < free
     one = moe(h200, 1, 2048, 512, 8, 256)
     assert same.mem_s == pytest.approx(one.mem_s, rel=0.05)  # the same experts, more activations
@@ -118,10 +118,13 @@ def test_expert_parallel_ranks_share_the_weights(h200: HardwareProfile) -> None:
     assert whole / 8 < eighth < whole / 4
 
 
-def test_routing_of_real_traffic_can_be_given(h200: HardwareProfile) -> None:
-    skewed = moe(h200, 64, 2048, 512, 8, 256, routing_shape=0.5).seconds
-    even = moe(h200, 64, 2048, 512, 8, 256, distribution="uniform").seconds
-    assert skewed < moe(h200, 64, 2048, 512, 8, 256).seconds < even
+def test_experts_of_the_benchmark_unless_the_call_says(h200: HardwareProfile) -> None:
+    skewed = distinct_experts(64, 8, 256, "power_law", h200.kernels["moe.bf16"]["routing_shape"])
+    silent, said = (
+        moe(h200, 64, 2048, 512, 8, 256, distinct=found).seconds for found in (0.0, skewed)
+    )
+    assert silent == said
+    assert silent < moe(h200, 64, 2048, 512, 8, 256, distribution="uniform").seconds
 
 
 def test_a_cpu_multiplies_no_idle_rows_of_experts() -> None:

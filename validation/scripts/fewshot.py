@@ -13,7 +13,7 @@ All other points of the curve are predicted: time per token (throughput, where a
 both sides, and the speedup. SDB1 states speedups alone, so that its one fitted point is one number.
 
 Priors come from the other sets: a set that took part in the general engine fit is judged on
-profiles and routing fitted without it, and the widths of the priors are computed without it.
+profiles fitted without it, and the widths of the priors are computed without it.
 MindRouter: see fewshot_mindrouter.py.
 """
 
@@ -121,13 +121,13 @@ def summary(rows: Iterable[Judged]) -> dict[str, Any]:
 
 def run_set(set_id: str, groups: Any, servers: Any) -> dict[str, Any]:
     """Every curve of a set under both rules, with priors that have not seen the set."""
-    engines, routing = without(set_id, groups)
+    engines = without(set_id, groups)
     priors = widths(value for name, value in servers.items() if name.split("|")[0] != set_id)
     found, skipped = curves(set_id)
     for curve in found:
         for side in (curve.plain, curve.spec):
             for c, point in side.items():
-                side[c] = replace(point, system=placed(point.system, engines, routing))
+                side[c] = replace(point, system=placed(point.system, engines))
     rows, fits = [], []
     for rule in RULES:
         for curve in found:

@@ -14,7 +14,7 @@ value) near 0, 0.5 wide; a width near 0.5 (log-normal, 0.8 wide, at most 1); a n
 wide). The width of 'acceptance' is the scatter of the catalogue's measurements around the answer
 it gives for their model and method.
 
-`without` gives the engine profiles and routing as they come out when one set is left out of the
+`without` gives the engine profiles as they come out when one set is left out of the
 general fit (fit_engines.py), so that a set can be judged that took part in it.
 """
 
@@ -36,8 +36,6 @@ from specsim.calibrate.fewshot_priors import PRIORS, Priors
 from specsim.errors import SpecSimError
 from specsim.latency.engine import list_engines
 from specsim.latency.engine_profile import EngineProfile
-from specsim.latency.routing import SERVING
-from specsim.ops.work import Routing
 from specsim.speculation.acceptance_catalogue import lookup, measurements
 
 CENTRE_HYPER = 0.5
@@ -180,32 +178,27 @@ def acceptance_width() -> float:
 
 def without(
     set_id: str, groups: Mapping[str, list[PublishedCase]]
-) -> tuple[dict[str, EngineProfile], Routing]:
-    """Engine profiles by 'name-version' and routing, fitted as fit_engines.py does but without the
-    rows of a set. What ships, when the set took no part in that fit."""
+) -> dict[str, EngineProfile]:
+    """Engine profiles by 'name-version', fitted as fit_engines.py does but without the rows of a
+    set. What ships, when the set took no part in that fit."""
     shipped = {f"{p.name}-{p.version}": p for p in list_engines()}
     chosen = general.deal(dict(groups))
     if not any(name.split("|")[0] == set_id for name in chosen):
-        return shipped, SERVING
+        return shipped
     rows: list[PublishedCase] = []
     for name in sorted(chosen):
         if name.split("|")[0] != set_id:
             step = max(1, len(groups[name]) // general.ROWS_PER_GROUP)
             rows += groups[name][::step][: general.ROWS_PER_GROUP]
     overheads = {key: profile.overheads for key, profile in shipped.items()}
-    routing = SERVING
-    for _ in range(2):
-        current = general.with_routing(rows, routing)
-        for key, profile in shipped.items():
-            mine = [c for c in current if general.engine_key(c.system) == key]
-            if len(mine) >= 6:
-                overheads[key] = general.fit_overheads(profile, mine, overheads[key])
-        general.inherit_speculative(shipped, overheads, current)
-        routing = general.fit_routing(rows, overheads, routing)
-    return {key: replace(p, overheads=overheads[key]) for key, p in shipped.items()}, routing
+    for key, profile in shipped.items():
+        mine = [c for c in rows if general.engine_key(c.system) == key]
+        if len(mine) >= 6:
+            overheads[key] = general.fit_overheads(profile, mine, overheads[key])
+    general.inherit_speculative(shipped, overheads, rows)
+    return {key: replace(p, overheads=overheads[key]) for key, p in shipped.items()}
 
 
-def placed(system: System, engines: Mapping[str, EngineProfile], routing: Routing) -> System:
-    """The system on other engine profiles and routing."""
-    engine = engines[f"{system.engine.name}-{system.engine.version}"]
-    return replace(system, engine=engine, routing=routing)
+def placed(system: System, engines: Mapping[str, EngineProfile]) -> System:
+    """The system on other engine profiles."""
+    return replace(system, engine=engines[f"{system.engine.name}-{system.engine.version}"])

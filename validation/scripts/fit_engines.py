@@ -1,14 +1,13 @@
-"""Fits engine overheads and the routing of served traffic on part of the public measurements.
+"""Fits engine overheads on part of the public measurements.
 
     python validation/scripts/fit_engines.py [--dry]
 
 takes a few minutes; --dry writes nothing.
-It rewrites the [overheads] numbers of `engines/*.toml`, `specsim/latency/routing.py` and
-`validation/reports/ledger.json`.
+It rewrites the [overheads] numbers of `engines/*.toml` and `validation/reports/ledger.json`.
 
 What is fitted: per engine profile the wall seconds of `specsim.latency.engine.Overheads` that its
-rows can see, and two numbers for all routed models (`specsim.ops.work.Routing`). Kernel
-efficiencies come from operator tables alone; nothing is fitted per model, per GPU or per row.
+rows can see. Kernel efficiencies come from operator tables alone, the choice of experts from
+captures of routers (fit_routing.py); nothing is fitted per model, per GPU or per row.
 
 Which rows: groups of (set, model, GPU, GPUs, method). Per engine profile and side (plain or
 speculative) the groups on Hopper devices, whose kernels were measured, are ordered by a hash of
@@ -24,17 +23,14 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from common import ENGINES, LEDGER, PUBLISHED, ROOT, SILICON, write_json, write_text
+from common import ENGINES, LEDGER, PUBLISHED, SILICON, write_json, write_text
 from scipy.optimize import least_squares
 
 from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_case, score_rows
-from specsim.analytic.intervals import prediction_class
 from specsim.analytic.system import System
 from specsim.latency.engine import list_engines
 from specsim.latency.engine_profile import EngineProfile, Overheads
-from specsim.latency.routing import SERVING
-from specsim.ops.work import Routing
 
 FILES = (PUBLISHED, SILICON)
 NEVER_FITTED = ("MRBLOG", "MR27", "MR122")
@@ -63,7 +59,6 @@ SPECULATIVE = ("spec", "draft", "tree")
 MIN_SPECULATIVE_GROUPS = 2
 # TTFT depends on the load generator as much as on the server: it is heard, but softly.
 WEIGHT = {"tpot": 1.0, "step_cost_ratio": 1.0, "ttft": 0.2}
-ROUTING_PRIOR = ((0.0, 1.0), (0.0, 1.0))  # logit of the overlap; ln of the shape
 
 
 def group_of(case: PublishedCase) -> str:
@@ -138,10 +133,6 @@ def inherit_speculative(
                 overheads[key] = replace(overheads[key], **taken)
 
 
-def with_routing(cases: list[PublishedCase], routing: Routing) -> list[PublishedCase]:
-    return [replace(case, system=replace(case.system, routing=routing)) for case in cases]
-
-
 def fit_overheads(profile: EngineProfile, rows: list[PublishedCase], start: Overheads) -> Overheads:
     """Overheads of one engine profile from its fitted rows."""
     names = [n for n in PRIORS if profile.mixed_steps or n != "mixed_step_s"]
@@ -170,34 +161,6 @@ def knows_speculation(rows: list[PublishedCase]) -> set[str]:
     return {key for key, names in groups.items() if len(names) >= MIN_SPECULATIVE_GROUPS}
 
 
-def fit_routing(
-    rows: list[PublishedCase], overheads: dict[str, Overheads], start: Routing
-) -> Routing:
-    """Overlap and shape from the routed models among the fitted rows.
-
-    Popularity shows in how plain steps grow with the batch, likeness of neighbours in what a
-    verify step costs; of speculative rows only those count whose engine's speculative overheads
-    were fitted on several groups, so that an overhead is not taken for routing.
-    """
-    moe = [
-        c for c in rows
-        if prediction_class(c.system).split("|")[1] == "moe"
-        and (not c.system.speculative or engine_key(c.system) in knows_speculation(rows))
-    ]
-
-    def routing(x: np.ndarray) -> Routing:
-        return Routing(overlap=1 / (1 + math.exp(-x[0])), shape=math.exp(x[1]))
-
-    def cost(x: np.ndarray) -> np.ndarray:
-        found = weighted(with_routing(moe, routing(x)), overheads)
-        prior = [(x[i] - ROUTING_PRIOR[i][0]) / ROUTING_PRIOR[i][1] for i in range(2)]
-        return np.concatenate([found, prior])
-
-    first = [math.log(start.overlap / (1 - start.overlap)), math.log(start.shape)]
-    done = least_squares(cost, first, loss="cauchy", diff_step=0.1, max_nfev=8)
-    return routing(done.x)
-
-
 def main() -> None:
     groups: dict[str, list[PublishedCase]] = defaultdict(list)
     for name in FILES:
@@ -211,20 +174,13 @@ def main() -> None:
     profiles = {f"{p.name}-{p.version}": p for p in list_engines()}
     overheads = {key: profile.overheads for key, profile in profiles.items()}
     seen = {key: [c for c in rows if engine_key(c.system) == key] for key in profiles}
-    routing = SERVING
-    for _ in range(2):
-        current = with_routing(rows, routing)
-        for key, profile in profiles.items():
-            mine = [c for c in current if engine_key(c.system) == key]
-            if len(mine) >= 6:
-                overheads[key] = fit_overheads(profile, mine, overheads[key])
-        inherit_speculative(profiles, overheads, current)
-        routing = fit_routing(rows, overheads, routing)
-        print(routing)
-    final = with_routing(rows, routing)
+    for key, profile in profiles.items():
+        if len(seen[key]) >= 6:
+            overheads[key] = fit_overheads(profile, seen[key], overheads[key])
+    inherit_speculative(profiles, overheads, rows)
     results = {}
     for key in profiles:
-        mine = [c for c in final if engine_key(c.system) == key]
+        mine = seen[key]
         if len(mine) < 6:
             print(f"{key}: {len(mine)} fitted rows, overheads left as they are")
             continue
@@ -236,13 +192,11 @@ def main() -> None:
         return
     for key, values in results.items():
         write_engine(key, values, len(seen[key]))
-    write_routing(routing)
     chosen |= {name for name in groups if name.startswith(INFERRED_FROM)}
     ledger = {
         "fitted": {g: len(groups[g]) for g in sorted(chosen)},
         "judged": {g: len(groups[g]) for g in sorted(groups) if g not in chosen},
         "overheads": results,
-        "routing": {"overlap": routing.overlap, "shape": routing.shape},
     }
     write_json(LEDGER, ledger)
 
@@ -266,13 +220,6 @@ def write_engine(key: str, values: dict[str, float], rows: int) -> None:
         else:
             text = text.rstrip("\n") + "\n" + source + "\n"
         write_text(path, text)
-
-
-def write_routing(routing: Routing) -> None:
-    path = ROOT / "specsim" / "latency" / "routing.py"
-    text = path.read_text(encoding="utf-8")
-    line = f"SERVING = Routing(overlap={routing.overlap:.3f}, shape={routing.shape:.3f})"
-    write_text(path, re.sub(r"(?m)^SERVING = .*$", line, text))
 
 
 if __name__ == "__main__":
