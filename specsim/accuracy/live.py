@@ -120,15 +120,14 @@ def _rows(
 def _interval(found: Replay, metric: str, value: float) -> tuple[float | None, float | None]:
     """90 %: from the residuals of public measurements for times per token, throughput and TTFT."""
     kind = prediction_class(found.system)
-    pair: tuple[float, float] | None = None
     if metric in ("tpot_mean_s", "tpot_p50_s"):
-        pair = interval_for("tpot", kind, value)
-    elif metric == "output_tok_s" and value > 0:
-        inverse = interval_for("tpot", kind, 1 / value)
-        pair = (1 / inverse[1], 1 / inverse[0]) if inverse else None
-    elif metric in ("ttft_mean_s", "ttft_p50_s"):
-        pair = interval_for("ttft", kind, value)
-    return pair if pair is not None else (None, None)
+        return interval_for("tpot", kind, value)
+    if metric == "output_tok_s" and value > 0:
+        low, high = interval_for("tpot", kind, 1 / value)
+        return 1 / high, 1 / low
+    if metric in ("ttft_mean_s", "ttft_p50_s"):
+        return interval_for("ttft", kind, value)
+    return None, None
 
 
 def _spreads(seen: Sequence[Seen]) -> dict[tuple[str, str], float]:

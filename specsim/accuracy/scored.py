@@ -52,15 +52,14 @@ class Scored:
         return source_of(self.set_id)
 
     @cached_property
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self) -> tuple[float, float]:
         """90 % interval of the prediction."""
         return interval_for(self.quantity, self.klass, self.predicted)
 
     @property
-    def inside(self) -> bool | None:
-        """Whether the interval holds the measurement; None where there is none."""
-        pair = self.interval
-        return None if pair is None else pair[0] <= self.measured <= pair[1]
+    def inside(self) -> bool:
+        """Whether the interval holds the measurement."""
+        return self.interval[0] <= self.measured <= self.interval[1]
 
     @property
     def sign_right(self) -> bool | None:
@@ -69,8 +68,8 @@ class Scored:
             return None
         return (self.predicted > 1) == (self.measured > 1)
 
-    def to_dict(self) -> dict[str, str | float | None]:
-        low, high = self.interval or (None, None)
+    def to_dict(self) -> dict[str, str | float]:
+        low, high = self.interval
         return {
             "row": self.row_id,
             "set": self.set_id,
@@ -147,7 +146,7 @@ def _by(scores: Iterable[Scored], key: Callable[[Scored], str]) -> dict[str, lis
 
 def _summary(scores: Sequence[Scored]) -> dict[str, object]:
     """The document of a set: a `QuantityErrors` of each of QUANTITIES between counts and shares."""
-    inside = [s.inside for s in scores if s.inside is not None]
+    inside = [s.inside for s in scores]
     right = [s.sign_right for s in scores if s.sign_right is not None]
     return {
         "n": len({(s.set_id, s.row_id) for s in scores}),
@@ -199,26 +198,25 @@ def signs(scores: Iterable[Scored]) -> dict[str, dict[str, float | int | None]]:
     }
 
 
-def coverage(scores: Iterable[Scored]) -> dict[str, dict[str, dict[str, float | int | None]]]:
+def coverage(scores: Sequence[Scored]) -> dict[str, dict[str, dict[str, float | int]]]:
     """Per kind and part of a class ('all', 'plain', 'moe', 'vllm', 'several'...): the share of
-    values with an interval that lie in it, every value and every source weighing alike."""
-    every = [s for s in scores if s.inside is not None]
-    out: dict[str, dict[str, dict[str, float | int | None]]] = {}
+    values that lie in their interval, every value and every source weighing alike."""
+    out: dict[str, dict[str, dict[str, float | int]]] = {}
     for kind in KINDS:
         parts: dict[str, list[Scored]] = {}
-        for score in kind_of(every, kind):
+        for score in kind_of(scores, kind):
             for part in ("all", *score.klass.split("|")):
                 parts.setdefault(part, []).append(score)
         out[kind] = {name: _shares(part) for name, part in sorted(parts.items())}
     return out
 
 
-def _shares(scores: Sequence[Scored]) -> dict[str, float | int | None]:
+def _shares(scores: Sequence[Scored]) -> dict[str, float | int]:
     sources = [
-        statistics.fmean(bool(s.inside) for s in part)
+        statistics.fmean(s.inside for s in part)
         for part in _by(scores, lambda s: s.source).values()
     ]
     return {
-        "inside": statistics.fmean(bool(s.inside) for s in scores), "n": len(scores),
+        "inside": statistics.fmean(s.inside for s in scores), "n": len(scores),
         "inside_by_source": statistics.fmean(sources), "sources": len(sources),
     }

@@ -1,11 +1,9 @@
-"""90 % intervals of predictions, from the residuals of validation and nothing else.
+"""90 % intervals of predictions, from what predictions of public measurements missed by.
 
-`catalog/residuals.json` holds, per quantity and class of prediction, the 5th and 95th percentile
-of ln(measured / predicted) over public measurements that no fit has seen, stretched until they
-hold 90 % of the measurements of a set they were made without (`validation/scripts/make_report.py`).
-A class names what residuals were seen to depend on: plain or speculative, dense or routed
-experts, the engine, and whether the device's kernels were measured. When a class has too few
-residuals the next coarser one is taken; when none has enough there is no interval.
+`catalog/residuals.json` holds, per quantity and class of prediction, where ln(measured / predicted)
+of a source that nobody has seen is expected to lie: from a mixed model of the residuals of fits
+that had not seen their source (`validation/scripts/residual_model.py`). A class that few sources
+have measured takes after its relatives, and is wider for that.
 """
 
 import json
@@ -16,7 +14,7 @@ from typing import TypedDict
 from specsim.analytic.system import System
 from specsim.data import data_root
 
-MIN_RESIDUALS = 12
+FEW_SOURCES = 2  # a class with fewer rests on others
 
 
 def prediction_class(system: System) -> str:
@@ -30,55 +28,59 @@ def prediction_class(system: System) -> str:
     return f"{side}|{kind}|{system.engine.name}|{kernels}|{gpus}"
 
 
-class Residuals(TypedDict):
-    """Of one class: how many, and the 5th and 95th percentile of ln(measured / predicted)."""
+class ClassResiduals(TypedDict):
+    """Of one class: the ends of the 90 % interval of ln(measured / predicted), which holds 0, how
+    many sources and values the class itself has."""
 
+    low: float
+    high: float
+    sources: int
     n: int
-    q05: float
-    q95: float
 
 
 @lru_cache(maxsize=1)
-def _residuals() -> dict[str, dict[str, Residuals]]:
-    """By quantity and class."""
-    path = data_root("catalog") / "residuals.json"
-    if not path.is_file():
-        return {}
-    found: dict[str, dict[str, dict[str, Residuals]]] = json.loads(
-        path.read_text(encoding="utf-8")
-    )
+def _residuals() -> dict[str, dict[str, ClassResiduals]]:
+    """By quantity and class; engine 'other' stands for those that nobody measured."""
+    text = (data_root("catalog") / "residuals.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, dict[str, ClassResiduals]]] = json.loads(text)
     return found["quantities"]
 
 
-def coarser(klass: str) -> tuple[str, ...]:
-    """The class without its GPUs, and its fallbacks, finest first. Measured and assumed kernels
-    never mix."""
-    side, kind, engine, kernels = klass.split("|")[:4]
-    return (
-        f"{side}|{kind}|{engine}|{kernels}",
-        f"{side}|{kind}|any|{kernels}",
-        f"{side}|any|{engine}|{kernels}",
-        f"{side}|any|any|{kernels}",
-    )
+def class_residuals(quantity: str, klass: str) -> ClassResiduals:
+    """What is known of a quantity ('tpot', 'ttft', 'speedup', 'step_cost_ratio') of a class."""
+    table = _residuals()[quantity]
+    side, kind, _, kernels, gpus = klass.split("|")
+    return table.get(klass) or table[f"{side}|{kind}|other|{kernels}|{gpus}"]
 
 
-def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, float] | None:
-    """[low, high] that held 90 % of the measurements of this class; None where few are known."""
-    table = _residuals().get(quantity, {})
-    for name in coarser(klass):
-        entry = table.get(name)
-        if entry and entry["n"] >= MIN_RESIDUALS:
-            return predicted * math.exp(entry["q05"]), predicted * math.exp(entry["q95"])
-    return None
+def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, float]:
+    """[low, high] that holds 90 % of the measurements of a further source of this class."""
+    found = class_residuals(quantity, klass)
+    return predicted * math.exp(found["low"]), predicted * math.exp(found["high"])
 
 
 def interval_of(system: System, quantity: str, value: float) -> tuple[float, float] | None:
-    """[low, high] of a predicted value of a system. None where few residuals are known, for
-    datasheet bounds, for what is not finite, and for ratios to plain decoding without
-    speculation."""
+    """[low, high] of a predicted value of a system. None for datasheet bounds, for what is not
+    finite, and for ratios to plain decoding without speculation."""
     of_speculation = quantity in ("speedup", "step_cost_ratio")
     if system.fidelity == "datasheet" or not math.isfinite(value):
         return None
     if of_speculation and not system.speculative:
         return None
     return interval_for(quantity, prediction_class(system), value)
+
+
+def interval_note(system: System) -> str:
+    """What the intervals of a system's times per token rest on, where that is little; else ''."""
+    if system.fidelity == "datasheet":
+        return "no interval: residuals are known for calibrated predictions only"
+    klass = prediction_class(system)
+    sources = class_residuals("tpot", klass)["sources"]
+    if sources >= FEW_SOURCES:
+        return ""
+    side, kind, engine, kernels, gpus = klass.split("|")
+    many = "no public source has" if not sources else "one public source alone has"
+    return (
+        f"90 % intervals are wide: {many} measured such a case ({side}, {kind}, {engine}, kernels "
+        f"{kernels}, {gpus} GPU{'s' if gpus == 'several' else ''}); they rest on related ones"
+    )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.compare import compared
-from specsim.analytic.intervals import interval_of
+from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -26,8 +26,6 @@ from specsim.search import first_from_one
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
 LONGEST_CANDIDATE = 8
-NO_INTERVAL = "no interval: too few public measurements of this class of prediction"
-NO_INTERVAL_DATASHEET = "no interval: residuals are known for calibrated predictions only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class LoadPoint(Jsonable):
     second (offered in the open loop, completed in the closed one). utilisation: of the capacity,
     open loop only. best_k: draft length with the highest throughput at this load, 0 when plain
     decoding wins, None when it was not looked for. interval_90: per quantity [low, high], None
-    where validation has too few residuals of this class."""
+    for datasheet bounds and for what is not finite."""
 
     concurrency: float
     ttft_s: float
@@ -123,8 +121,8 @@ def predict(
             notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
         points.append(point)
     limit = running_limit(system, workload)
-    if any(point.interval_90["tpot_s"] is None for point in points):
-        notes.append(NO_INTERVAL_DATASHEET if system.fidelity == "datasheet" else NO_INTERVAL)
+    if note := interval_note(system):
+        notes.append(note)
     candidates = candidate_k(system) if search_k else []
     if candidates:
         points = [
@@ -143,10 +141,12 @@ def _point(
 ) -> LoadPoint:
     """One load: so many clients, or requests per second."""
     pair = compared(system, workload, clients, rate)
-    found, base = pair.found, pair.base
+    found, base, plain = pair.found, pair.base, system.plain()
     intervals = {
         "tpot_s": interval_of(system, "tpot", found.tpot_s),
         "ttft_s": interval_of(system, "ttft", found.ttft_s),
+        "baseline_tpot_s": interval_of(plain, "tpot", base.tpot_s),
+        "baseline_ttft_s": interval_of(plain, "ttft", base.ttft_s),
         "speedup": interval_of(system, "speedup", pair.speedup),
         "step_cost_ratio": interval_of(system, "step_cost_ratio", pair.step_cost_ratio),
     }

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
-from specsim.analytic.intervals import interval_of
-from specsim.analytic.predict import NO_INTERVAL, NO_INTERVAL_DATASHEET
+from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
@@ -170,8 +169,8 @@ def crossover(
             curves.append(Curve(context, error=str(error)))
     if all(curve.error for curve in curves):
         raise CapacityError(curves[0].error or "no context can be served")
-    if any(p.speedup_90 is None for curve in curves for p in curve.points):
-        notes.append(NO_INTERVAL_DATASHEET if system.fidelity == "datasheet" else NO_INTERVAL)
+    if note := interval_note(system):
+        notes.append(note)
     return CrossoverFigures(system, workload, cheap_share, tuple(curves), tuple(notes))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from specsim.report.doc import Doc
 from specsim.report.plots import Pairs, Series, Style
-from specsim.report.tables import Table, interval, number
+from specsim.report.tables import Table, interval, number, seconds
 
 Cell = Callable[[Doc], str]
 Column = tuple[str, Cell]
@@ -47,6 +47,13 @@ def count(key: str) -> Cell:
 def band(key: str) -> Cell:
     """A 90 % interval."""
     return lambda row: interval(row.pair(key))
+
+
+def seconds_band(key: str) -> Cell:
+    """A 90 % interval of a time."""
+    return lambda row: "-" if (pair := row.pair(key)) is None else (
+        f"{seconds(pair[0])} to {seconds(pair[1])}"
+    )
 
 
 def curve(

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
-from specsim.report.columns import band, curve, figure, fixed, table_of, word
+from specsim.report.columns import (
+    Cell,
+    band,
+    curve,
+    figure,
+    fixed,
+    seconds_band,
+    table_of,
+    word,
+)
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value, with_ends
 from specsim.report.tables import Table, number, seconds, size, times
@@ -33,6 +42,7 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
         ]),
         _facts(doc),
         _points(doc),
+        _intervals(doc),
         Group([Lines(_answers(doc)), Notes(doc.texts("warnings"))]),
         Charts([
             speedup_panel(doc), _times_panel(doc, "TPOT", "Time per output token after the first."),
@@ -50,12 +60,28 @@ def _points(doc: Doc) -> Table:
     return table_of(points, [
         ("rate" if is_open else "clients", _load),
         ("speedup", figure("speedup", times) if d.speculative(doc) else lambda _: "-"),
-        ("90 %", band("interval_90.speedup")),
         ("TPOT", figure("tpot_s", seconds)), ("plain", figure("baseline_tpot_s", seconds)),
         ("TTFT", figure("ttft_s", seconds)), ("step", figure("step_s", seconds)),
         ("r", fixed("step_cost_ratio", ".2f")), ("tok/s/user", fixed("stream_tok_s", ".0f")),
         ("tok/s", fixed("output_tok_s", ".0f")), ("bound", word("bound")),
     ])
+
+
+def _intervals(doc: Doc) -> Table | None:
+    """Where nine of ten measurements of such values lie, on both sides."""
+    points = doc.items("points")
+    columns: list[tuple[str, Cell]] = [("90 %", _load)]
+    if d.speculative(doc):
+        columns += [("speedup", band("interval_90.speedup")), ("r", band(
+            "interval_90.step_cost_ratio"))]
+    names = {"TPOT": "tpot_s", "plain": "baseline_tpot_s", "TTFT": "ttft_s",
+             "plain TTFT": "baseline_ttft_s"}
+    columns += [
+        (name, seconds_band(f"interval_90.{key}")) for name, key in names.items()
+        if d.speculative(doc) or not key.startswith("baseline")
+    ]
+    shown = [p for p in points if p.pair("interval_90.tpot_s") or p.pair("interval_90.ttft_s")]
+    return table_of(shown, columns) if shown else None
 
 
 def _load(p: Doc) -> str:

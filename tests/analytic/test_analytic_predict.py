@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specsim.analytic import intervals
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.compare import compared
-from specsim.analytic.intervals import coarser, interval_for, prediction_class
+from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.mindrouter import predict_table
 from specsim.analytic.predict import (
     LoadPoint,
@@ -190,7 +190,9 @@ def test_every_promised_key_is_there() -> None:
     assert set(point) >= POINT
     assert {f.name for f in fields(LoadPoint)} == set(point)
     assert point["bound"] in ("memory", "compute", "latency")
-    assert set(point["interval_90"]) == {"tpot_s", "ttft_s", "speedup", "step_cost_ratio"}
+    assert set(point["interval_90"]) == {
+        "tpot_s", "ttft_s", "baseline_tpot_s", "baseline_ttft_s", "speedup", "step_cost_ratio"
+    }
 
 
 # --- intervals ----------------------------------------------------------------------------------
@@ -198,16 +200,16 @@ def test_every_promised_key_is_there() -> None:
 
 @pytest.fixture
 def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = {
-        "quantities": {
-            "speedup": {
-                "speculative|dense|vllm|measured": {"n": 5, "q05": -9.0, "q95": 9.0},  # too few
-                "speculative|dense|any|measured": {
-                    "n": 40, "q05": math.log(0.8), "q95": math.log(1.25)
-                },
-            }
-        }
-    }
+    def known(low: float, high: float, sources: int) -> dict[str, float]:
+        return {"low": math.log(low), "high": math.log(high), "sources": sources, "n": 9}
+
+    parts = [f"{side}|dense|{engine}|measured|one" for side in ("plain", "speculative")
+             for engine in ("vllm", "other")]
+    table = {"quantities": {
+        quantity: {name: known(0.5, 3, 0) if "other" in name else known(0.8, 1.25, 4)
+                   for name in parts}
+        for quantity in ("speedup", "step_cost_ratio", "tpot", "ttft")
+    }}
     (tmp_path / "residuals.json").write_text(json.dumps(table))
     monkeypatch.setattr(intervals, "data_root", lambda _: tmp_path)
     intervals._residuals.cache_clear()
@@ -216,18 +218,33 @@ def residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("residuals")
-def test_an_interval_comes_from_the_finest_class_with_enough_residuals() -> None:
-    low, high = interval_for("speedup", "speculative|dense|vllm|measured|one", 2.0) or (0, 0)
+def test_an_interval_is_that_of_the_class_or_of_engines_nobody_measured() -> None:
+    low, high = interval_for("speedup", "speculative|dense|vllm|measured|one", 2.0)
     assert (low, high) == (pytest.approx(1.6), pytest.approx(2.5))
-    assert interval_for("speedup", "speculative|moe|vllm|measured", 2.0) is None
-    # Devices whose kernels were not measured never borrow the residuals of those that were.
-    assert interval_for("speedup", "speculative|dense|vllm|assumed", 2.0) is None
-    assert interval_for("tpot", "speculative|dense|vllm|measured|one", 2.0) is None
-    (point,) = predict(drafted(), CHAT, [1]).points
-    assert point.interval_90["speedup"] == [
-        pytest.approx(0.8 * point.speedup), pytest.approx(1.25 * point.speedup)
-    ]
-    assert point.interval_90["tpot_s"] is None
+    low, high = interval_for("speedup", "speculative|dense|new-engine|measured|one", 2.0)
+    assert (low, high) == (pytest.approx(1.0), pytest.approx(6.0))
+    result = predict(drafted(), CHAT, [1])
+    (point,) = result.points
+    for name, value in (("speedup", point.speedup), ("tpot_s", point.tpot_s),
+                        ("baseline_tpot_s", point.baseline_tpot_s), ("ttft_s", point.ttft_s),
+                        ("baseline_ttft_s", point.baseline_ttft_s)):
+        assert point.interval_90[name] == [pytest.approx(0.8 * value), pytest.approx(1.25 * value)]
+    assert not any("interval" in text for text in result.warnings)
+    other = replace(drafted(), engine=replace(VLLM, name="new-engine"))
+    note, = (t for t in predict(other, CHAT, [1]).warnings if "interval" in t)
+    assert "no public source has measured" in note and "new-engine" in note
+
+
+def test_every_shipped_interval_holds_its_prediction() -> None:
+    for quantity, table in intervals._residuals().items():
+        sides = {klass.split("|")[0] for klass in table}
+        assert sides == ({"plain", "speculative"} if quantity in ("tpot", "ttft")
+                         else {"speculative"})
+        assert all(entry["low"] < 0 < entry["high"] or entry["low"] * entry["high"] == 0
+                   for entry in table.values())
+        for klass in list(table):  # whatever the class, there is an answer
+            low, high = interval_for(quantity, klass.replace("vllm", "never-seen"), 1.0)
+            assert low <= 1 <= high and low < high
 
 
 def test_classes_of_predictions() -> None:
@@ -238,7 +255,6 @@ def test_classes_of_predictions() -> None:
     other = replace(drafted(), profile=load_profile("b200"))
     assert prediction_class(other) == "speculative|dense|vllm|assumed|one"
     assert prediction_class(drafted().with_(parallel=Parallel(2))).endswith("|several")
-    assert coarser("plain|dense|vllm|measured|one")[-1] == "plain|any|any|measured"
 
 
 def test_a_datasheet_bound_has_no_interval_and_says_why() -> None:

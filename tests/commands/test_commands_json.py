@@ -58,7 +58,8 @@ def test_predict() -> None:
     assert [p["concurrency"] for p in shown["points"]] == [1, 16]
     for point in shown["points"]:
         check(point, table("A point"))
-        assert set(point["interval_90"]) == {"tpot_s", "ttft_s", "speedup", "step_cost_ratio"}
+        assert set(point["interval_90"]) == {"tpot_s", "ttft_s", "baseline_tpot_s",
+                                             "baseline_ttft_s", "speedup", "step_cost_ratio"}
     check(shown["acceptance"], table("acceptance"))
     check(shown["memory"], table("memory"))
 

@@ -26,7 +26,9 @@ def test_predict_states_its_assumptions_and_answers() -> None:
     assert "speculation pays" in text or "stops paying" in text
     assert "best k:" in text and "memory per GPU: weights" in text
     lines = [line for line in text.splitlines() if line.startswith(("1 ", "16 "))]
-    assert len(lines) == 2 and all("x " in line for line in lines)
+    assert len(lines) == 4 and all("x " in line for line in lines[:2])
+    assert all(" to " in line for line in lines[2:])  # intervals, of times on both sides too
+    assert "plain TTFT" in text
 
 
 def test_predict_by_rate_shows_what_has_no_end() -> None:

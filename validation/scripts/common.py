@@ -22,6 +22,7 @@ PUBLISHED_2 = DATA / "published" / "published_measurements_2.csv"
 SILICON = DATA / "e2e_silicon_h200.csv"
 STATISTICS = DATA / "acceptance_statistics.json"
 LEDGER = REPORTS / "ledger.json"
+LOSO = REPORTS / "loso.json"
 
 if str(ROOT) not in sys.path:
     sys.path.insert(1, str(ROOT))
@@ -44,6 +45,23 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: object) -> None:
     write_text(path, json.dumps(data, indent=1) + "\n")
+
+
+def write_lines_json(path: Path, data: object, depth: int) -> None:
+    """JSON with one line per entry of the tables and lists at `depth`, so that changes can be
+    read."""
+    write_text(path, _lines(data, depth, 1) + "\n")
+
+
+def _lines(data: object, depth: int, indent: int) -> str:
+    if depth == 0 or not isinstance(data, dict | list) or not data:
+        return json.dumps(data)
+    if isinstance(data, dict):
+        inner = [f"{json.dumps(k)}: {_lines(v, depth - 1, indent + 1)}" for k, v in data.items()]
+    else:
+        inner = [_lines(v, depth - 1, indent + 1) for v in data]
+    space, (begin, end) = " " * indent, "{}" if isinstance(data, dict) else "[]"
+    return f"{begin}\n{space}" + f",\n{space}".join(inner) + f"\n{space[1:]}{end}"
 
 
 def replace_between(path: Path, begin: str, text: str, end: str) -> None:

@@ -121,7 +121,7 @@ def summary(rows: Iterable[Judged]) -> dict[str, Any]:
 
 def run_set(set_id: str, groups: Any, servers: Any) -> dict[str, Any]:
     """Every curve of a set under both rules, with priors that have not seen the set."""
-    engines = without(set_id, groups)
+    engines = without(set_id)
     priors = widths(value for name, value in servers.items() if name.split("|")[0] != set_id)
     found, skipped = curves(set_id)
     for curve in found:

@@ -26,10 +26,12 @@ from typing import Any
 
 import fit_engines as general
 import numpy as np
+from common import LOSO, read_json
 from scipy.optimize import minimize
 
 from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_rows
+from specsim.accuracy.sources import source_of
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import FewShotPoint, engine_at, on_engine, parameters, predict_point
 from specsim.calibrate.fewshot_priors import PRIORS, Priors
@@ -176,27 +178,15 @@ def acceptance_width() -> float:
     return math.sqrt(sum(value * value for value in found) / len(found))
 
 
-def without(
-    set_id: str, groups: Mapping[str, list[PublishedCase]]
-) -> dict[str, EngineProfile]:
-    """Engine profiles by 'name-version', fitted as fit_engines.py does but without the rows of a
-    set. What ships, when the set took no part in that fit."""
+def without(set_id: str) -> dict[str, EngineProfile]:
+    """Engine profiles by 'name-version', as fit_engines.py fitted them without the source of a set.
+    What ships, when the set took no part in that fit."""
     shipped = {f"{p.name}-{p.version}": p for p in list_engines()}
-    chosen = general.deal(dict(groups))
-    if not any(name.split("|")[0] == set_id for name in chosen):
-        return shipped
-    rows: list[PublishedCase] = []
-    for name in sorted(chosen):
-        if name.split("|")[0] != set_id:
-            step = max(1, len(groups[name]) // general.ROWS_PER_GROUP)
-            rows += groups[name][::step][: general.ROWS_PER_GROUP]
-    overheads = {key: profile.overheads for key, profile in shipped.items()}
-    for key, profile in shipped.items():
-        mine = [c for c in rows if general.engine_key(c.system) == key]
-        if len(mine) >= 6:
-            overheads[key] = general.fit_overheads(profile, mine, overheads[key])
-    general.inherit_speculative(shipped, overheads, rows)
-    return {key: replace(p, overheads=overheads[key]) for key, p in shipped.items()}
+    left = read_json(LOSO)["without"].get(source_of(set_id), {})
+    return {
+        key: replace(p, overheads=replace(p.overheads, **left.get(key, {})))
+        for key, p in shipped.items()
+    }
 
 
 def placed(system: System, engines: Mapping[str, EngineProfile]) -> System:

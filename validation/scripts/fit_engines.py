@@ -1,68 +1,79 @@
-"""Fits engine overheads on part of the public measurements.
+"""Fits engine overheads on the public measurements of all sources, and leaves each source out once.
 
     python validation/scripts/fit_engines.py [--dry]
 
-takes a few minutes; --dry writes nothing.
-It rewrites the [overheads] numbers of `engines/*.toml` and `validation/reports/ledger.json`.
+takes two minutes on one core; --dry writes nothing and prints the same. It rewrites
+    engines/*.toml                    the fitted [overheads] numbers: the fit on all sources
+    validation/reports/loso.json      per source the overheads of a fit that has not seen it, and
+                                      every judged value with its prediction under both
+    validation/reports/ledger.json    groups of rows in the fit and outside of it
 
-What is fitted: per engine profile the wall seconds of `specsim.latency.engine.Overheads` that its
-rows can see. Kernel efficiencies come from operator tables alone, the choice of experts from
-captures of routers (fit_routing.py); nothing is fitted per model, per GPU or per row.
+What is fitted: the wall seconds of `specsim.latency.engine_profile.Overheads` that PRIORS names,
+one set per engine version, versions drawn to their engine and engines to the prior (`engine_fit`).
+To fit another field, give it a line there. Nothing is fitted per model, per GPU, per set or row;
+kernel efficiencies come from operator tables alone, the choice of experts from captures of routers
+(fit_routing.py).
 
-Which rows: groups of (set, model, GPU, GPUs, method). Per engine profile and side (plain or
-speculative) the groups on Hopper devices, whose kernels were measured, are ordered by a hash of
-their name and the first three in ten, at least one of two, go to the fit; all others are judged.
-Rows of the MindRouter cluster are never fitted. The ledger lists every group on both sides.
+Which rows: all that can be predicted, but those of NEVER_FITTED; speculative sides only where the
+acceptance length is stated. An engine with fewer than LEAST_SOURCES sources stays as it is, and so
+does an overhead that no row of its engine sees.
 """
 
-import hashlib
-import math
 import re
 import sys
+import tomllib
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
-from common import ENGINES, LEDGER, PUBLISHED, SILICON, write_json, write_text
-from scipy.optimize import least_squares
+from common import (
+    ENGINES,
+    LEDGER,
+    LOSO,
+    PUBLISHED,
+    PUBLISHED_2,
+    SILICON,
+    write_json,
+    write_lines_json,
+    write_text,
+)
+from engine_fit import EngineFit, Floats, Observed, Prior, by_group
 
 from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.score import read_rows, score_case, score_rows
+from specsim.accuracy.scored import Scored, by_source
+from specsim.accuracy.sources import source_of
 from specsim.analytic.system import System
 from specsim.latency.engine import list_engines
-from specsim.latency.engine_profile import EngineProfile, Overheads
+from specsim.latency.engine_profile import Overheads
 
-FILES = (PUBLISHED, SILICON)
-NEVER_FITTED = ("MRBLOG", "MR27", "MR122")
-# Experts streamed whole, and how far clients move together, were inferred from these: they count as
-# fitted, although no number was.
-INFERRED_FROM = ("Qwen3-235B-A22B-FP8|vllm", "Llama-3.1-8B-Instruct|sglang")
-FIT_SHARE = 0.3
-ROWS_PER_GROUP = 10  # a large group must not outvote the others
-SPREAD = 0.10  # expected relative scatter of one measurement against a right model
-# Prior median and log-normal scale of each overhead: they hold what the rows cannot see near
-# what the structure of an engine suggests (a scheduler pass, a graph launch, a kernel gap).
-PRIORS: dict[str, tuple[float, float]] = {
-    "step_s": (0.5e-3, 0.6),
-    "seq_s": (10e-6, 0.7),
-    "layer_s": (3e-6, 0.7),
-    "sync_s": (3e-6, 0.8),
-    "spec_step_s": (0.8e-3, 0.6),
-    "spec_seq_s": (8e-6, 0.7),
-    "draft_pass_s": (0.15e-3, 0.6),
-    "tree_pass_s": (0.15e-3, 0.8),
-    "mixed_step_s": (0.5e-3, 0.7),
-    "request_s": (10e-3, 0.7),
+FILES = (PUBLISHED, PUBLISHED_2, SILICON)
+NEVER_FITTED = ("mindrouter",)
+LEAST_SOURCES = 2
+ROWS_PER_GROUP = 10  # of a server, where a script looks at some
+# Medians: what an engine's structure suggests (a scheduler pass, a graph launch, a kernel gap).
+PRIORS: dict[str, Prior] = {
+    "step_s": Prior(0.5e-3, 0.6),
+    "seq_s": Prior(10e-6, 0.7),
+    "layer_s": Prior(3e-6, 0.7),
+    "sync_s": Prior(3e-6, 0.8),
+    "spec_step_s": Prior(0.8e-3, 0.6),
+    "spec_seq_s": Prior(8e-6, 0.7),
+    "draft_pass_s": Prior(0.15e-3, 0.6),
+    "tree_pass_s": Prior(0.15e-3, 0.8),
+    "mixed_step_s": Prior(0.5e-3, 0.7),
+    "request_s": Prior(10e-3, 0.7),
 }
-SPECULATIVE = ("spec", "draft", "tree")
-# Fewer groups than this could not tell an overhead of the engine from a peculiarity of one model.
-MIN_SPECULATIVE_GROUPS = 2
-# TTFT depends on the load generator as much as on the server: it is heard, but softly.
-WEIGHT = {"tpot": 1.0, "step_cost_ratio": 1.0, "ttft": 0.2}
+# Expected scatter of ln(predicted / measured) of a right model: TTFT depends on the load generator
+# as much as on the server; devices whose kernels nobody measured are farther off.
+SPREAD = {"tpot": 0.15, "step_cost_ratio": 0.12, "ttft": 0.6}
+ASSUMED_KERNELS = 1.5
+COLUMNS = ("row", "set", "source", "quantity", "side", "class", "model", "version", "group",
+           "measured", "in_sample", "predicted")
 
 
 def group_of(case: PublishedCase) -> str:
-    """Name of the group a case is dealt with: fitted and judged rows never share one."""
+    """Name of the group of a row: one server of one set."""
     system = case.system
     return "|".join(
         (case.set_id, system.spec.name, system.profile.name, str(system.parallel.gpus),
@@ -74,147 +85,165 @@ def engine_key(system: System) -> str:
     return f"{system.engine.name}-{system.engine.version}"
 
 
-def deal(groups: dict[str, list[PublishedCase]]) -> set[str]:
-    """The groups that are fitted."""
-    pools: dict[tuple[str, bool], list[str]] = defaultdict(list)
-    for name, cases in groups.items():
-        system = cases[0].system
-        if name.split("|", maxsplit=1)[0] in NEVER_FITTED or system.profile.arch != "hopper":
+def all_cases() -> list[PublishedCase]:
+    """Every row of the public files that can be predicted."""
+    return [case for name in FILES for case in score_rows(read_rows(name)).cases]
+
+
+def observed(cases: list[tuple[str, PublishedCase]]) -> list[Observed]:
+    """The values of rows that count in a fit."""
+    out = []
+    for index, (_, case) in enumerate(cases):
+        source = source_of(case.set_id)
+        if source in NEVER_FITTED:
             continue
-        pools[engine_key(system), system.speculative].append(name)
-    chosen: set[str] = set()
-    for names in pools.values():
-        if len(names) < 2:
-            continue
-        names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
-        chosen.update(names[: math.ceil(FIT_SHARE * len(names))])
-    return chosen
+        for position, s in enumerate(score_case(case)):
+            if s.quantity in SPREAD:
+                spread = SPREAD[s.quantity] * (ASSUMED_KERNELS if "|assumed" in s.klass else 1.0)
+                out.append(Observed(index, position, source, group_of(case), spread))
+    return out
 
 
-def weighted(cases: list[PublishedCase], overheads: dict[str, Overheads]) -> np.ndarray:
-    """Residuals in units of their spread; every group weighs the same, however many its rows."""
-    by_group: dict[str, list[PublishedCase]] = defaultdict(list)
-    for case in cases:
-        by_group[group_of(case)].append(case)
-    parts = []
-    for group in by_group.values():
-        found = residuals(group, overheads) / SPREAD
-        parts.append(found * math.sqrt(ROWS_PER_GROUP / 2 / max(1, len(found))))
-    return np.concatenate(parts)
+def engine_fits(cases: list[PublishedCase]) -> dict[str, EngineFit]:
+    """By engine, those with rows of enough sources."""
+    versions: dict[str, dict[str, Overheads]] = defaultdict(dict)
+    for profile in list_engines():
+        versions[profile.name][f"{profile.name}-{profile.version}"] = profile.overheads
+    fits = {}
+    for engine, base in versions.items():
+        mine = [(engine_key(c.system), c) for c in cases if c.system.engine.name == engine]
+        values = observed(mine)
+        if len({o.source for o in values}) >= LEAST_SOURCES:
+            fits[engine] = EngineFit(mine, base, PRIORS, values)
+    return fits
 
 
-def residuals(cases: list[PublishedCase], overheads: dict[str, Overheads]) -> np.ndarray:
-    """ln(predicted / measured) of TPOT on both sides and of r, with these overheads."""
-    out: list[float] = []
-    for case in cases:
-        over = overheads[engine_key(case.system)]
-        scores = score_case(replace(case, system=case.system.with_overheads(over)))
-        out += [
-            math.log(s.predicted / s.measured) * WEIGHT[s.quantity]
-            for s in scores
-            if s.quantity in WEIGHT
-        ]
-    return np.array(out)
-
-
-def inherit_speculative(
-    profiles: dict[str, EngineProfile], overheads: dict[str, Overheads], rows: list[PublishedCase]
-) -> None:
-    """A profile with too few speculative groups takes those overheads from its engine's other
-    version, where that one has enough: the work is the same, only its overlap may differ."""
-    known = knows_speculation(rows)
-    for key, profile in profiles.items():
-        if key in known:
-            continue
-        for other, sibling in profiles.items():
-            if sibling.name == profile.name and other in known:
-                taken = {n: getattr(overheads[other], n) for n in PRIORS
-                         if n.startswith(SPECULATIVE)}
-                overheads[key] = replace(overheads[key], **taken)
-
-
-def fit_overheads(profile: EngineProfile, rows: list[PublishedCase], start: Overheads) -> Overheads:
-    """Overheads of one engine profile from its fitted rows."""
-    names = [n for n in PRIORS if profile.mixed_steps or n != "mixed_step_s"]
-    if f"{profile.name}-{profile.version}" not in knows_speculation(rows):
-        names = [n for n in names if not n.startswith(SPECULATIVE)]
-    if not any(c.system.setup.tree_topk > 1 for c in rows):
-        names = [n for n in names if n != "tree_pass_s"]
-    prior = np.log([PRIORS[n][0] for n in names])
-    scale = np.array([PRIORS[n][1] for n in names])
-    key = f"{profile.name}-{profile.version}"
-
-    def cost(x: np.ndarray) -> np.ndarray:
-        over = replace(start, **dict(zip(names, np.exp(x).tolist(), strict=True)))
-        return np.concatenate([weighted(rows, {key: over}), (x - prior) / scale])
-
-    done = least_squares(cost, prior, loss="cauchy", diff_step=0.05, max_nfev=12)
-    return replace(start, **dict(zip(names, np.exp(done.x).tolist(), strict=True)))
-
-
-def knows_speculation(rows: list[PublishedCase]) -> set[str]:
-    """Engine profiles with enough speculative groups among these rows."""
-    groups: dict[str, set[str]] = defaultdict(set)
-    for case in rows:
-        if case.system.speculative:
-            groups[engine_key(case.system)].add(group_of(case))
-    return {key for key, names in groups.items() if len(names) >= MIN_SPECULATIVE_GROUPS}
+def told(fit: EngineFit, x: Floats, slopes: Floats) -> str:
+    """Overheads in ms with their posterior spreads (in log): of the prior's where rows say
+    nothing."""
+    normal = slopes.T @ (fit.weight[:, None] * slopes) + fit.precision
+    spread = np.sqrt(np.diag(np.linalg.inv(normal)))
+    width = len(fit.names)
+    return "\n".join(
+        f"  {version}: " + ", ".join(
+            f"{name} {np.exp(x[i * width + k]) * 1e3:.4f} (+-{spread[i * width + k]:.2f})"
+            for k, name in enumerate(fit.names)
+        ) for i, version in enumerate(fit.versions)
+    )
 
 
 def main() -> None:
-    groups: dict[str, list[PublishedCase]] = defaultdict(list)
-    for name in FILES:
-        for case in score_rows(read_rows(name)).cases:
-            groups[group_of(case)].append(case)
-    chosen = deal(groups)
-    rows: list[PublishedCase] = []
-    for name in sorted(chosen):
-        step = max(1, len(groups[name]) // ROWS_PER_GROUP)
-        rows += groups[name][::step][:ROWS_PER_GROUP]
-    profiles = {f"{p.name}-{p.version}": p for p in list_engines()}
-    overheads = {key: profile.overheads for key, profile in profiles.items()}
-    seen = {key: [c for c in rows if engine_key(c.system) == key] for key in profiles}
-    for key, profile in profiles.items():
-        if len(seen[key]) >= 6:
-            overheads[key] = fit_overheads(profile, seen[key], overheads[key])
-    inherit_speculative(profiles, overheads, rows)
-    results = {}
-    for key in profiles:
-        mine = seen[key]
-        if len(mine) < 6:
-            print(f"{key}: {len(mine)} fitted rows, overheads left as they are")
-            continue
-        results[key] = {n: getattr(overheads[key], n) for n in PRIORS}
-        error = np.median(np.abs(residuals(mine, overheads)))
-        shown = ", ".join(f"{n} {v * 1e3:.4f} ms" for n, v in results[key].items())
-        print(f"{key}: {len(mine)} rows, median error {error:.3f}: {shown}")
+    cases = all_cases()
+    rows: list[list[object]] = []
+    constants: dict[str, dict[str, float]] = {}
+    left_out: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
+    fits = engine_fits(cases)
+    for engine, fit in fits.items():
+        x, r, slopes = fit.fit()
+        print(f"{engine}: {len(fit.observed)} values of {len(fit.sources)} sources, median error "
+              f"{np.median(np.abs(r)):.3f}\n{told(fit, x, slopes)}", flush=True)
+        at = {source: fit.without(source, x, r, slopes) for source in fit.sources}
+        for source, there in at.items():
+            left_out[source].update(named(fit, there, slopes))
+        constants.update(named(fit, x, slopes))
+        rows += judged_rows(fit, x, at)
+    seen = {id(case) for fit in fits.values() for _, case in fit.cases}
+    others = [case for case in cases if id(case) not in seen]
+    for case in others:
+        rows += [value_row(case, s, s.predicted, s.predicted) for s in score_case(case)]
+    summary(rows)
     if "--dry" in sys.argv:
         return
-    for key, values in results.items():
-        write_engine(key, values, len(seen[key]))
-    chosen |= {name for name in groups if name.startswith(INFERRED_FROM)}
-    ledger = {
-        "fitted": {g: len(groups[g]) for g in sorted(chosen)},
-        "judged": {g: len(groups[g]) for g in sorted(groups) if g not in chosen},
-        "overheads": results,
+    for key, values in constants.items():
+        fit = fits[key.rsplit("-", 1)[0]]
+        write_engine(key, values, len(fit.observed), len(fit.sources))
+    kept = {"overheads": constants, "without": {name: left_out[name] for name in sorted(left_out)},
+            "columns": COLUMNS, "values": rows}
+    write_lines_json(LOSO, kept, 2)
+    groups = by_group(cases, group_of)
+    outside = {
+        name for name, some in groups.items()
+        if source_of(some[0].set_id) in NEVER_FITTED or id(some[0]) not in seen
     }
-    write_json(LEDGER, ledger)
+    write_json(LEDGER, {
+        "fitted": {g: len(groups[g]) for g in sorted(groups) if g not in outside},
+        "judged": {g: len(groups[g]) for g in sorted(outside)},
+        "overheads": constants,
+    })
 
 
-def write_engine(key: str, values: dict[str, float], rows: int) -> None:
-    """Puts fitted numbers into the engine's TOML, keeping its layout and comments."""
-    name, version = key.split("-", 1)
+def named(fit: EngineFit, x: Floats, slopes: Floats) -> dict[str, dict[str, float]]:
+    """By version the overheads that some row of the engine sees."""
+    width = len(fit.names)
+    seen = [name for k, name in enumerate(fit.names) if np.abs(slopes[:, k::width]).max() > 1e-9]
+    return {
+        version: {name: float(f"{getattr(over, name):.3e}") for name in seen}
+        for version, over in fit.overheads(x).items()
+    }
+
+
+def judged_rows(fit: EngineFit, x: Floats, at: dict[str, Floats]) -> list[list[object]]:
+    """Every value of the rows under the full fit and under that which has not seen its source."""
+    out = []
+    full = list(fit.scores(x))
+    sources = [source_of(case.set_id) for _, case in fit.cases]
+    for source in sorted(set(sources)):
+        which = [i for i, name in enumerate(sources) if name == source]
+        found = fit.scores(at.get(source, x), which)
+        for i, scores in zip(which, found, strict=True):
+            out += [value_row(fit.cases[i][1], new, old.predicted, new.predicted)
+                    for old, new in zip(full[i], scores, strict=True)]
+    return out
+
+
+def value_row(case: PublishedCase, s: Scored, in_sample: float, predicted: float) -> list[object]:
+    """One line of COLUMNS. predicted: without the row's source."""
+    return [s.row_id, s.set_id, s.source, s.quantity, s.side, s.klass, case.system.spec.name,
+            engine_key(case.system), group_of(case), *(float(f"{v:.6g}") for v in
+            (s.measured, in_sample, predicted))]
+
+
+def scored(rows: Sequence[Sequence[object]], column: str) -> list[Scored]:
+    """The values as `validate published` judges them; predicted as in that column."""
+    place = {name: i for i, name in enumerate(COLUMNS)}
+    names = ("row", "set", "quantity", "side", "class", column, "measured")
+    return [Scored(*(row[place[name]] for name in names)) for row in rows]  # type: ignore[arg-type]
+
+
+def summary(rows: list[list[object]]) -> None:
+    for column, words in (("predicted", "source left out"), ("in_sample", "in sample")):
+        print(words)
+        for kind, found in by_source(scored(rows, column)).items():
+            print(f"  {kind:17s} median of {found['sources']} source medians "
+                  f"{found['median_of_medians']:.3f}; worst {found['worst_source']} "
+                  f"{found['worst_median']:.3f}")
+
+
+def write_engine(key: str, values: dict[str, float], rows: int, sources: int) -> None:
+    """Puts fitted numbers into the engine's TOML, keeping its layout and comments; a field that the
+    file leaves to the default is added."""
+    name, version = key.rsplit("-", 1)
     for path in sorted(ENGINES.glob("*.toml")):
         text = path.read_text(encoding="utf-8")
-        if f'name = "{name}"' not in text or f'version = "{version}"' not in text:
+        engine = tomllib.loads(text)["engine"]
+        if (engine["name"], engine["version"]) != (name, version):
             continue
+        if "[overheads]" not in text:
+            text = text.replace("[sources]", "[overheads]\n\n[sources]")
+        head, rest = text.split("[overheads]\n", 1)
+        table, mark, tail = rest.partition("\n[")
         for field, value in values.items():
-            text = re.sub(rf"(?m)^{field} = .*$", f"{field} = {value:.3e}", text)
+            line = f"{field} = {value:.3e}"
+            if re.search(rf"(?m)^{field} = ", table):
+                table = re.sub(rf"(?m)^{field} = .*$", line, table)
+            else:
+                table = f"{line}\n{table}"
         source = (
-            f'overheads = "{", ".join(values)}: fitted on {rows} public rows by '
-            "validation/scripts/fit_engines.py (groups in validation/reports/ledger.json); "
+            f'overheads = "{", ".join(values)}: fitted on {rows} public values of {sources} '
+            "sources, all versions of the engine together, by validation/scripts/fit_engines.py; "
             'the others assumed"'
         )
+        text = f"{head}[overheads]\n{table}{mark}{tail}"
         if re.search(r"(?m)^overheads = ", text):
             text = re.sub(r"(?m)^overheads = .*$", source, text)
         else:
