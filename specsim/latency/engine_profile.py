@@ -19,7 +19,8 @@ class Overheads:
     step_s: every step: scheduling, input preparation, output handling not hidden by the device.
     seq_s: the same per decoding sequence.
     layer_s: per layer and step: small kernels and gaps that the op list does not hold.
-    sync_s: per sum over GPUs of a step, beyond its transfer: waiting for the last GPU to arrive.
+    sync_s: per sum over 8 GPUs of a step, beyond its transfer: waiting for the last GPU to arrive;
+        for other numbers of them see `latency.collectives.wait_share`.
     spec_step_s: once per step while speculation is on (rejection sampler, drafter metadata).
     spec_seq_s: the same per decoding sequence.
     draft_pass_s: between draft passes that replay a CUDA graph.
@@ -44,6 +45,10 @@ class Overheads:
     host_step_s: float = 0.0
     ngram_seq_s: float = 0.0
     tree_pass_s: float = 0.0
+
+
+# Which kernel sums over GPUs: (where, path, ((up to GPUs, up to MiB), ...)).
+SumRule = tuple[str, str, tuple[tuple[int, float], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +149,8 @@ class EngineProfile:
         over thread blocks only when few sequences ask one query each (see `latency.unsplit`): a
         verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
         token and layer; unsplit_blocks_per_sm blocks of heads 256 wide share an SM.
+    all_reduce: rules by which the kernel is chosen that sums over GPUs (see `latency.collectives`).
+    second_stream_tokens: up to so many tokens a shared expert runs beside the routed ones.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
         in every step, whether a token chose it or not.
     kernel_scale, drafter_scale: factors on the kernel seconds of the target (with sampling) and of
@@ -182,6 +189,8 @@ class EngineProfile:
     unsplit_verify_families: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
     unsplit_blocks_per_sm: float = 2.0
+    all_reduce: tuple[SumRule, ...] = ()
+    second_stream_tokens: int = 0
     whole_expert_formats: tuple[str, ...] = ()
     kernel_scale: float = 1.0
     drafter_scale: float = 1.0

@@ -71,6 +71,12 @@ VERSIONS = Annotated[dict[str, str], AfterValidator(_versions), Rule("a table of
 # Lists of a file as tuples, which strict mode would not take.
 LENGTHS = Annotated[tuple[WHOLE, ...], Bound(strict=False)]
 TIER = Annotated[tuple[COUNT, LENGTHS], Bound(strict=False)]
+LIMIT = Annotated[tuple[COUNT, POSITIVE], Bound(strict=False)]
+RULE = Annotated[
+    tuple[str, Literal["custom", "fused", "nccl"],
+          Annotated[tuple[LIMIT, ...], Bound(strict=False)]],
+    Bound(strict=False),
+]
 SHARE = Annotated[float, Bound(ge=0, le=1)]
 
 # By the type of a field, and for single ones.
@@ -87,6 +93,9 @@ _ENGINE: dict[str, object] = {
     "max_num_seqs": COUNT, "max_num_batched_tokens": COUNT, "block_size": COUNT,
     "graph_max": COUNT, "kernel_scale": SCALE, "drafter_scale": SCALE, "expert_scale": SCALE,
     "gpu_memory_utilization": Annotated[float, Bound(ge=0.05, le=1)],
+    "all_reduce": Annotated[tuple[RULE, ...], Bound(strict=False), Rule(
+        "a list of [where, 'custom' or 'fused' or 'nccl', [[GPUs, MiB], ...]]"
+    )],
 }
 _SCHEDULER: dict[str, object] = {
     "sync_methods": METHOD_NAMES, "output_reserve": SHARE, "output_reserve_min": SHARE,

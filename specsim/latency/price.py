@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import OpTime
+from specsim.latency.collectives import Collectives
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.network import repeat, sequences
@@ -21,7 +22,7 @@ from specsim.ops.passes import Pass, pass_ops
 from specsim.ops.shapes import Experts, Gemm
 from specsim.ops.work import Routing, attention_share
 from specsim.roofline import KernelTime, compute_peak, op_time
-from specsim.roofline.result import datasheet_time
+from specsim.roofline.result import datasheet_time, without_launch
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -74,7 +75,8 @@ class Pricer:
     """Prices passes on one device under one engine, without the engine's overheads.
 
     datasheet: the plain bound of each op in place of the kernel model. unsplit: attention runs
-    on a kernel that does not split the cache (see `latency.unsplit`).
+    on a kernel that does not split the cache (see `latency.unsplit`). collectives: which kernel
+    sums over GPUs (None: one GPU).
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Pricer:
         *,
         datasheet: bool,
         unsplit: bool,
+        collectives: Collectives | None = None,
     ) -> None:
         self.profile = profile
         self.engine = engine
@@ -93,6 +96,7 @@ class Pricer:
         self.routing = routing
         self.datasheet = datasheet
         self.unsplit = unsplit
+        self._collectives = collectives
         self._rows: dict[object, Sums] = {}
         self._gemms = _products(profile, engine.kernel_variant)
 
@@ -138,8 +142,8 @@ class Pricer:
         return rows
 
     def _add(self, ops: Iterable[OpCost], totals: list[float], times: int) -> None:
-        for op in ops:
-            time = self.time(self._as_run(op))
+        for op in map(self._as_run, ops):
+            time = self.time(op)
             spent, count = time.seconds, op.count * times
             totals[0] += spent * count
             floor_s = time.floor_s
@@ -158,8 +162,11 @@ class Pricer:
 
     def _as_run(self, op: OpCost) -> OpCost:
         """The op as this engine runs it."""
-        whole = self.engine.whole_expert_formats
-        if isinstance(op.shape, Experts) and not self.datasheet and op.shape.fmt in whole:
+        if self.datasheet:
+            return op
+        if self._collectives:
+            op = self._collectives.as_run(op)
+        if isinstance(op.shape, Experts) and op.shape.fmt in self.engine.whole_expert_formats:
             return _whole_experts(op, op.shape)
         return op
 
@@ -167,6 +174,12 @@ class Pricer:
         """One call of an op."""
         if self.datasheet:
             return plain_roofline(op, self.profile)
+        if 0 < op.beside_experts <= self.engine.second_stream_tokens:
+            # It waits for no launch of its own, but its bytes share the memory's bandwidth.
+            return without_launch(self._time(op))
+        return self._time(op)
+
+    def _time(self, op: OpCost) -> KernelTime:
         if isinstance(op.shape, Gemm):
             priced = self._gemms.get(op.shape)
             if priced is None:

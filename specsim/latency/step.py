@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
 from specsim.latency.breakdown import OpTime, StepLatency
+from specsim.latency.collectives import Collectives, waits
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
@@ -81,15 +82,18 @@ class LatencyModel:
             raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
                              f"{fault}; choose another tp")
         self._graph_limit = engine.graph_limit(profile.arch)
-        # Sums over the GPUs of a step: one after a mixer, one after a feed-forward part.
-        after_mixer, after_ffn = self.parallel.tp > 1, self.parallel.gpus > 1
-        self._syncs = sum(
-            g.count * ((g.mixer is not None and after_mixer) + (g.ffn is not None and after_ffn))
-            for g in spec.layers
+        drafter = self.setup.drafter
+        self._waits = waits(spec.layers, self.parallel)
+        self._draft_waits = (
+            0.0 if drafter is None or self.setup.draft_tp == 1
+            else waits(drafter.layers, self.parallel)
         )
         unsplit = not self._datasheet and spec.family in engine.unsplit_verify_families
+        split = self.parallel.gpus > 1
+        collectives = Collectives.of(engine.all_reduce, profile, spec) if split else None
         self._pricer = Pricer(
-            profile, engine, self.kv_dtype, self.routing, datasheet=self._datasheet, unsplit=unsplit
+            profile, engine, self.kv_dtype, self.routing, datasheet=self._datasheet,
+            unsplit=unsplit, collectives=collectives,
         )
         self._kernels: dict[StepShape, _Kernels] = {}
         self._setups = {self.setup.k: self.setup}  # the setup at each draft length asked for
@@ -131,11 +135,11 @@ class LatencyModel:
         if self.fidelity != "datasheet":
             over = self.engine.overheads
             seqs = shape.decode_seqs
-            target_s += over.layer_s * self.spec.n_layers + over.sync_s * self._syncs
+            target_s += over.layer_s * self.spec.n_layers + over.sync_s * self._waits
             if not kernels.graphed:
                 target_s = max(target_s, over.eager_kernel_s * kernels.target.launches)
             if kernels.passes:
-                per_pass = over.draft_pass_s
+                per_pass = over.draft_pass_s + over.sync_s * self._draft_waits
                 if setup.tree_topk > 1:
                     per_pass += over.tree_pass_s
                 draft_s += per_pass * kernels.passes

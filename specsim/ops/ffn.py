@@ -7,6 +7,8 @@ Under attention data parallelism each group of GPUs runs router, latent projecti
 expert and dense layers on its own rows; only routed experts see the rows of all groups.
 """
 
+from dataclasses import replace
+
 from specsim.model.spec import BF16, PLAIN_BYTES, DenseMLP, FeedForward, MoE
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
@@ -77,7 +79,10 @@ def moe_ops(
         ops.append(gemm(f"{prefix}.latent_out", own, hidden, f.latent, f.shared_weight, count))
     if f.shared_intermediate:
         shared = DenseMLP(f.shared_intermediate, gated=f.gated, weight=f.shared_weight)
-        ops += dense_mlp_ops(shared, hidden, own, par.tp, count, f"{prefix}.shared")
+        ops += [
+            replace(op, beside_experts=own)
+            for op in dense_mlp_ops(shared, hidden, own, par.tp, count, f"{prefix}.shared")
+        ]
         gate = hidden * PLAIN_BYTES if f.shared_gate else 0.0
         ops.append(
             elementwise(f"{prefix}.shared_add", ACT_BYTES * own * 3 * hidden, count, gate)

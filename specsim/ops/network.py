@@ -42,7 +42,7 @@ from specsim.ops.recurrent import (
     mamba2_context,
     mamba2_rows,
 )
-from specsim.ops.shapes import AllGather, AllReduce
+from specsim.ops.shapes import AllGather, AllReduce, Elementwise, ExpertExchange
 from specsim.ops.work import Parallel, Routing, Rows, Work
 
 
@@ -95,25 +95,30 @@ def group_rows(
     norm = elementwise(
         f"{prefix}norm", 3 * own_bytes, count, group.norm_weights * PLAIN_BYTES / max(1, norms)
     )
+    summed = norm  # the same right after a sum over GPUs, whose kernel may do it
+    if par.tp > 1 and par.attention_dp == 1:
+        after_sum = Elementwise(norm.bytes, AllReduce(own_bytes, par.tp))
+        summed = replace(norm, shape=after_sum)
     before: list[OpCost] = []
     after: list[OpCost] = []
     if mixer is not None:
         name = f"{prefix}{mixer.label}"
-        before.append(norm)
+        before.append(summed)
         first, last = MIXERS[type(mixer)].rows(mixer, hidden, own, par.tp, count, name)
         before += first
         after += last
         if par.tp > 1:
             after.append(all_reduce(f"{prefix}mixer_all_reduce", own_bytes, par.tp, count))
-    for part in parts:
-        after.append(norm)
+    for index, part in enumerate(parts):
+        after.append(norm if index else summed)
         after += ffn_ops(part, hidden, rows, par, count, prefix, routing, seqs)
-    if any(isinstance(part, MoE) for part in parts):
-        # With several attention groups: tokens to the experts and their results back, which moves
-        # as much as one all-reduce of the rows of all groups.
-        if par.gpus > 1:
-            moved = ACT_BYTES * (rows if par.attention_dp > 1 else own) * hidden
-            after.append(all_reduce(f"{prefix}ffn_all_reduce", moved, par.gpus, count))
+    experts = [part for part in parts if isinstance(part, MoE)]
+    if experts and par.attention_dp > 1:
+        gathered = ACT_BYTES * rows * hidden
+        # Each row goes to as many GPUs as it has experts at most: there in 8 bit, back in 16.
+        sent = own_bytes * 1.5 * min(experts[0].top_k, par.gpus)
+        exchange = ExpertExchange(gathered, sent, par.gpus)
+        after.append(OpCost(f"{prefix}ffn_all_reduce", exchange, act_bytes=gathered, count=count))
     elif parts and par.tp > 1:
         after.append(all_reduce(f"{prefix}ffn_all_reduce", own_bytes, par.tp, count))
     return tuple(before), tuple(after)
@@ -166,6 +171,9 @@ def target_ends(
     """(ops before, ops after) the layers of the target, for one attention group."""
     moved = ACT_BYTES * own * 2 * spec.hidden
     first = [elementwise("embed", moved)]
+    if par.tp > 1:
+        # The vocabulary is sharded: every GPU looks up its own rows, the others are zero.
+        first.append(all_reduce("embed_all_reduce", moved / 2, par.tp, 1.0))
     last = [elementwise("final_norm", moved, 1.0, spec.final_norm_weights * PLAIN_BYTES)]
     last += head_ops(spec.hidden, spec.vocab, head_rows, target_head(spec), par)
     return first, last
@@ -194,6 +202,8 @@ def drafter_ends(
             f"{prefix}embed", ACT_BYTES * own * 4 * h, 1.0, drafter.extra_weights * PLAIN_BYTES
         )
     ]
+    if par.tp > 1:
+        first.append(all_reduce(f"{prefix}embed_all_reduce", ACT_BYTES * own * h, par.tp, 1.0))
     # Block drafters join hidden states only for the tokens they attend to: `context_kv_ops`.
     method = method_of(drafter)
     if drafter.fc_in and not method.block and not (later and method.joins_once):

@@ -3,6 +3,8 @@
 FLOP count a multiply-add as 2. Byte fields are what must move if every operand is read
 or written once: `weight_bytes` weights, `kv_bytes` cache reads and writes, `state_bytes`
 recurrent state, `act_bytes` activations. Costs are for ONE of `count` identical calls.
+`beside_experts`: rows of an op that needs nothing of the routed experts, so that it can run at the
+same time; 0 for all others.
 """
 
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ class OpCost:
     state_bytes: float = 0.0
     act_bytes: float = 0.0
     count: float = 1.0
+    beside_experts: float = 0.0
 
     @property
     def kind(self) -> str:

@@ -129,12 +129,6 @@ class StatePrefill(NamedTuple):
     seqs: float = 1
 
 
-class Elementwise(NamedTuple):
-    """A kernel that only moves bytes."""
-
-    moved_bytes: float
-
-
 class Sample(NamedTuple):
     """Choosing a token from each row of fp32 logits. passes: how often the logits are read or
     written; 0: the table's."""
@@ -145,10 +139,31 @@ class Sample(NamedTuple):
 
 
 class AllReduce(NamedTuple):
-    """Sum of a buffer of one GPU over `gpus`; every GPU ends with the result."""
+    """Sum of a buffer of one GPU over `gpus` in `nodes` nodes; every GPU ends with the result.
+    path: whose kernel: 'custom' the engine's own, 'fused' one that also adds the residual and
+    normalises, 'nccl' the library's."""
 
     buffer_bytes: float
     gpus: int
+    path: str = "custom"
+    nodes: int = 1
+
+
+class ExpertExchange(NamedTuple):
+    """Rows of several attention groups to the experts and their results back. gathered_bytes: of
+    the rows of all groups, which every GPU receives and sums within a node; sent_bytes: what one
+    GPU sends in both directions where each row goes to its own experts only."""
+
+    gathered_bytes: float
+    sent_bytes: float
+    gpus: int
+
+
+class Elementwise(NamedTuple):
+    """A kernel that only moves bytes. after: the sum over GPUs whose result it normalises."""
+
+    moved_bytes: float
+    after: AllReduce | None = None
 
 
 class AllGather(NamedTuple):
@@ -156,6 +171,7 @@ class AllGather(NamedTuple):
 
     buffer_bytes: float
     gpus: int
+    nodes: int = 1
 
 
 class AllToAll(NamedTuple):
@@ -163,6 +179,7 @@ class AllToAll(NamedTuple):
 
     buffer_bytes: float
     gpus: int
+    nodes: int = 1
 
 
 # What reports call the families; a plug-in's shape goes by the name of its class.
@@ -170,7 +187,8 @@ _KINDS: dict[type, str] = {
     Gemm: "gemm", AttentionDecode: "attn_decode", AttentionPrefill: "attn_prefill",
     LatentDecode: "attn_decode", LatentPrefill: "attn_prefill", Experts: "moe",
     StateDecode: "recurrent", StatePrefill: "recurrent", Elementwise: "elementwise",
-    Sample: "sample", AllReduce: "all_reduce", AllGather: "all_gather", AllToAll: "all_to_all",
+    Sample: "sample", AllReduce: "all_reduce", ExpertExchange: "all_reduce",
+    AllGather: "all_gather", AllToAll: "all_to_all",
 }
 
 

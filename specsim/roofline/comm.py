@@ -1,45 +1,73 @@
-"""Time of collectives between the GPUs of one node. Bytes are of one GPU's buffer.
+"""Time of collectives between GPUs. Bytes are of one GPU's buffer.
 
-All-reduce inside a CUDA graph: small buffers are read from every peer at once (one shot, g - 1
-buffers over the link), large ones are reduced in shares and gathered (two shots, 2 (g - 1)/g of
-the buffer and one more synchronisation); the engine takes the faster.
+An all-reduce inside a CUDA graph runs in one of two ways, the faster of which is taken:
+
+    custom, fused   one shot: every peer's buffer is read, g - 1 buffers over the link
+    nccl            a low-latency protocol whose words carry flags: 2 (g - 1)/g of the buffer
+    all             two shots: shares are reduced and gathered, 2 (g - 1)/g of the buffer at the
+                    link's speed and one more synchronisation
+
+Which kernel it is, the engine decides (`latency.collectives`): not always the fastest. A fused
+kernel adds the residual and normalises besides.
 
 Parameters: floor_s, hop_s (per GPU), one_shot_frac and link_frac (shares of the link's peak per
 direction), link_gain (link_frac grows by this per doubling beyond 2 GPUs: more links busy),
-sync_s (the second shot).
+sync_s (the second shot). Between nodes every GPU moves its share through a network card of its
+own: `network` with floor_s and bytes_per_s.
 """
 
 from math import log2
 
-from specsim.ops.shapes import AllGather, AllReduce, AllToAll
+from specsim.ops.shapes import AllGather, AllReduce, AllToAll, ExpertExchange
 from specsim.roofline.device import CALIBRATED, Device, Params, Pricing, params
 from specsim.roofline.kernels import prices
 from specsim.roofline.result import ZERO, KernelTime, datasheet_time, labelled
 
+TABLES = {"custom": "all_reduce", "fused": "all_reduce.fused", "nccl": "all_reduce.nccl"}
+
 
 @prices(AllReduce)
 def all_reduce(device: Device, shape: AllReduce, how: Pricing = CALIBRATED) -> KernelTime:
-    """The faster of one shot and two."""
-    nbytes, gpus = shape
+    """The sum by the kernel of the shape's path; by the library where it spans nodes."""
+    nbytes, gpus, path, nodes = shape
     if gpus <= 1:
         return ZERO
     link = device.link_bytes_per_s
-    two_shot = 2.0 * nbytes * (gpus - 1) / gpus
     if how.datasheet:
-        return datasheet_time(two_shot / link, 0.0)
-    t = params(device, "all_reduce", how.engine)
-    one_s = nbytes * (gpus - 1) / (link * t["one_shot_frac"])
-    two_s = two_shot / (link * _link_frac(t, gpus))
-    floor_s = t["floor_s"] + t["hop_s"] * gpus
-    if one_s <= t["sync_s"] + two_s:
-        return labelled(floor_s + one_s, one_s, 0.0, floor_s)
-    floor_s += t["sync_s"]
-    return labelled(floor_s + two_s, two_s, 0.0, floor_s)
+        return datasheet_time(2.0 * nbytes * (gpus - 1) / gpus / link, 0.0)
+    inside = max(2, gpus // nodes)
+    library = path == "nccl" or nodes > 1
+    t = params(device, TABLES["nccl" if library else path], how.engine)
+    two_shot = 2.0 * nbytes * (inside - 1) / inside
+    one_s = (two_shot if library else nbytes * (inside - 1)) / (link * t["one_shot_frac"])
+    two_s = two_shot / (link * _link_frac(t, inside))
+    floor_s = t["floor_s"] + t["hop_s"] * inside
+    if one_s > t["sync_s"] + two_s:
+        floor_s, one_s = floor_s + t["sync_s"], two_s
+    out_s, out_floor_s = _network(device, 2.0 * nbytes / inside, nodes)
+    moved_s, floor_s = one_s + out_s, floor_s + out_floor_s
+    return labelled(floor_s + moved_s, moved_s, 0.0, floor_s)
+
+
+@prices(ExpertExchange)
+def expert_exchange(
+    device: Device, shape: ExpertExchange, how: Pricing = CALIBRATED
+) -> KernelTime:
+    """Within a node: as a sum of the rows of all groups."""
+    return all_reduce(device, AllReduce(shape.gathered_bytes, shape.gpus), how)
 
 
 def _link_frac(t: Params, gpus: int) -> float:
     # Clamped: the line was fitted on 2 to 8 GPUs, and a slow link's slope is negative.
-    return max(0.02, min(1.0, t["link_frac"] + t["link_gain"] * (log2(gpus) - 1.0)))
+    return max(0.02, min(1.0, t["link_frac"] + t["link_gain"] * (log2(min(gpus, 8)) - 1.0)))
+
+
+def _network(device: Device, nbytes: float, nodes: int) -> tuple[float, float]:
+    """(seconds, latency besides) for what one GPU sends of `nbytes` to other nodes."""
+    if nodes <= 1:
+        return 0.0, 0.0
+    t = params(device, "network")
+    return nbytes * (nodes - 1) / nodes / t["bytes_per_s"], t["floor_s"]
 
 
 @prices(AllGather, AllToAll)
@@ -47,7 +75,7 @@ def nccl(
     device: Device, shape: AllGather | AllToAll, how: Pricing = CALIBRATED
 ) -> KernelTime:
     """A gather or an exchange: all but the own share of the buffer moves over the link."""
-    nbytes, gpus = shape
+    nbytes, gpus, nodes = shape
     if gpus <= 1:
         return ZERO
     moved = nbytes * (gpus - 1) / max(gpus, 1)
@@ -55,6 +83,8 @@ def nccl(
     if how.datasheet:
         return datasheet_time(moved / link, 0.0)
     t = params(device, "nccl", how.engine)
-    link_s = moved / (link * _link_frac(t, gpus))
-    floor_s = t["floor_s"] + t["hop_s"] * gpus
-    return labelled(floor_s + link_s, link_s, 0.0, floor_s)
+    inside = max(2, gpus // nodes)
+    link_s = moved / (link * _link_frac(t, inside))
+    out_s, out_floor_s = _network(device, nbytes, nodes)
+    floor_s = t["floor_s"] + t["hop_s"] * inside + out_floor_s
+    return labelled(floor_s + link_s + out_s, link_s + out_s, 0.0, floor_s)

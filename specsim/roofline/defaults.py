@@ -65,6 +65,17 @@ ASSUMED: dict[str, dict[str, float]] = {
         "floor_s": 4.3e-6, "hop_s": 1e-7, "link_frac": 0.7, "link_gain": 0.08,
         "one_shot_frac": 0.9, "sync_s": 4e-6,
     },
+    "all_reduce.fused": {
+        "floor_s": 6e-6, "hop_s": 1e-7, "link_frac": 0.7, "link_gain": 0.0,
+        "one_shot_frac": 0.6, "sync_s": 4e-6,
+    },
+    "all_reduce.nccl": {
+        "floor_s": 3.4e-6, "hop_s": 1.7e-6, "link_frac": 0.64, "link_gain": 0.05,
+        "one_shot_frac": 0.37, "sync_s": 11e-6,
+    },
+    # A 400 Gbit/s card for every GPU at four fifths of its rate; latency: NCCL sums of a few
+    # kB took 23 to 33 us on two nodes of 8 GPUs (sglang #32461), about 18 of them in the node.
+    "network": {"floor_s": 10e-6, "bytes_per_s": 40e9},
     "nccl": {"floor_s": 5e-6, "hop_s": 1e-6, "link_frac": 0.57, "link_gain": 0.08},
     "elementwise": {"floor_s": 1.8e-6, "mem_frac": 0.8, "p_floor": 1.0},
     "sample": {"floor_s": 15e-6, "mem_frac": 0.7, "passes": 4.0},

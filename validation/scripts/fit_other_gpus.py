@@ -42,13 +42,21 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "tile_s": (0.0, 30e-6),
     },
 }
+SUMS = ("all_reduce", "all_reduce.nccl")
 # Tables taken from another device than the rest: {profile: {table: donor}}. PCIe cards whose
-# sibling has NVLink; weight-only kernels, which are alike on all devices before and beside the
-# data-centre lines of Hopper and Blackwell (one instruction set, mma.sync).
+# sibling has NVLink, or peer-to-peer transfers that they lack (GeForce); one architecture's fused
+# kernels; NCCL in a rack, where 4 GPUs were measured, from the box with 8; weight-only kernels,
+# which are alike on all devices before and beside the data-centre lines of Hopper and Blackwell
+# (one instruction set, mma.sync).
 DONORS = {
-    "h100-pcie": {"all_reduce": "rtx-pro-6000"},
-    "a100-pcie-80gb": {"all_reduce": "l40s"},
-    "a30": {"all_reduce": "l40s"},
+    "h100-pcie": dict.fromkeys(SUMS, "rtx-pro-6000"),
+    "a100-pcie-80gb": dict.fromkeys(SUMS, "l40s"),
+    "a30": dict.fromkeys(SUMS, "l40s"),
+    "rtx-5090": dict.fromkeys(SUMS, "l40s"),
+    "b200": {"all_reduce.fused": "gb300"},
+    "b300": {"all_reduce.fused": "gb300"},
+    "gb200": {"all_reduce.fused": "gb300", "all_reduce.nccl": "b200"},
+    "gb300": {"all_reduce.nccl": "b300"},
     "l40s": {"gemm.weight_only": "a100-80gb"},
     "rtx-pro-6000": {"gemm.weight_only": "a100-80gb"},
 }
@@ -74,7 +82,7 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
     inherited = profile.kernel(name).params
     price = points[0].price
     if kind == "all_reduce":
-        found = fit_links(profile, points)
+        found = fit_links(profile, points, name)
     else:
         free = {
             param: (min(max(inherited[param], low), high), low, high)
@@ -96,11 +104,14 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
         return ""
     software = ", ".join(sorted({point.software for point in points}))
     file = {
-        "all_reduce": "comm_all_reduce.csv.gz",
+        "all_reduce": "comm_all_reduce.csv.gz", "all_reduce.nccl": "comm_all_reduce.csv.gz",
         "gemm.weight_only": "gemm_weight_only.csv.gz",
     }.get(family, f"{kind}.csv.gz")
     lines = [f'[kernels."{name}"]', *(f"{p} = {v!r}" for p, v in sorted(found.items()))]
-    lines.append(f'source = "fitted on {SOURCE}{file}"')
+    where = f"{SOURCE}{file}"
+    if family == "all_reduce.fused":
+        where = "validation/data/collectives/published.csv (issues of public projects)"
+    lines.append(f'source = "fitted on {where}"')
     lines.append(f'measured_on = "{profile.title}, {software}"')
     return "\n".join(lines)
 
@@ -109,12 +120,12 @@ def percent(result: Score) -> str:
     return f"{100 * result.median:4.1f} / {100 * result.p90:5.1f} %"
 
 
-def fit_links(profile: HardwareProfile, points: list[Measured]) -> dict[str, float]:
+def fit_links(profile: HardwareProfile, points: list[Measured], name: str) -> dict[str, float]:
     """All-reduce parameters. On a PCIe tree the usable share of the link falls with the number of
     GPUs, so the shares at 2 and 8 GPUs are fitted, both above 0, and turned into the table's
     value and slope."""
     rows = [p.row for p in points if not held_out(p.row.group)]
-    inherited = profile.kernel("all_reduce").params
+    inherited = profile.kernel(name).params
     measured_log = np.log([row.seconds for row in rows])
 
     def table(z: np.ndarray) -> dict[str, float]:
@@ -126,7 +137,7 @@ def fit_links(profile: HardwareProfile, points: list[Measured]) -> dict[str, flo
         }
 
     def residuals(z: np.ndarray) -> np.ndarray:
-        trial = with_table(profile, "all_reduce", {**inherited, **table(z)})
+        trial = with_table(profile, name, {**inherited, **table(z)})
         return np.log(predict(trial, points[0].price, rows)) - measured_log
 
     starts = [

@@ -1,6 +1,6 @@
-"""Fits of collectives: `all_reduce` from comm_custom_allreduce.csv.gz (CUDA-graph rows), `nccl`
-from comm_nccl.csv.gz. Sizes in the tables are elements of 2 bytes. There are three GPU counts;
-each is left out in turn."""
+"""Fits of collectives: `all_reduce` from comm_custom_allreduce.csv.gz (CUDA-graph rows),
+`all_reduce.nccl` and `nccl` (gathers, exchanges) from comm_nccl.csv.gz. Sizes in the tables are
+elements of 2 bytes. There are three GPU counts; each is left out in turn."""
 
 from collections.abc import Callable
 
@@ -42,15 +42,16 @@ def custom_rows(impl: str, engine: str) -> list[Row]:
     return found
 
 
-def nccl_rows() -> list[Row]:
+def nccl_rows(ops: tuple[str, ...]) -> list[Row]:
     found = []
     for labels, elements, us in wide(NCCL):
         name = labels["op_name"]
-        if labels["nccl"] != "2.29.2" or labels["nccl_dtype"] != "half" or name not in OPS:
+        if labels["nccl"] != "2.29.2" or labels["nccl_dtype"] != "half" or name not in ops:
             continue
         if elements * 2 <= MAX_BYTES:
             gpus = int(labels["num_gpus"])
-            kwargs = {"buffer_bytes": elements * 2, "gpus": gpus, "op": name}
+            kwargs = {"buffer_bytes": elements * 2, "gpus": gpus}
+            kwargs |= {"path": "nccl"} if name == "all_reduce" else {"op": name}
             found.append(Row(f"{gpus} GPUs", kwargs, us * 1e-6))
     return found
 
@@ -72,7 +73,9 @@ def fits() -> list[Fit]:
             ("@trtllm", "trtllm", "trtllm 1.3.0rc20"),
         )
     ]
-    out.append(
-        Fit("nccl", SOURCE + NCCL, f"{DEVICE}, NCCL 2.29.2", nccl, nccl_rows(), FREE, {}, None)
-    )
-    return out
+    return [
+        *out,
+        Fit("all_reduce.nccl", SOURCE + NCCL, f"{DEVICE}, NCCL 2.29.2", all_reduce,
+            nccl_rows(("all_reduce",)), {**FREE, **ONE_SHOT}),
+        Fit("nccl", SOURCE + NCCL, f"{DEVICE}, NCCL 2.29.2", nccl, nccl_rows(tuple(OPS)), FREE),
+    ]

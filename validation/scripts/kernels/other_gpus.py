@@ -16,6 +16,7 @@ from kernels.tables import Row
 
 from specsim.hardware import load_profile
 from specsim.roofline import KernelTime
+from specsim.roofline.comm import TABLES
 
 SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), validation/data/other_gpus/"
 FORMATS = {
@@ -28,6 +29,7 @@ FORMATS = {
 }
 # 8-bit weights on a device without FP8 units are unpacked, whether they are integers or FP8.
 WEIGHT_ONLY = {"int8_wo": "fp8", "int4_wo": "int4"}
+RACKS = ("gb200", "gb300")  # NCCL was measured on 4 of their GPUs; see DONORS in fit_other_gpus
 # Tensor parallelism sends at most a few thousand tokens of a wide model in one call.
 MAX_MESSAGE_BYTES = 32 * 2**20
 
@@ -60,6 +62,7 @@ def measured() -> Iterator[Measured]:
     yield from _attention()
     yield from _experts()
     yield from _all_reduce()
+    yield from _fused()
 
 
 def _gemm(file: str, formats: dict[str, str]) -> Iterator[Measured]:
@@ -111,15 +114,30 @@ def _experts() -> Iterator[Measured]:
             yield Measured(line["profile"], f"moe.{fmt}", line["software"], moe, row)
 
 
+def _fused() -> Iterator[Measured]:
+    """Kernels that sum, add and normalise, on Blackwell (figures published in one issue)."""
+    for line in read_csv(DATA / "collectives" / "published.csv"):
+        if line["path"] == "fused" and line["profile"] == "gb300":
+            size, gpus = int(line["bytes"]), int(line["gpus"])
+            shape = {"buffer_bytes": size, "gpus": gpus, "path": "fused"}
+            row = Row(f"{gpus}/{size}", shape, float(line["latency_us"]) * 1e-6)
+            yield Measured("gb300", TABLES["fused"], line["source"], all_reduce, row)
+
+
 def _all_reduce() -> Iterator[Measured]:
     for line in read("comm_all_reduce.csv.gz"):
         size, gpus = int(line["message_bytes"]), int(line["gpus"])
-        # What an engine uses: its own kernel in a CUDA graph; on Intel the vendor's library.
-        used = "graph" in line["kernel"] or line["kernel"] == "oneCCL"
-        if used and size <= MAX_MESSAGE_BYTES:
-            row = Row(
-                f"{gpus}/{size}",
-                {"buffer_bytes": size, "gpus": gpus},
-                float(line["latency_us"]) * 1e-6,
-            )
-            yield Measured(line["profile"], "all_reduce", line["software"], all_reduce, row)
+        library = line["kernel"] in ("NCCL", "oneCCL")
+        # An engine's own kernel runs on two GPUs where they are not fully connected.
+        pcie = load_profile(line["profile"]).link_kind.startswith("PCIe")
+        if size > MAX_MESSAGE_BYTES or "eager" in line["kernel"]:
+            continue
+        if (not library and pcie and gpus > 2) or (library and line["profile"] in RACKS):
+            continue
+        path = "nccl" if library else "custom"
+        row = Row(
+            f"{gpus}/{size}",
+            {"buffer_bytes": size, "gpus": gpus, "path": path},
+            float(line["latency_us"]) * 1e-6,
+        )
+        yield Measured(line["profile"], TABLES[path], line["software"], all_reduce, row)

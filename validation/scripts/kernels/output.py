@@ -34,6 +34,11 @@ def assumed_tables(done: Sequence[Fitted]) -> list[Assumed]:
             {**bf16, "mem_frac": marlin["mem_frac"], "peak_frac": marlin["peak_frac"]},
             "gemm.bf16 with the bandwidth and arithmetic shares of the measured Marlin experts",
         ),
+        Assumed(
+            "all_reduce.fused", tables["all_reduce@trtllm"],
+            "TensorRT-LLM's all-reduce, whose one-shot kernels the fused ones are; their norm is "
+            "taken as free",
+        ),
         Assumed("gemm.fp4", tables["gemm.fp8_block"], "gemm.fp8_block, for devices with FP4 units"),
         Assumed("moe.fp4", tables["moe.fp8_block"], "moe.fp8_block, for devices with FP4 units"),
         Assumed(
