@@ -3,8 +3,8 @@
 The first rule is taken whose words all hold and whose limit the buffer keeps, whether or not
 another kernel would be faster; where none holds, the engine's own kernel. A rule is
 
-    where   words that must all hold: the device's arch, its kind of link ('nvlink', 'pcie',
-            'infinity'), 'moe' or 'dense'; '' everywhere
+    where   words that must all hold: the device's name, its arch, its kind of link ('nvlink',
+            'pcie', 'infinity'), 'moe' or 'dense'; '' everywhere
     path    see `ops.shapes.AllReduce`
     limits  (up to this many GPUs, buffers up to this many MiB), ...; none: all
 """
@@ -38,7 +38,7 @@ class Collectives(NamedTuple):
         """Those of an engine's rules that can hold here."""
         routed = any(isinstance(part, MoE) for group in spec.layers for part in group.branches)
         link = (profile.link_kind.lower().split() or [""])[0]
-        words = {profile.arch, link, "moe" if routed else "dense"}
+        words = {profile.name, profile.arch, link, "moe" if routed else "dense"}
         holding = tuple(rule for rule in rules if words.issuperset(rule[0].split()))
         return cls(holding, profile.gpus_per_node)
 
