@@ -4,7 +4,7 @@ The first rule is taken whose words all hold and whose limit the buffer keeps, w
 another kernel would be faster; where none holds, the engine's own kernel. A rule is
 
     where   words that must all hold: the device's name, its arch, its kind of link ('nvlink',
-            'pcie', 'infinity'), 'moe' or 'dense'; '' everywhere
+            'pcie', 'infinity', 'ethernet'), 'moe' or 'dense'; '' everywhere
     path    see `ops.shapes.AllReduce`
     limits  (up to this many GPUs, buffers up to this many MiB), ...; none: all
 """

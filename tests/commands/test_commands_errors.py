@@ -139,7 +139,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("got 'abc'", (QWEN, "--tp", "abc")),
     ("has no experts", (QWEN, "--tp", "2", "--ep", "2")),
     ("ep 3 does not divide", ("qwen3-30b-a3b", "--tp", "2", "--ep", "3")),
-    ("states no link", ("qwen3-8b", "--gpu", "gb10", "--tp", "2")),
+    ("states no link", ("qwen3-8b", "--gpu", "strix-halo", "--tp", "2")),
     # load
     ("input_len is 0", (QWEN, "--input-len", "0")),
     ("input_len is -5", (QWEN, "--input-len", "-5")),
