@@ -1,5 +1,6 @@
 """The load that a published row states, and what was measured under it."""
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -8,8 +9,13 @@ from specsim.accuracy.datasets import dataset_lengths
 from specsim.analytic.workload import Workload
 
 QUEUED_TTFT_S = 5.0
-# Synthetic serving benchmarks send ten prompts per client (InferenceX, vLLM and SGLang recipes).
-REQUESTS_PER_CLIENT = 10
+# Serving benchmarks with a known command send so many prompts per client: InferenceX ten, the
+# commands of SGLang's cookbook five (80 for 16 clients, 500 for 100; 10 for one).
+INFERENCEX_PER_CLIENT = 10
+COOKBOOK_PER_CLIENT = 5
+# InferenceX draws both lengths uniformly from 0.8 to 1 of the nominal ones (its bench_serving).
+INFERENCEX_RANGE = 0.8
+UNIFORM_SPREAD = 1 / math.sqrt(3)  # of lengths uniform from 1 to L: SGLang's default
 # Every turn re-sends a long shared prefix that the cache holds.
 _PREFIX = re.compile(r"(\d+)K prefix \+ (\d+)k/(\d+)k")
 # Times that a source states in words.
@@ -30,16 +36,69 @@ def published_workload(row: Mapping[str, str], clients: int) -> Workload:
         return Workload(cached + new, output, cached / (cached + new), name="row")
     isl, osl = whole(row.get("isl")), whole(row.get("osl"))
     default = dataset_lengths(dataset)
-    sent = _stated(row, "num_prompts")
-    each = sent / clients if sent else REQUESTS_PER_CLIENT
     input_len, output_len = isl or default[0], osl or default[1]
+    if _inferencex(row) and isl and osl:
+        return inferencex_workload(isl, osl, acceptance_pinned(row))
     return Workload(
         input_len,
         output_len,
         cached_share(row, input_len),
         name="row",
-        requests_per_client=max(1, round(each)) if isl and osl else 0,
+        spread=_spread(row, isl, osl),
+        pinned=acceptance_pinned(row),
+        requests_per_client=_per_client(row, clients) if isl and osl else 0,
     )
+
+
+def inferencex_workload(isl: int, osl: int, pinned: bool = False) -> Workload:
+    """The load of InferenceX's benchmark, of its nominal lengths."""
+    mean = (1 + INFERENCEX_RANGE) / 2
+    spread = (1 - INFERENCEX_RANGE) / math.sqrt(12) / mean
+    return Workload(
+        round(mean * isl), round(mean * osl), name="row", spread=spread, pinned=pinned,
+        requests_per_client=INFERENCEX_PER_CLIENT,
+    )
+
+
+def _inferencex(row: Mapping[str, str]) -> bool:
+    return (row.get("source") or "").lower().startswith(("inferencex", "inferencemax"))
+
+
+def _synthetic(row: Mapping[str, str]) -> bool:
+    """Whether prompts are random tokens; the second file's pages say so in the notes."""
+    return "random" in (row.get("dataset") or "") or "random" in (row.get("notes") or "")
+
+
+def _spread(row: Mapping[str, str], isl: int | None, osl: int | None) -> float:
+    """Spread of the output lengths. A synthetic benchmark that states nominal lengths (1024, 8000)
+    sends exactly those; SGLang's default is uniform from 1, and a row that states means tells it
+    by them (610, 421)."""
+    if not (isl and osl and (_synthetic(row) or row.get("num_prompts"))):
+        return 1.0
+    nominal = all(n % 64 == 0 or n % 100 == 0 for n in (isl, osl))
+    return 0.0 if nominal or "sglang" not in (row.get("engine") or "").lower() else UNIFORM_SPREAD
+
+
+def _per_client(row: Mapping[str, str], clients: int) -> int:
+    """Requests that each client sends. Where a table says nothing, its prompts are as many as its
+    clients, all sent at once, as in the commands of vLLM's recipes; the pages of SGLang's cookbook
+    and InferenceX follow commands that are known."""
+    sent = _stated(row, "num_prompts")
+    if sent:
+        return max(1, round(sent / clients))
+    if not _synthetic(row):
+        return INFERENCEX_PER_CLIENT
+    source = (row.get("source") or "").lower()
+    if "cookbook" in source or "cookbook" in (row.get("notes") or ""):
+        return INFERENCEX_PER_CLIENT if clients == 1 else COOKBOOK_PER_CLIENT
+    return 1
+
+
+def median_stated(row: Mapping[str, str]) -> bool:
+    """Whether the row's time to first token is a median. (SGLang's cookbook prints both; of its
+    blocks the median was taken: the means of their short runs would hold the start.)"""
+    notes = row.get("notes") or ""
+    return bool(re.search(r"median lat|\bP50\b|\bp50\b|cookbook block", notes))
 
 
 def cached_share(row: Mapping[str, str], input_len: int) -> float:
@@ -95,11 +154,9 @@ def acceptance_length(row: Mapping[str, str], k: int, chain: bool) -> float | No
 def running_batch(
     row: Mapping[str, str], measured: dict[str, float], concurrency: int, notes: list[str]
 ) -> int:
-    """Requests that really ran together. A time to first token of many seconds means that most
-    clients waited outside; tokens per second times seconds per token is then the running batch,
-    and the wait itself is not judged."""
-    if measured.get("ttft_s", 0.0) <= QUEUED_TTFT_S:
-        return concurrency
+    """Requests that really ran together, of a row whose clients mostly waited outside: tokens per
+    second times seconds per token. The wait itself, for a limit that is not stated, is not
+    judged."""
     del measured["ttft_s"]
     for side in ("baseline", "spec"):
         rate = number(row.get(f"{side}_tok_s"))

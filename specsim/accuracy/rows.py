@@ -8,19 +8,22 @@ unspeculated partner on the same line; the second file has columns of the load b
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specsim.accuracy.cells import SkipRow, measurement, whole
 from specsim.accuracy.lookups import model_of, profile_of
 from specsim.accuracy.row_load import (
-    REQUESTS_PER_CLIENT,
+    INFERENCEX_PER_CLIENT,
+    QUEUED_TTFT_S,
     acceptance_length,
-    acceptance_pinned,
     arrival,
+    inferencex_workload,
     measured_values,
+    median_stated,
     published_workload,
     running_batch,
 )
+from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
@@ -41,7 +44,7 @@ class PublishedCase:
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
     then does a throughput of several requests tell a time per token. acceptance_length: None when
     not given. pure_decode: no prompts share the batch (disaggregated serving, or a dummy
-    step). arrives, pinned: see `row_load`."""
+    step). arrives: see `row_load`. median: the time to first token is one."""
 
     row_id: str
     set_id: str
@@ -54,7 +57,7 @@ class PublishedCase:
     pure_decode: bool = False
     lengths_stated: bool = True
     arrives: str = "closed"
-    pinned: bool = False
+    median: bool = False
     assumptions: tuple[str, ...] = ()
 
 
@@ -242,8 +245,7 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     if concurrency is None:
         raise SkipRow("batch or concurrency not stated")
     workload = published_workload(row, concurrency)
-    arrives, pinned = arrival(row), acceptance_pinned(row)
-    concurrency = running_batch(row, measured, concurrency, notes)
+    arrives = arrival(row)
     al = acceptance_length(row, setup.k, chain=setup.tree_topk == 1)
     acceptance = None
     if setup.speculates:
@@ -257,15 +259,34 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         spec, profile, engine, parallel, kv_dtype=kv, setup=setup, acceptance=acceptance,
         max_num_seqs=max(concurrency, 1),
     )
+    stated = workload.requests_per_client > 0 or workload.cached_share > 0
+    if _queued(system, workload, concurrency, measured):
+        concurrency = running_batch(row, measured, concurrency, notes)
+        system = system.with_(max_num_seqs=concurrency)
+        # As memory frees, the queue is let in one by one: whoever runs starts at a time of its own.
+        workload = replace(workload, spread=1.0, requests_per_client=0)
     return PublishedCase(
         row.get("id") or "", row.get("set_id") or "", row.get("grade") or "", system, workload,
         concurrency, measured, al if setup.speculates else None,
         pure_decode=split is not None,
-        lengths_stated=workload.requests_per_client > 0 or workload.cached_share > 0,
+        lengths_stated=stated,
         arrives=arrives,
-        pinned=pinned,
+        median=median_stated(row),
         assumptions=tuple(notes),
     )
+
+
+def _queued(
+    system: System, workload: Workload, concurrency: int, measured: Mapping[str, float]
+) -> bool:
+    """Whether a time to first token of seconds is a wait for admission: longer by far than the
+    prompts of all clients, one after the other, explain."""
+    ttft_s = measured.get("ttft_s", 0.0)
+    if ttft_s <= QUEUED_TTFT_S:
+        return False
+    if running_limit(system, workload) < concurrency:
+        return True
+    return ttft_s > 2 * closed_loop(system, workload, concurrency).ttft_s
 
 
 # Prompts and decoding on separate GPUs: decode steps hold no prompt.
@@ -286,7 +307,9 @@ def _kv_default(row: Mapping[str, str], spec: ModelSpec) -> str:
 
 
 def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
-    """A row of `e2e_silicon_h200.csv`: plain serving, median TTFT and TPOT in milliseconds."""
+    """A row of `e2e_silicon_h200.csv`: plain serving, TTFT and TPOT in milliseconds. Its TTFT
+    are taken for means: only those, with the start of a run in them, come as high as these with
+    64 clients on an idle server's prefill."""
     if row.get("suspect"):
         raise SkipRow(f"marked suspect: {row['suspect']}")
     if (whole(row.get("pp_size")) or 1) > 1:
@@ -326,6 +349,19 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     name = f"{row.get('model_path', '').split('/')[-1]}|{row.get('backend')}"
     return PublishedCase(
         row_id, name, "A", system,
-        Workload(isl, osl, name="row", fixed_lengths=True, requests_per_client=REQUESTS_PER_CLIENT),
-        max(1, concurrency // workers), measured, pure_decode=disagg, assumptions=tuple(notes),
+        _silicon_workload(row, isl, osl), max(1, concurrency // workers), measured,
+        pure_decode=disagg, assumptions=tuple(notes),
     )
+
+
+# NVIDIA's runs do not say how long they are. With one prompt's time p, TTFT of SGLang on one GPU is
+# N p / 8 for N = 20 to 352 clients, prompts of 1,000 to 8,000 and answers of 100 to 2,000 tokens:
+# the start of a run (N p / 2 on average) over four requests per client.
+_NVIDIA_PER_CLIENT = 4
+
+
+def _silicon_workload(row: Mapping[str, str], isl: int, osl: int) -> Workload:
+    """InferenceX's runs are dated, NVIDIA's are not."""
+    if row.get("measured"):
+        return inferencex_workload(isl, osl)
+    return Workload(isl, osl, name="row", requests_per_client=_NVIDIA_PER_CLIENT)

@@ -93,6 +93,11 @@ def _tpot(state: SteadyState, case: PublishedCase, system_side: str) -> float:
     return state.concurrency / state.output_tok_s
 
 
+def _ttft(state: SteadyState, case: PublishedCase) -> float:
+    """Predicted seconds to the first token, in the statistic of the row."""
+    return state.typical_ttft_s if case.median else state.ttft_s
+
+
 def _measured_tpot(case: PublishedCase, side: str) -> float | None:
     """Measured seconds per token of one side, None where the row does not tell it.
 
@@ -122,16 +127,18 @@ def score_case(case: PublishedCase) -> list[Scored]:
         add("tpot", "plain", _tpot(base, case, "baseline"), value)
     if not speculative:
         if "ttft_s" in measured:
-            add("ttft", "plain", base.ttft_s, measured["ttft_s"])
-        return out
-    if case.acceptance_length is None:
+            add("ttft", "plain", _ttft(base, case), measured["ttft_s"])
         return out
     spec = _state(case.system, case)
+    if case.acceptance_length is None:
+        if "ttft_s" in measured and case.concurrency == 1:  # drafts come after the first token
+            add("ttft", "speculative", _ttft(spec, case), measured["ttft_s"])
+        return out
     value = _measured_tpot(case, "spec")
     if value is not None:
         add("tpot", "speculative", _tpot(spec, case, "spec"), value)
     if "ttft_s" in measured:
-        add("ttft", "speculative", spec.ttft_s, measured["ttft_s"])
+        add("ttft", "speculative", _ttft(spec, case), measured["ttft_s"])
     gain = measured.get("speedup")
     if gain is None and {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
         gain = measured["baseline_tpot_s"] / measured["spec_tpot_s"]

@@ -5,15 +5,17 @@ Steady state by fluid balance. With B running sequences every request goes throu
 (O output tokens, a tokens per step; the second term is the surplus of the last step) and its
 prompt through m prefill steps. While one request decodes, the others bring their prompts into
 the same steps: on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step
-(weights read once). An engine that never mixes runs those prompts in steps of their own. When all
-requests have the same lengths its clients tend to stay in step: B prompts one after the other, then
-B sequences that decode undisturbed, so that a request waits for half of the others' prompts and
-not for all of them. IN_STEP says how far they do.
+(weights read once). An engine that never mixes runs those prompts in steps of their own, G of them
+together (`waves`): a request then waits for the middle of its own group, and while it decodes for
+the others, those of its group that came after it and all other groups.
 
     TPOT = (decode steps and the share of prompt work that falls between them) / (O - 1)
-    TTFT = request overhead + half a step in progress + the steps of its own prompt (+ queue)
+    TTFT = request overhead + what is left of the step in progress (and the next one, where it is
+           planned already) + the steps of its own prompt and of those ahead (+ queue)
     throughput = B O / (time a request spends running)
 
+A run of few requests per client starts with all prompts at once: `ttft_s` is the mean with that
+start in it, `typical_ttft_s` what most requests see, and so near the median.
 Requests beyond the running limit wait outside: by Little's law the wait is the cycle time of the
 excess. Times in seconds, per replica.
 """
@@ -23,20 +25,19 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from specsim.analytic.system import System
+from specsim.analytic.waves import steps_spread, together
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.shape import PrefillChunk, StepShape
 
 MAX_CONCURRENCY = 1_000_000
 MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones stand for all
-# 0: arrivals spread evenly, 1: all clients move together. From the TTFT of Llama-3.1-8B on SGLang
-# and H200s (46 fixed-length runs on 1 to 8 GPUs, which the ledger lists as fitted).
-IN_STEP = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """running: sequences in the batch. step_s: a pure decode (verify) step at that batch.
+    """ttft_s: mean; typical_ttft_s: without the start of a run of few requests per client, or of
+    nothing but that start. running: sequences in the batch. step_s: a pure decode (verify) step at that batch.
     queue_s: mean wait for admission. output_tok_s: tokens per second of the replica;
     stream_tok_s: 1 / TPOT. mixed_share: share of steps that hold prompt tokens.
     prefill_share: share of the running time spent on prompts."""
@@ -54,6 +55,7 @@ class SteadyState:
     mixed_share: float
     prefill_share: float
     bound: str
+    typical_ttft_s: float
 
 
 def running_limit(system: System, workload: Workload) -> int:
@@ -96,6 +98,7 @@ class _Cycle(NamedTuple):
 
     tpot_s: float
     ttft_s: float
+    typical_ttft_s: float
     busy_s: float
     step_s: float
     mixed_share: float
@@ -129,92 +132,122 @@ def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyS
         mixed_share=cycle.mixed_share,
         prefill_share=cycle.prefill_share,
         bound=cycle.bound,
+        typical_ttft_s=cycle.typical_ttft_s + queue_s,
     )
 
 
 def _cycle(system: System, workload: Workload, running: int) -> _Cycle:
     """The cycle of one request with `running` sequences in the system."""
-    latency = system.latency
     steps = decode_steps(workload.output_len, system.tokens_per_step)
-    prompt = workload.computed_input
-    cached = workload.input_len - prompt
     decode = system.decode_shape(running, workload.mean_context)
-    plain = latency.step(decode)
+    plain = system.latency.step(decode)
     always = system.setup.draft_share >= 1  # else the mean with steps that carry no draft
     step_s = plain.total_s if always else system.decode_step_s(decode)
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
-    room = _room(system, decode, prompt / steps) if system.mixes else system.batched_tokens
-    own_steps = math.ceil(prompt / room)
-    chunks, weight = _sampled(prompt, cached, room)
-    if running == 1 or not system.mixes:
-        prefill_s = weight * sum(latency.seconds(_prompt_shape(system, (c,))) for c in chunks)
-    else:
-        prefill_s = 0.0  # prompts share the steps of others
     if running == 1:
+        prefill_s = _packed(system, workload, 1.0)
         busy_s = prefill_s + steps * step_s + request_s
-        tpot_s = steps * step_s / max(1, workload.output_len - 1)
+        tpot_s, ttft_s = steps * step_s / max(1, workload.output_len - 1), prefill_s + request_s
         share = prefill_s / busy_s
-        return _Cycle(tpot_s, prefill_s + request_s, busy_s, step_s, 0.0, share, plain.bound)
-    # Prompt work of all the others falls into the steps of one request.
-    prompt_extra_s = prefill_s
-    others = running - 1
-    if system.mixes:
-        # Prompts that come into one step together share what the step reads for them.
-        together = min(others / (steps + own_steps), room // prompt, MAX_CHUNKS)
-        if together > 1:
-            prompt_extra_s = _shared_extra_s(system, decode, chunks[0], together, plain.total_s)
-        else:
-            prompt_extra_s = weight * sum(
-                _extra_s(system, decode, (c,), plain.total_s) for c in chunks
-            )
-    # During one cycle (own decode and own prefill) each of the other requests prefills once.
-    # Prompts per cycle that hit my decode steps; the rest hits my own prefill steps.
-    share_decode = steps / (steps + own_steps)
-    decode_wall = steps * step_s + others * share_decode * prompt_extra_s
-    own_mixed = step_s * own_steps + prompt_extra_s if system.mixes else prefill_s
-    prefill_wall = own_mixed + others * (1 - share_decode) * prompt_extra_s
-    tpot_s = decode_wall / max(1, workload.output_len - 1)
-    ttft_s = request_s + 0.5 * decode_wall / steps + prefill_wall
+        return _Cycle(tpot_s, ttft_s, ttft_s, busy_s, step_s, 0.0, share, plain.bound)
+    wait = _mixed(system, workload, decode, plain.total_s) if system.mixes else _apart(
+        system, workload, running, step_s
+    )
+    decode_wall = steps * step_s + wait.decoding_s
+    step_ahead_s = (0.5 + system.plans_ahead) * decode_wall / steps * wait.alone
+    typical_s = request_s + step_ahead_s + wait.prompt_s
+    # At the start all prompts are there at once and nothing decodes.
+    start_s = request_s + wait.start_s
+    waves = workload.requests_per_client
+    ttft_s = typical_s + (start_s - typical_s) / waves if waves else typical_s
+    if waves == 1:
+        typical_s = start_s
     busy_s = ttft_s + decode_wall
-    if not system.mixes and workload.fixed_lengths:
-        wave = _wave(system, workload, running, steps, step_s, request_s)
-        tpot_s += IN_STEP * (wave[0] - tpot_s)
-        ttft_s += IN_STEP * (wave[1] - ttft_s)
-        busy_s += IN_STEP * (wave[2] - busy_s)
-    if workload.requests_per_client:
-        # At the start all prompts are there at once and wait for half of the others on average.
-        ttft_s += others / 2 * prompt_extra_s / workload.requests_per_client
     return _Cycle(
-        tpot_s,
-        ttft_s,
-        busy_s,
-        step_s,
-        min(1.0, others * own_steps / (steps + own_steps)),
-        min(1.0, prompt_extra_s * running / busy_s),
-        plain.bound,
+        decode_wall / max(1, workload.output_len - 1), ttft_s, typical_s, busy_s, step_s,
+        wait.mixed_share, min(1.0, wait.each_s * running / busy_s), plain.bound,
     )
 
 
-def _wave(
-    system: System,
-    workload: Workload,
-    running: int,
-    steps: float,
-    step_s: float,
-    request_s: float,
-) -> tuple[float, float, float]:
-    """Clients in step: all prompts of a wave, packed into steps of the token budget, then all
-    decode together. (tpot_s, ttft_s, seconds a request runs)."""
-    packed, group_s = _packed(system, workload, running)
-    groups = math.ceil(running / packed)
-    wave_s = groups * group_s
-    wait_s = (wave_s - group_s) / 2
-    tpot_s = (wait_s + steps * step_s) / max(1, workload.output_len - 1)
-    ttft_s = request_s + (wave_s + group_s) / 2
-    busy_s = wave_s + steps * step_s + request_s
-    return tpot_s, ttft_s, busy_s
+class _Wait(NamedTuple):
+    """What prompts cost one request. prompt_s: its own, with those ahead of it; decoding_s: those
+    that fall between its decode steps; start_s: as prompt_s where all come at once; each_s: seconds
+    of one; alone: share of requests that come while others decode."""
+
+    prompt_s: float
+    decoding_s: float
+    start_s: float
+    each_s: float
+    mixed_share: float
+    alone: float = 1.0
+
+
+def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: float) -> _Wait:
+    """Prompts share the steps of those that decode."""
+    steps = decode_steps(workload.output_len, system.tokens_per_step)
+    prompt, others = workload.computed_input, decode.decode_seqs - 1
+    room = _room(system, decode, prompt / steps)
+    own_steps = math.ceil(prompt / room)
+    # Prompts that come into one step together share what the step reads for them.
+    at_once = min(others / (steps + own_steps), room // prompt, MAX_CHUNKS)
+    chunks, weight = _sampled(prompt, workload.input_len - prompt, room)
+    if at_once > 1:
+        each_s = _shared_extra_s(system, decode, chunks[0], at_once, decode_s)
+    else:
+        each_s = weight * sum(_extra_s(system, decode, (c,), decode_s) for c in chunks)
+    # During one cycle (own decode and own prefill) each of the other requests prefills once. Those
+    # prompts hit my decode steps or my own prefill steps.
+    share = steps / (steps + own_steps)
+    group = min(others + 1.0, max(1, room // prompt))
+    group_s = _packed(system, workload, group)
+    start_s = (others + 1) / group * (group_s + own_steps * decode_s / 2) / 2 + group_s / 2
+    once = workload.requests_per_client == 1
+    return _Wait(
+        prompt_s=decode_s * own_steps + each_s + others * (1 - share) * each_s,
+        decoding_s=others * (0.5 if once else share) * each_s,
+        start_s=start_s,
+        each_s=each_s,
+        mixed_share=min(1.0, others * own_steps / (steps + own_steps)),
+    )
+
+
+def _apart(system: System, workload: Workload, running: int, step_s: float) -> _Wait:
+    """Prompts run in steps of their own, before any decoding."""
+    steps = decode_steps(workload.output_len, system.tokens_per_step)
+    waves = workload.requests_per_client
+    spread = steps_spread(system, workload, steps)
+    group = running if waves == 1 else together(running, steps, spread, waves)
+    most = max(1, system.batched_tokens // workload.computed_input)
+
+    def all_s(prompts: float) -> float:
+        """Seconds of a group of so many prompts."""
+        packed = min(prompts, most)
+        return prompts / packed * _packed(system, workload, packed)
+
+    def middle_s(prompts: float) -> float:
+        """Until half of a group is through: the mean wait of one of it."""
+        return (all_s(prompts) + all_s(min(prompts, most))) / 2
+
+    # Where the next step is planned ahead, the first launches of a group go out while the last
+    # decode step runs.
+    hidden_s = 0.0
+    alone = 1 - (group - 1) / max(1, running - 1)
+    if system.plans_ahead:
+        chunks, _ = _sampled(workload.computed_input, 0, system.batched_tokens)
+        hidden_s = min(step_s, system.latency.step(_prompt_shape(system, tuple(chunks[:1]))).idle_s)
+    others = running - group  # of other groups
+    after_s = (all_s(group) - all_s(min(group, most))) / 2  # those of my group that come after me
+    group_s = all_s(group) - hidden_s * alone
+    return _Wait(
+        prompt_s=middle_s(group) - hidden_s * alone,
+        decoding_s=others * group_s / group + after_s,
+        start_s=middle_s(running),
+        each_s=group_s / group,
+        mixed_share=0.0,
+        alone=alone,
+    )
 
 
 def _prompt_shape(system: System, chunks: tuple[PrefillChunk, ...]) -> StepShape:
@@ -223,13 +256,20 @@ def _prompt_shape(system: System, chunks: tuple[PrefillChunk, ...]) -> StepShape
     return StepShape(prefill=chunks, num_drafts=drafts)
 
 
-def _packed(system: System, workload: Workload, running: int) -> tuple[int, float]:
-    """(prompts that share the steps of one token budget, seconds of those steps)."""
-    prompt, budget = workload.computed_input, system.batched_tokens
-    packed = max(1, min(running, budget // prompt))
-    chunks, weight = _sampled(prompt, workload.input_len - prompt, budget)
-    shapes = [_prompt_shape(system, (chunk,) * packed) for chunk in chunks]
-    return packed, weight * sum(system.latency.seconds(shape) for shape in shapes)
+def _packed(system: System, workload: Workload, prompts: float) -> float:
+    """Seconds of the steps that so many prompts share (a mean: between whole numbers of them)."""
+    prompt = workload.computed_input
+    chunks, weight = _sampled(prompt, workload.input_len - prompt, system.batched_tokens)
+    low = int(prompts)
+
+    def whole_s(count: int) -> float:
+        shapes = [_prompt_shape(system, (chunk,) * count) for chunk in chunks]
+        return weight * sum(system.latency.seconds(shape) for shape in shapes)
+
+    seconds = whole_s(low)
+    if prompts > low:
+        seconds += (prompts - low) * (whole_s(low + 1) - seconds)
+    return seconds
 
 
 def _prompts_only(
@@ -242,10 +282,11 @@ def _prompts_only(
 ) -> _Cycle:
     """One output token per request: the prefill gives it, nothing decodes. Clients wait for each
     other's prompts."""
-    packed, group_s = _packed(system, workload, running)
+    packed = max(1, min(running, system.batched_tokens // workload.computed_input))
+    group_s = _packed(system, workload, packed)
     busy_s = max(group_s + request_s, running / packed * group_s)
     share = min(1.0, running / packed * group_s / busy_s)
-    return _Cycle(0.0, busy_s, busy_s, step_s, 0.0, share, bound)
+    return _Cycle(0.0, busy_s, busy_s, busy_s, step_s, 0.0, share, bound)
 
 
 def _sampled(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:

@@ -82,6 +82,15 @@ class System(Instance):
         return self.engine.mixed_steps and self.engine.chunked_prefill
 
     @property
+    def plans_ahead(self) -> bool:
+        """Whether the next step is planned before this one's tokens are known."""
+        scheduler = self.engine.scheduler
+        return (
+            scheduler.async_scheduling and self.setup.method not in scheduler.sync_methods
+            and self.profile.kind not in scheduler.sync_devices
+        )
+
+    @property
     def batched_tokens(self) -> int:
         return self.max_num_batched_tokens or self.engine.max_num_batched_tokens
 

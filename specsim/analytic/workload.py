@@ -12,9 +12,11 @@ class Workload:
     """Every request has `input_len` prompt tokens and `output_len` output tokens.
 
     cached_share: share of the prompt found in the prefix cache (not computed again).
-    fixed_lengths: all requests have exactly these lengths, as in synthetic benchmarks. Clients of
-        an engine that runs prompts before decoding then stay in step with each other: all
-        prompts of a wave come together, then all decode (see `specsim.analytic.closed`).
+    spread: standard deviation of the output lengths over their mean; 0: all requests have exactly
+        these lengths, as in synthetic benchmarks, and clients of an engine that runs prompts before
+        decoding stay in step with each other (`specsim.analytic.waves`).
+    pinned: all requests accept alike in every step, as where a setting of the server dictates the
+        acceptance: then it does not pull clients apart.
     requests_per_client: requests each client sends in a run that starts with all clients at once;
         their first prompts queue, which the mean TTFT of a short run keeps. 0: steady state.
     """
@@ -23,7 +25,8 @@ class Workload:
     output_len: int = 256
     cached_share: float = 0.0
     name: str = "custom"
-    fixed_lengths: bool = False
+    spread: float = 1.0
+    pinned: bool = False
     requests_per_client: int = 0
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ class StepLatency:
     target_s: kernels (or eager launches) of the target pass with its output head.
     draft_s: the drafter's passes with the gaps between them. host_s: exposed host time.
     memory_s, compute_s: parts of the total in which kernels stream memory or multiply.
+    idle_s: of target_s, when the device waits for launches.
     breakdown: makes `ops`; a simulation prices many steps and looks into few.
     """
 
@@ -55,6 +56,7 @@ class StepLatency:
     compute_s: float
     rows: float
     graphed: bool
+    idle_s: float
     breakdown: Callable[[], tuple[OpTime, ...]] = field(repr=False, compare=False)
 
     @property

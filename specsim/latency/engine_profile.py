@@ -25,6 +25,9 @@ class Overheads:
     spec_seq_s: the same per decoding sequence.
     draft_pass_s: between draft passes that replay a CUDA graph.
     eager_kernel_s: launch time of one kernel outside any CUDA graph.
+    prompt_op_s: what the host needs for one op of the list in a pass that holds prompts and runs
+        outside CUDA graphs; it binds only when the device is faster. An op stands for several
+        launches (quantisation, layout, routing) and the Python around them.
     mixed_step_s: extra of a step that holds prefill tokens.
     request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
     host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
@@ -40,6 +43,7 @@ class Overheads:
     spec_seq_s: float = 0.0
     draft_pass_s: float = 0.0
     eager_kernel_s: float = 0.0
+    prompt_op_s: float = 0.0
     mixed_step_s: float = 0.0
     request_s: float = 0.0
     host_step_s: float = 0.0

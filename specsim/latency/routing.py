@@ -29,8 +29,6 @@ def kind_of_router(part: MoE) -> str:
     instead of a loss, also within groups (DeepSeek-V3, Kimi, GLM, MiniMax, Hy3, Ling). relu2:
     experts of two matrices (Nemotron-H). coarse: few experts, ones copied from a dense network,
     or a balanced softmax beside an ungated expert (Mixtral, Llama 4, Qwen2-MoE, DeepSeek-V2).
-    Choosing within a few groups of experts ties the choices of one token, not those of several,
-    and so makes no kind of its own.
     """
     if not part.gated:
         return "relu2"

@@ -131,13 +131,16 @@ class LatencyModel:
         target = kernels.target.scaled(scale, expert_scale)
         draft = kernels.draft.scaled(drafter_scale, 1.0)
         sample_s, target_s, draft_s, host_s = sample.seconds, target.seconds, draft.seconds, 0.0
+        idle_s = 0.0
         setup = self.setup
         if self.fidelity != "datasheet":
             over = self.engine.overheads
             seqs = shape.decode_seqs
             target_s += over.layer_s * self.spec.n_layers + over.sync_s * self._waits
             if not kernels.graphed:
-                target_s = max(target_s, over.eager_kernel_s * kernels.target.launches)
+                each_s = max(over.eager_kernel_s, over.prompt_op_s if shape.prefill else 0.0)
+                idle_s = max(0.0, each_s * kernels.target.launches - target_s)
+                target_s += idle_s
             if kernels.passes:
                 per_pass = over.draft_pass_s + over.sync_s * self._draft_waits
                 if setup.tree_topk > 1:
@@ -166,6 +169,7 @@ class LatencyModel:
             compute_s=sum(part.compute_s for part in sums),
             rows=kernels.rows,
             graphed=kernels.graphed,
+            idle_s=idle_s,
             breakdown=lambda: self._ops(shape),
         )
 

@@ -212,8 +212,8 @@ class RoutingOptions(OptionSet):
     routing: str | None = opt(
         None,
         help="How traffic chooses experts: uniform, a kind of router (softmax, gated-shared, "
-             "sigmoid, relu2, coarse), or BETA,SHAPE. Default: as captured on the model or on "
-             "others of its kind.",
+             "sigmoid, relu2, coarse), or BETA,SHAPE. Default: as measured on the model or its "
+             "kind with natural text; random tokens route more alike (a lower BETA and SHAPE).",
     )
 
 

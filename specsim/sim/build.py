@@ -123,8 +123,8 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
         reserve_full_isl=system.mixes if reserves is None else reserves,
-        readback_lag_steps=int(_plans_ahead(system)),
-        plan_ahead=_plans_ahead(system),
+        readback_lag_steps=int(system.plans_ahead),
+        plan_ahead=system.plans_ahead,
         victim=scheduler.victim,
         output_reserve=scheduler.output_reserve,
         output_reserve_min=scheduler.output_reserve_min,
@@ -136,16 +136,6 @@ def caches_prefixes(system: System) -> bool:
     scheduler = system.engine.scheduler
     stateless = system.memory.state_bytes_per_seq <= 0
     return scheduler.prefix_caching and (stateless or scheduler.prefix_caching_with_state)
-
-
-def _plans_ahead(system: System) -> bool:
-    """Whether the next step is planned before this one's tokens are known."""
-    scheduler = system.engine.scheduler
-    waits = system.setup.method in scheduler.sync_methods
-    return (
-        scheduler.async_scheduling and not waits
-        and system.profile.kind not in scheduler.sync_devices
-    )
 
 
 def speculation_rules(

@@ -24,9 +24,9 @@ def test_prompts_of_a_run_are_shared_out_to_its_clients() -> None:
 
 
 def test_arrival_and_pinned_acceptance() -> None:
-    assert (row().arrives, row().pinned) == ("closed", False)
+    assert (row().arrives, row().workload.pinned) == ("closed", False)
     assert row(arrival="burst").arrives == "burst"
-    assert row(acceptance_pinned="yes").pinned
+    assert row(acceptance_pinned="yes").workload.pinned
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_littles_law(
     engine: object, fixed: bool, clients: int, isl: int, osl: int, cached: float
 ) -> None:
     system = replace(PLAIN, engine=engine)  # type: ignore[arg-type]
-    workload = Workload(isl, osl, cached, fixed_lengths=fixed)
+    workload = Workload(isl, osl, cached, spread=0.0 if fixed else 1.0)
     state = closed_loop(system, workload, clients)
     # Every client is either waiting for its first token or receiving the others.
     stay_s = state.ttft_s + state.tpot_s * (osl - 1)
@@ -182,9 +182,17 @@ def test_engines_that_prefill_first_stop_decoding_meanwhile() -> None:
     system = replace(PLAIN, engine=free)
     state = closed_loop(system, CHAT, 16)
     step_s = state.step_s
-    prompt_s = system.latency.seconds(StepShape(prefill=(PrefillChunk(1000),)))
-    # Of 15 other prompts per cycle, those of 200 in 201 steps fall between my tokens.
-    assert state.tpot_s == pytest.approx((200 * step_s + 15 * 200 / 201 * prompt_s) / 200)
+    prompt_s, pair_s = (
+        system.latency.seconds(StepShape(prefill=(PrefillChunk(1000),) * n)) for n in (1, 2)
+    )
+    # Each of the 15 others ends in the same step with probability 1/200: groups of 1.075 prompts.
+    group = 1 + 15 / 200
+    group_s = prompt_s + (group - 1) * (pair_s - prompt_s)
+    decode_s = 200 * step_s + (16 - group) * group_s / group
+    assert state.tpot_s == pytest.approx(decode_s / 200)
+    # A request comes in the middle of a step, and the next one is planned already.
+    alone = 1 - (group - 1) / 15
+    assert state.ttft_s == pytest.approx(1.5 * decode_s / 200 * alone + group_s)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ PRIORS: dict[str, Prior] = {
     "tree_pass_s": Prior(0.15e-3, 0.8),
     "mixed_step_s": Prior(0.5e-3, 0.7),
     "request_s": Prior(10e-3, 0.7),
+    "prompt_op_s": Prior(109e-6, 0.35),  # validation/scripts/prompt_ops.py
 }
 # Expected scatter of ln(predicted / measured) of a right model: TTFT depends on the load generator
 # as much as on the server; devices whose kernels nobody measured are farther off.
@@ -115,7 +116,9 @@ def engine_fits(cases: list[PublishedCase]) -> dict[str, EngineFit]:
         mine = [(engine_key(c.system), c) for c in cases if c.system.engine.name == engine]
         values = observed(mine)
         if len({o.source for o in values}) >= LEAST_SOURCES:
-            fits[engine] = EngineFit(mine, base, PRIORS, values)
+            eager = any(overheads.prompt_op_s for overheads in base.values())
+            priors = {n: p for n, p in PRIORS.items() if eager or n != "prompt_op_s"}
+            fits[engine] = EngineFit(mine, base, priors, values)
     return fits
 
 
