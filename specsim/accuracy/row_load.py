@@ -203,3 +203,13 @@ def measured_values(row: Mapping[str, str], speculates: bool) -> dict[str, float
     if "per gpu" in meaning and "total" not in meaning:
         raise SkipRow("throughput per GPU of a saturated offline run")
     return out
+
+
+def gain_of_rates(row: Mapping[str, str]) -> bool:
+    """Whether the stated speedup is the ratio of the token rates and not that of the times."""
+    gain = measurement(row.get("speedup"))
+    slow, fast = (measurement(row.get(f"{side}_tpot_ms")) for side in ("baseline", "spec"))
+    before, after = (measurement(row.get(f"{side}_tok_s")) for side in ("baseline", "spec"))
+    if not (gain and slow and fast and before and after):
+        return False
+    return abs(after / before - gain) < abs(slow / fast - gain)

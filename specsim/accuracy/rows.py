@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from specsim.accuracy.cells import SkipRow, measurement, whole
 from specsim.accuracy.lookups import model_of, profile_of
 from specsim.accuracy.row_load import (
-    INFERENCEX_PER_CLIENT,
     QUEUED_TTFT_S,
     acceptance_length,
     arrival,
+    gain_of_rates,
     inferencex_workload,
     measured_values,
     median_stated,
@@ -44,7 +44,8 @@ class PublishedCase:
     'ttft_s'. lengths_stated: prompt and output lengths are the row's own, not its data set's: only
     then does a throughput of several requests tell a time per token. acceptance_length: None when
     not given. pure_decode: no prompts share the batch (disaggregated serving, or a dummy
-    step). arrives: see `row_load`. median: the time to first token is one."""
+    step). arrives: see `row_load`. median: the time to first token is one.
+    gain_of_rates: the speedup is one of tokens per second though times per token are given too."""
 
     row_id: str
     set_id: str
@@ -58,6 +59,7 @@ class PublishedCase:
     lengths_stated: bool = True
     arrives: str = "closed"
     median: bool = False
+    gain_of_rates: bool = False
     assumptions: tuple[str, ...] = ()
 
 
@@ -272,6 +274,7 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         lengths_stated=stated,
         arrives=arrives,
         median=median_stated(row),
+        gain_of_rates=gain_of_rates(row),
         assumptions=tuple(notes),
     )
 

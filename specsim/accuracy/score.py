@@ -19,6 +19,7 @@ from pathlib import Path
 
 from specsim.accuracy.cells import SkipRow
 from specsim.accuracy.lookups import forget
+from specsim.accuracy.row_burst import burst, overflows
 from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
 from specsim.accuracy.scored import Scored, ScoreReport
 from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
@@ -77,7 +78,10 @@ def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> Score
             report.skipped[f"not predictable: {str(error).split(';')[0].split(' (')[0]}"] += 1
             continue
         if not scores:
-            report.skipped["acceptance length not given"] += 1
+            unknown = case.system.speculative and case.acceptance_length is None
+            report.skipped[
+                "acceptance length not given" if unknown else "lengths of the requests not stated"
+            ] += 1
             continue
         report.predicted += 1
         if keep_cases:
@@ -143,7 +147,8 @@ def score_case(case: PublishedCase) -> list[Scored]:
     if gain is None and {"baseline_tpot_s", "spec_tpot_s"} <= set(measured):
         gain = measured["baseline_tpot_s"] / measured["spec_tpot_s"]
     if gain is not None:
-        if {"baseline_tpot_s", "spec_tpot_s"} <= set(measured) and spec.tpot_s > 0:
+        times = {"baseline_tpot_s", "spec_tpot_s"} <= set(measured)
+        if times and spec.tpot_s > 0 and not case.gain_of_rates:
             predicted = base.tpot_s / spec.tpot_s
         else:
             predicted = spec.output_tok_s / base.output_tok_s
@@ -154,8 +159,11 @@ def score_case(case: PublishedCase) -> list[Scored]:
 
 
 def _state(system: System, case: PublishedCase) -> SteadyState:
-    """The steady state a row describes. Pure decode rows have no prompts in their steps."""
+    """What a row describes: a steady state, or a burst that overflows the cache. Pure decode rows
+    have no prompts in their steps."""
     state = closed_loop(system, case.workload, case.concurrency)
+    if overflows(system, case):
+        return burst(system, case, state)
     if not case.pure_decode:
         return state
     shape = system.decode_shape(state.running, case.workload.mean_context)

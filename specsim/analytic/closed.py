@@ -37,8 +37,8 @@ MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones st
 @dataclass(frozen=True, slots=True)
 class SteadyState:
     """ttft_s: mean; typical_ttft_s: without the start of a run of few requests per client, or of
-    nothing but that start. running: sequences in the batch. step_s: a pure decode (verify) step at that batch.
-    queue_s: mean wait for admission. output_tok_s: tokens per second of the replica;
+    nothing but that start. running: sequences in the batch. step_s: a pure decode (verify) step at
+    that batch. queue_s: mean wait for admission. output_tok_s: tokens per second of the replica;
     stream_tok_s: 1 / TPOT. mixed_share: share of steps that hold prompt tokens.
     prefill_share: share of the running time spent on prompts."""
 

@@ -10,9 +10,9 @@ standard deviation s each end in the same step with probability
     1 / (2 sqrt(pi) s)      (two normals; at most 1)
 
 s grows with the root of the waves behind them, and once they are spread over the whole cycle of n
-steps the probability is 1 / n. (Public P50 times of SGLang, 16 clients, equal lengths, over those of
-one client: 7.7 to 9.1 where the acceptance is pinned or there are no drafts, 8.5 being a whole wave;
-1.1 to 2.4 where it varies.)
+steps the probability is 1 / n. (Public P50 times of SGLang with 16 clients and equal lengths, over
+those of one client: 7.7 to 9.1 where the acceptance is pinned or there are no drafts, a whole wave
+being 8.5; 1.1 to 2.4 where it varies.)
 """
 
 import math

@@ -4,8 +4,10 @@ import pytest
 
 from accuracy_samples import PUBLISHED_2, ROW_2
 from specsim.accuracy.cells import SkipRow
+from specsim.accuracy.row_burst import burst, overflows
 from specsim.accuracy.rows import PublishedCase, published_case
-from specsim.accuracy.score import read_rows, score_rows
+from specsim.accuracy.score import read_rows, score_case, score_rows
+from specsim.analytic.closed import closed_loop
 
 
 def row(**changes: str) -> PublishedCase:
@@ -82,3 +84,67 @@ def test_the_second_file_is_read_and_judged() -> None:
     assert {"DEPTHC", "DEPTHB", "GLM53", "SFORGE", "ASLIM"} <= judged
     assert report.skipped["acceptance only: no time and no rate measured"] == 21
     assert report.skipped["grade C"] == 66
+
+
+def test_equal_and_unequal_lengths() -> None:
+    """SGLang draws uniformly from 1; a table that states means (610, 421) tells it by them."""
+    sglang = {"engine": "SGLang", "engine_version": "0.5.6", "dataset": "random", "isl": "1024"}
+    assert row(**sglang, osl="256").workload.spread == 0.0
+    means = row(**{**sglang, "isl": "610"}, osl="421").workload
+    assert means.spread == pytest.approx(0.577, abs=1e-3)
+    assert row(osl="256").workload.spread == 1.0  # prompts of a data set
+
+
+def test_how_long_runs_are_whose_commands_are_known() -> None:
+    random = {"dataset": "random", "isl": "1024", "osl": "1024", "batch_or_concurrency": "16"}
+    assert row(**random).workload.requests_per_client == 1  # one burst, as in recipes
+    assert row(**random, source="SGLang cookbook X").workload.requests_per_client == 5
+    inferencex = row(**random, source="InferenceX issue #1").workload
+    assert (inferencex.requests_per_client, inferencex.input_len) == (10, 922)
+    assert inferencex.spread == pytest.approx(0.2 / 12**0.5 / 0.9)
+
+
+def test_medians_are_judged_as_medians() -> None:
+    assert not row().median
+    case = row(notes="P50 TTFT/TPOT, random", source="SGLang cookbook X", engine="SGLang",
+               ttft_ms="900", method="none", k="", isl="8192", osl="1024",
+               batch_or_concurrency="16")
+    assert case.median and case.workload.spread == 0.0
+    judged = {score.quantity: score.predicted for score in score_case(case)}
+    one = closed_loop(case.system, case.workload, 1).ttft_s
+    assert 7 * one < judged["ttft"] < 8.6 * one  # plain and equal: all in one wave
+
+
+def test_waiting_for_admission_is_told_from_waiting_for_prompts() -> None:
+    sglang = {"engine": "SGLang", "engine_version": "0.5.6", "notes": "random", "method": "none",
+              "k": "", "source": "SGLang cookbook X", "isl": "8192", "osl": "1024",
+              "batch_or_concurrency": "64", "baseline_tok_s": "1500", "baseline_tpot_ms": "30",
+              "target_model": "meta-llama/Llama-3.1-70B-Instruct", "tp": "8"}
+    wave = row(**sglang, ttft_ms="9000")
+    assert (wave.concurrency, "ttft_s" in wave.measured) == (64, True)
+    queue = row(**sglang, ttft_ms="90000")
+    assert (queue.concurrency, "ttft_s" in queue.measured) == (45, False)
+    assert queue.workload.spread == 1.0
+
+
+def test_a_burst_beyond_the_cache_is_simulated() -> None:
+    small = row(arrival="burst", num_prompts="64", batch_or_concurrency="64", isl="2000", osl="50")
+    assert not overflows(small.system, small)
+    large = row(arrival="burst", num_prompts="400", batch_or_concurrency="400", isl="4000",
+                osl="50", method="none", k="", gpu="RTX 4090")
+    assert overflows(large.system, large)
+    state = closed_loop(large.system, large.workload, large.concurrency)
+    found = burst(large.system, large, state)
+    # Waves of what fits: nobody waits longer than the run, and it makes all its tokens.
+    span_s = 400 * 50 / found.output_tok_s
+    assert 0.3 * span_s < found.ttft_s < 0.7 * span_s
+    assert found.tpot_s > state.step_s
+    assert burst(large.system, large, state) == found
+
+
+def test_which_ratio_a_stated_speedup_is() -> None:
+    both = {"baseline_tok_s": "1000", "spec_tok_s": "1100", "baseline_tpot_ms": "20",
+            "spec_tpot_ms": "10"}
+    assert row(**both, speedup="1.1").gain_of_rates
+    assert not row(**both, speedup="2.0").gain_of_rates
+    assert not row(speedup="1.1").gain_of_rates

@@ -9,9 +9,10 @@ per answer of O tokens. So one prompt takes
 
     (mean TPOT - median ITL) (O - 1) / (N - 1)
 
-beyond the decode step (one median ITL) during which its first launches went out already, and its op (`Overheads.prompt_op_s`) that over the ops of the list, where the kernels alone are
-faster. Short prompts with answers of some 500 tokens, 16 and 100 clients; the median of the models'
-medians on NVIDIA's devices is the value in `engines/sglang-0.5.toml`.
+beyond the decode step (one median ITL) during which its first launches went out already, and its
+op (`Overheads.prompt_op_s`) that over the ops of the list, where the kernels alone are faster.
+Short prompts with answers of some 500 tokens, 16 and 100 clients; the median of the models' medians
+on NVIDIA's devices stands in `engines/sglang-0.5.toml` and is the prior of `fit_engines.py`.
 """
 
 import re
