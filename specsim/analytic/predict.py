@@ -120,6 +120,11 @@ def predict(
         if not point.stable:
             notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
         points.append(point)
+    if workload.requests_per_client:
+        notes.append(
+            f"TTFT: mean of a run of {workload.requests_per_client} requests per client that "
+            "starts with all clients at once"
+        )
     limit = running_limit(system, workload)
     if note := interval_note(system):
         notes.append(note)

@@ -1,5 +1,7 @@
 """`specsim.predict`: what speculative decoding does for one deployment, at one or several loads."""
 
+from dataclasses import replace
+
 from specsim.analytic import predict as analytic
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
@@ -37,12 +39,21 @@ def run(options: PredictOptions) -> Prediction:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
     options.check_one_loop()
     request = build_request(options)
+    load = replace(
+        request.workload, requests_per_client=options.requests_per_client,
+        spread=0.0 if options.equal_lengths else request.workload.spread,
+    )
     rates = clients = None
     if options.rate is not None:
+        if options.equal_lengths or options.requests_per_client:
+            raise UsageError(
+                "--equal-lengths and --requests-per-client say how clients that wait for their "
+                "answers move, but --rate is an open loop; leave them out or give --concurrency"
+            )
         rates = parse_rates(options.rate)
     else:
         clients = parse_concurrency(options.concurrency)
-    found = analytic.predict(request.system, request.workload, clients, rates, request.warnings)
+    found = analytic.predict(request.system, load, clients, rates, request.warnings)
     return Prediction.of(found, repeat(options))
 
 

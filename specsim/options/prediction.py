@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from specsim.errors import UsageError
-from specsim.options.declare import opt
+from specsim.options.declare import OptionSet, opt
 from specsim.options.groups import (
     AcceptanceOptions,
     BatchLimitsOptions,
@@ -34,10 +34,25 @@ class SpeedupPlotOptions(OutputOptions):
         return self
 
 
+class RunOptions(OptionSet):
+    """A benchmark's run of a closed loop, where it is no steady state of unlike requests."""
+
+    equal_lengths: bool = opt(
+        False,
+        help="All requests have exactly these lengths: clients that start together may stay "
+             "together.",
+    )
+    requests_per_client: int = opt(
+        0, help="Requests of each client in a run that starts with all at once, whose mean TTFT "
+                "is given; 0: steady state.",
+        ge=0, le=1_000_000,
+    )
+
+
 class PredictOptions(
     ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, LoadOptions, BatchLimitsOptions, MemoryShareOptions,
-    PricingOptions,
+    DraftShareOptions, RequestOptions, RunOptions, LoadOptions, BatchLimitsOptions,
+    MemoryShareOptions, PricingOptions,
 ):
     NAME: ClassVar = "predict"
 

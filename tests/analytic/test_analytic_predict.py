@@ -300,3 +300,12 @@ def test_break_even_goes_on_where_plain_decoding_admits_more() -> None:
     assert even is not None and even > result.max_concurrency
     assert compared(system, Workload(1024, 460), even).speedup < 1
     assert compared(system, Workload(1024, 460), even - 1).speedup >= 1
+
+
+def test_a_prediction_of_a_run_says_so() -> None:
+    plain = predict(drafted(), CHAT, [8], search_k=False)
+    run = predict(drafted(), replace(CHAT, requests_per_client=2), [8], search_k=False)
+    assert run.points[0].ttft_s > plain.points[0].ttft_s
+    note = "TTFT: mean of a run of 2 requests per client"
+    assert any(text.startswith(note) for text in run.warnings)
+    assert not any(text.startswith("TTFT") for text in plain.warnings)
