@@ -3,7 +3,8 @@ and prefill (many queries).
 
 Decode: one block of threads per (sequence, KV head, 128 query rows) reads the cache of that
 head once, for all query heads of the group and all q_len queries of a verify step; few blocks
-split the cache over idle SMs. The write of the new K and V is part of the call. So
+split the cache over idle SMs where that saves more than joining the parts costs. The write of the
+new K and V is part of the call. So
 
     time = floor + cold start + split + smooth max(bytes / bandwidth, (waves - 1) * tile_s)
 
@@ -95,15 +96,19 @@ def attn_decode(
     blocks = seqs * kv_heads * ceil(group_rows / ROWS_PER_BLOCK)
     floor_s += cold_s + t["block_s"] * blocks
     waves = blocks / device.sms
-    tokens = ctx + q_len  # one block's, in order
-    if waves < 1.0:
-        splits = max(1.0, min(1.0 / waves, tokens / SPLIT_TOKENS, t["max_splits"]))
-        floor_s += t["split_s"] * min(1.0, splits - 1.0)
-        tokens /= splits
     # A block draws no more than its SM's share of the bandwidth; its first keys are in the floor.
-    sm_bytes_per_s = bandwidth / device.sms * t["sm_frac"]
-    chain_s = max(0.0, tokens - SPLIT_TOKENS) * row_bytes / kv_heads / sm_bytes_per_s
+    token_s = row_bytes / kv_heads * device.sms / (bandwidth * t["sm_frac"])
+    tokens = ctx + q_len  # one block's, in order
+    chain_s = max(0.0, tokens - SPLIT_TOKENS) * token_s
     work_s = smooth_max(max(mem_s, chain_s), compute_s, 4.0)
+    splits = min(1.0 / waves, tokens / SPLIT_TOKENS, t["max_splits"])
+    if splits > 1.0:
+        # Kernels split where that saves more than the second pass, which joins the parts, costs.
+        chain_s = (tokens / splits - SPLIT_TOKENS) * token_s
+        split_s = smooth_max(max(mem_s, chain_s), compute_s, 4.0) + t["split_s"]
+        if split_s < work_s:
+            floor_s += t["split_s"]
+            work_s = split_s - t["split_s"]
     if waves > 1.0:
         extra = waves + t["tail"] * (ceil(waves) - waves) - 1.0
         work_s = smooth_max(work_s, extra * tile_s, t["p"])

@@ -2,11 +2,11 @@
 
 Work is cut into output tiles; every SM computes one tile at a time, so tiles run in *waves*.
 A tile steps through k; a step takes the time of its multiplications or, for few rows, a fixed
-latency (`k_step_s` per element of k). All tiles of a wave share the memory bandwidth. So
+latency (`k_step_s` per element of k). All tiles share the memory bandwidth. So
 
     tile_s = tile start + k * max(2 rows tile_n / (peak per SM * peak_frac), k_step_s)
-    wave_s = smooth maximum of tile_s and the wave's share of the bytes / bandwidth
-    time   = launch + cold start + activation quantisation + sum of wave_s
+    time   = launch + cold start + activation quantisation
+             + smooth maximum of waves * tile_s and bytes / bandwidth
 
 which gives the half-speed size of small weights, the soft knee, and the dip just above
 m = 128, where a second row of tiles is mostly empty. With few tiles k is split over idle SMs.
@@ -23,7 +23,7 @@ when the last row of tiles is partly filled), tile_MxN_frac (a tile shape's spee
 """
 
 from collections.abc import Mapping
-from math import log2
+from math import ceil, log2
 
 from specsim.ops.shapes import Gemm
 from specsim.roofline.device import (
@@ -127,8 +127,8 @@ def _tiles(
     split_s = t["split_s"]
     few = -(-m // 64) * -(-n // 64) <= sms
     for rows, columns, speed in TILES:
-        # Tall tiles waste rows on small m; narrow ones only pay while SMs stand idle.
-        if rows > 64 >= m or (columns < 64 and not few):
+        # Narrow tiles only pay while SMs stand idle.
+        if columns < 64 and not few:
             continue
         mma_s = min(rows, used) * columns * flop_s
         if speed:
@@ -161,20 +161,10 @@ def _waves(
 ) -> float:
     """Seconds of `waves` waves of tiles of `rows` rows that share mem_s of memory traffic."""
     p = t["p"]
-    if waves <= 1.0:
-        seconds = smooth_max(mem_s, tile_s, p)
-    else:
-        share_s = mem_s / waves
-        wave_s = smooth_max(share_s, tile_s, p)
-        seconds = waves * wave_s
-        tail = t["tail"]
-        if tail > 0.0:
-            whole = int(waves)
-            rest = waves - whole
-            stepped = whole * wave_s
-            if rest > 1e-9:
-                stepped += smooth_max(rest * share_s, tile_s, p)
-            seconds += tail * (stepped - seconds)
+    seconds = smooth_max(mem_s, max(1.0, waves) * tile_s, p)
+    if t["tail"] > 0.0 and waves > 1.0:
+        whole = smooth_max(mem_s, ceil(waves) * tile_s, p)
+        seconds += t["tail"] * (whole - seconds)
     penalty = t["fill_penalty"]
     if penalty > 0.0 and m > 16:
         row_tiles = -(-m // rows)

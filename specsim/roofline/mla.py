@@ -6,8 +6,8 @@ to 64, so 16 heads with 4 queries cost what 64 heads cost; arithmetic binds soon
 expanded to ordinary heads.
 
 Parameters, decode: floor_s, cold_s, mem_frac, peak_frac (of the 16-bit peak, whatever the cache
-dtype), tile_s (a wave of sequences after the first), split_s (splitting a long cache over idle
-SMs), p, l2_frac. Prefill uses the parameters of `attn_prefill`.
+dtype), tile_s (a wave of sequences after the first), split_s (joining the parts of a cache of two
+blocks or more), p, l2_frac. Prefill uses the parameters of `attn_prefill`.
 """
 
 from math import ceil
@@ -48,13 +48,11 @@ def mla_decode(device: Device, shape: LatentDecode, how: Pricing = CALIBRATED) -
     mem_s = (read + other) / (bandwidth * t["mem_frac"])
     compute_s = flops * (tiles * ROW_TILE / rows) / (peak * t["peak_frac"])
     work_s = smooth_max(mem_s, compute_s, t["p"])
-    floor_s = t["floor_s"] + cold_s
-    blocks = seqs * tiles
-    waves = blocks / device.sms
-    if waves < 1.0:
-        splits = min(1.0 / waves, ctx / SPLIT_TOKENS)
-        floor_s += t["split_s"] * min(1.0, max(0.0, splits - 1.0))
-    else:
+    # The scheduler shares the blocks of all caches out over the SMs and joins the parts after, in
+    # whatever number of waves.
+    floor_s = t["floor_s"] + cold_s + t["split_s"] * min(1.0, max(0.0, ctx / SPLIT_TOKENS - 1.0))
+    waves = seqs * tiles / device.sms
+    if waves > 1.0:
         work_s = smooth_max(work_s, (waves - 1.0) * t["tile_s"], t["p"])
     return labelled(floor_s + work_s, mem_s, compute_s, floor_s)
 
