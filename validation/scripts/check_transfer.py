@@ -2,14 +2,18 @@
 
 Most profiles inherit the tables fitted on the H200, some with a few parameters fitted on the
 device itself (fit_other_gpus.py). Here both price kernels measured on nine devices
-(validation/data/other_gpus); the error per device and kernel family, over the shapes that no fit
-saw, goes to validation/reports/transfer.json and transfer.md:
+(validation/data/other_gpus): the error per device and kernel family, over the shapes that no fit
+saw. Then each measured device in turn is taken for one without tables: whole decode steps under
+every other device's tables against those under its own. Both go to
+validation/reports/transfer.json and transfer.md:
 
     python validation/scripts/check_transfer.py
 """
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import permutations, product
+from math import exp, log
 from statistics import median
 
 from common import REPORTS, table, write_json, write_text
@@ -17,6 +21,24 @@ from kernels.other_gpus import Measured, measured
 from kernels.tables import held_out
 
 from specsim.hardware import HardwareProfile, load_profile
+from specsim.latency.engine import find_engine
+from specsim.latency.instance import Instance
+from specsim.latency.shape import decode_shape
+from specsim.latency.step import LatencyModel
+from specsim.methods.base import SpecSetup
+from specsim.model.catalogue import find_model
+from specsim.ops.work import Parallel
+
+DEVICES = (
+    "a100-80gb", "l40s", "rtx-pro-6000", "h100-sxm", "h200-sxm", "b200", "b300", "gb200", "gb300",
+    "b60",
+)
+# Dense and routed models of several weight formats, a hybrid and a latent one.
+MODELS = (
+    "qwen3-8b", "qwen3-32b-fp8", "qwen3-30b-a3b", "qwen3-30b-a3b-fp8", "qwen3.6-27b",
+    "qwen3.6-27b-fp8", "gpt-oss-120b", "deepseek-v3",
+)
+BATCHES, CONTEXTS = (1, 16, 64), (1_024, 16_384)
 
 
 def errors(profile: HardwareProfile, points: list[Measured], **how: str) -> list[float]:
@@ -56,6 +78,47 @@ def compare() -> dict[str, dict[str, object]]:
     return result
 
 
+def step_s(model: str, profile: HardwareProfile) -> list[float]:
+    """Seconds of one GPU's decode steps of all batches and contexts, engine overheads aside."""
+    spec = find_model(model)
+    gpus = 8 if model == "deepseek-v3" else 1
+    instance = Instance(spec, profile, find_engine("vllm"), Parallel(tp=gpus))
+    latency = LatencyModel(instance)
+    return [
+        sum(t.seconds for t in latency.step(decode_shape(b, ctx, SpecSetup())).ops)
+        for b, ctx in product(BATCHES, CONTEXTS)
+    ]
+
+
+def kinship(device: HardwareProfile, donor: HardwareProfile) -> str:
+    if device.arch == donor.arch:
+        return "same architecture"
+    return "same vendor" if device.vendor == donor.vendor else "another vendor"
+
+
+def steps() -> dict[str, list[float]]:
+    """Kinship -> logarithms of steps under a donor's tables over steps under the device's own."""
+    result: dict[str, list[float]] = defaultdict(list)
+    profiles = [load_profile(name) for name in DEVICES]
+    own = {(p.name, m): step_s(m, p) for p in profiles for m in MODELS}
+    for device, donor in permutations(profiles, 2):
+        guessed = replace(device, kernels=donor.kernels)
+        for model in MODELS:
+            pairs = zip(step_s(model, guessed), own[device.name, model], strict=True)
+            result[kinship(device, donor)] += [log(a / b) for a, b in pairs]
+    return result
+
+
+def spread(logs: list[float]) -> dict[str, float]:
+    """Factors: median with sign, and what half and nine tenths of the sizes stay below."""
+    sizes = sorted(map(abs, logs))
+    return {
+        "n": len(logs), "median": round(exp(median(logs)), 3),
+        "half_below": round(exp(median(sizes)), 3),
+        "nine_tenths_below": round(exp(sizes[int(0.9 * (len(sizes) - 1))]), 3),
+    }
+
+
 def percent(scores: object) -> str:
     assert isinstance(scores, dict)
     return " / ".join(
@@ -72,7 +135,8 @@ def cells(key: str, scores: dict[str, object]) -> list[str]:
 
 def main() -> None:
     result = compare()
-    write_json(REPORTS / "transfer.json", result)
+    guessed = {kin: spread(logs) for kin, logs in steps().items()}
+    write_json(REPORTS / "transfer.json", {"kernels": result, "steps": guessed})
     lines = [
         "# Kernel tables on devices other than the H200",
         "",
@@ -85,6 +149,18 @@ def main() -> None:
         *table(
             ("kernels", "device", "n", "profile", "H200 tables", "datasheet"),
             [cells(key, scores) for key, scores in result.items()], left=True,
+        ),
+        "",
+        "## A device without tables",
+        "",
+        "Decode steps (kernels alone) of every measured device under the tables of every other,",
+        "over those under its own. *Half* and *nine tenths*: the factor, either way, that so many",
+        "steps stay within. Tables that two devices share count as right, so the factors are",
+        "lower bounds.",
+        "",
+        *table(
+            ("tables of a device of the", "n", "median", "half", "nine tenths"),
+            [[kin, *map(str, scores.values())] for kin, scores in guessed.items()], left=True,
         ),
     ]
     write_text(REPORTS / "transfer.md", "\n".join(lines) + "\n")

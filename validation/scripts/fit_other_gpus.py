@@ -33,21 +33,32 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "k_step_s": (0.05e-9, 8e-9), "act_traffic": (0.3, 4.0),
     },
     "attn_decode": {
-        "floor_s": (2e-6, 40e-6), "cold_s": (0.0, 20e-6), "mem_frac": (0.2, 0.97),
+        "floor_s": (2e-6, 200e-6), "cold_s": (0.0, 20e-6), "mem_frac": (0.2, 0.97),
         "wide_power": (0.0, 2.0), "tile_s": (0.1e-6, 60e-6), "tile_power": (0.0, 3.0),
         "sm_frac": (0.05, 1.5), "l2_frac": (0.1, 1.5), "p": (1.0, 6.0),
     },
+    "attn_prefill": {
+        "floor_s": (2e-6, 200e-6), "mem_frac": (0.1, 0.97), "peak_frac": (0.1, 0.95),
+        "wide_frac": (0.1, 0.95), "chain_gain": (0.3, 4.0), "tile_s": (0.0, 10e-6),
+    },
+    "mla_decode": {
+        "floor_s": (2e-6, 60e-6), "cold_s": (0.0, 20e-6), "mem_frac": (0.1, 0.97),
+        "peak_frac": (0.05, 0.97), "tile_s": (0.0, 60e-6), "split_s": (0.0, 20e-6),
+    },
+    "gdn_decode": {
+        "floor_s": (1e-6, 40e-6), "mem_frac": (0.2, 0.97), "conv_frac": (0.05, 0.97),
+    },
     "moe": {
-        "floor_s": (5e-6, 200e-6), "mem_frac": (0.2, 0.97), "peak_frac": (0.05, 0.97),
+        "floor_s": (5e-6, 400e-6), "mem_frac": (0.1, 0.97), "peak_frac": (0.05, 0.97),
         "tile_s": (0.0, 30e-6),
     },
 }
 SUMS = ("all_reduce", "all_reduce.nccl")
 # Tables taken from another device than the rest: {profile: {table: donor}}. PCIe cards whose
 # sibling has NVLink, or peer-to-peer transfers that they lack (GeForce); one architecture's fused
-# kernels; NCCL in a rack, where 4 GPUs were measured, from the box with 8; weight-only kernels,
-# which are alike on all devices before and beside the data-centre lines of Hopper and Blackwell
-# (one instruction set, mma.sync).
+# kernels; NCCL in a rack, where 4 GPUs were measured, from the box with 8; weight-only kernels
+# (Marlin), which are alike on all devices before and beside the data-centre lines of Hopper and
+# Blackwell (one instruction set, mma.sync).
 DONORS = {
     "h100-pcie": dict.fromkeys(SUMS, "rtx-pro-6000"),
     "a100-pcie-80gb": dict.fromkeys(SUMS, "l40s"),
@@ -57,9 +68,12 @@ DONORS = {
     "b300": {"all_reduce.fused": "gb300"},
     "gb200": {"all_reduce.fused": "gb300", "all_reduce.nccl": "b200"},
     "gb300": {"all_reduce.nccl": "b300"},
-    "l40s": {"gemm.weight_only": "a100-80gb"},
-    "rtx-pro-6000": {"gemm.weight_only": "a100-80gb"},
+    "l40s": {"moe.weight_only": "a100-80gb"},
+    "rtx-pro-6000": {"moe.weight_only": "a100-80gb"},
 }
+# Marlin's dense products were measured nowhere: as on the H200, the 16-bit product of the device
+# with the bandwidth and arithmetic shares of the measured Marlin experts.
+MARLIN = {"a100-80gb": "a100-80gb", "l40s": "a100-80gb", "rtx-pro-6000": "a100-80gb"}
 MIN_SHAPES = 6
 WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share of the inherited
 
@@ -68,7 +82,7 @@ def table_name(profile: HardwareProfile, family: str) -> str:
     """The table that prices a family on this device (formats may share one)."""
     kind, _, fmt = family.partition(".")
     if family == "gemm.weight_only":
-        return family
+        return f"{family}@trtllm"  # its own kernel, which no other engine runs
     if kind == "gemm":
         return gemm_table(profile, fmt)
     return moe_table(profile, fmt) if kind == "moe" else family
@@ -79,7 +93,7 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
     name = table_name(profile, family)
     kind = family.partition(".")[0]
     rows = [point.row for point in points]
-    inherited = profile.kernel(name).params
+    inherited = profile.kernel(name.partition("@")[0]).params
     price = points[0].price
     if kind == "all_reduce":
         found = fit_links(profile, points, name)
@@ -97,7 +111,7 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
     after = score(with_table(profile, name, {**inherited, **found}), price, test)
     kept = after.median < WORTHWHILE * before.median and after.p90 < before.p90
     print(
-        f"{profile.name:13} {family:17} {after.n:4} held out: inherited {percent(before)}, "
+        f"{profile.name:13} {name:24} {after.n:4} held out: inherited {percent(before)}, "
         f"fitted {percent(after)}{'' if kept else ', dropped'}"
     )
     if not kept:
@@ -107,6 +121,8 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
         "all_reduce": "comm_all_reduce.csv.gz", "all_reduce.nccl": "comm_all_reduce.csv.gz",
         "gemm.weight_only": "gemm_weight_only.csv.gz",
     }.get(family, f"{kind}.csv.gz")
+    if "@" in name:  # nothing of that name to inherit the rest from
+        found = {**inherited, **found}
     lines = [f'[kernels."{name}"]', *(f"{p} = {v!r}" for p, v in sorted(found.items()))]
     where = f"{SOURCE}{file}"
     if family == "all_reduce.fused":
@@ -167,6 +183,19 @@ def donated(table: KernelTable, donor: HardwareProfile) -> str:
     return "\n".join(lines)
 
 
+def marlin_product(profile: HardwareProfile, donor: HardwareProfile) -> str:
+    """The weight-only product of a device as TOML."""
+    experts = donor.kernel("moe.weight_only").params
+    shares = {param: experts[param] for param in ("mem_frac", "peak_frac")}
+    params = {**profile.kernel("gemm.bf16").params, **shares}
+    lines = ['[kernels."gemm.weight_only"]', *(f"{p} = {v!r}" for p, v in sorted(params.items()))]
+    lines.append(
+        'source = "assumed: gemm.bf16 with the bandwidth and arithmetic shares of the Marlin '
+        f'experts measured on {donor.title}"'
+    )
+    return "\n".join([*lines, "assumed = true"])
+
+
 def write(device: str, sections: list[str]) -> None:
     """Replaces what is below the marker line of a device's file."""
     path = PROFILES / f"{device}.toml"
@@ -188,8 +217,11 @@ def main() -> None:
             fitted[device] += [section] if section else []
     for device in devices:
         write(device, fitted[device])
-    for device, donors in DONORS.items():
+    for device in {**DONORS, **MARLIN}:
+        donors = DONORS.get(device, {})
         given = [donated(load_profile(d).kernel(t), load_profile(d)) for t, d in donors.items()]
+        if device in MARLIN:
+            given.append(marlin_product(load_profile(device), load_profile(MARLIN[device])))
         write(device, fitted[device] + given)
 
 

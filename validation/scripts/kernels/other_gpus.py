@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from common import DATA, read_csv
-from kernels.attention import attn_decode
+from kernels.attention import attn_decode, attn_prefill
 from kernels.comm import all_reduce
 from kernels.gemm import ROTATED_COPIES, gemm
+from kernels.mla import mla_decode
 from kernels.moe import UNGATED, moe
+from kernels.recurrent import gdn_decode
 from kernels.tables import Row
 
 from specsim.hardware import load_profile
@@ -60,6 +62,9 @@ def measured() -> Iterator[Measured]:
     yield from _gemm("gemm.csv.gz", FORMATS)
     yield from _gemm("gemm_weight_only.csv.gz", WEIGHT_ONLY)
     yield from _attention()
+    yield from _prompts()
+    yield from _latent()
+    yield from _states()
     yield from _experts()
     yield from _all_reduce()
     yield from _fused()
@@ -70,6 +75,8 @@ def _gemm(file: str, formats: dict[str, str]) -> Iterator[Measured]:
         fmt, n, k = formats[line["gemm_dtype"]], int(line["n"]), int(line["k"])
         for m, seconds in cells(line):
             shape = {"m": m, "n": n, "k": k, "fmt": fmt, "rotated_copies": ROTATED_COPIES}
+            if formats is WEIGHT_ONLY:
+                shape["engine"] = "trtllm"
             row = Row(f"{n}x{k}", shape, seconds)
             family = f"gemm.{fmt}" if formats is FORMATS else "gemm.weight_only"
             yield Measured(line["profile"], family, line["software"], gemm, row)
@@ -94,6 +101,45 @@ def _attention() -> Iterator[Measured]:
             )
 
 
+def _prompts() -> Iterator[Measured]:
+    for line in read("attn_prefill.csv.gz"):
+        heads, kv_heads, head_dim, seqs = (
+            int(line[c])
+            for c in ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
+        )
+        for new, seconds in cells(line):
+            shape = {
+                "new": new, "cached": 0, "heads": heads, "kv_heads": kv_heads,
+                "head_dim": head_dim, "seqs": seqs,
+            }
+            row = Row(f"{heads}/{kv_heads}/{head_dim}", shape, seconds)
+            yield Measured(line["profile"], "attn_prefill", line["software"], attn_prefill, row)
+
+
+def _latent() -> Iterator[Measured]:
+    for line in read("mla_decode.csv.gz"):
+        fmt, heads = FORMATS[line["kv_cache_dtype"]], int(line["num_heads"])
+        for ctx, seconds in cells(line):
+            shape = {
+                "seqs": int(line["batch_size"]), "q_len": 1, "heads": heads,
+                "kv_lora_rank": 512, "rope_dim": 64, "ctx": ctx, "fmt": fmt, "rotated_copies": 1,
+            }
+            row = Row(f"{heads} heads, {fmt}", shape, seconds)
+            yield Measured(line["profile"], "mla_decode", line["software"], mla_decode, row)
+
+
+def _states() -> Iterator[Measured]:
+    for line in read("gdn_decode.csv.gz"):
+        k_heads, v_heads = int(line["num_k_heads"]), int(line["num_v_heads"])
+        for seqs, seconds in cells(line):
+            shape = {
+                "seqs": seqs, "q_len": 1, "n_k_heads": k_heads, "n_v_heads": v_heads, "dk": 128,
+                "dv": 128, "rotated_copies": 1,
+            }
+            row = Row(f"{k_heads}/{v_heads}", shape, seconds)
+            yield Measured(line["profile"], "gdn_decode", line["software"], gdn_decode, row)
+
+
 def _experts() -> Iterator[Measured]:
     for line in read("moe.csv.gz"):
         fmt = FORMATS[line["moe_dtype"]]
@@ -108,7 +154,7 @@ def _experts() -> Iterator[Measured]:
             shape = {
                 "tokens": tokens, "hidden": hidden, "inter": inter / tp, "top_k": top_k,
                 "experts": experts, "gated": (hidden, inter) not in UNGATED, "fmt": fmt,
-                "distribution": line["distribution"], "rotated_copies": 1,
+                "distribution": line["distribution"].partition("_1")[0], "rotated_copies": 1,
             }
             row = Row(f"{hidden}/{inter}/{top_k}/{experts}", shape, seconds)
             yield Measured(line["profile"], f"moe.{fmt}", line["software"], moe, row)
