@@ -15,8 +15,10 @@ from specsim.calibrate.fewshot_bench import (
     acceptance_of,
     drafts_of,
     point_of,
+    said_of,
     sides,
     with_acceptance,
+    with_statements,
 )
 from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
@@ -38,7 +40,7 @@ def fit_from(model: str, asked: CalibrateOptions) -> dict[str, object]:
         raise UsageError(f"--out is {str(out)!r}; an engine profile is a .toml file")
     from_, plain = paths_of(asked.from_), paths_of(asked.plain)
     spec, holdout = paths_of(asked.spec), paths_of(asked.holdout)
-    given = [*from_, *plain, *spec, *holdout]
+    given = [said_of(path)[0] for path in (*from_, *plain, *spec, *holdout)]
     check_writable(out, "--out", given)
     check_writable(report, "--report", [*given, out])
     warnings: list[str] = []
@@ -112,6 +114,12 @@ class _Seen:
         for run in only:
             if _key(run) in self.acceptances:
                 self.acceptances.setdefault("shared", self.acceptances[_key(run)])
+        if any(self._stated(run) is None for run in self.spec):
+            self.warnings.append(
+                "not every speculative file holds an acceptance: it was fitted together with the "
+                "overheads, and the two cannot be told apart well; state it as "
+                "FILE@acceptance_length=2.4, or add a /metrics dump"
+            )
         if not self.acceptances:
             try:
                 request = build_request(options)
@@ -119,7 +127,7 @@ class _Seen:
                 request = build_request(options.but(acceptance_length=1 + setup.k / 2))
                 self.warnings.append(
                     "no file holds an acceptance and the catalogue has none: half of the drafts "
-                    "were expected, and the fit found what fits; a /metrics dump would say it"
+                    "were expected"
                 )
         else:
             request = build_request(given)
@@ -159,12 +167,18 @@ class _Seen:
 
     def _spec_point(self, run: BenchRun) -> FewShotPoint:
         assert self.system is not None
-        found = self.acceptances.get(_key(run)) or self.acceptances.get("shared")
-        if found is None and self.acceptances:
-            found = next(iter(self.acceptances.values()))
-        if found is None:
-            return replace(point_of(run, self.system), acceptance_group="unknown")
-        return point_of(run, with_acceptance(self.system, found))
+        found = self._stated(run)
+        if found is not None:
+            return point_of(run, with_acceptance(self.system, found))
+        system = self.system
+        for other in self.acceptances.values():  # another load of the server: expected, not known
+            system = with_acceptance(system, other)
+            break
+        return replace(point_of(run, system), acceptance_group="unknown")
+
+    def _stated(self, run: BenchRun) -> StepAcceptance | None:
+        """The acceptance of the run, or what a file without times says of the server."""
+        return self.acceptances.get(_key(run)) or self.acceptances.get("shared")
 
 
 def _key(run: BenchRun) -> str:
@@ -173,9 +187,10 @@ def _key(run: BenchRun) -> str:
 
 def _read(files: Sequence[Path], warnings: list[str]) -> list[BenchRun]:
     runs: list[BenchRun] = []
-    for file in files:
+    for given in files:
+        file, said = said_of(given)
         found = scan(file)
-        runs += found.runs
+        runs += (with_statements(run, said) for run in found.runs)
         warnings += [f"{path} was left out: {reason}" for path, reason in found.skipped]
         warnings += [f"{run.source}: {text}" for run in found.runs for text in run.warnings]
     return runs
@@ -228,17 +243,19 @@ def _document(
         **base.summary("model", "gpu", "tp", "engine", "engine_version"),
         "written": str(out) if out is not None else None,
         "parameters": [
-            {"name": e.name, "before": e.before, "prior": e.prior, "value": e.value,
+            {"name": e.name, "before": e.before, "value": e.value,
              "sd_before": e.sd_before, "sd": e.sd, "moved": e.moved}
             for e in result.estimates
         ],
+        "kept": result.kept,
         "not_moved": list(result.not_moved),
         "unseen": list(result.unseen),
         "points": [*(_row(item, "fitted") for item in result.fitted),
                    *(_row(item, "held-out") for item in held)],
         "loads": [
             {"point": p.name, "concurrency": p.concurrency, "input_len": p.workload.input_len,
-             "output_len": p.workload.output_len, "note": p.note}
+             "output_len": p.workload.output_len, "cached_share": p.workload.cached_share,
+             "note": p.note}
             for p in (*points, *judged)
         ],
         "acceptance_flags": flags,

@@ -1,22 +1,27 @@
 """Few-shot calibration: an engine's overheads for one model, from two or three measured points.
 
 Two or three points cannot determine ten numbers, so each has a prior: its value in the engine's
-profile, times a factor that servers have in the median, with a log-normal width that says how far
-they differ (`calibrate.fewshot_priors`, both computed from public measurements). The fit is the
-maximum a posteriori:
+profile, with a log-normal width that says how far servers differ from their profiles
+(`calibrate.fewshot_priors`, computed from public measurements). The fit is the maximum a
+posteriori:
 
-    minimise  sum over metrics (ln predicted - ln measured)^2 / noise^2  +  sum over x^2
-    parameter = profile's value * centre * exp(width * x)
+    minimise  r' S^-1 r  +  sum over x^2,   r = ln predicted - ln measured
+    parameter = profile's value * exp(width * x)
 
-with the posterior's covariance from the Jacobian at the optimum (Laplace). What the points say
-nothing about stays at its prior, and is named. A profile that is itself a calibration is its own
-centre. Parameters:
+with the posterior's covariance from the Jacobian at the optimum (Laplace). S is the scatter of the
+measured values: noise of each, and what times at nearby loads miss together without missing it at
+far ones. What the points say nothing about stays where the profile has it, and is named.
+Parameters:
 
     kernel_scale, drafter_scale   factors on the kernel seconds of this model and its drafter
     expert_scale                  a further factor on those of its routed experts
-    step_s, seq_s, layer_s, ...   the engine's seconds (`specsim.latency.engine.Overheads`)
+    step_s, seq_s, layer_s, ...   the engine's seconds (`specsim.latency.engine.Overheads`); on a
+                                  CPU step_s moves by seconds
     acceptance                    of points that do not state one: the logit of accepted / drafted
                                   tokens around an expected value; not part of the engine
+
+Three loads of a side or more judge the fit themselves: those between others are each predicted by
+a fit to the others. Where that is no better than the profile, it is kept (`FewShotFit.kept`).
 
 Times are seconds, rates tokens per second of one replica. An acceptance that was measured is taken
 as it is: time and acceptance are then separate.
@@ -73,13 +78,12 @@ class FewShotPoint:
 
 @dataclass(frozen=True, slots=True)
 class ParameterEstimate:
-    """A parameter: in the profile (before), at the centre of its prior, and fitted. sd_before, sd:
-    of its logarithm (of its logit for an acceptance), before and after. moved: whether the points
-    narrowed it."""
+    """A parameter: in the profile, which is the centre of its prior (before), and fitted.
+    sd_before, sd: of its logarithm (of its logit for an acceptance), before and after. moved:
+    whether the points narrowed it."""
 
     name: str
     before: float
-    prior: float
     value: float
     sd_before: float
     sd: float
@@ -113,7 +117,7 @@ class PointError:
 
 @dataclass(frozen=True)
 class Solution:
-    """Where a fit ended. x: of every parameter, in widths of its prior from the prior's centre;
+    """Where a fit ended. x: of every parameter, in widths of its prior from the profile's value;
     covariance: of x. start: the profile that the fit began from."""
 
     names: tuple[str, ...]
@@ -130,7 +134,8 @@ class Solution:
 @dataclass(frozen=True)
 class FewShotFit:
     """engine: the profile with the fitted numbers. acceptance_rates: accepted / drafted tokens of
-    each group of points that did not state an acceptance. unseen: parameters no point can show."""
+    each group of points that did not state an acceptance. unseen: parameters no point can show.
+    kept: why the profile was left as it was; empty where it was not."""
 
     engine: EngineProfile
     estimates: tuple[ParameterEstimate, ...]
@@ -138,6 +143,7 @@ class FewShotFit:
     unseen: tuple[str, ...]
     fitted: tuple[PointError, ...]
     solution: Solution
+    kept: str = ""
 
     @property
     def not_moved(self) -> tuple[str, ...]:
@@ -203,78 +209,115 @@ def parameters(
 def fit(
     points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors = PRIORS
 ) -> FewShotFit:
-    """Maximum a posteriori over all points together. CalibrationError when nothing is measured."""
-    import numpy as np
-    from scipy.optimize import least_squares
-
+    """Maximum a posteriori over all points together, or the profile as it is where that predicts
+    the points better than fits to the others do. CalibrationError when nothing is measured."""
     if not any(p.measured for p in points):
         raise CalibrationError(
             "none of the points has a time per token, a throughput or a time to first token; a fit "
             "needs at least one"
         )
     if all(p.system.profile.arch == "cpu" for p in points):
-        priors = priors.on_cpu()
-    names = parameters(points, engine, priors)
-
-    def cost(x: "Floats") -> "Floats":
-        values = x.tolist()
-        out = [term for point in points
-               for term in _terms(point, _at(point, engine, names, values, priors), priors)]
-        return np.concatenate([out, x])
-
-    done = least_squares(
-        cost, np.zeros(len(names)), bounds=(-MAX_SIGMAS, MAX_SIGMAS), x_scale=1.0, max_nfev=60,
-    )
-    slopes = np.asarray(done.jac)
-    covariance = np.linalg.inv(slopes.T @ slopes)
-    best: list[float] = done.x.tolist()
+        step_s = min(_step_s(p) for p in points)
+        priors = priors.on_cpu(step_s, points[0].system.profile.name)
+    solution = _solve(points, engine, priors)
+    kept = _no_better(points, engine, priors)
+    if kept:
+        solution = replace(solution, x=(0.0,) * len(solution.x))
+    names, best = solution.names, solution.x
     estimates, rates = [], {}
     for i, name in enumerate(names):
-        width, scale = priors.width(name), math.sqrt(float(covariance[i, i]))
-        before, prior, value = _values(name, best[i], points, engine, priors)
-        estimates.append(ParameterEstimate(name, before, prior, value, width, width * scale))
+        before, value = _values(name, best[i], points, engine, priors)
+        width = priors.width(name)
+        if name == "step_s" and priors.host_s:
+            width = priors.host_s / max(value, 1e-9)
+        sd = width if kept else width * math.sqrt(float(solution.covariance[i, i]))
+        estimates.append(ParameterEstimate(name, before, value, width, sd))
         if name.startswith("acceptance:"):
             rates[name.split(":", 1)[1]] = value
     known = {n.split(":")[0] for n in names}
     shown = [f.name for f in fields(Overheads) if getattr(engine.overheads, f.name) > 0]
     unseen = tuple(n for n in (*SCALES, *shown) if n not in known)
-    solution = Solution(names, tuple(best), covariance, priors, engine)
     return FewShotFit(
         engine_at(engine, names, best, priors), tuple(estimates), rates, unseen,
-        _errors(solution, points), solution,
+        _errors(solution, points), solution, kept,
     )
+
+
+def _solve(
+    points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors
+) -> Solution:
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    names = parameters(points, engine, priors)
+    measured = [(metric, math.log(p.concurrency)) for p in points for metric in p.measured]
+    whiten = np.linalg.inv(np.linalg.cholesky(np.array(priors.scatter(measured))))
+
+    def cost(x: "Floats") -> "Floats":
+        values = x.tolist()
+        out = [term for p in points for term in _misses(p, _at(p, engine, names, values, priors))]
+        return np.concatenate([whiten @ np.array(out), x])
+
+    done = least_squares(
+        cost, np.zeros(len(names)), bounds=(-MAX_SIGMAS, MAX_SIGMAS), x_scale=1.0, max_nfev=60,
+    )
+    slopes = np.asarray(done.jac)
+    best: list[float] = done.x.tolist()
+    return Solution(names, tuple(best), np.linalg.inv(slopes.T @ slopes), priors, engine)
+
+
+def _no_better(points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors) -> str:
+    """Why the profile is kept: loads, each predicted by a fit to the others, are missed by at
+    least as much as the profile misses them. '' where fits do better, or nothing can tell: a load
+    beyond all others of its side shows what going on from them costs, not whether a fit is right.
+    """
+    sides: dict[bool, dict[float, list[FewShotPoint]]] = {False: {}, True: {}}
+    for point in points:
+        if point.measured:
+            sides[point.speculative].setdefault(point.concurrency, []).append(point)
+    between = [
+        found[load] for found in sides.values() for load in sorted(found)[1:-1]
+    ]
+    before, after = [], []
+    for left in between:
+        others = _solve([p for p in points if p not in left], engine, priors)
+        for p in left:
+            before += [abs(miss) for miss in _misses(p, p.system)]
+            after += [abs(miss) for miss in _misses(p, others.system(p))]
+    if sum(after) < sum(before) or not before:
+        return ""
+    was, found = sum(before) / len(before), sum(after) / len(after)
+    return (
+        f"loads between others, each predicted by a fit to the others, are off by {found:.1%} on "
+        f"average, and by {was:.1%} without a fit: the points do not bear one another out, so the "
+        "profile was left as it is"
+    )
+
+
+def _step_s(point: FewShotPoint) -> float:
+    """Seconds of a decoding step of the point."""
+    system = point.system
+    return closed_loop(system, point.workload, max(1, math.floor(point.concurrency))).step_s
 
 
 CALIBRATED = "calibration"  # source of a profile that a calibration wrote
 
 
-def centred(engine: EngineProfile, priors: Priors) -> EngineProfile:
-    """The engine at the centres of the priors."""
-    if CALIBRATED in engine.sources:
-        return engine
-    return _times(engine, priors.centres)
-
-
 def engine_at(
     engine: EngineProfile, names: Sequence[str], x: Sequence[float], priors: Priors
 ) -> EngineProfile:
-    """The engine with parameters moved by `x` prior widths from their centres."""
-    return _times(centred(engine, priors), {
-        name: math.exp(priors.width(name) * float(step))
-        for name, step in zip(names, x, strict=True) if not name.startswith("acceptance:")
-    })
-
-
-def _times(engine: EngineProfile, factors: Mapping[str, float]) -> EngineProfile:
-    """The engine with factors on its parameters, within what a profile may hold."""
-    over = {
-        name: min(0.999, getattr(engine.overheads, name) * factor)
-        for name, factor in factors.items() if name not in SCALES
-    }
-    scales = {
-        name: min(20.0, max(0.05, getattr(engine, name) * factor))
-        for name, factor in factors.items() if name in SCALES
-    }
+    """The engine with parameters moved by `x` prior widths, within what a profile may hold."""
+    over, scales = {}, {}
+    for name, step in zip(names, x, strict=True):
+        if name in SCALES:
+            moved = getattr(engine, name) * math.exp(priors.width(name) * float(step))
+            scales[name] = min(20.0, max(0.05, moved))
+        elif name == "step_s" and priors.host_s:
+            moved = engine.overheads.step_s + priors.host_s * math.sinh(step)
+            over[name] = min(0.999, max(0.0, moved))
+        elif not name.startswith("acceptance:"):
+            moved = getattr(engine.overheads, name) * math.exp(priors.width(name) * float(step))
+            over[name] = min(0.999, moved)
     return replace(engine, overheads=replace(engine.overheads, **over), **scales)
 
 
@@ -318,28 +361,25 @@ def _at(
     return system
 
 
-def _terms(point: FewShotPoint, system: System, priors: Priors) -> list[float]:
+def _misses(point: FewShotPoint, system: System) -> list[float]:
+    """ln predicted - ln measured of each metric."""
     found = predict_point(point, system)
-    return [
-        (math.log(found[metric]) - math.log(value)) / priors.noise[metric]
-        for metric, value in point.measured.items()
-    ]
+    return [math.log(found[metric]) - math.log(value) for metric, value in point.measured.items()]
 
 
 def _values(
     name: str, x: float, points: Sequence[FewShotPoint], engine: EngineProfile, priors: Priors
-) -> tuple[float, float, float]:
-    """(in the profile, at the prior's centre, after) of a parameter in its own unit."""
+) -> tuple[float, float]:
+    """(in the profile, after) of a parameter in its own unit."""
     if name.startswith("acceptance:"):
         group = name.split(":", 1)[1]
         rate = next(_expected_rate(p.system) for p in points if p.acceptance_group == group)
-        return rate, rate, moved_rate(rate, priors.width(name) * x)
-
-    def value(profile: EngineProfile) -> float:
-        return float(getattr(profile if name in SCALES else profile.overheads, name))
-
-    return value(engine), value(centred(engine, priors)), value(
-        engine_at(engine, (name,), (x,), priors))
+        return rate, moved_rate(rate, priors.width(name) * x)
+    before, after = (
+        float(getattr(at if name in SCALES else at.overheads, name))
+        for at in (engine, engine_at(engine, (name,), (x,), priors))
+    )
+    return before, after
 
 
 def _errors(solution: Solution, points: Sequence[FewShotPoint]) -> tuple[PointError, ...]:

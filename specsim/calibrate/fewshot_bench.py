@@ -1,12 +1,14 @@
 """From benchmark results of one server to the points of a few-shot calibration.
 
-Any format of `specsim.formats.bench`. Three things have to be found in every file:
+Any format of `specsim.formats.bench`. What has to be found in every file:
 
     side          speculation on or off: said by the user, else from acceptance counters, server
                   arguments or metadata in the file, else from its chunks (mean ITL / mean TPOT is
                   1 without speculation, as every step gives one token)
     load          requests in flight: the closed loop's clients; in an open loop, or where a run
                   was too short to keep them busy, the measured mean, else tokens/s x TPOT
+    statements    what the file leaves out, written behind its name (`FILE@cached_share=0.5`):
+                  acceptance_length, draft_share, cached_share
     acceptance    tokens per drafted step. n-gram and suffix draft in some steps only: a step then
                   yields 1 + share (length - 1) tokens, and the share is taken from the file's
                   counters, or from tokens per step (chunks) and length. Without acceptance in the
@@ -17,14 +19,16 @@ Files that hold an acceptance and no times (logs, /metrics) serve the speculativ
 one. Times are seconds. FormatError and CalibrationError name the file.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.calibrate.fewshot import FewShotPoint
-from specsim.errors import CalibrationError
-from specsim.formats.bench import BenchRun
+from specsim.errors import CalibrationError, UsageError
+from specsim.formats.bench import BenchAcceptance, BenchRun, ServerSide
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain
 from specsim.speculation.acceptance import Acceptance
@@ -32,6 +36,51 @@ from specsim.speculation.acceptance import Acceptance
 PLAIN, SPEC = "plain", "speculative"
 ONE_TOKEN = 1.03  # tokens per chunk up to which a stream is plain: clients merge a few chunks
 BUSY = 0.9  # share of the clients that must be in flight for their number to be the load
+
+
+STATEMENTS = {"acceptance_length": 1.0, "draft_share": 0.0, "cached_share": 0.0}  # each above, ...
+MOST = {"acceptance_length": 1000.0, "draft_share": 1.0, "cached_share": 0.999}  # ... and up to
+
+
+def said_of(path: Path) -> tuple[Path, dict[str, float]]:
+    """FILE and what is stated behind an @. UsageError for what is no statement."""
+    text, mark, words = str(path).rpartition("@")
+    if not mark or "=" not in words or path.exists():
+        return path, {}
+    found = {}
+    for word in words.split(","):
+        name, _, value = (part.strip() for part in word.partition("="))
+        key = name.replace("-", "_")
+        if key not in STATEMENTS:
+            raise UsageError(
+                f"{name!r} cannot be stated of {text}; write FILE@NAME=VALUE with "
+                f"{', '.join(STATEMENTS)}"
+            )
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not STATEMENTS[key] <= number <= MOST[key]:
+            raise UsageError(
+                f"{key} of {text} is {value!r}; it must be a number from {STATEMENTS[key]:g} to "
+                f"{MOST[key]:g}"
+            )
+        found[key] = number
+    return Path(text), found
+
+
+def with_statements(run: BenchRun, said: Mapping[str, float]) -> BenchRun:
+    """The run with what was stated of it, which stands above what its file holds."""
+    if "acceptance_length" in said:
+        run = replace(
+            run, acceptance=BenchAcceptance(acceptance_length=said["acceptance_length"])
+        )
+    if "draft_share" in said:
+        run = replace(run, draft_share=said["draft_share"])
+    if "cached_share" in said:
+        server = run.server or ServerSide()
+        run = replace(run, server=replace(server, prefix_cache_hit_rate=said["cached_share"]))
+    return run
 
 
 @dataclass(frozen=True)
@@ -126,7 +175,11 @@ def workload_of(run: BenchRun) -> Workload:
             f"{run.source} does not hold the mean prompt and output length of its requests; use a "
             "result that counts tokens"
         )
-    return Workload(max(1, round(prompt)), max(2, round(output)), name="bench")
+    cached = run.server.prefix_cache_hit_rate if run.server is not None else None
+    return Workload(
+        max(1, round(prompt)), max(2, round(output)), min(cached or 0.0, MOST["cached_share"]),
+        name="bench",
+    )
 
 
 def acceptance_of(run: BenchRun, k: int, method: str) -> StepAcceptance | None:

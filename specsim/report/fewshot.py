@@ -44,6 +44,9 @@ def _served(doc: Doc) -> str:
 def _blocks(doc: Doc) -> list[Block]:
     points = doc.items("points")
     still, unseen = ", ".join(doc.texts("not_moved")), ", ".join(doc.texts("unseen"))
+    left = doc.text("kept", "")
+    if still:
+        left = left or f"these points say nothing about: {still} (left as the profile has it)"
     flags = doc.text("acceptance_flags", "")
     kept = ["not written; -o my-engine.toml keeps it"]
     if doc.has("written"):
@@ -51,7 +54,7 @@ def _blocks(doc: Doc) -> list[Block]:
     return [
         Lines([_served(doc)]),
         _parameters(doc),
-        Lines([f"these points say nothing about: {still} (left at their prior)"] if still else []),
+        Lines([left] if left else []),
         Lines([f"no such point can show: {unseen}"] if unseen else []),
         table_of(points, [
             ("point", word("point")), ("side", word("side", "-")), ("metric", word("metric")),
@@ -80,7 +83,7 @@ def _parameters(doc: Doc) -> Table:
     return table_of(doc.items("parameters"), [
         ("parameter",
          lambda row: row.text("name").replace("acceptance:unknown", "accepted / drafted")),
-        ("profile", shown("before")), ("prior", shown("prior")), ("fitted", shown("value")),
+        ("profile", shown("before")), ("fitted", shown("value")),
         ("prior sd", figure("sd_before", _whole)), ("sd", figure("sd", _whole)),
         ("moved", lambda row: "yes" if row.flag("moved") else "no"),
     ])

@@ -190,6 +190,32 @@ def test_acceptance_of_a_metrics_dump_serves_the_points_without_one(tmp_path: Pa
     assert "--acceptance" in found["acceptance_flags"]
 
 
+def test_what_a_file_leaves_out_can_be_stated(tmp_path: Path) -> None:
+    bare = json.loads(NGRAM1.read_text(encoding="utf-8"))
+    bare = {k: v for k, v in bare.items() if not k.startswith("spec_decode") and "itl" not in k}
+    file = tmp_path / "bare.json"
+    file.write_text(json.dumps(bare), encoding="utf-8")
+    smol = ("smollm2-135m", "--gpu", "cpu-generic", "--method", "ngram", "--k", "3")
+    found = calibrated("--plain", f"{BASE1}@cached_share=0.5", "--from",
+                       f"{file}@acceptance-length=3.2,draft_share=0.55", *smol)
+    assert found["acceptance_flags"].endswith("--draft-share 0.55")
+    assert [load["cached_share"] for load in found["loads"]] == [0.5, 0.0]
+    assert not any("acceptance" in row["name"] for row in found["parameters"])
+    # Of two speculative files one states it: the other's is near it, and not known.
+    found = calibrated("--plain", BASE1, "--from", NGRAM1, "--spec", file, *smol)
+    assert any(row["name"] == "acceptance:unknown" for row in found["parameters"])
+    assert any("FILE@acceptance_length" in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [("acceptance=2", "cannot be stated of"), ("cached_share=1.5", "from 0 to 0.999"),
+     ("acceptance_length=x", "from 1 to 1000"), ("draft_share=nan", "from 0 to 1")],
+)
+def test_statements_are_checked(words: str, rule: str) -> None:
+    assert rule in refused("--from", f"{BASE1}@{words}", "smollm2-135m", "--gpu", "cpu-generic")
+
+
 def refused(*arguments: object) -> str:
     from specsim.errors import SpecSimError
 

@@ -37,7 +37,8 @@ TITLES = {
     "middle": "Fitted: two points at the middle concurrency",
     "ends": "Fitted: those at the lowest, and speculation at the highest",
 }
-BAR = 0.08
+BAR, WORST_BAR = 0.06, 0.12  # of the median over all points, and of the worst set's
+SLACK = 0.01  # by which a curve's median error may grow before it counts as further off
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def run_set(set_id: str, groups: Any, servers: Any) -> dict[str, Any]:
             rows += judged
             fits.append({
                 "curve": curve.name, "rule": rule, "fitted_at": chosen(curve, rule),
-                "notes": sorted(curve.notes),
+                "kept": result.kept, "notes": sorted(curve.notes),
                 "parameters": {e.name: [e.before, e.value] for e in result.estimates if e.moved},
             })
     return {"rows": rows, "fits": fits, "skipped": skipped, "priors": priors}
@@ -179,11 +180,12 @@ def write_priors(priors: Priors) -> None:
     """Puts the priors into the catalogue, in the order in which they stand there."""
     path = CATALOG / "fewshot_priors.json"
     kept = read_json(path)
-    for name, values in (
-        ("widths", priors.widths), ("noise", priors.noise), ("centres", priors.centres)
-    ):
-        kept[name] = {key: round(values[key], 3) for key in kept[name]}
-    write_json(path, kept)
+    write_json(path, {
+        "source": kept["source"],
+        **{name: {key: round(values[key], 3) for key in kept[name]}
+           for name, values in (("widths", priors.widths), ("noise", priors.noise))},
+        "shared": round(priors.shared, 3), "reach": round(priors.reach, 3),
+    })
 
 
 def main() -> None:
@@ -240,19 +242,16 @@ def document(found: dict[str, dict[str, Any]]) -> list[str]:
         "the third was added afterwards. Judged are all points of a curve that were not fitted: "
         "time per token (throughput where a row has no other) on both sides, and the speedup. "
         "SDB1 states speedups alone: one number is fitted there, one more with the third rule. A "
-        "set that took part in the general engine fit (HY3, GPUSTK8) is judged on overheads and "
-        "routing fitted without it; centres and widths of the priors are computed without the set "
-        "in every case. The mechanism itself was improved while these errors were in view: the "
-        "first form (no factor for routed experts, priors centred on the profile) had 14.2 % at "
-        "the lowest and 7.9 % at the middle concurrency.",
+        "set that took part in the general engine fit is judged on overheads fitted without it; "
+        "the priors are computed without the set in every case. A curve counts as further off "
+        f"where its median error grows by more than {SLACK:.0%}.",
         "",
         "Why one client is not enough: a step of one sequence hardly shows what grows with the "
-        "batch (sequences, experts, prompts of others), so the fit extends it by the prior. Where "
-        "that growth is unlike other servers', the far end is off: NEMLIT's time per token grows "
-        "by 0.3 to 0.6 ms with every further client, more than its cache of 34,000 tokens costs "
-        "and less than a prefix computed anew every turn (tried: up to four times too slow); HY3: "
-        "the plain side slows from 32 to 64 clients as its speculative side, at more rows per "
-        "step, does not. DSPARK is priced as another model.",
+        "batch (sequences, experts, prompts of others). What is seen at one load is carried to "
+        "others in part only, as far as public servers bear it out (`shared` and `reach` of the "
+        "priors). Where a profile errs the other way at one client than at many, even that part "
+        "is wrong: NEMLIT and DSPARK are predicted slow or right at one client and fast at many. "
+        "DSPARK is priced as another model.",
         "",
         *report(found),
         "## Curve by curve",
@@ -279,12 +278,32 @@ def _verdict(found: dict[str, dict[str, Any]]) -> list[str]:
     for rule in RULES:
         item = summary(row for each in found.values() for row in each["rows"] if row.rule == rule)
         after, before = item["after"]["median"], item["before"]["median"]
+        sets = [summary(row for row in each["rows"] if row.rule == rule)["after"]["median"]
+                for each in found.values()]
+        curves_, worse = _worse(found, rule)
         out.append(
             f"* {TITLES[rule]}: the remaining {item['points']} points within {after:.1%} in the "
-            f"median ({before:.1%} before); bar {BAR:.0%} "
-            f"{'met' if after <= BAR else '**missed**'}."
+            f"median ({before:.1%} before), the worst set {max(sets):.1%}; bars {BAR:.0%} and "
+            f"{WORST_BAR:.0%} {'met' if after <= BAR and max(sets) <= WORST_BAR else '**missed**'}."
+            f" Of {curves_} curves {len(worse)} are further off than before"
+            f"{': ' if worse else ''}{'; '.join(worse)}."
         )
     return out
+
+
+def _worse(found: dict[str, dict[str, Any]], rule: str) -> tuple[int, list[str]]:
+    """How many curves there are, and those whose median error has grown by more than SLACK."""
+    out, count = [], 0
+    for set_id, item in found.items():
+        for name in dict.fromkeys(row.curve for row in item["rows"]):
+            some = [r for r in item["rows"] if r.curve == name and r.rule == rule]
+            if some:
+                one = summary(some)
+                was, now = (one[when]["median"] for when in ("before", "after"))
+                count += 1
+                if now > was + SLACK:
+                    out.append(f"{set_id} {name} ({was:.1%}, then {now:.1%})")
+    return count, out
 
 
 def _by_curve(found: dict[str, dict[str, Any]]) -> list[list[str]]:

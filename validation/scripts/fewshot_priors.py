@@ -5,14 +5,14 @@ depends on each parameter of the engine. Rows of one server (set, model, GPU, GP
 their parameters; servers differ. With residuals y = ln measured - ln predicted and slopes J of one
 server's rows,
 
-    y ~ t_4( J centre, J diag(width^2) J' + diag(noise^2) )
+    y ~ t_4( 0, J diag(width^2) J' + diag(noise^2) + shared^2 exp(-|ln c - ln c'| / reach) )
 
-and the centres, widths and noises chosen are those under which all servers together are most
-likely (a t distribution with four degrees of freedom, so that one odd server does not set a
-width). Hyperpriors hold what the rows hardly see: a centre (logarithm of a factor on the profile's
-value) near 0, 0.5 wide; a width near 0.5 (log-normal, 0.8 wide, at most 1); a noise near 5 % (0.5
-wide). The width of 'acceptance' is the scatter of the catalogue's measurements around the answer
-it gives for their model and method.
+(the last term between times at the loads c and c'), and the numbers chosen are those under which
+all servers together are most likely (a t distribution with four degrees of freedom, so that one odd
+server does not set a width). Hyperpriors hold what the rows hardly see: a width near 0.5
+(log-normal, 0.8 wide, at most 1); noise and shared scatter near 5 % (0.5 wide); the reach near one
+decade of load (0.5 wide). The width of 'acceptance' is the scatter of the catalogue's measurements
+around the answer it gives for their model and method.
 
 `without` gives the engine profiles as they come out when one set is left out of the
 general fit (fit_engines.py), so that a set can be judged that took part in it.
@@ -21,7 +21,7 @@ general fit (fit_engines.py), so that a set can be judged that took part in it.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fit_engines as general
@@ -34,15 +34,15 @@ from specsim.accuracy.score import read_rows, score_rows
 from specsim.accuracy.sources import source_of
 from specsim.analytic.system import System
 from specsim.calibrate.fewshot import FewShotPoint, engine_at, on_engine, parameters, predict_point
-from specsim.calibrate.fewshot_priors import PRIORS, Priors
+from specsim.calibrate.fewshot_priors import PRIORS, TIMES, Priors
 from specsim.errors import SpecSimError
 from specsim.latency.engine import list_engines
 from specsim.latency.engine_profile import EngineProfile
 from specsim.speculation.acceptance_catalogue import lookup, measurements
 
-CENTRE_HYPER = 0.5
 HYPER = (math.log(0.5), 0.8)
 NOISE_HYPER = (math.log(0.05), 0.5)
+REACH_HYPER = (math.log(math.log(10.0)), 0.5)
 # Of a width or noise. Beyond a factor of e, residuals taken as linear in a parameter mean nothing.
 LIMITS = (math.log(0.005), 0.0)
 FREEDOM = 4.0
@@ -76,9 +76,20 @@ def points_of(case: PublishedCase) -> list[FewShotPoint]:
     return out
 
 
-def slopes(points: Sequence[FewShotPoint]) -> tuple[Any, Any, list[str]]:
-    """(y, J over FITTED, metrics) of one server's points."""
-    y, rows, kinds = [], [], []
+@dataclass(frozen=True)
+class Observed:
+    """Residuals of one server's points, their slopes over FITTED, the index in NOISES of each, and
+    how far apart in ln(concurrency) they were measured (infinite where one is not a time)."""
+
+    residuals: Any
+    slopes: Any
+    kinds: Any
+    apart: Any
+
+
+def slopes(points: Sequence[FewShotPoint]) -> Observed:
+    """Of one server's points."""
+    y, rows, kinds, loads = [], [], [], []
     for point in points:
         engine = point.system.engine
         names = parameters([point], engine, ONE)
@@ -93,8 +104,15 @@ def slopes(points: Sequence[FewShotPoint]) -> tuple[Any, Any, list[str]]:
                 math.log(moved[n][metric] / base[metric]) / 1e-3 if n in moved else 0.0
                 for n in FITTED
             ])
-            kinds.append("tpot_s" if metric == "output_tok_s" else metric)
-    return np.array(y), np.array(rows), kinds
+            kinds.append(NOISES.index("tpot_s" if metric == "output_tok_s" else metric))
+            # A rate is the inverse of a time: turned round, both miss alike.
+            loads.append(math.log(point.concurrency) if metric in TIMES else math.nan)
+            if TIMES.get(metric) == -1:
+                y[-1], rows[-1] = -y[-1], [-value for value in rows[-1]]
+    apart = np.abs(np.subtract.outer(loads, loads))
+    return Observed(
+        np.array(y), np.array(rows), np.array(kinds), np.where(np.isnan(apart), math.inf, apart)
+    )
 
 
 def all_cases() -> dict[str, list[PublishedCase]]:
@@ -108,7 +126,7 @@ def all_cases() -> dict[str, list[PublishedCase]]:
 
 def observed(
     groups: Mapping[str, Sequence[PublishedCase]]
-) -> dict[str, tuple[Any, Any, list[str]]]:
+) -> dict[str, Observed]:
     """Residuals and slopes of up to ten rows of every server."""
     out = {}
     for name, cases in groups.items():
@@ -120,41 +138,46 @@ def observed(
     return out
 
 
-def widths(servers: Iterable[tuple[Any, Any, list[str]]]) -> Priors:
-    """Widths and noises under which the residuals of these servers are most likely."""
-    data = [
-        (y, jac, np.array([NOISES.index(kind) for kind in kinds])) for y, jac, kinds in servers
-    ]
-    count = len(FITTED)
+def widths(servers: Iterable[Observed]) -> Priors:
+    """Widths and scatter under which the residuals of these servers are most likely."""
+    data, count = list(servers), len(FITTED)
+    kinds = len(NOISES)
+    means = np.array([HYPER[0]] * count + [NOISE_HYPER[0]] * (kinds + 1) + [REACH_HYPER[0]])
+    spreads = np.array([HYPER[1]] * count + [NOISE_HYPER[1]] * (kinds + 1) + [REACH_HYPER[1]])
 
-    def loss(x: Any) -> float:
-        centre, log_width, log_noise = np.split(x, [count, 2 * count])
-        spread, noise = np.exp(2 * log_width), np.exp(2 * log_noise)
-        total = 0.0
-        for y, jac, kind in data:
-            cov = (jac * spread) @ jac.T + np.diag(noise[kind])
-            chol = np.linalg.cholesky(cov)
-            z = np.linalg.solve(chol, y - jac @ centre)
-            total += np.log(np.diag(chol)).sum()
-            total += (FREEDOM + len(y)) / 2 * math.log1p(float(z @ z) / FREEDOM)
-        hyper = (
-            *(centre / CENTRE_HYPER), *((log_width - HYPER[0]) / HYPER[1]),
-            *((log_noise - NOISE_HYPER[0]) / NOISE_HYPER[1]),
-        )
-        return float(total + sum(value * value for value in hyper) / 2)
+    def loss(x: Any) -> tuple[float, Any]:
+        """The negative log likelihood with the hyperpriors', and its slopes."""
+        spread, noise = np.exp(2 * x[:count]), np.exp(2 * x[count:-2])
+        shared, reach = math.exp(2 * x[-2]), math.exp(x[-1])
+        total, found = 0.0, np.zeros_like(x)
+        for server in data:
+            y, jac, kind, apart = (
+                server.residuals, server.slopes, server.kinds, server.apart)
+            alike = shared * np.exp(-apart / reach)
+            cov = (jac * spread) @ jac.T + np.diag(noise[kind]) + alike
+            inverse = np.linalg.inv(cov)
+            z = inverse @ y
+            size = float(y @ z)
+            total += np.linalg.slogdet(cov)[1] / 2
+            total += (FREEDOM + len(y)) / 2 * math.log1p(size / FREEDOM)
+            # d loss = sum of (inverse - weight z z') * d cov / 2
+            pull = inverse - (FREEDOM + len(y)) / (FREEDOM + size) * np.outer(z, z)
+            found[:count] += spread * np.einsum("ji,jk,ki->i", jac, pull, jac)
+            np.add.at(found, count + kind, noise[kind] * np.diag(pull))
+            found[-2] += (pull * alike).sum()
+            bounded = np.where(np.isinf(apart), 0.0, apart)
+            found[-1] += (pull * alike * bounded).sum() / reach / 2
+        hyper = (x - means) / spreads
+        return float(total + hyper @ hyper / 2), found + hyper / spreads
 
-    start = np.concatenate([
-        np.zeros(count), np.full(count, HYPER[0]), np.full(len(NOISES), NOISE_HYPER[0])
-    ])
-    limits = [(-2.0, 2.0)] * count + [LIMITS] * (count + len(NOISES))
-    done = minimize(loss, start, method="L-BFGS-B", bounds=limits)
-    centre, log_width, log_noise = np.split(done.x, [count, 2 * count])
-    noise = dict(zip(NOISES, np.exp(log_noise).tolist(), strict=True))
+    limits = [LIMITS] * (count + kinds + 1) + [(math.log(0.1), math.log(20.0))]
+    done = minimize(loss, means, jac=True, method="L-BFGS-B", bounds=limits)
+    values = np.exp(done.x).tolist()
+    noise = dict(zip(NOISES, values[count:-2], strict=True))
     noise["output_tok_s"] = noise["tpot_s"]
-    spread = dict(zip(FITTED, np.exp(log_width).tolist(), strict=True))
+    spread = dict(zip(FITTED, values[:count], strict=True))
     return Priors(
-        {**spread, "acceptance": acceptance_width()}, noise,
-        dict(zip(FITTED, np.exp(centre).tolist(), strict=True)),
+        {**spread, "acceptance": acceptance_width()}, noise, values[-2], values[-1],
     )
 
 
