@@ -127,7 +127,9 @@ class BenchFilesOptions(OptionSet):
     """Result files of benchmarks of one server."""
 
     from_: FilePaths | None = opt(
-        None, help="Result file of a benchmark of one server; repeatable.",
+        None,
+        help="Result file of a benchmark of one server; repeatable. FILE@acceptance_length=2.4,"
+             "cached_share=0.5 states what it leaves out (docs/fewshot.md).",
         metavar="FILE", parser=named_path,
     )
     plain: FilePaths | None = opt(
