@@ -142,6 +142,7 @@ class EngineProfile:
         states no version is taken for one of it (0: still current).
     graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
     graph_max_by_arch: exceptions by hardware arch.
+    prompt_op_by_arch: factors on prompt_op_s by hardware arch (launches cost more under ROCm).
     eager_drafters: methods whose draft passes run without CUDA graphs.
     spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
     state_copies: extra passes over a recurrent state to commit an accepted snapshot.
@@ -174,6 +175,7 @@ class EngineProfile:
     graph_unit: Literal["tokens", "requests"] = "tokens"
     graph_max: int = 512
     graph_max_by_arch: Mapping[str, int] = field(default_factory=dict)
+    prompt_op_by_arch: Mapping[str, float] = field(default_factory=dict)
     eager_drafters: tuple[str, ...] = ()
     max_num_seqs: int = 1024
     spec_max_num_seqs: int = 0

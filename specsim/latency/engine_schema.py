@@ -86,6 +86,7 @@ _BY_TYPE: dict[object, object] = {
     tuple[str, ...]: Texts,
     Mapping[str, str]: Annotated[dict[str, str], Rule("a table of texts")],
     Mapping[str, int]: Annotated[dict[str, POSITIVE], Rule("a table of numbers above 0")],
+    Mapping[str, float]: Annotated[dict[str, SCALE], Rule("a table of factors from 0.05 to 20")],
 }
 _ENGINE: dict[str, object] = {
     "name": NAME, "version": VERSION, "methods": METHOD_NAMES, "eager_drafters": METHOD_NAMES,

@@ -138,7 +138,10 @@ class LatencyModel:
             seqs = shape.decode_seqs
             target_s += over.layer_s * self.spec.n_layers + over.sync_s * self._waits
             if not kernels.graphed:
-                each_s = max(over.eager_kernel_s, over.prompt_op_s if shape.prefill else 0.0)
+                each_s = over.eager_kernel_s
+                if shape.prefill:
+                    by_arch = self.engine.prompt_op_by_arch.get(self.profile.arch, 1.0)
+                    each_s = max(each_s, over.prompt_op_s * by_arch)
                 idle_s = max(0.0, each_s * kernels.target.launches - target_s)
                 target_s += idle_s
             if kernels.passes:

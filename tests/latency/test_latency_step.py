@@ -387,3 +387,26 @@ def test_a_kernel_that_streams_every_expert_does_so_for_a_verify_too() -> None:
         for q in (1, 2, 4)
     ]
     assert experts[1:] == pytest.approx([experts[0]] * 2, rel=1e-3)
+
+
+def test_prompts_outside_graphs_take_what_the_host_needs_to_launch_them() -> None:
+    """It binds for short prompts alone, costs more under ROCm, and is told apart as idle time."""
+    sglang = find_engine("sglang")
+    free = replace(sglang, overheads=replace(sglang.overheads, prompt_op_s=0.0))
+    for gpu, factor in (("h200-sxm", 1.0), ("mi300x", 1.7)):
+        profile = load_profile(gpu)
+        with_it, without = (
+            LatencyModel(Instance(LLAMA, profile, engine, Parallel(), "bf16", SpecSetup()))
+            for engine in (sglang, free)
+        )
+        short = StepShape(prefill=(PrefillChunk(200),))
+        ops = sum(t.op.count for t in with_it.step(short).ops if t.phase == "target")
+        launches_s = factor * sglang.overheads.prompt_op_s * ops
+        step, bare = with_it.step(short), without.step(short)
+        assert step.target_s == pytest.approx(launches_s)
+        assert step.idle_s == pytest.approx(launches_s - bare.target_s)
+        long = StepShape(prefill=(PrefillChunk(8192),))
+        assert with_it.step(long) == without.step(long)
+        assert with_it.step(long).idle_s == 0
+        decode = decode_shape(16, 1000)
+        assert with_it.seconds(decode) == without.seconds(decode)
