@@ -84,11 +84,7 @@ class System(Instance):
     @property
     def plans_ahead(self) -> bool:
         """Whether the next step is planned before this one's tokens are known."""
-        scheduler = self.engine.scheduler
-        return (
-            scheduler.async_scheduling and self.setup.method not in scheduler.sync_methods
-            and self.profile.kind not in scheduler.sync_devices
-        )
+        return self.engine.plans_ahead(self.setup.method, self.profile.kind)
 
     @property
     def batched_tokens(self) -> int:

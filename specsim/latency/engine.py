@@ -59,7 +59,7 @@ def _built(
     raw: Tables, parent: EngineProfile | None, same: EngineProfile | None
 ) -> EngineProfile:
     """A profile from checked tables; see `engine_from_dict` for what is filled in."""
-    body = {key: _frozen(value) for key, value in raw["engine"].items() if key != "inherit"}
+    body = {key: _frozen(value) for key, value in raw["engine"].items()}
     inherited = _fields(parent) if parent is not None else {}
     for own in ("since", "current_through", "title", "aliases"):
         inherited.pop(own, None)

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from specsim.methods.base import SpecSetup
+from specsim.model.spec import ModelSpec
+
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
@@ -24,6 +27,8 @@ class Overheads:
     spec_step_s: once per step while speculation is on (rejection sampler, drafter metadata).
     spec_seq_s: the same per decoding sequence.
     draft_pass_s: between draft passes that replay a CUDA graph.
+    host_pass_s: what the host needs for a draft pass that no single graph holds: metadata and slots
+        made anew, attention launched by hand. It binds where the device is faster.
     eager_kernel_s: launch time of one kernel outside any CUDA graph.
     prompt_op_s: what the host needs for one op of the list in a pass that holds prompts and runs
         outside CUDA graphs; it binds only when the device is faster. An op stands for several
@@ -31,8 +36,13 @@ class Overheads:
     mixed_step_s: extra of a step that holds prefill tokens.
     request_s: front end per request before its first token (HTTP, tokeniser, first scheduling).
     host_step_s: what the host needs to prepare a step; it binds only when the device is faster.
+    lockstep_s: of that, what every step pays where the next one is not planned ahead.
     ngram_seq_s: one n-gram or suffix lookup of one sequence on the host.
     tree_pass_s: extra of a draft pass that keeps several branches (top-k, mask building).
+    tree_layer_s: per layer of a step that verifies trees: attention to the cache and to the masked
+        branches are two calls, whose results are merged.
+    wide_layer_s: per layer of a step in which sequences bring more than one row each: kernels that
+        a single row does without (see validation/reports/width_jump.md).
     """
 
     step_s: float = 0.0
@@ -49,6 +59,10 @@ class Overheads:
     host_step_s: float = 0.0
     ngram_seq_s: float = 0.0
     tree_pass_s: float = 0.0
+    host_pass_s: float = 0.0
+    lockstep_s: float = 0.0
+    tree_layer_s: float = 0.0
+    wide_layer_s: float = 0.0
 
 
 # Which kernel sums over GPUs: (where, path, ((up to GPUs, up to MiB), ...)).
@@ -89,6 +103,8 @@ class Scheduler:
 
 # What versions of one engine differ in besides methods: a table of draft lengths by batch size, an
 # acceptance that can be dictated, tokens set aside for drafts, a runner of its own for some models.
+DraftGraphs = Literal["whole", "pieces", "none"]  # of a pass; between its attentions; no graph
+TARGET_KINDS = ("dense", "routed", "recurrent")
 FEATURES = ("draft_table", "synthetic_acceptance", "reserved_draft_tokens", "older_runner")
 
 
@@ -143,7 +159,10 @@ class EngineProfile:
     graph_unit: 'tokens' or 'requests': what graph_max counts. Above it decode runs eagerly.
     graph_max_by_arch: exceptions by hardware arch.
     prompt_op_by_arch: factors on prompt_op_s by hardware arch (launches cost more under ROCm).
+    inherit: the packaged profile that gave what its file leaves out, '' for none.
     eager_drafters: methods whose draft passes run without CUDA graphs.
+    piecewise_targets: kinds of target (TARGET_KINDS) whose drafters replay graphs only between
+        attentions, so that the host prepares every pass.
     spec_max_num_seqs: running requests when speculation is on and nothing was asked for (0: same).
     state_copies: extra passes over a recurrent state to commit an accepted snapshot.
     draft_model_first_rows: rows per sequence of a draft model's first pass (0: as vLLM, all that
@@ -176,7 +195,9 @@ class EngineProfile:
     graph_max: int = 512
     graph_max_by_arch: Mapping[str, int] = field(default_factory=dict)
     prompt_op_by_arch: Mapping[str, float] = field(default_factory=dict)
+    inherit: str = ""
     eager_drafters: tuple[str, ...] = ()
+    piecewise_targets: tuple[str, ...] = ()
     max_num_seqs: int = 1024
     spec_max_num_seqs: int = 0
     max_num_batched_tokens: int = 8192
@@ -211,6 +232,20 @@ class EngineProfile:
     def graph_limit(self, arch: str) -> int:
         return self.graph_max_by_arch.get(arch, self.graph_max)
 
+    def plans_ahead(self, method: str, device_kind: str) -> bool:
+        """Whether the next step is planned before this one's tokens are known."""
+        rules = self.scheduler
+        waits = method in rules.sync_methods or device_kind in rules.sync_devices
+        return rules.async_scheduling and not waits
+
+    def draft_graphs(self, setup: SpecSetup, target: ModelSpec) -> DraftGraphs:
+        """How the draft passes for a target replay CUDA graphs."""
+        if setup.method in self.eager_drafters:
+            return "none"
+        pieces = kind_of_target(target) in self.piecewise_targets
+        pieces = pieces and not setup.drafting.new_runner
+        return "pieces" if pieces else "whole"
+
     def missing(self, method: str, version: str | None) -> str:
         """Why a version newer than the profile does not have a method; '' where it has."""
         if version is None or self.server.offers(method, version):
@@ -219,6 +254,13 @@ class EngineProfile:
             f"{self.server.label} {version} has no method {method!r} any more "
             f"({self.version} has it)"
         )
+
+
+def kind_of_target(spec: ModelSpec) -> str:
+    """One of TARGET_KINDS."""
+    if any(group.mixer is not None and group.mixer.state() is not None for group in spec.layers):
+        return "recurrent"
+    return "routed" if spec.has_experts else "dense"
 
 
 def version_key(text: str) -> tuple[int, ...]:

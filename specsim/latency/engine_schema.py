@@ -90,6 +90,10 @@ _BY_TYPE: dict[object, object] = {
 }
 _ENGINE: dict[str, object] = {
     "name": NAME, "version": VERSION, "methods": METHOD_NAMES, "eager_drafters": METHOD_NAMES,
+    "piecewise_targets": Annotated[
+        tuple[Literal["dense", "routed", "recurrent"], ...], Bound(strict=False),
+        Rule("a list of 'dense', 'routed', 'recurrent'"),
+    ],
     "graph_unit": Annotated[Literal["tokens", "requests"], Rule("'tokens' or 'requests'")],
     "max_num_seqs": COUNT, "max_num_batched_tokens": COUNT, "block_size": COUNT,
     "graph_max": COUNT, "kernel_scale": SCALE, "drafter_scale": SCALE, "expert_scale": SCALE,
@@ -107,9 +111,7 @@ _SCHEDULER: dict[str, object] = {
 }
 
 
-def _shape(
-    profile: type, single: Mapping[str, object], **more: tuple[object, object]
-) -> type[Shape]:
+def _shape(profile: type, single: Mapping[str, object]) -> type[Shape]:
     """The table of a profile's class: its fields with their defaults."""
     hints = get_type_hints(profile)
     keys: dict[str, Any] = {
@@ -117,7 +119,7 @@ def _shape(
         for f in fields(profile)
         if f.name not in ("overheads", "scheduler", "server", "sources")
     }
-    return create_model(profile.__name__, __base__=Shape, **{**keys, **more})
+    return create_model(profile.__name__, __base__=Shape, **keys)
 
 
 def _default(field: Field[Any]) -> object:
@@ -134,7 +136,7 @@ _Seconds = _shape(Overheads, {f.name: SECONDS for f in fields(Overheads)})
 EngineFile = create_model(
     "EngineFile",
     __base__=Shape,
-    engine=(_shape(EngineProfile, _ENGINE, inherit=(str, "")), ...),
+    engine=(_shape(EngineProfile, _ENGINE), ...),
     overheads=(_Seconds, _Seconds()),
     scheduler=(_shape(Scheduler, _SCHEDULER), None),
     server=(_shape(Server, _SERVER), None),

@@ -88,6 +88,7 @@ class LatencyModel:
             0.0 if drafter is None or self.setup.draft_tp == 1
             else waits(drafter.layers, self.parallel)
         )
+        self._draft_graphs = engine.draft_graphs(self.setup, spec)
         unsplit = not self._datasheet and spec.family in engine.unsplit_verify_families
         split = self.parallel.gpus > 1
         collectives = Collectives.of(engine.all_reduce, profile, spec) if split else None
@@ -136,7 +137,10 @@ class LatencyModel:
         if self.fidelity != "datasheet":
             over = self.engine.overheads
             seqs = shape.decode_seqs
-            target_s += over.layer_s * self.spec.n_layers + over.sync_s * self._waits
+            per_layer = over.layer_s
+            if seqs and shape.decode_q_len > 1:
+                per_layer += over.wide_layer_s + over.tree_layer_s * (setup.tree_topk > 1)
+            target_s += per_layer * self.spec.n_layers + over.sync_s * self._waits
             if not kernels.graphed:
                 each_s = over.eager_kernel_s
                 if shape.prefill:
@@ -144,23 +148,30 @@ class LatencyModel:
                     each_s = max(each_s, over.prompt_op_s * by_arch)
                 idle_s = max(0.0, each_s * kernels.target.launches - target_s)
                 target_s += idle_s
+            ahead = self.engine.plans_ahead(setup.method, self.profile.kind)
+            launching_s = 0.0  # the host's time for draft passes that no single graph holds
             if kernels.passes:
                 per_pass = over.draft_pass_s + over.sync_s * self._draft_waits
                 if setup.tree_topk > 1:
                     per_pass += over.tree_pass_s
                 draft_s += per_pass * kernels.passes
-                if setup.method in self.engine.eager_drafters:
-                    draft_s = max(draft_s, over.eager_kernel_s * kernels.draft.launches)
-            host_s = over.step_s + over.seq_s * seqs
+                if self._draft_graphs != "whole":
+                    launching_s = over.host_pass_s * kernels.passes
+                if self._draft_graphs == "none":
+                    launching_s += over.eager_kernel_s * kernels.draft.launches
+                if not ahead:
+                    draft_s = max(draft_s, launching_s)
+            host_s = over.step_s + over.seq_s * seqs + (0.0 if ahead else over.lockstep_s)
             if setup.speculates:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
                 if setup.drafting.lookup:
                     host_s += over.ngram_seq_s * seqs
             if shape.prefill and seqs:
                 host_s += over.mixed_step_s
-            # The host prepares the next step while the device runs this one.
+            # The host prepares the next step while the device runs this one; drafts launched ahead
+            # of the device are part of that.
             device_s = target_s + sample_s + draft_s
-            host_s = max(host_s, over.host_step_s - device_s)
+            host_s = max(host_s, over.host_step_s + launching_s * ahead - device_s)
         sums = (target, sample, draft)
         return StepLatency(
             total_s=target_s + sample_s + draft_s + host_s,
@@ -314,7 +325,7 @@ class LatencyModel:
 
     def _padded(self, rows: float, q_len: int, chunks: tuple[tuple[int, int], ...]) -> float:
         """Rows of a draft pass in its CUDA graph."""
-        eager = self.setup.method in self.engine.eager_drafters
+        eager = self._draft_graphs == "none"
         if self._datasheet or eager or chunks or rows > self._graph_limit:
             return rows
         return padded_tokens(rows, q_len, self._graph_limit)

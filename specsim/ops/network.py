@@ -202,7 +202,7 @@ def drafter_ends(
             f"{prefix}embed", ACT_BYTES * own * 4 * h, 1.0, drafter.extra_weights * PLAIN_BYTES
         )
     ]
-    if par.tp > 1:
+    if par.tp > 1:  # the vocabulary is sharded, and no norm is there to fuse the sum with
         first.append(all_reduce(f"{prefix}embed_all_reduce", ACT_BYTES * own * h, par.tp, 1.0))
     # Block drafters join hidden states only for the tokens they attend to: `context_kv_ops`.
     method = method_of(drafter)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from specsim.analytic.system import System
 from specsim.errors import UsageError
 from specsim.latency.engine import find_engine
+from specsim.latency.engine_profile import kind_of_target
 from specsim.methods.base import check_k, find_method
 
 BatchTable = Sequence[tuple[int, int, int]]
@@ -271,7 +272,7 @@ def _vllm_config(
             "the drafter once a step to keep its cache"
         )
         older = server.offers("older_runner", version) and not method.new_runner
-        if older and _older_runner(system):
+        if older and kind_of_target(system.spec) in system.engine.piecewise_targets:
             warnings.append(
                 f"{server.label} {version} runs such models on its older runner, where a table "
                 "switches to piecewise CUDA graphs; what that costs is not priced"
@@ -282,11 +283,6 @@ def _vllm_config(
         )
     warnings += method.server_notes("vllm", setup.k, drafter)
     return config
-
-
-def _older_runner(system: System) -> bool:
-    """vLLM 0.25.1 keeps models with recurrent state and most mixtures on its first runner."""
-    return system.spec.has_experts or system.memory.state_bytes_per_seq > 0
 
 
 def _max_num_seqs(system: System, version: str, tokens: int, warnings: list[str]) -> int:

@@ -18,7 +18,7 @@ from specsim.latency.price import plain_roofline
 from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
-from specsim.model.catalogue import find_drafter, find_model
+from specsim.model.catalogue import find_model
 from specsim.model.spec import ModelSpec
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import Gemm
@@ -165,19 +165,6 @@ def test_outside_graphs_every_launch_costs() -> None:
     assert verify.step(decode_shape(256, 10, setup)).graphed
     assert not verify.step(decode_shape(257, 10, setup)).graphed
     assert not verify.step(StepShape(4, 4, 40.0, (PrefillChunk(8),))).graphed
-
-
-def test_an_eager_drafter_pays_its_launches() -> None:
-    drafter = find_drafter("EAGLE3-Llama-3.1-8B")
-    setup = SpecSetup("eagle3", 3, drafter)
-    slow = replace(FREE, overheads=Overheads(eager_kernel_s=1e-3))
-    graphs = priced(LLAMA, setup, engine=slow, fidelity="calibrated")
-    eager = priced(LLAMA, setup, engine=replace(slow, eager_drafters=("eagle3",)),
-                   fidelity="calibrated")
-    shape = decode_shape(4, 100, setup)
-    launches = sum(t.op.count for t in eager.step(shape).ops if t.phase == "draft")
-    assert eager.step(shape).draft_s == pytest.approx(launches * 1e-3)
-    assert graphs.step(shape).draft_s < 1e-2
 
 
 def test_a_kernel_that_does_not_split_walks_the_cache() -> None:

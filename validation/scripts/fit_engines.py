@@ -58,10 +58,14 @@ PRIORS: dict[str, Prior] = {
     "layer_s": Prior(3e-6, 0.7),
     # In engines an unfused sum with its norm took 3.7 us more than both kernels (sglang #7621).
     "sync_s": Prior(4e-6, 0.4),
-    "spec_step_s": Prior(0.8e-3, 0.6),
+    "spec_step_s": Prior(0.5e-3, 0.6),
     "spec_seq_s": Prior(8e-6, 0.7),
     "draft_pass_s": Prior(0.15e-3, 0.6),
     "tree_pass_s": Prior(0.15e-3, 0.8),
+    "tree_layer_s": Prior(10e-6, 0.6),
+    "wide_layer_s": Prior(3e-6, 0.6),
+    "host_pass_s": Prior(0.7e-3, 0.3),
+    "lockstep_s": Prior(0.7e-3, 0.5),
     "mixed_step_s": Prior(0.5e-3, 0.7),
     "request_s": Prior(10e-3, 0.7),
     "prompt_op_s": Prior(109e-6, 0.35),  # validation/scripts/prompt_ops.py
@@ -84,7 +88,9 @@ def group_of(case: PublishedCase) -> str:
 
 
 def engine_key(system: System) -> str:
-    return f"{system.engine.name}-{system.engine.version}"
+    """The engine file that the overheads stand in."""
+    engine = system.engine
+    return engine.inherit.replace(" ", "-") or f"{engine.name}-{engine.version}"
 
 
 def all_cases() -> list[PublishedCase]:
@@ -110,7 +116,8 @@ def engine_fits(cases: list[PublishedCase]) -> dict[str, EngineFit]:
     """By engine, those with rows of enough sources."""
     versions: dict[str, dict[str, Overheads]] = defaultdict(dict)
     for profile in list_engines():
-        versions[profile.name][f"{profile.name}-{profile.version}"] = profile.overheads
+        if not profile.inherit:
+            versions[profile.name][f"{profile.name}-{profile.version}"] = profile.overheads
     fits = {}
     for engine, base in versions.items():
         mine = [(engine_key(c.system), c) for c in cases if c.system.engine.name == engine]
