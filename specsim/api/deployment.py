@@ -309,30 +309,24 @@ def _measured(
     spec: ModelSpec, setup: SpecSetup, draft: str | None, warnings: list[str]
 ) -> Acceptance | None:
     """The catalogue's acceptance of this model, method and drafter."""
-    from specsim.speculation.acceptance_catalogue import lookup  # reads its table at first use
-    from specsim.speculation.trees import eagle_tree_acceptance
+    from specsim.speculation.resolve import (  # reads its tables at first use
+        AcceptanceQuery,
+        TreeShape,
+        resolve,
+    )
 
-    match = lookup(spec.name, setup.method, k=setup.k, draft=draft)
-    if match is None and draft is not None:
-        match = lookup(spec.name, setup.method, k=setup.k)
-        if match is not None:
-            warnings.append(
-                f"acceptance was measured with the drafter {match.draft or 'of the model'}, "
-                f"not with {draft}"
-            )
-    if match is None:
+    query = AcceptanceQuery(spec.name, setup.method, draft)
+    found = resolve(query, setup.k, TreeShape(setup.tree_topk, setup.tree_tokens))
+    if found.level in ("kind of drafter", "unknown"):
         return None
-    low, high = match.spread
-    if high - low > 0.05:
+    if draft is not None and found.level == "this model":
         warnings.append(
-            f"acceptance depends on the text: {low:.2f} to {high:.2f} "
-            f"tokens per step over {len(match.datasets)} measured data sets; "
+            f"acceptance was not measured with {draft}, only with other drafters of the model"
+        )
+    if found.high_90 - found.low_90 > 0.05:
+        warnings.append(
+            f"acceptance depends on the text and the set-up: {found.low_90:.2f} to "
+            f"{found.high_90:.2f} tokens per step (90 %, {found.level}); "
             "give your own with --acceptance-length"
         )
-    if setup.tree_topk > 1:
-        # The catalogue's lines are of chains; what a tree of the same draft yields follows.
-        return eagle_tree_acceptance(
-            match.at(setup.k), setup.k, setup.tree_topk, setup.tree_tokens
-        )
-    # All measured positions are kept, so that other draft lengths can be compared.
-    return match.at(max(setup.k, *(point.k for point in match.points)))
+    return found.acceptance

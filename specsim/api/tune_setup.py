@@ -17,20 +17,14 @@ from specsim.options.tuning import TuneOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
 from specsim.planning.tune import Offer, ServedNames
 from specsim.planning.tune_robust import TrafficCase, range_scenarios
-from specsim.speculation.acceptance_catalogue import lookup
+from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery, resolve
 from specsim.units import GB
 
 MAX_PARTS = 20  # of --mix and --methods
-# Data sets whose measured acceptance stands for a kind of work, the first that is known.
-_DATASETS = {
-    "chat": ("chat",),
-    "short": ("chat",),
-    "summarize": ("cnn-dailymail", "summarization", "speed-bench-summarization"),
-    "code": ("humaneval", "livecodebench", "instructcoder", "mbpp", "speed-bench-coding",
-             "speed-bench-coding-thinking-on"),
-    "reasoning": ("math500", "gsm8k", "aime24", "math-reasoning", "speed-bench-math",
-                  "speed-bench-reasoning"),
-    "rag": ("rag", "speed-bench-rag", "qa", "speed-bench-qa"),
+# The catalogue's kind of work for a workload's name.
+_WORKS = {
+    "chat": "chat", "short": "chat", "summarize": "summarization", "code": "code",
+    "reasoning": "reasoning", "rag": "rag", "long-context": "long context",
 }
 
 
@@ -260,12 +254,10 @@ def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None
             found[setup.method] = Acceptance.from_mean_length(length, setup.k)
             sources.append(f"acceptance length {length:g} at k = {setup.k}")
             continue
-        for dataset in _DATASETS.get(name, ()):
-            match = lookup(system.spec.name, setup.method, dataset=dataset)
-            if match is not None:
-                found[setup.method] = match.acceptance
-                sources.append(f"{setup.method}: {match.dataset}")
-                break
+        estimate = _estimate(system, setup.k, None, _WORKS.get(name))
+        if estimate is not None and name in _WORKS:
+            found[setup.method] = estimate.acceptance
+            sources.append(f"{setup.method}: {estimate.acceptance.source}")
         else:
             warnings[
                 f"--mix: no acceptance of {setup.method} was measured for {name}; its general one "
@@ -274,18 +266,25 @@ def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None
     return TrafficCase(name, share, find_workload(name), found, "; ".join(dict.fromkeys(sources)))
 
 
+def _estimate(
+    system: System, k: int, draft: str | None, work: str | None = None
+) -> AcceptanceEstimate | None:
+    """The catalogue's acceptance, where something of the model was measured."""
+    query = AcceptanceQuery(system.spec.name, system.setup.method, draft, work)
+    found = resolve(query, k)
+    return None if found.level in ("kind of drafter", "unknown") else found
+
+
 def _spreads(systems: tuple[System, ...], draft: str | None) -> dict[str, tuple[float, float]]:
-    """Measured range of the acceptance length over data sets, where the catalogue's was taken."""
+    """90 % interval of the acceptance length, where the catalogue's was taken."""
     out = {}
     for system in systems:
         accepted = system.acceptance
         if accepted is None or accepted.kind != "catalogue":
             continue
-        known = min(accepted.measured_positions, accepted.positions)
-        match = lookup(system.spec.name, system.setup.method, k=known, draft=draft)
-        match = match or lookup(system.spec.name, system.setup.method, k=known)
-        if match is not None and match.spread[1] - match.spread[0] > 0.05:
-            out[system.setup.method] = match.spread
+        found = _estimate(system, min(accepted.measured_positions, accepted.positions), draft)
+        if found is not None and found.high_90 - found.low_90 > 0.05:
+            out[system.setup.method] = (found.low_90, found.high_90)
     return out
 
 

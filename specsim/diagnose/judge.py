@@ -51,15 +51,15 @@ def diagnose(
 
 def usual_length(predictor: Predictor, evidence: Evidence) -> float | None:
     """Acceptance length at the measured k that the catalogue holds for this model and method:
-    the lowest of the data sets, so that hard text alone is no finding."""
-    from specsim.speculation.acceptance_catalogue import lookup
+    the low end of its 90 % interval, so that hard text alone is no finding."""
+    from specsim.speculation.resolve import AcceptanceQuery, resolve
 
     setup = predictor.system.setup
     k = len(evidence.per_position) or evidence.num_speculative_tokens or setup.k
     if evidence.speculates is not True or not k or not setup.speculates:
         return None
-    match = lookup(predictor.system.spec.name, setup.method, k=k)
-    return match.spread[0] if match is not None else None
+    found = resolve(AcceptanceQuery(predictor.system.spec.name, setup.method), k)
+    return None if found.level in ("kind of drafter", "unknown") else found.low_90
 
 
 def work_done(evidence: Evidence) -> bool:

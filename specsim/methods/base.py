@@ -57,6 +57,7 @@ class DraftMethod:
     in_checkpoint: the drafter ships inside the target's own checkpoint.
     drafter_kinds: kinds of network (`Drafter.kind`) that the method runs; empty: no network.
     catalogue_kinds: those that are taken from the catalogue when no drafter is named.
+    measured_names: what the acceptance catalogue calls it besides its name.
     own_layers: the first layers of the target draft (early exit).
     lookup: drafts are looked up in the text, on the host, and exist in a share of the steps only.
     one_pass: all drafts come from one pass, whatever the drafter.
@@ -89,6 +90,7 @@ class DraftMethod:
     in_checkpoint: bool = False
     drafter_kinds: tuple[str, ...] = ()
     catalogue_kinds: tuple[str, ...] = ()
+    measured_names: tuple[str, ...] = ()
     own_layers: bool = False
     lookup: bool = False
     one_pass: bool = False
@@ -184,7 +186,7 @@ class DraftMethod:
 
     def measured_as(self, method: str, draft: str) -> bool:
         """Whether an acceptance catalogued under that method and draft holds for this one."""
-        return method == self.name
+        return method == self.name or method in self.measured_names
 
     def acceptance_spread(self, draft_probability: float) -> str:
         """The fitted set (`catalog/acceptance_spread.csv`) of how acceptance varies between

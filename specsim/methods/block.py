@@ -28,6 +28,7 @@ class DFlashMethod(DraftMethod):
     config_fields: ClassVar[Mapping[str, str]] = {"dflash_config": "dflash"}
     drafter_kinds = ("dflash",)
     catalogue_kinds = ("dflash",)
+    measured_names = ("dflash2", "dfly")  # later ones, served under the same name
     one_pass = True
     block = True
     free_length = False
@@ -74,6 +75,7 @@ class DSparkMethod(DFlashMethod):
     config_fields: ClassVar[Mapping[str, str]] = {}
     drafter_kinds = ("dspark",)
     catalogue_kinds = ("dspark",)
+    measured_names = ()
     sequential_head = True
     new_runner = True
     default_rank = 0

@@ -83,6 +83,7 @@ class Eagle3Method(DraftMethod):
     config_fields: ClassVar[Mapping[str, str]] = {"draft_vocab_size": "eagle3"}
     drafter_kinds = ("eagle3", "p-eagle")
     catalogue_kinds = ("eagle3",)
+    measured_names = ("p-eagle",)
     trees = True
     parallel = True
     reads_last_block = True

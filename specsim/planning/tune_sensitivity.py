@@ -25,7 +25,7 @@ from specsim.jsonable import Jsonable
 from specsim.latency.engine import find_engine
 from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags
-from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.acceptance import DEPTH_SLOPE, SLOPE_SPREAD_90, Acceptance
 
 MATTERS = 0.01  # losses below this are within what a prediction can tell
 DEFAULT_ACCEPTANCE = 0.10
@@ -236,20 +236,22 @@ def _beyond(base: _Base) -> _End | None:
     if not reaching:
         return None
 
-    def moved(decline: float) -> Valuer:
+    def moved(slope: float) -> Valuer:
         def value(system: System) -> float:
             accepted = system.acceptance
             if accepted is None or not system.speculative:
                 return base.value(system)
             known = accepted.probabilities(accepted.measured_positions)
-            other = replace(accepted, unconditional=known, decline=decline)
+            other = replace(accepted, unconditional=known, slope=slope)
             return base.value(system.with_(acceptance=other))
 
         return value
 
     first = min(c.acceptance.measured_positions for c in reaching if c.acceptance is not None)
-    text = f"conditional rate x 0.90 to x 1.00 per position beyond {first} (assumed)"
-    return _End("acceptance beyond the measured positions", text, 0.9, 1.0, moved(0.9), moved(1.0))
+    low, high = DEPTH_SLOPE - SLOPE_SPREAD_90, DEPTH_SLOPE + SLOPE_SPREAD_90
+    text = f"logit slope {low:.1f} to {high:.1f} over ln(position) beyond {first} (over drafters)"
+    name = "acceptance beyond the measured positions"
+    return _End(name, text, low, high, moved(low), moved(high))
 
 
 def _ratio(base: _Base) -> _End:

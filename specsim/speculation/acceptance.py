@@ -9,12 +9,10 @@ n-gram and suffix drafters propose in only some steps. vLLM counts only those, s
 tokens per step; `draft_probability` is the share of steps that carry a draft and
 `tokens_per_step(k) = q AL(k) + (1 - q)`.
 
-Where only a mean is known a shape is needed. Measured curves fall a little with depth: over the
-curves of `catalog/acceptance.csv` (each set weighted equally), conditional rates that fall by 3 %
-per position predict AL at the shorter drafts from AL at the longest within 2.2 % (mean absolute
-error) and AL at longer drafts from one shorter one within 3.9 %; a flat conditional rate gives
-2.6 % and 5.0 %. `CONDITIONAL_DECLINE` is that one constant, used for a mean, for gaps of a curve
-and beyond the last measured position; `from_rate` alone is independent of position by definition.
+Where only a mean is known a shape is needed. Conditional rates change with depth as
+logit c_i = a + s ln i: `DEPTH_SLOPE` is the s of the usual drafter (`acceptance_model` has that of
+every kind on every work), used for a mean, for gaps of a curve and beyond the last measured
+position; `from_rate` alone is independent of position by definition.
 """
 
 from __future__ import annotations
@@ -31,7 +29,12 @@ from specsim.speculation.checks import (
     check_probability,
 )
 
-CONDITIONAL_DECLINE = 0.97
+# Slope of logit(conditional rate) over ln(position) that carries the catalogue's curves from one
+# draft length to the others with the least error (2.2 % to shorter, 4.0 % to longer ones).
+DEPTH_SLOPE = -0.3
+# Nine of ten drafters lie within this of it (their standard deviation, kinds and drafters together,
+# is 0.36 in `catalog/acceptance_model.json`).
+SLOPE_SPREAD_90 = 0.6
 # Neighbours may be out of order by what two roundings to 0.01 can do.
 CURVE_ROUNDING = 0.02
 
@@ -46,7 +49,7 @@ class Acceptance:
                         mean_rate, curve, synthetic, catalogue, tree, easiness
     draft_probability   share of steps that carry a draft (1 for model drafters)
     measured_positions  positions the source covers; those behind are extrapolated
-    decline             factor on the conditional rate per position beyond the last one
+    slope               change of logit(conditional rate) per ln(position) beyond the last one
     """
 
     unconditional: tuple[float, ...]
@@ -54,7 +57,7 @@ class Acceptance:
     kind: str = "unconditional"
     draft_probability: float = 1.0
     measured_positions: int = 0
-    decline: float = CONDITIONAL_DECLINE
+    slope: float = DEPTH_SLOPE
 
     def __post_init__(self) -> None:
         rates = _check_rates(self.unconditional, "acceptance")
@@ -67,7 +70,8 @@ class Acceptance:
                 )
         object.__setattr__(self, "unconditional", rates)
         check_probability(self.draft_probability, "draft probability")
-        check_probability(self.decline, "decline")
+        if not math.isfinite(self.slope):
+            raise UsageError(f"slope of acceptance is {self.slope}, but it must be finite")
         if self.measured_positions == 0:
             object.__setattr__(self, "measured_positions", len(rates))
 
@@ -111,17 +115,16 @@ class Acceptance:
         alpha = check_probability(alpha, "acceptance rate")
         check_draft_length(k)
         rates = tuple(alpha**i for i in range(1, k + 1))
-        return cls(rates, source, "rate", measured_positions=k, decline=1.0)
+        return cls(rates, source, "rate", measured_positions=k, slope=0.0)
 
     @classmethod
     def from_mean_length(cls, acceptance_length: float, k: int, *, source: str = "") -> Acceptance:
         """From the mean tokens per verify step at k drafts, bonus counted, within [1, k + 1].
 
-        The shape is `CONDITIONAL_DECLINE`: conditional rates a, 0.97 a, 0.97^2 a, ... (at most 1),
-        with a solved so that AL(k) equals the number given.
+        The shape is `DEPTH_SLOPE`, with its level solved so that AL(k) equals the number given.
         """
         value = check_mean_length(acceptance_length, k)
-        rates = _shaped(value - 1.0, k, 1.0)
+        rates = _shaped(value - 1.0, 0, k, 1.0)
         return cls(rates, source or f"acceptance length {value:g} at k={k}", "mean_length")
 
     @classmethod
@@ -130,7 +133,7 @@ class Acceptance:
         AL = 1 + k rate, then the shape of `from_mean_length`."""
         rate = check_probability(rate, "mean acceptance rate")
         check_draft_length(k)
-        rates = _shaped(k * rate, k, 1.0)
+        rates = _shaped(k * rate, 0, k, 1.0)
         return cls(rates, source or f"mean acceptance rate {rate:g} at k={k}", "mean_rate")
 
     @classmethod
@@ -144,7 +147,7 @@ class Acceptance:
     ) -> Acceptance:
         """From acceptance lengths at several k: {k: AL(k)}, P_k = AL(k) - AL(k-1).
 
-        Gaps are filled with the declining shape so that each AL given is met. Rounding, and the
+        Gaps are filled with the usual shape so that each AL given is met. Rounding, and the
         noise of separate runs, can make the gains rise; such neighbours are fitted as one stretch,
         which keeps AL at the largest k. A change of more than `tolerance` tokens in any AL(k) is
         refused.
@@ -193,19 +196,18 @@ class Acceptance:
         return self.positions > self.measured_positions
 
     def probabilities(self, k: int | None = None) -> tuple[float, ...]:
-        """P_1..P_k; beyond the positions held, each conditional rate is `decline` times the one
-        before, starting from the last one held."""
+        """P_1..P_k; beyond the positions held, conditional rates go on from the last one held along
+        `slope`."""
         have = self.unconditional
         if k is None:
             return have
         check_draft_length(k, minimum=0)
         if k <= len(have):
             return have[:k]
-        rate, value = self.conditional()[-1], have[-1]
+        last, value = self.conditional()[-1], have[-1]
         rates = list(have)
-        while len(rates) < k:
-            rate *= self.decline
-            value *= rate
+        for position in range(len(have) + 1, k + 1):
+            value *= _along(last, position / len(have), self.slope)
             rates.append(value)
         return tuple(rates)
 
@@ -219,8 +221,7 @@ class Acceptance:
         source = self.source
         if k > self.measured_positions and not self.extrapolated:
             source += (
-                f"; positions {self.measured_positions + 1}..{k} extrapolated "
-                f"(conditional rate x {self.decline:g} per position)"
+                f"; positions {self.measured_positions + 1}..{k} extrapolated"
             )
         return replace(
             self,
@@ -298,9 +299,17 @@ def _check_count(rates: Sequence[float], k: int | None) -> None:
         )
 
 
-def _shaped(total: float, count: int, before: float) -> tuple[float, ...]:
-    """`count` further positions after one with probability `before` that add up to `total`, with
-    conditional rates falling by CONDITIONAL_DECLINE per position (capped at 1)."""
+def _along(rate: float, ratio: float, slope: float) -> float:
+    """The conditional rate at `ratio` times the depth of one that is `rate`."""
+    if rate >= 1.0:
+        return 1.0
+    odds = rate * math.pow(ratio, slope)
+    return odds / (odds + 1.0 - rate)
+
+
+def _shaped(total: float, done: int, count: int, before: float) -> tuple[float, ...]:
+    """`count` further positions after `done`, the last of them with probability `before`, that add
+    up to `total`, with conditional rates along DEPTH_SLOPE."""
     if total <= 0.0 or before <= 0.0:
         return (0.0,) * count
     if total >= count * before:
@@ -309,12 +318,11 @@ def _shaped(total: float, count: int, before: float) -> tuple[float, ...]:
     def positions(first: float) -> list[float]:
         rates, value = [], before
         for i in range(count):
-            value *= min(1.0, first * CONDITIONAL_DECLINE**i)
+            value *= _along(first, (done + 1 + i) / (done + 1), DEPTH_SLOPE)
             rates.append(value)
         return rates
 
-    steepest = CONDITIONAL_DECLINE ** -(count - 1)
-    first = rising_root(lambda x: math.fsum(positions(x)), total, steepest)
+    first = rising_root(lambda x: math.fsum(positions(x)), total, 1.0)
     return tuple(positions(first))
 
 
@@ -325,6 +333,7 @@ def _fit_stretches(stretches: list[tuple[float, int]]) -> list[float]:
     joined with its predecessor and the two are fitted as one, so the total never changes.
     """
     fitted: list[tuple[float, int, tuple[float, ...]]] = []
+    done = 0
     for stretch_gain, stretch_count in stretches:
         gain, count = stretch_gain, stretch_count
         while fitted:
@@ -333,6 +342,8 @@ def _fit_stretches(stretches: list[tuple[float, int]]) -> list[float]:
                 break
             gain_before, count_before, _ = fitted.pop()
             gain, count = gain + gain_before, count + count_before
+            done -= count_before
         before = fitted[-1][2][-1] if fitted else 1.0
-        fitted.append((gain, count, _shaped(gain, count, before)))
+        fitted.append((gain, count, _shaped(gain, done, count, before)))
+        done += count
     return [rate for _, _, rates in fitted for rate in rates]

@@ -5,24 +5,50 @@
 
 Levels, best first: `measured` (this target, method, drafter and kind of work at this k: the value
 itself, pooled over sources), `this drafter` (it was measured at another k or on other work),
-`this model` (another drafter of the target was), `kind of drafter` (only drafters of that kind
-for other targets were), `unknown` (nobody is known to have trained such a drafter for the target;
-the numbers are the range of comparable drafters, not a prediction).
+`this model` (other drafters of the target were), `kind of drafter` (only drafters of that kind for
+other targets were), `unknown` (nobody is known to have trained such a drafter for the target; the
+numbers are the range of comparable drafters, not a prediction).
+
+What stands at a level is the value measured, or `acceptance_posterior` after the rows of the
+target. The interval holds nine of ten new sources that would measure the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
+from specsim.errors import UsageError
 from specsim.methods.base import find_method
-from specsim.methods.registry import method_name
+from specsim.methods.registry import known_method, method_name
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.acceptance_catalogue import lookup, measurements, normalise_method
+from specsim.speculation.acceptance_catalogue import (
+    WORKS,
+    MeasuredPoint,
+    measurements,
+    offered_by,
+    points_of,
+)
+from specsim.speculation.acceptance_model import Condition, flat_logit, kind_data, tokens_at
+from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior, Prediction
+from specsim.speculation.acceptance_rows import condition_of, observations
 from specsim.speculation.checks import check_draft_length
-from specsim.speculation.trees import eagle_tree_acceptance
+from specsim.speculation.names import normalise_dataset, normalise_model
+from specsim.speculation.trees import TREE_ERROR_90, eagle_tree_acceptance
 
 Level = Literal["measured", "this drafter", "this model", "kind of drafter", "unknown"]
+# What a user who names no work is taken to do, best first.
+_USUAL_WORK = ("chat", "mixed", "unstated")
+# Data sets of a single prompt count only where nothing else was measured.
+_ONE_PROMPT = ("single-prompt", "one-chat-prompt", "same-prompt", "own-prompt", "log-window")
+_MOST_NAMED = 6
+# Positions that are worked out beyond the draft length asked for.
+_LONGEST = 16
 
 
 class TreeShape(NamedTuple):
@@ -34,12 +60,12 @@ class TreeShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceQuery:
-    """Whose acceptance is asked for. None means not stated: the usual (chat, pooled over
-    temperatures, thinking and languages).
+    """Whose acceptance is asked for. None means not stated: the usual work (chat where it was
+    measured), pooled over temperatures, thinking and languages, and over the known drafters.
 
     target: name or repository id in any weight format; method: as users or engines spell it;
-    drafter: its name or repository id; work: one of the works of the catalogue (chat, code, math,
-    ...); language: en, zh or multi.
+    drafter: its name or repository id; work: one of `WORKS`, or a data set of the catalogue;
+    language: en, zh or multi.
     """
 
     target: str
@@ -54,7 +80,8 @@ class AcceptanceQuery:
 @dataclass(frozen=True, slots=True)
 class AcceptanceEstimate:
     """Tokens per verify step (bonus counted, steps without a draft included) with the bounds of
-    its 90 % interval, the acceptance by position behind it, and what it rests on."""
+    its 90 % interval, the acceptance by position behind it (positions beyond k as far as others
+    were measured), and what it rests on."""
 
     tokens_per_step: float
     low_90: float
@@ -69,28 +96,274 @@ class AcceptanceEstimate:
         return self.acceptance.conditional()
 
 
+@cache
 def resolve(query: AcceptanceQuery, k: int, tree: TreeShape | None = None) -> AcceptanceEstimate:
-    """Acceptance of a query at k drafts (for a tree: its depth). UsageError for a method that does
-    not exist or drafts nothing, or a k below 1."""
+    """Acceptance of a query at k drafts (for a tree: its depth). UsageError for a method, work or
+    draft length that does not exist."""
     check_draft_length(k)
     method = method_name(query.method)
-    match = lookup(query.target, method, k=k, dataset=query.work, draft=query.drafter)
-    match = match or lookup(query.target, method, k=k)
-    if match is None:
-        rows = [
-            m for m in measurements() if m.method == normalise_method(method) and m.tree_topk == 1
+    if not find_method(method).speculates:
+        raise UsageError(f"method {query.method!r} drafts nothing, so nothing can be accepted")
+    asked = _Asked(query, method)
+    chain = asked.answer(k)
+    return chain if tree is None or tree.topk == 1 else asked.with_tree(chain, k, tree)
+
+
+class _Asked:
+    """One question and the rows of its target."""
+
+    def __init__(self, query: AcceptanceQuery, method: str) -> None:
+        self.query = query
+        self.points = points_of(query.target)
+        offered = [p for p in self.points if offered_by(p, method)]
+        own = [p for p in offered if known_method(p.method) == method] or offered
+        if query.drafter is not None:
+            name = normalise_model(query.drafter)
+            named = [p for p in offered if normalise_model(p.draft) == name]
+        self.offered = offered
+        self.drafter_known = query.drafter is None or bool(named)
+        self.rows = own if query.drafter is None else named
+        self.method = self.rows[0].method if self.rows else method.replace("-", "_")
+        self._named_work, self.dataset = self._check_work()
+        self.work = "chat"
+
+    def work_at(self, k: int, tree: TreeShape) -> str:
+        """The kind of work asked for; by default what users usually do, as far as it was measured
+        at this k (else at any), then the one kind of work that was."""
+        if self.query.work is not None:
+            return self._named_work
+        rows = [p for p in self.rows if p.work in WORKS]
+        here = [p for p in rows if (p.k, p.tree_topk, p.num_draft_tokens) == (k, *tree)]
+        for points in (here, rows):
+            usual = [p for p in points if p.work in _USUAL_WORK]
+            if usual:
+                return min(
+                    usual, key=lambda p: (p.work != "chat", p.grade, _USUAL_WORK.index(p.work))
+                ).work
+        works = {p.work for p in rows}
+        return works.pop() if len(works) == 1 else "chat"
+
+    def _check_work(self) -> tuple[str, str]:
+        """(kind of work, data set) of the question's word for either."""
+        work = self.query.work
+        if work is None or work in WORKS:
+            return work or "", ""
+        name = normalise_dataset(work)
+        of_name = [p.work for p in measurements() if normalise_dataset(p.dataset) == name]
+        if of_name and of_name[0] in WORKS:
+            return of_name[0], name
+        near = difflib.get_close_matches(work, WORKS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"work {work!r} is not known; {hint}works: {', '.join(WORKS)}")
+
+    # --- what was measured -------------------------------------------------------------------
+
+    def measured(self, k: int, tree: TreeShape) -> list[MeasuredPoint]:
+        """Rows at exactly this k and shape that agree with all that the question states, of each
+        drafter those of the better grade."""
+        query = self.query
+        found = [
+            p for p in self.rows
+            if (p.k, p.tree_topk, p.num_draft_tokens) == (k, *tree) and p.work == self.work
+            and (not self.dataset or normalise_dataset(p.dataset) == self.dataset)
+            and query.temperature in (None, p.temperature)
+            and query.thinking in (None, p.thinking)
+            and (query.language is None or query.language == (p.language or "en"))
         ]
-        lengths = sorted(m.acceptance_length for m in rows if m.k == k) or [1.0, 1.0 + 0.5 * k]
-        middle = lengths[len(lengths) // 2]
-        acceptance = Acceptance.from_mean_length(middle, k, source="comparable drafters")
-        level: Level = "kind of drafter" if find_method(method).in_checkpoint else "unknown"
-        return AcceptanceEstimate(middle, lengths[0], lengths[-1], acceptance, (), level)
-    acceptance = match.at(k)
-    if tree is not None and tree.topk > 1:
-        acceptance = eagle_tree_acceptance(acceptance, k, tree.topk, tree.num_draft_tokens)
-    level = "measured" if any(point.k == k for point in match.points) else "this drafter"
-    low, high = match.spread
-    tokens = acceptance.tokens_per_step(k)
-    rests_on = tuple(f"{p.set_id} {p.dataset} k={p.k}" for p in match.points)
-    return AcceptanceEstimate(tokens, min(low, tokens), max(high, tokens), acceptance,
-                              rests_on, level)
+        if query.language is None:  # Chinese is asked for by name.
+            found = [p for p in found if p.language != "zh"] or found
+        several = [p for p in found if not normalise_dataset(p.dataset).startswith(_ONE_PROMPT)]
+        return [p for one in _by_drafter(several or found) for p in _best_grade(one)]
+
+    def pooled(self, points: Sequence[MeasuredPoint], value: Callable[[MeasuredPoint], float],
+               ) -> float:
+        """Mean over drafters of the mean over sources."""
+        return _mean([
+            _mean([_mean([value(p) for p in one]) for one in _groups(own, lambda p: p.set_id)])
+            for own in _by_drafter(points)
+        ])
+
+    # --- the answer --------------------------------------------------------------------------
+
+    def answer(self, k: int) -> AcceptanceEstimate:
+        """For a chain of k drafts."""
+        self.work = self.work_at(k, TreeShape(1, k + 1))
+        points = self.measured(k, TreeShape(1, k + 1))
+        predicted = self.predict(k)
+        curve = self._curve(k, points, predicted)
+        tokens = curve.tokens_per_step(k)
+        low, high = (_bound(predicted, tokens, side * QUANTILE_90) for side in (-1.0, 1.0))
+        level, grounds = self._grounds(points)
+        source = f"{level}: {', '.join(grounds)}" if grounds else level
+        return AcceptanceEstimate(
+            tokens, low, high, curve.with_source(source, kind="catalogue"), grounds, level
+        )
+
+    def _grounds(self, points: Sequence[MeasuredPoint]) -> tuple[Level, tuple[str, ...]]:
+        if points:
+            return "measured", _named(points)
+        rows = _chains(self.rows)
+        if rows and self.drafter_known and len(_by_drafter(rows)) == 1:
+            return "this drafter", _named(rows)
+        near = rows or _chains(self.points)
+        if _chains(self.offered) or (near and self.query.drafter is not None):
+            return "this model", _named(near)
+        method = find_method(method_name(self.query.method))
+        trained = not (method.in_checkpoint or method.lookup)
+        if trained and self.query.drafter is None:
+            return "unknown", ()
+        return "kind of drafter", _named(near)
+
+    def predict(self, k: int) -> list[Prediction]:
+        """The model's answer for each drafter that may be meant."""
+        return [_posterior(self.query.target, c).at(c, k) for c in self._conditions()]
+
+    def _conditions(self) -> list[Condition]:
+        query = self.query
+        base = Condition(
+            query.target, self.method, query.drafter or "", self.dataset, self.work, 3,
+            query.temperature, query.thinking, query.language or "", "a new source",
+        )
+        if query.drafter is not None and self.rows:
+            return [replace(base, draft=self.rows[0].draft)]
+        if not self.rows:
+            return [base]
+        # An unnamed drafter is one per source that does not name it.
+        found = []
+        for points in _by_drafter(self.rows):
+            own = condition_of(points[0])
+            source = base.source if own.draft else own.source
+            found.append(replace(base, draft=own.draft, method=own.method, source=source))
+        return found
+
+    def _curve(self, k: int, points: Sequence[MeasuredPoint], at_k: Sequence[Prediction],
+               ) -> Acceptance:
+        """Acceptance by position whose tokens at k are those measured, or else predicted."""
+        share = (self.pooled(points, lambda p: p.draft_probability) if points
+                 else _mean([p.draft_share() for p in at_k]))
+        if not points:
+            lengths = {j: _mean([p.with_draft() for p in self.predict(j)]) for j in range(1, k)}
+            lengths[k] = _mean([p.with_draft() for p in at_k])
+        else:
+            tokens = self.pooled(points, lambda p: p.acceptance_length)
+            # The model's shape, moved to meet the measured mean.
+            moved = flat_logit(tokens, k) - _mean([p.z for p in at_k])
+            lengths = {
+                j: tokens_at(_mean([p.z for p in self.predict(j)]) + moved, j) for j in range(1, k)
+            }
+            sources = {p.set_id for p in points}
+            detailed = [p for p in points if p.per_position]
+            for j in range(1, k):
+                same = [p for p in self.measured(j, TreeShape(1, j + 1)) if p.set_id in sources]
+                if len(detailed) == len(points):
+                    lengths[j] = self.pooled(points, partial(_length_at, j))
+                elif same:
+                    lengths[j] = self.pooled(same, lambda p: p.acceptance_length)
+            lengths[k] = tokens
+        curve = Acceptance.from_curve(
+            {j: min(max(1.0, x), j + 1.0) for j, x in lengths.items()},
+            tolerance=float(k), draft_probability=min(1.0, share),
+        )
+        return self._longer(curve, k, at_k)
+
+    def _longer(self, curve: Acceptance, k: int, at_k: Sequence[Prediction]) -> Acceptance:
+        """The curve up to the longest draft measured, so that lengths can be compared: beyond k
+        along the model's increments."""
+        measured = max((p.k for p in _chains(self.rows)), default=0)
+        rates = list(curve.unconditional)
+        moved = flat_logit(curve.expected_tokens(k), k) - _mean([p.z for p in at_k])
+        before = curve.expected_tokens(k)
+        for j in range(k + 1, min(measured, _LONGEST) + 1):
+            here = tokens_at(_mean([p.z for p in self.predict(j)]) + moved, j)
+            rates.append(min(rates[-1], max(0.0, here - before)))
+            before = here
+        return replace(curve, unconditional=tuple(rates), measured_positions=min(
+            len(rates), measured or len(rates)
+        ))
+
+    def with_tree(self, chain: AcceptanceEstimate, k: int, tree: TreeShape) -> AcceptanceEstimate:
+        """The same question for a tree: measured, or from the chain's rates."""
+        self.work = self.work_at(k, tree)
+        points = self.measured(k, tree)
+        acceptance = eagle_tree_acceptance(chain.acceptance, k, *tree)
+        if points:
+            tokens = self.pooled(points, lambda p: p.acceptance_length)
+            acceptance = Acceptance.from_curve(
+                {k: tokens}, source=f"measured: {', '.join(_named(points))}"
+            )
+            return AcceptanceEstimate(
+                tokens, tokens * chain.low_90 / chain.tokens_per_step,
+                min(k + 1.0, tokens * chain.high_90 / chain.tokens_per_step),
+                acceptance, _named(points), "measured",
+            )
+        tokens = acceptance.tokens_per_step(k)
+        low, high = (
+            math.hypot(math.log(bound / chain.tokens_per_step), TREE_ERROR_90)
+            for bound in (chain.low_90, chain.high_90)
+        )
+        level = "this drafter" if chain.level == "measured" else chain.level
+        return AcceptanceEstimate(
+            tokens, max(1.0, tokens * math.exp(-low)), min(k + 1.0, tokens * math.exp(high)),
+            acceptance, chain.rests_on, level,
+        )
+
+
+@cache
+def _posterior(target: str, condition: Condition) -> Posterior:
+    return Posterior(observations(points_of(target)), condition)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _length_at(k: int, point: MeasuredPoint) -> float:
+    return 1.0 + math.fsum(point.per_position[:k])
+
+
+def _chains(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
+    return [p for p in points if p.tree_topk == 1 and p.work in WORKS]
+
+
+def _groups(points: Sequence[MeasuredPoint], key: Callable[[MeasuredPoint], str],
+            ) -> list[list[MeasuredPoint]]:
+    found: dict[str, list[MeasuredPoint]] = defaultdict(list)
+    for point in points:
+        found[key(point)].append(point)
+    return list(found.values())
+
+
+def _by_drafter(points: Sequence[MeasuredPoint]) -> list[list[MeasuredPoint]]:
+    """By drafter; heads of the checkpoint and lookups are one each, other unnamed drafters one
+    per source."""
+    def key(p: MeasuredPoint) -> str:
+        named = p.draft or kind_data(p.method).per_target
+        return f"{p.method} {normalise_model(p.draft)}" if named else f"{p.method} {p.set_id}"
+
+    return _groups(points, key)
+
+
+def _best_grade(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
+    best = min(p.grade for p in points)
+    return [p for p in points if p.grade == best]
+
+
+def _bound(predicted: Sequence[Prediction], tokens: float, quantile: float) -> float:
+    """A bound around `tokens`: the spread of the drafters that may be meant, and of each."""
+    k, share = predicted[0].k, _mean([p.draft_share() for p in predicted])
+    middle = _mean([p.z for p in predicted])
+    variance = _mean([p.sd * p.sd + (p.z - middle) ** 2 for p in predicted])
+    if predicted[0].share is not None:
+        low = _mean([p.tokens(quantile) / p.tokens() for p in predicted])
+        return min(k + 1.0, 1.0 + (tokens - 1.0) * low)
+    z = flat_logit(1.0 + (tokens - 1.0) / share, k)
+    return tokens_at(z + quantile * math.sqrt(variance), k)
+
+
+def _named(points: Sequence[MeasuredPoint]) -> tuple[str, ...]:
+    """Rows in few words: source, drafter, data set, k."""
+    found = dict.fromkeys(
+        f"{p.set_id}{' ' + p.draft if p.draft else ''} {p.dataset} k={p.k}" for p in points
+    )
+    names = list(found)[:_MOST_NAMED]
+    return (*names, f"and {len(found) - len(names)} more") if len(found) > len(names) else (*names,)

@@ -65,9 +65,9 @@ def test_rejected_drafts_are_told_from_counters_alone():
 
 def test_acceptance_far_below_what_others_measured_is_a_notice():
     predict = predictor("llama-3.1-8b", "h100", "eagle3", 3)
-    from specsim.speculation.acceptance_catalogue import lookup
+    from specsim.speculation.resolve import AcceptanceQuery, resolve
 
-    usual = lookup("llama-3.1-8b", "eagle3", k=3).spread[0]
+    usual = resolve(AcceptanceQuery("llama-3.1-8b", "eagle3"), 3).low_90
     low = (0.51, 0.01, 0.0)  # the first draft is accepted more often than not
     assert sum(low) < 0.75 * (usual - 1)
     found = judged(evidence(4, rates=low), predict)

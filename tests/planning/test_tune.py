@@ -286,12 +286,14 @@ def test_methods_compete(both: TuningFigures) -> None:
 
 def test_one_load_gives_a_number(qwen: System) -> None:
     found = tune(Offer([qwen], CHAT), [OfferedLoad(8)], objective="tpot").to_dict()
-    assert found["best_k"] == 4
+    assert found["best_k"] == 5
     assert found["flags"]["command"].startswith("vllm serve")
 
 
 def test_beyond_the_measured_positions_is_said(qwen: System) -> None:
-    result = tune(Offer([qwen], CHAT), [OfferedLoad(1)])
+    assert qwen.acceptance is not None
+    short = qwen.with_(acceptance=replace(qwen.acceptance, measured_positions=3))
+    result = tune(Offer([short], CHAT), [OfferedLoad(1)])
     best = result.answers[0].best
     assert best is not None
     assert best.extrapolated

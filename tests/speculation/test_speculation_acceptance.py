@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specsim.errors import UsageError
-from specsim.speculation.acceptance import CONDITIONAL_DECLINE, Acceptance
+from specsim.speculation.acceptance import DEPTH_SLOPE, Acceptance
 
 RATES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12).map(
     lambda values: sorted(values, reverse=True)
@@ -111,17 +111,20 @@ def test_known_numbers_of_the_geometric_law() -> None:
     assert Acceptance.from_rate(1.0, 7).expected_tokens() == 8.0
 
 
+def odds(rate: float) -> float:
+    return rate / (1.0 - rate)
+
+
 @given(st.integers(1, 16), st.floats(0.0, 1.0))
 def test_mean_length_is_met_whatever_the_value(k: int, share: float) -> None:
     length = 1.0 + share * k
     acceptance = Acceptance.from_mean_length(length, k)
     assert acceptance.expected_tokens(k) == pytest.approx(length, abs=1e-9)
     rates = acceptance.conditional()
-    for before, after in itertools.pairwise(rates):
-        # Conditional rates fall by the stated factor, except where they are capped at 1 or are 0.
-        capped = before >= 1.0 - 1e-9
-        vanished = acceptance.unconditional[-1] < 1e-9
-        assert capped or vanished or after == pytest.approx(CONDITIONAL_DECLINE * before, rel=1e-6)
+    for i, (before, after) in enumerate(itertools.pairwise(rates), start=1):
+        # Odds follow the stated slope, except where the rate is 1 or nothing gets that far.
+        if 1e-6 < before < 1.0 - 1e-6 and acceptance.unconditional[-1] > 1e-9:
+            assert odds(after) == pytest.approx(odds(before) * (1 + 1 / i) ** DEPTH_SLOPE, rel=1e-5)
 
 
 @given(st.integers(1, 16), st.floats(0.0, 1.0))
@@ -158,13 +161,13 @@ def test_curve_with_gaps_meets_every_length_given(rates: list[float], data: st.D
     assert filled.expected_tokens(last) == pytest.approx(lengths[last], abs=1e-9)
 
 
-def test_curve_fills_gaps_with_the_declining_shape() -> None:
+def test_curve_fills_gaps_with_the_usual_shape() -> None:
     # Llama-3.1-8B EAGLE-3 of SPECB at 3, 5, 7 drafts.
     filled = Acceptance.from_curve({3: 2.548, 5: 2.854, 7: 2.973})
     assert [filled.expected_tokens(k) for k in (3, 5, 7)] == pytest.approx([2.548, 2.854, 2.973])
     rates = filled.conditional()
-    assert rates[1] == pytest.approx(CONDITIONAL_DECLINE * rates[0])
-    assert rates[4] == pytest.approx(CONDITIONAL_DECLINE * rates[3])
+    assert odds(rates[1]) == pytest.approx(odds(rates[0]) * 2**DEPTH_SLOPE)
+    assert odds(rates[4]) == pytest.approx(odds(rates[3]) * 1.25**DEPTH_SLOPE)
 
 
 def test_noisy_curve_is_smoothed_and_keeps_its_last_length() -> None:
@@ -206,9 +209,9 @@ def test_extension_is_flagged_and_follows_the_rule() -> None:
     measured = Acceptance.from_unconditional([0.8, 0.6], source="a test")
     longer = measured.at(4)
     last = 0.6 / 0.8
-    third = 0.6 * last * CONDITIONAL_DECLINE
-    assert longer.unconditional[2] == pytest.approx(third)
-    assert longer.unconditional[3] == pytest.approx(third * last * CONDITIONAL_DECLINE**2)
+    third, fourth = longer.conditional()[2:]
+    assert odds(third) == pytest.approx(odds(last) * 1.5**DEPTH_SLOPE)
+    assert odds(fourth) == pytest.approx(odds(last) * 2**DEPTH_SLOPE)
     assert longer.extrapolated
     assert longer.source.startswith("a test; positions 3..4 extrapolated")
     assert not measured.at(1).extrapolated

@@ -42,7 +42,7 @@ from specsim.model.spec import Attention, DenseMLP, LayerGroup, MoE
 from specsim.model.weights import weight_format
 from specsim.ops.work import UNIFORM, Parallel
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.acceptance_catalogue import lookup
+from specsim.speculation.resolve import AcceptanceQuery, resolve
 
 OUT = REPORTS / "best_k"
 CLOSE = 0.03  # the aim: within this share of the measured best speed
@@ -302,8 +302,10 @@ def with_given(items: list[tuple[Any, ...]]) -> list[tuple[int, float, float, st
                 length = min(k + 1.0, max(1.0, first[1] * step / plain))
                 accepted, given = Acceptance.from_mean_length(length, k), "client"
             else:
-                match = lookup(system.spec.name, system.setup.method, k=system.setup.k)
-                if match is not None and system.setup.tree_topk == 1:
+                query = AcceptanceQuery(system.spec.name, system.setup.method)
+                match = resolve(query, system.setup.k)
+                known = match.level not in ("kind of drafter", "unknown")
+                if known and system.setup.tree_topk == 1:
                     accepted, given = match.acceptance, "catalog"
             if accepted is None:
                 k = system.setup.k

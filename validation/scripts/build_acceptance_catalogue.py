@@ -2,12 +2,13 @@
 
     python validation/scripts/build_acceptance_catalogue.py
 
-reads `validation/data/published/published_measurements.csv` (grades A and B with an acceptance
-length, per-position rates or a mean rate, at a stated k) and
-`validation/data/acceptance_statistics.json` (own runs and statistics of traces), and writes the
-catalogue and `catalog/ACCEPTANCE.md`, which counts what was left out and why. Nothing is changed
-but spelling: data set and temperature are taken apart, ranges become their middle, rows of one
-condition that agree in everything but load or number format become one line with their mean.
+reads `validation/data/published/published_measurements.csv` and `acceptance_measurements.csv`
+beside it (grades A and B with an acceptance length, per-position rates or a mean rate, at a stated
+k) and `validation/data/acceptance_statistics.json` (own runs and statistics of traces), and writes
+the catalogue and `catalog/ACCEPTANCE.md`, which counts what was left out and why. Nothing is
+changed but spelling: data set, temperature and thinking are taken apart, ranges become their
+middle, rows of one condition that agree in everything but load or number format become one line
+with their mean.
 """
 
 from __future__ import annotations
@@ -17,16 +18,46 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from common import CATALOG, PUBLISHED, STATISTICS, read_csv, read_json, table, write_text
+from common import (
+    ACCEPTANCE_MEASURED,
+    CATALOG,
+    PUBLISHED,
+    STATISTICS,
+    read_csv,
+    read_json,
+    table,
+    write_text,
+)
 
-from specsim.speculation.acceptance_catalogue import COLUMNS, normalise_dataset
+from specsim.speculation.acceptance_catalogue import COLUMNS
+from specsim.speculation.acceptance_catalogue import WORKS as WORK_NAMES
+from specsim.speculation.names import normalise_dataset
 
 SCRIPT = "validation/scripts/build_acceptance_catalogue.py"
 CATALOGUE = CATALOG / "acceptance.csv"
 PROVENANCE = CATALOG / "ACCEPTANCE.md"
 
-CHAT = {"mt-bench", "sharegpt", "alpaca", "chat-traffic"}
-MIXED = {"speed-bench-average", "speed-bench", "spec-bench-overall", "spec-bench-humaneval"}
+# Kind of work of a data set of published_measurements.csv, by the first pattern that its name has.
+WORKS = (
+    ("random", r"random"),
+    ("unstated", r"^(not-stated|single-prompt|.*650-token|log-window|65536-in)"),
+    ("mixed", r"^(speed-bench-average|speed-bench|spec-bench-overall|spec-bench-humaneval)$"),
+    ("chat", r"^(mt-bench|mtbench|sharegpt|alpaca|chat-traffic)$"),
+    ("edit", r"swe-bench"),
+    ("code", r"humaneval|mbpp|livecodebench|code|coding|coder"),
+    ("math", r"gsm8k|math|aime"),
+    ("reasoning", r"reasoning"),
+    ("rag", r"rag"),
+    ("summarization", r"summari|cnn-dailymail"),
+    ("translation", r"translation"),
+    ("multilingual", r"multilingual"),
+    ("tools", r"tool"),
+    ("writing", r"writing"),
+    ("roleplay", r"roleplay"),
+    ("stem", r"stem|gpqa"),
+    ("humanities", r"humanities"),
+    ("qa", r"qa$"),
+)
 # Rows whose data set is told by their notes.
 DATASET_FROM_NOTES = {
     "MRBLOG-3": "chat traffic",
@@ -49,7 +80,8 @@ EXTRA_LENGTHS = {"MR122-2": (1, 1.83)}
 class Line:
     """One line of the catalogue in the making."""
 
-    key: tuple[str, ...]  # model method draft dataset kind temperature k topk tokens set grade
+    # model method draft dataset work temperature thinking language k topk tokens set grade
+    key: tuple[str, ...]
     lengths: list[float] = field(default_factory=list)
     positions: list[list[float]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
@@ -84,18 +116,18 @@ def dataset_of(row: dict[str, str]) -> str:
     return text or "not stated"
 
 
-def kind_of(dataset: str) -> str:
-    """Kind of data set; see DATASET_KINDS of the catalogue."""
+def work_of(dataset: str) -> str:
+    """Kind of work of a data set; see WORKS of the catalogue."""
     name = normalise_dataset(dataset)
-    if "random" in name:
-        return "random"
-    if name in CHAT:
-        return "chat"
-    if name in MIXED:
-        return "mixed"
-    if re.match(r"^(not-stated|single-prompt|650-token|log-window|65536-in)", name):
-        return "unstated"
-    return "task"
+    return next((work for work, pattern in WORKS if re.search(pattern, name)), "unstated")
+
+
+def thinking_of(dataset: str) -> tuple[str, str]:
+    """The data set without its remark on thinking, and the remark as on, off or nothing."""
+    match = re.search(r"\s*\(thinking (on|off)\)| no-think$", dataset)
+    if match is None:
+        return dataset, ""
+    return dataset.replace(match.group(), ""), match.group(1) or "off"
 
 
 def shape_of(row: dict[str, str]) -> tuple[int, int, int] | str:
@@ -167,7 +199,8 @@ def published(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None
         # One draft is spelled in two ways by its source.
         draft = re.sub(r"Spec\s*for\s*ge$|Specforge$", "SpecForge", draft)
         model = row["target_model"].replace("DeepSeek-V3/R1", "DeepSeek-V3")
-        dataset = dataset_of(row)
+        dataset, thinking = thinking_of(dataset_of(row))
+        work = work_of(dataset)
         note = NOTES.get(row["id"], NOTES.get(row["set_id"], ""))
         found = [(k, *values)]
         if row["id"] in EXTRA_LENGTHS:
@@ -180,8 +213,10 @@ def published(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None
                     row["method"],
                     draft,
                     dataset,
-                    kind_of(dataset),
+                    work,
                     temperature_of(row),
+                    thinking,
+                    "multi" if work == "multilingual" else "",
                     str(length_k),
                     str(topk),
                     str(tokens if length_k == k else length_k + 1),
@@ -193,6 +228,48 @@ def published(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None
                 row["id"],
                 note,
             )
+
+
+def acceptance(lines: dict[tuple[str, ...], Line], skipped: Counter[str]) -> None:
+    """Lines from the measurements of acceptance alone."""
+    for row in read_csv(ACCEPTANCE_MEASURED):
+        reason = reason_against(row)
+        shape, tokens = row["tree_topk"], row["num_draft_tokens"]
+        if not reason and (shape == "unstated" or not tokens):
+            reason = "tree shape not stated"
+        values = reason or values_of(
+            row | {"per_pos_acceptance": row["per_position"],
+                   "mean_accepted_length": row["acceptance_length"], "notes": row["note"]},
+            int(row["k"]),
+        )
+        if isinstance(values, str):
+            skipped[values] += 1
+            continue
+        line = add(
+            lines,
+            (
+                *(row["target"], row["method"], row["drafter"], row["dataset"], row["work"]),
+                f"{float(row['temperature']):g}" if row["temperature"] else "",
+                *(row["thinking"], row["language"], row["k"]),
+                *("0" if shape == "tree" else shape, tokens, row["set"], row["grade"]),
+            ),
+            *values,
+            row["id"],
+            "",
+        )
+        if row["draft_share"]:
+            line.draft_probability = float(row["draft_share"])
+
+
+def reason_against(row: dict[str, str]) -> str:
+    """Why a row is no measurement of acceptance at a known k; '' for one that is."""
+    if row["status"] not in ("measured", "random prompts"):
+        return row["status"]
+    if row["grade"] not in ("A", "B"):
+        return "grade C"
+    if not row["k"]:
+        return "k not stated"
+    return "target not stated" if row["target"].startswith(("not stated", "multi-layer")) else ""
 
 
 def own(lines: dict[tuple[str, ...], Line]) -> None:
@@ -231,8 +308,8 @@ def own(lines: dict[tuple[str, ...], Line]) -> None:
                 method,
                 draft,
                 dataset,
-                kind_of(dataset),
-                "0",
+                work_of(dataset),
+                *("0", "", ""),
                 str(k),
                 "1",
                 str(k + 1),
@@ -268,7 +345,7 @@ def add(
 
 def finished(line: Line) -> list[str]:
     """The line as cells of the catalogue."""
-    model, method, draft, dataset, kind, temperature, k, topk, tokens, set_id, grade = line.key
+    set_id, grade = line.key[-2:]
     length = sum(line.lengths) / len(line.lengths)
     positions = [sum(column) / len(line.positions) for column in zip(*line.positions, strict=True)]
     # Rates that do not add up to the length (another run, or misprinted) are left out.
@@ -279,15 +356,7 @@ def finished(line: Line) -> list[str]:
     if high - low > 0.005:
         notes.append(f"mean of {len(line.lengths)} rows from {low:g} to {high:g}")
     return [
-        model,
-        method,
-        draft,
-        dataset,
-        kind,
-        temperature,
-        k,
-        topk,
-        tokens,
+        *line.key[:-2],
         f"{length:.5g}",
         "|".join(f"{x:.5g}" for x in positions),
         f"{line.draft_probability:.5g}",
@@ -302,6 +371,7 @@ def main() -> None:
     lines: dict[tuple[str, ...], Line] = {}
     skipped: Counter[str] = Counter()
     published(lines, skipped)
+    acceptance(lines, skipped)
     used = sum(len(line.rows) for line in lines.values())
     own(lines)
     with CATALOGUE.open("w", newline="", encoding="utf-8") as file:
@@ -312,7 +382,9 @@ def main() -> None:
     per_model: dict[str, set[str]] = defaultdict(set)
     for line in lines.values():
         per_model[line.key[0]].add(line.key[1])
-    text = PREAMBLE.format(used=used, lines=len(lines), models=len(per_model))
+    text = PREAMBLE.format(
+        used=used, lines=len(lines), models=len(per_model), works=", ".join(WORK_NAMES)
+    )
     left_out = [[reason, str(count)] for reason, count in skipped.most_common()]
     models = [
         [model, ", ".join(sorted(methods))]
@@ -328,18 +400,19 @@ def main() -> None:
 PREAMBLE = """# Where acceptance.csv comes from
 
 Written by `validation/scripts/build_acceptance_catalogue.py`: {lines} lines for {models} models,
-from {used} rows of `validation/data/published/published_measurements.csv` and from
-`validation/data/acceptance_statistics.json`. Figures are facts taken from the sources named in the
-published file (column `url_or_repo` of each row); `rows` holds the row ids. `statistics:NAME` is a
-case of the statistics file: own runs of SmolLM2 and Qwen2.5-Coder (Apache-2.0 weights), or
-statistics of the SpecDecode-Bench traces, whose sequences are not in the repository.
+from {used} rows of `published_measurements.csv` and `acceptance_measurements.csv` in
+`validation/data/published/` and from `validation/data/acceptance_statistics.json`. Figures are
+facts taken from the sources named in the published files (`url_or_repo` or `url` of each row);
+`rows` holds the row ids. `statistics:NAME` is a case of the statistics file: own runs of SmolLM2
+and Qwen2.5-Coder (Apache-2.0 weights), or statistics of the SpecDecode-Bench traces, whose
+sequences are not in the repository.
 
 | column | meaning |
 |---|---|
 | model, method, draft | as the source names them; an empty draft is a built-in head or not stated |
-| dataset, kind | kind: chat, mixed, unstated (single prompts), task (one kind of work), random |
-| temperature | sampling temperature of the target; empty if not stated |
-| k | drafted tokens per step; for a tree (tree_topk above 1) its steps |
+| dataset, work | kind of work: {works}, random or repetitive |
+| temperature, thinking, language | of the target's answers; empty if not stated |
+| k | drafted tokens per step; for a tree (tree_topk above 1, or 0 where not stated) its steps |
 | num_draft_tokens | tokens verified per step, root included |
 | acceptance_length | mean tokens of a verify step, bonus token counted |
 | per_position | P(at least i drafts accepted), i = 1..k, where the source has it |

@@ -19,6 +19,7 @@ DATA, REPORTS, MEASURED = VALIDATION / "data", VALIDATION / "reports", VALIDATIO
 PROFILES, CATALOG, ENGINES = ROOT / "hw_profiles", ROOT / "catalog", ROOT / "engines"
 PUBLISHED = DATA / "published" / "published_measurements.csv"
 PUBLISHED_2 = DATA / "published" / "published_measurements_2.csv"
+ACCEPTANCE_MEASURED = PUBLISHED.with_name("acceptance_measurements.csv")
 SILICON = DATA / "e2e_silicon_h200.csv"
 STATISTICS = DATA / "acceptance_statistics.json"
 LEDGER = REPORTS / "ledger.json"

@@ -30,7 +30,7 @@ from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_drafter
 from specsim.model.spec import DenseMLP, Drafter, ModelSpec
 from specsim.speculation.acceptance import Acceptance
-from specsim.speculation.acceptance_catalogue import lookup
+from specsim.speculation.resolve import AcceptanceQuery, resolve
 
 SETS = ("HY3", "SDB1", "NEMLIT", "DSPARK", "GPUSTK8")
 STAND_INS = {"DeepSeek-V4-Pro-0813": "DeepSeek-V3.2-NVFP4"}
@@ -130,13 +130,13 @@ def _expected(row: Mapping[str, str], system: System, notes: set[str]) -> System
     for name, dataset in ((own, data), (system.spec.name, data), (own, None),
                           (system.spec.name, None)):
         try:
-            match = lookup(name, setup.method, k=setup.k, dataset=dataset)
+            match = resolve(AcceptanceQuery(name, setup.method, work=dataset), setup.k)
         except SpecSimError:
-            match = None
-        if match is not None:
-            found = match.at(setup.k)
+            continue
+        if match.level in ("measured", "this drafter", "this model"):
+            found = match.acceptance
             length, share = found.expected_tokens(setup.k), found.draft_probability
-            notes.add(f"acceptance expected from the catalogue ({match.dataset})")
+            notes.add(f"acceptance expected from the catalogue ({match.level})")
             break
     else:
         notes.add("acceptance expected: half of the drafts")

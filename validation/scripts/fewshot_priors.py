@@ -38,7 +38,8 @@ from specsim.calibrate.fewshot_priors import PRIORS, TIMES, Priors
 from specsim.errors import SpecSimError
 from specsim.latency.engine import list_engines
 from specsim.latency.engine_profile import EngineProfile
-from specsim.speculation.acceptance_catalogue import lookup, measurements
+from specsim.speculation.acceptance_catalogue import WORKS, measurements
+from specsim.speculation.resolve import AcceptanceQuery, resolve
 
 HYPER = (math.log(0.5), 0.8)
 NOISE_HYPER = (math.log(0.05), 0.5)
@@ -185,16 +186,16 @@ def acceptance_width() -> float:
     """Root mean square of logit(measured) - logit(the catalogue's answer), over data sets."""
     found = []
     for line in measurements():
-        if line.tree_topk > 1 or line.kind == "random" or not line.k:
+        if line.tree_topk != 1 or line.work not in WORKS:
             continue
         try:
-            match = lookup(line.model, line.method, k=line.k)
+            expected = resolve(AcceptanceQuery(line.model, line.method), line.k)
         except SpecSimError:
             continue
-        if match is None or match.dataset == line.dataset:
+        if expected.level != "measured" or line.work == "chat":
             continue
         rates = [(length - 1) / line.k for length in
-                 (line.acceptance_length, match.at(line.k).expected_tokens(line.k))]
+                 (line.acceptance_length, expected.acceptance.expected_tokens(line.k))]
         if all(0.01 < rate < 0.99 for rate in rates):
             logits = [math.log(rate / (1 - rate)) for rate in rates]
             found.append(logits[0] - logits[1])

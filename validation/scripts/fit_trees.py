@@ -2,34 +2,36 @@
 
     python validation/scripts/fit_trees.py
 
-reads the SPECB rows of `validation/data/published/published_measurements.csv`: for each target,
-draft and data set the tokens per step of three chains (3, 5 and 7 drafts) and of two trees (steps 5
-topk 3, 6 tokens; steps 7 topk 4, 8 tokens). The chains give the acceptance, the trees are predicted
-from it. Prints the error on a grid of the two numbers and, for the best pair, the error with each
-target model left out of the fit; `specsim.speculation.trees.RankModel` holds the chosen pair.
+reads the trees of `catalog/acceptance.csv` whose branching is stated and whose chain was measured
+with the same drafter and work; the chain's acceptance is what `resolve` answers (it never looks at
+trees). Prints the error, sets weighted by the root of their trees, on a grid of the two numbers,
+and for the best pair the error by set and with each set left out; `specsim.speculation.trees` holds
+the chosen pair and its error.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
-from common import PUBLISHED, read_csv
+import common  # noqa: F401  the checkout's own package
 
 from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.acceptance_catalogue import measurements
+from specsim.speculation.resolve import AcceptanceQuery, resolve
 from specsim.speculation.trees import RankModel, eagle_tree_acceptance
 
-SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-MODESTIES = (0.0, 0.5, 1.0, 1.3, 1.6, 1.75, 1.9, 2.05, 2.2, 2.5)
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
+MODESTIES = (0.0, 0.5, 1.0, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.9, 2.2)
+CHAIN_KNOWN = ("measured", "this drafter")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One measured tree and the chain acceptance of the same draft on the same data."""
 
-    target: str
+    set_id: str
     chain: Acceptance
     steps: int
     topk: int
@@ -44,50 +46,38 @@ class Case:
         return tree.expected_tokens() / self.measured - 1.0
 
 
-def read_cases(path: Path = PUBLISHED) -> list[Case]:
-    """Every measured tree whose three chains are measured too."""
-    found: dict[tuple[str, str, str], dict[tuple[int, int, int], float]] = defaultdict(dict)
-    for row in read_csv(path):
-        shape = re.fullmatch(r"steps (\d+) topk (\d+) draft_tokens (\d+)", row["tree_topk"])
-        if row["set_id"] != "SPECB" or shape is None or not row["mean_accepted_length"]:
-            continue
-        # The dashboard spells one draft in two ways.
-        draft = re.sub(r"spec\s*for\s*ge", "specforge", row["draft_model"].lower())
-        steps, topk, tokens = (int(x) for x in shape.groups())
-        key = (row["target_model"], draft, row["dataset"])
-        found[key][steps, topk, tokens] = float(row["mean_accepted_length"])
+def read_cases() -> list[Case]:
+    """Every measured tree of known branching whose drafter was measured on chains."""
     cases = []
-    for (target, _, _), lengths in sorted(found.items()):
-        chains = {steps: al for (steps, topk, _), al in lengths.items() if topk == 1}
-        if sorted(chains) != [3, 5, 7]:
-            continue
-        chain = Acceptance.from_curve(chains, tolerance=0.1)
-        cases += [
-            Case(target, chain, steps, topk, tokens, al)
-            for (steps, topk, tokens), al in lengths.items()
-            if topk > 1
-        ]
+    for p in measurements():
+        if p.tree_topk > 1:
+            query = AcceptanceQuery(p.model, p.method, p.draft or None, p.dataset)
+            chain = resolve(query, p.k)
+            if chain.level in CHAIN_KNOWN:
+                cases.append(Case(p.set_id, chain.acceptance, p.k, p.tree_topk,
+                                  p.num_draft_tokens, p.acceptance_length))
     return cases
 
 
+def by_set(cases: list[Case], ranks: RankModel) -> dict[str, float]:
+    """Mean absolute relative error of the tokens per step of each set."""
+    errors = defaultdict(list)
+    for case in cases:
+        errors[case.set_id].append(abs(case.error(ranks)))
+    return {name: sum(found) / len(found) for name, found in errors.items()}
+
+
 def mean_absolute(cases: list[Case], ranks: RankModel) -> float:
-    """Mean absolute relative error of the tokens per step."""
-    return sum(abs(case.error(ranks)) for case in cases) / len(cases)
+    """Mean over sets, weighted by the square root of their trees."""
+    found = by_set(cases, ranks)
+    weights = {name: math.sqrt(sum(c.set_id == name for c in cases)) for name in found}
+    return sum(weights[n] * e for n, e in found.items()) / sum(weights.values())
 
 
 def best(cases: list[Case]) -> RankModel:
     """The pair of the grid with the smallest mean absolute error."""
     grid = [RankModel(share, modesty) for share in SHARES for modesty in MODESTIES]
     return min(grid, key=lambda ranks: mean_absolute(cases, ranks))
-
-
-def left_out_error(cases: list[Case]) -> float:
-    """Mean absolute error when each target model is predicted without having been fitted."""
-    total = 0.0
-    for target in {case.target for case in cases}:
-        ranks = best([case for case in cases if case.target != target])
-        total += sum(abs(case.error(ranks)) for case in cases if case.target == target)
-    return total / len(cases)
 
 
 def main() -> None:
@@ -102,8 +92,11 @@ def main() -> None:
     bias = sum(case.error(chosen) for case in cases) / len(cases)
     median, p90 = errors[len(errors) // 2], errors[int(0.9 * len(errors))]
     print(f"best: {chosen}, mean {mean_absolute(cases, chosen):.1%}, median {median:.1%}")
-    print(f"p90 {p90:.1%}, bias {bias:+.1%}")
-    print(f"target left out: {left_out_error(cases):.1%}")
+    print(f"p90 {p90:.1%}, bias {bias:+.1%}, by set {by_set(cases, chosen)}")
+    for left in sorted({case.set_id for case in cases}):
+        ranks = best([case for case in cases if case.set_id != left])
+        error = mean_absolute([case for case in cases if case.set_id == left], ranks)
+        print(f"{left} left out: {ranks}, {error:.1%}")
 
 
 if __name__ == "__main__":

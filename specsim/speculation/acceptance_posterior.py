@@ -1,0 +1,205 @@
+"""The fitted model of acceptance, conditioned on what was measured of one target.
+
+The shared effects' means stand in `catalog/acceptance_model.json`; rows of the target then move
+what is its own (target, drafter, data sets, slopes, sources). Normal arithmetic on a few dozen
+rows, written out so that predicting needs no numeric package.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from specsim.data import data_root
+from specsim.errors import FormatError
+from specsim.speculation.acceptance_model import (
+    SHARED,
+    Condition,
+    depth_of,
+    effects,
+    gain_at,
+    tokens_at,
+)
+from specsim.speculation.acceptance_rows import Observation
+
+# Effects whose sum stands in the file by kind of drafter and kind of work.
+BASE = (
+    "group", "kind", "slope_group", "slope_kind",
+    "work", "work_group", "work_lookup", "slope_work",
+)
+# Depth at which a base's level is stated: that of the usual drafts.
+REFERENCE_DEPTH = depth_of(3)
+QUANTILE_90 = 1.6449
+# The rows nearest to the question decide; more of them change nothing and cost time cubed.
+_MOST_ROWS = 64
+
+Parts = dict[tuple[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a kind of drafter does on a kind of work: level at the reference depth and slope, with
+    standard deviations: common to all work, of this work alone, of the slope."""
+
+    level: float
+    slope: float
+    sd: float
+    work_sd: float
+    slope_sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class DraftShare:
+    """Logit of the share of steps with a draft: a + b z + work, with its residual deviation."""
+
+    a: float
+    b: float
+    sd: float
+    works: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedAcceptance:
+    """The file: variances by effect, bases by kind and work, other shared effects by name and key
+    (mean, standard deviation), factors on intervals by kind, and by kind of drafter that skips
+    steps the share of steps with a draft: logit = a + b z + (kind of work), with a residual
+    deviation."""
+
+    variances: dict[str, float]
+    bases: dict[tuple[str, str], Base]
+    shared: dict[str, dict[str, tuple[float, float]]]
+    widening: dict[str, float]
+    draft_share: dict[str, DraftShare]
+
+    def mean(self, c: Condition) -> float:
+        """z of a condition before rows of its target are looked at."""
+        base = self.bases[c.kind, c.work]
+        z = base.level + base.slope * (depth_of(c.k) - REFERENCE_DEPTH)
+        for name, key, weight in effects(c):
+            if name in self.shared:
+                z += weight * self.shared[name].get(key, (0.0, 0.0))[0]
+        return z
+
+    def parts(self, c: Condition) -> Parts:
+        """Independent standard normals of a condition with their weights: the covariance of two
+        conditions is the sum of the products of the weights that they share."""
+        base, kind = self.bases[c.kind, c.work], c.kind
+        found = {
+            ("base", kind): base.sd, ("base_work", f"{kind}|{c.work}"): base.work_sd,
+            ("base_slope", kind): base.slope_sd * (depth_of(c.k) - REFERENCE_DEPTH),
+        }
+        for name, key, weight in effects(c):
+            if name in BASE:
+                continue
+            sd = math.sqrt(self.variances.get(name, 0.0))
+            if name in SHARED:
+                sd = self.shared[name].get(key, (0.0, sd))[1]
+            found[name, key] = weight * sd
+        return found
+
+    def noise(self, z: float, k: int, grade: str = "A") -> float:
+        """Variance of one row around its condition."""
+        relative = self.variances["noise_mean"] + self.variances["noise_b"] * (grade == "B")
+        step = 0.01 * tokens_at(z, k) / gain_at(z, k)
+        return self.variances["noise_logit"] + relative * step * step
+
+
+@cache
+def fitted_acceptance() -> FittedAcceptance:
+    """The model of `catalog/acceptance_model.json`."""
+    path = data_root("catalog") / "acceptance_model.json"
+    try:
+        file = json.loads(path.read_text(encoding="utf-8"))
+        return FittedAcceptance(
+            file["variances"],
+            {(kind, work): Base(level, slope, one["sd"], work_sd, one["slope_sd"])
+             for kind, one in file["bases"].items()
+             for work, (level, slope, work_sd) in one["works"].items()},
+            {name: {key: (mean, sd) for key, (mean, sd) in members.items()}
+             for name, members in file["shared"].items()},
+            file["widening"],
+            {kind: DraftShare(**share) for kind, share in file["draft_share"].items()},
+        )
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{path} is not a fitted model of acceptance ({error}); regenerate it with "
+            "validation/scripts/fit_acceptance.py"
+        ) from error
+
+
+def _shared(a: Parts, b: Parts) -> float:
+    return sum(weight * b[key] for key, weight in a.items() if key in b)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """z of a condition at k (mean and standard deviation of a new row) and the tokens it means.
+    share, work: what tells the share of steps with a draft, if drafts are not always there."""
+
+    z: float
+    sd: float
+    k: int
+    work: str
+    share: DraftShare | None = None
+
+    def with_draft(self, quantile: float = 0.0) -> float:
+        """Mean tokens of a step that carries a draft."""
+        return tokens_at(self.z + quantile * self.sd, self.k)
+
+    def draft_share(self, quantile: float = 0.0) -> float:
+        """Share of steps that carry a draft."""
+        if self.share is None:
+            return 1.0
+        logit = self.share.a + self.share.works.get(self.work, 0.0) + quantile * self.share.sd
+        logit += self.share.b * (self.z + quantile * self.sd)
+        return 1.0 / (1.0 + math.exp(-logit))
+
+    def tokens(self, quantile: float = 0.0) -> float:
+        """Mean tokens of a step."""
+        return 1.0 + self.draft_share(quantile) * (self.with_draft(quantile) - 1.0)
+
+
+class Posterior:
+    """The model after the rows nearest to a condition. rows: observations, of the same target."""
+
+    def __init__(self, rows: Sequence[Observation], near: Condition) -> None:
+        self.model = model = fitted_acceptance()
+        wanted = model.parts(near)
+        ranked = sorted(
+            ((row, model.parts(row.condition)) for row in rows),
+            key=lambda pair: -_shared(pair[1], wanted),
+        )[:_MOST_ROWS]
+        self._parts = [parts for _, parts in ranked]
+        self._factor: list[list[float]] = []
+        for i, (row, parts) in enumerate(ranked):
+            line = [_shared(parts, other) for other in self._parts[:i]]
+            own = _shared(parts, parts) + model.noise(row.z, row.condition.k, row.grade)
+            self._factor.append(self._next_line(line, own + 1e-9))
+        misses = [row.z - model.mean(row.condition) for row, _ in ranked]
+        self._misses = self._solve(misses)
+
+    def _next_line(self, covariances: list[float], variance: float) -> list[float]:
+        line = self._solve(covariances)
+        return [*line, math.sqrt(max(1e-12, variance - math.fsum(x * x for x in line)))]
+
+    def _solve(self, right: list[float]) -> list[float]:
+        """L^-1 right of the Cholesky factor so far."""
+        found: list[float] = []
+        for line, value in zip(self._factor, right, strict=True):
+            known = sum(a * b for a, b in zip(line, found, strict=False))
+            found.append((value - known) / line[-1])
+        return found
+
+    def at(self, condition: Condition, k: int) -> Prediction:
+        """A new row of the condition at k."""
+        model, c = self.model, replace(condition, k=k)
+        parts = model.parts(c)
+        pull = self._solve([_shared(parts, row) for row in self._parts])
+        z = model.mean(c) + math.fsum(a * b for a, b in zip(pull, self._misses, strict=True))
+        variance = _shared(parts, parts) - math.fsum(x * x for x in pull)
+        variance = max(variance, 0.0) + model.noise(z, k)
+        sd = model.widening.get(c.kind, 1.0) * math.sqrt(variance)
+        return Prediction(z, sd, k, c.work, model.draft_share.get(c.kind))

@@ -1,0 +1,64 @@
+"""The catalogue's rows as the model of acceptance reads them: one number at one draft length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from specsim.speculation.acceptance_catalogue import MeasuredPoint
+from specsim.speculation.acceptance_model import Condition, flat_logit, gain_at, skips_steps
+
+# Draft lengths at which per-position rates are read besides the row's own.
+_POSITIONS = (1, 2, 3, 5, 8, 12)
+# Text that says nothing about anybody's users.
+_NOT_WORK = ("random", "repetitive")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Tokens of a step with a draft of a condition. line: the row's identity, one for all draft
+    lengths read from it; own_k: whether this is the length it was run at; relative: 1 % of the
+    tokens, in logits."""
+
+    condition: Condition
+    z: float
+    tokens: float
+    line: str
+    own_k: bool
+    grade: str
+    draft_share: float
+
+    @property
+    def relative(self) -> float:
+        return 0.01 * self.tokens / gain_at(self.z, self.condition.k)
+
+
+def condition_of(point: MeasuredPoint) -> Condition:
+    """What a row of the catalogue was measured on."""
+    return Condition(
+        point.model, point.method, point.draft, point.dataset, point.work, point.k,
+        point.temperature, point.thinking, point.language, point.set_id,
+    )
+
+
+def observations(points: Iterable[MeasuredPoint]) -> list[Observation]:
+    """Every chain on real text, at its own k and at some of the positions it tells of."""
+    found = []
+    for point in points:
+        if point.tree_topk != 1 or point.work in _NOT_WORK:
+            continue
+        if skips_steps(point.method) and point.draft_probability == 1.0:
+            continue  # counted over all steps: what a draft yields cannot be told
+        lengths, total = {}, 1.0
+        for position, rate in enumerate(point.per_position, start=1):
+            total += rate
+            if position in _POSITIONS and position < point.k:
+                lengths[position] = total
+        lengths[point.k] = point.acceptance_length
+        condition = condition_of(point)
+        for k, tokens in lengths.items():
+            found.append(Observation(
+                replace(condition, k=k), flat_logit(tokens, k), tokens,
+                f"{point.rows[0]} k={point.k}", k == point.k, point.grade, point.draft_probability,
+            ))
+    return found

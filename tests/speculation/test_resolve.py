@@ -1,0 +1,184 @@
+"""The one answer about acceptance: measured values, what stands for them, and how sure it is."""
+
+from collections import defaultdict
+
+import pytest
+
+from specsim.errors import UsageError
+from specsim.methods.base import METHODS
+from specsim.speculation.acceptance_catalogue import WORKS, measurements, points_of
+from specsim.speculation.acceptance_posterior import Posterior
+from specsim.speculation.acceptance_rows import observations
+from specsim.speculation.names import normalise_dataset, normalise_model
+from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery, TreeShape, resolve
+
+
+def ask(target: str, method: str, k: int, **more: object) -> AcceptanceEstimate:
+    return resolve(AcceptanceQuery(target, method, **more), k)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "k", "length"),
+    [
+        # The MindRouter cluster, as its reports state it.
+        ("qwen3.6-27b", "mtp", 1, 1.93),
+        ("qwen3.6-27b", "mtp", 2, 2.68),
+        ("qwen3.6-27b", "mtp", 3, 3.18),
+        ("Qwen/Qwen3.6-27B-FP8", "mtp", 3, 3.18),
+        ("gemma-4-31b", "mtp", 4, 3.08),
+        ("gemma-4-31b", "draft-model", 4, 3.08),
+        ("qwen3.5-122b", "mtp", 1, 1.83),
+        ("qwen3.5-122b", "mtp", 2, 2.43),
+        ("qwen3.5-35b", "mtp", 2, 2.46),
+        # Published.
+        ("Llama-3.1-8B-Instruct", "eagle3", 4, 3.08),
+        ("Qwen/Qwen3.8-2.4T-A95B", "mtp", 1, 1.648),
+        ("DeepSeek-V3", "mtp", 3, 2.18),
+        ("DeepSeek-V3", "mtp", 4, 2.44),
+    ],
+)
+def test_a_measured_value_is_the_answer(model: str, method: str, k: int, length: float) -> None:
+    found = ask(model, method, k)
+    assert found.level == "measured"
+    assert found.tokens_per_step == pytest.approx(length, abs=1e-9)
+    assert found.low_90 < length < found.high_90
+    assert found.acceptance.at(k).tokens_per_step() == pytest.approx(length, abs=1e-9)
+    assert found.rests_on
+
+
+def test_every_measured_chain_is_met_by_its_own_question() -> None:
+    """Asked by drafter, data set, temperature, thinking and language, a value that one source
+    measured comes back as it is, and one that several did inside what they measured."""
+    values = defaultdict(list)
+    for p in measurements():
+        if p.tree_topk == 1 and p.work in WORKS and p.draft and p.method in ("eagle3", "dspark"):
+            query = AcceptanceQuery(p.model, p.method, p.draft, normalise_dataset(p.dataset),
+                                    p.temperature, p.thinking, p.language or "en")
+            values[query, p.k].append(p.acceptance_length)
+    for (query, k), lengths in list(values.items())[::7]:
+        found = resolve(query, k)
+        assert found.level == "measured", query
+        assert min(lengths) - 0.35 <= found.tokens_per_step <= max(lengths) + 0.35
+        if len(lengths) == 1 and query.temperature is not None and query.thinking is not None:
+            assert found.tokens_per_step == pytest.approx(lengths[0], abs=1e-6), query
+
+
+def test_several_drafters_pool_and_widen() -> None:
+    # lmsys's first head accepts 1.28 of GSM8K, SpecForge's 2.32: nobody said which one runs.
+    both = ask("Llama-3.3-70B-Instruct", "eagle3", 3, work="gsm8k")
+    one = ask("Llama-3.3-70B-Instruct", "eagle3", 3, work="gsm8k",
+              drafter="lmsys/SGLang-EAGLE3-Llama-3.3-70B-Instruct-SpecForge")
+    assert one.tokens_per_step == pytest.approx(2.318)
+    assert 1.276 < both.tokens_per_step < 2.5
+    assert both.high_90 - both.low_90 > 1.3 * (one.high_90 - one.low_90)
+
+
+def test_work_temperature_and_language_move_the_answer_as_measured() -> None:
+    code = ask("Llama-3.1-8B-Instruct", "eagle3", 3, work="code")
+    chat = ask("Llama-3.1-8B-Instruct", "eagle3", 3, work="chat")
+    assert code.level == chat.level == "measured"
+    assert code.tokens_per_step > chat.tokens_per_step
+    model = "qwen3.8-27b"
+    assert (ask(model, "dspark", 7, language="zh", work="math").tokens_per_step
+            < ask(model, "dspark", 7, language="en", work="math").tokens_per_step)
+    for method in ("mtp", "eagle3"):
+        greedy = ask("a-model-of-nobody-30b", method, 5, temperature=0.0).tokens_per_step
+        sampled = ask("a-model-of-nobody-30b", method, 5, temperature=1.0).tokens_per_step
+        assert 0.03 < 1 - sampled / greedy < 0.16  # published: 3 to 16 %
+
+
+def test_levels_from_a_measured_drafter_down_to_none() -> None:
+    assert ask("qwen3.6-27b", "mtp", 7).level == "this drafter"
+    other = ask("Llama-3.1-8B-Instruct", "eagle3", 3, drafter="somebody/another-head")
+    assert other.level == "this model"
+    head = ask("DeepSeek-R1", "mtp", 3)
+    assert head.level == "kind of drafter"
+    assert ask("Qwen3-14B", "ngram", 5, work="edit").level == "kind of drafter"
+    nobody = ask("Llama-2-13B", "dflash", 7)
+    assert nobody.level == "unknown"
+    assert not nobody.rests_on
+    assert 1.0 < nobody.low_90 < nobody.tokens_per_step < nobody.high_90 < 8.0
+    # The less is known, the wider: measured, another k of the drafter, no drafter of the target.
+    known, near = ask("DeepSeek-V4-Pro", "mtp", 3, work="code"), ask("DeepSeek-V4-Pro", "mtp", 3)
+    widths = [e.high_90 - e.low_90 for e in (known, near, head)]
+    assert widths == sorted(widths)
+
+
+def test_random_prompts_are_nobodys_work() -> None:
+    found = ask("GLM-5.1", "mtp", 3)
+    assert found.level == "kind of drafter"
+    assert abs(found.tokens_per_step - 1.64) > 0.3
+    with pytest.raises(UsageError, match="work 'random' is not known"):
+        ask("GLM-5.1", "mtp", 3, work="random")
+
+
+def test_longer_drafts_never_yield_less_and_rates_are_probabilities() -> None:
+    for target, method in (("qwen3.5-397b-a17b", "mtp"), ("deepseek-v4-pro", "mtp"),
+                           ("Llama-3.1-8B", "eagle3"), ("gemma-4-31b", "dflash"),
+                           ("Qwen3-32B", "suffix"), ("Qwen2-7B", "dspark")):
+        for k in (1, 3, 8):
+            found = ask(target, method, k)
+            lengths = [found.acceptance.expected_tokens(j) for j in range(1, k + 1)]
+            assert lengths == sorted(lengths)
+            assert all(0.0 <= rate <= 1.0 for rate in found.conditional)
+            assert found.acceptance.tokens_per_step(k) == pytest.approx(found.tokens_per_step)
+
+
+def test_heads_trained_for_one_position_fade_faster() -> None:
+    one = ask("deepseek-of-nobody-600b", "mtp", 8).acceptance.conditional()
+    many = ask("a-model-of-nobody-600b", "mtp", 8).acceptance.conditional()
+    assert one[7] < many[7]
+
+
+def test_copied_drafts_are_there_in_some_steps_only() -> None:
+    edit = ask("Qwen3-14B", "ngram", 5, work="edit")
+    chat = ask("Qwen3-14B", "ngram", 5, work="chat")
+    assert chat.acceptance.draft_probability < edit.acceptance.draft_probability < 1.0
+    assert edit.tokens_per_step > 1.5 * chat.tokens_per_step
+
+
+def test_every_model_and_method_has_an_answer() -> None:
+    models = {normalise_model(p.model) for p in measurements()}
+    for target in sorted(models)[::4]:
+        for name, method in METHODS.items():
+            if method.speculates:
+                found = ask(target, name, 3)
+                assert 1.0 <= found.low_90 <= found.tokens_per_step <= found.high_90 <= 4.0
+
+
+def test_a_left_out_row_is_predicted_from_the_rest() -> None:
+    """A sample of validation/scripts/check_acceptance.py: every tenth line without its own row."""
+    errors, inside = [], 0
+    rows = [row for row in observations(measurements()) if row.own_k]
+    for row in rows[::10]:
+        rest = [r for r in observations(points_of(row.condition.target)) if r.line != row.line]
+        found = Posterior(rest, row.condition).at(row.condition, row.condition.k)
+        errors.append(abs(found.with_draft() / row.tokens - 1.0))
+        inside += found.with_draft(-1.645) <= row.tokens <= found.with_draft(1.645)
+    assert sorted(errors)[len(errors) // 2] < 0.06
+    assert 0.82 <= inside / len(errors) <= 0.98  # 100 rows: two standard errors around 0.9
+
+
+def test_a_measured_tree_is_the_answer_and_a_wide_one_beats_its_chain() -> None:
+    query = AcceptanceQuery("Llama-3.1-8B-Instruct", "eagle3",
+                            "lmsys/SGLang-EAGLE3-Llama-3.1-8B-Instruct-SpecForge", "humaneval")
+    assert resolve(query, 5, TreeShape(3, 6)).tokens_per_step == pytest.approx(3.252)
+    for target in ("Llama-3.1-8B-Instruct", "Llama-3.3-70B-Instruct", "gpt-oss-20b"):
+        chain = resolve(AcceptanceQuery(target, "eagle3"), 4)
+        tree = resolve(AcceptanceQuery(target, "eagle3"), 4, TreeShape(4, 16))
+        assert tree.tokens_per_step > chain.tokens_per_step
+        assert tree.low_90 <= tree.tokens_per_step <= tree.high_90
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ask("qwen3.6-27b", "mtp", 0), "k is 0"),
+        (lambda: ask("qwen3.6-27b", "none", 3), "drafts nothing"),
+        (lambda: ask("qwen3.6-27b", "eagel3", 3), "did you mean 'eagle3'"),
+        (lambda: ask("qwen3.6-27b", "mtp", 3, work="maths"), "did you mean 'math'"),
+    ],
+)
+def test_bad_questions(call, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        call()
