@@ -82,11 +82,10 @@ def engine(out: Path, gpu: str) -> str:
 
 
 def deployer(mode: str, gpu: str, name: str) -> JudgedServer:
-    options = Options(model=MODEL, gpu=gpu, engine=name, max_num_seqs=32,
-                      max_num_batched_tokens=2048)
-    options.method = "none" if mode == "plain" else "ngram"
-    options.k = None if mode == "plain" else K
-    return JudgedServer.of(options)
+    drafts = {"method": "none"} if mode == "plain" else {"method": "ngram", "k": K}
+    return JudgedServer.of(Options(
+        model=MODEL, gpu=gpu, engine=name, max_num_seqs=32, max_num_batched_tokens=2048, **drafts,
+    ))
 
 
 def points(out: Path, mode: str, clients: int) -> list[MeasuredLoad]:
