@@ -5,18 +5,9 @@ concurrency). What the blog leaves out is stated per row in `catalog/mindrouter.
 format, and the acceptance length or the assumption made for it.
 """
 
-import tomllib
 from dataclasses import dataclass
 
-from specsim.analytic.predict import PredictionFigures, predict
-from specsim.analytic.system import System
-from specsim.analytic.workload import Workload
-from specsim.data import data_root
-from specsim.hardware.store import load_profile
-from specsim.latency.engine import find_engine
-from specsim.methods.resolve import resolve_setup
-from specsim.model.catalogue import find_model, variant
-from specsim.speculation.acceptance import Acceptance
+from specsim.analytic.predict import PredictionFigures
 
 
 @dataclass(frozen=True)
@@ -27,9 +18,11 @@ class ReportedEndpoint:
     prediction: PredictionFigures
     weights: str
     kv_dtype: str
+    acceptance_source: str
     acceptance_assumed: bool
     reported_speedup: float
     notes: str
+    command: str  # the `predict` that gives the row
 
     @property
     def speedup(self) -> float:
@@ -48,6 +41,7 @@ class ReportedEndpoint:
             "method": self.prediction.system.setup.method,
             "k": self.prediction.system.setup.k,
             "acceptance_length": self.prediction.acceptance_length,
+            "acceptance_source": self.acceptance_source,
             "acceptance_assumed": self.acceptance_assumed,
             "predicted_speedup": self.speedup,
             "reported_speedup": self.reported_speedup,
@@ -59,37 +53,7 @@ class ReportedEndpoint:
             "baseline_step_s": point.baseline_step_s,
             "step_cost_ratio": point.step_cost_ratio,
             "break_even_concurrency": self.prediction.break_even_concurrency,
+            "max_concurrency": self.prediction.max_concurrency,
             "notes": self.notes,
+            "command": self.command,
         }
-
-
-def predict_table(
-    gpu: str = "h200-sxm",
-    engine_name: str = "vllm",
-    fidelity: str = "calibrated",
-    profiles: str | None = None,
-) -> list[ReportedEndpoint]:
-    """One client on each of the six endpoints."""
-    raw = tomllib.loads((data_root("catalog") / "mindrouter.toml").read_text(encoding="utf-8"))
-    profile = load_profile(gpu, profiles)
-    engine = find_engine(engine_name)
-    rows = []
-    for item in raw["endpoint"]:
-        spec = variant(find_model(item["model"]), item["weights"])
-        setup = resolve_setup(spec, engine, item["method"], item["k"], draft=item.get("draft"))
-        acceptance = Acceptance.from_mean_length(
-            item["acceptance_length"], item["k"], source=item["acceptance_source"]
-        )
-        system = System(
-            spec, profile, engine, kv_dtype=item["kv_dtype"], setup=setup, acceptance=acceptance,
-            max_num_seqs=item["max_num_seqs"], fidelity=fidelity,
-        )
-        workload = Workload(item["input_len"], item["output_len"], name="mindrouter")
-        result = predict(system, workload, [1], search_k=False)
-        rows.append(
-            ReportedEndpoint(
-                item["name"], result, item["weights"], item["kv_dtype"],
-                item["acceptance_assumed"], item["reported_speedup"], item["notes"],
-            )
-        )
-    return rows

@@ -1,12 +1,17 @@
-"""The MindRouter cluster's six endpoints as served, beside the speedups that it reported."""
+"""The MindRouter cluster's six endpoints as served, beside the speedups that it reported.
 
+Each row is `predict` of the deployment that `catalog/mindrouter.toml` states, at one client.
+"""
+
+import tomllib
 from dataclasses import dataclass
 
-from specsim.analytic.mindrouter import ReportedEndpoint, predict_table
+from specsim.analytic.mindrouter import ReportedEndpoint
+from specsim.api import predict
+from specsim.data import data_root
 from specsim.errors import UsageError
 from specsim.options.declare import declared
-from specsim.options.prediction import PredictCommand
-from specsim.options.values import profile_folder
+from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.report.blocks import Section
 
 # What holds for the table too; all else describes a model of one's own.
@@ -37,6 +42,23 @@ def run(options: PredictCommand) -> MindrouterTable:
         if name not in _ALLOWED and getattr(asked, name) != item.default:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} needs a MODEL; `specsim models` lists them")
-    folder = profile_folder(asked.profiles)
-    rows = predict_table(asked.gpu, asked.engine, asked.fidelity, folder)
+    return table(PredictOptions(
+        gpu=asked.gpu, engine=asked.engine, fidelity=asked.fidelity, profiles=asked.profiles,
+    ))
+
+
+def table(priced: PredictOptions | None = None) -> MindrouterTable:
+    """The six endpoints. priced: GPU, engine and what else holds for all of them."""
+    raw = tomllib.loads((data_root("catalog") / "mindrouter.toml").read_text(encoding="utf-8"))
+    rows = []
+    for item in raw["endpoint"]:
+        asked = (priced or PredictOptions()).but(concurrency="1", kv=item["kv_dtype"], **{
+            name: item[name] for name in PredictOptions.model_fields if name in item
+        })
+        found = predict.run(asked)
+        rows.append(ReportedEndpoint(
+            item["name"], found, item["weights"], item["kv_dtype"],
+            item["acceptance_source"], item["acceptance_assumed"], item["reported_speedup"],
+            item["notes"], found.command,
+        ))
     return MindrouterTable(tuple(rows))

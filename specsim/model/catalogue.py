@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -108,6 +108,8 @@ def find_model(name: str) -> ModelSpec:
     spec = _load_model(entry.file)
     if ending == "fp8" and spec.family.startswith(_BLOCK_FP8_FAMILIES):
         ending = "fp8_block"
+    if ending == "fp8-dynamic":  # not a publisher's static checkpoint of the same format
+        return quantized(spec, "fp8")
     return variant(spec, ending) if ending else spec
 
 
@@ -131,13 +133,32 @@ def has_drafter(name: str) -> bool:
 
 def catalogued_drafter(spec: ModelSpec, kind: str) -> Drafter | None:
     """The catalogue's first drafter of a kind that was trained for this model or its base."""
-    names = {key(spec.name), *map(key, _bases(spec.name))}
+    names = {key(spec.name), *map(key, copies_of(spec))}
     for entry in _index().drafters:
         if entry.kind == kind and names & set(map(key, entry.targets)):
             drafter = _load_drafter(entry.file)
             if drafter.vocab == spec.vocab and (drafter.own_head or drafter.hidden == spec.hidden):
                 return with_target_head(drafter, spec)
     return None
+
+
+@lru_cache(maxsize=64)
+def copies_of(spec: ModelSpec) -> tuple[str, ...]:
+    """The catalogued models that `spec` may be a copy of, in any weight format: the one of its
+    name with its base, else those of its shapes (generations of one model can share them). Of
+    these only the ones with its vision tower and longest context, where there are any."""
+    entry, _ = _lookup(spec.name, _index().model_keys)
+    if entry is not None and _body(_load_model(entry.file)) == _body(spec):
+        return (entry.name, entry.base) if entry.base else (entry.name,)
+    alike = [
+        (entry.base or entry.name, found) for entry in _index().models
+        if entry.family == spec.family and _body(found := _load_model(entry.file)) == _body(spec)
+    ]
+    close = [
+        name for name, found in alike
+        if (found.vision_params, found.max_position) == (spec.vision_params, spec.max_position)
+    ]
+    return tuple(dict.fromkeys(close or [name for name, _ in alike]))
 
 
 def with_target_head(drafter: Drafter, spec: ModelSpec) -> Drafter:
@@ -156,12 +177,12 @@ def variant(spec: ModelSpec, weights: str) -> ModelSpec:
     same = {"fp8": ("fp8", "fp8_block"), "fp8_block": ("fp8_block",)}.get(label, (label,))
     if spec.weights in same:
         return spec
-    family = {key(spec.name), *map(key, _bases(spec.name))}
+    family = {key(spec.name), *map(key, copies_of(spec))}
     for entry in _index().models:
         if entry.weights in same and (key(entry.base) in family or key(entry.name) in family):
             found = _load_model(entry.file)
-            if same_shapes(found, spec):
-                return found
+            if same_shapes(found, spec):  # its cache dtype is no part of the weights' format
+                return replace(found, default_kv_dtype=spec.default_kv_dtype)
     return quantized(spec, label)
 
 
@@ -172,8 +193,12 @@ def same_shapes(one: ModelSpec, other: ModelSpec) -> bool:
 
 
 def _shapes(spec: ModelSpec) -> tuple[object, ...]:
+    return *_body(spec), spec.mtp is None
+
+
+def _body(spec: ModelSpec) -> tuple[object, ...]:
     layers = frozenset(reformat_layers(spec.layers, BF16))
-    return layers, spec.hidden, spec.vocab, spec.tied_embeddings, spec.mtp is None
+    return layers, spec.hidden, spec.vocab, spec.tied_embeddings
 
 
 # --- names --------------------------------------------------------------------------------
@@ -222,11 +247,6 @@ def _unknown(name: str, what: str, keys: dict[str, CatalogueEntry]) -> ModelConf
         f"{what} {shown!r} is not in the catalogue{hint}; {listing} lists all, and a "
         "config.json or its folder is read as well"
     )
-
-
-def _bases(name: str) -> tuple[str, ...]:
-    entry, _ = _lookup(name, _index().model_keys)
-    return (entry.name, entry.base) if entry and entry.base else (entry.name,) if entry else ()
 
 
 # --- files --------------------------------------------------------------------------------

@@ -20,21 +20,16 @@ def mindrouter_blocks(rows: "Sequence[ReportedEndpoint]") -> Section:
         f"MindRouter cluster: predicted beside reported, one client, {first.profile.title}, "
         f"{first.engine.title or first.engine.name}, fidelity: {first.fidelity}"
     )
-    accepted = [row.prediction.system.acceptance for row in rows]
-    sources = [f"acceptance: {a.source if a is not None else 'none'}; " for a in accepted]
-    doc = Doc({"table": [row.to_dict() for row in rows]})
-    return mindrouter_section(doc, head, sources)
+    return mindrouter_section(Doc({"table": [row.to_dict() for row in rows]}), head)
 
 
 def mindrouter_section(
-    doc: Doc, head: str = "Predicted beside reported, one client", sources: Sequence[str] = ()
+    doc: Doc, head: str = "Predicted beside reported, one client"
 ) -> Section:
-    """All blocks. head, sources: titles, and where each acceptance is from, which the live rows
-    have and their JSON has not."""
+    """All blocks. head: the title, which the live rows have and their JSON has not."""
     rows = doc.items("table")
     names = [row.text("model") for row in rows]
     places = [i + 1.0 for i in range(len(rows))]
-    told = [*sources, *[""] * len(rows)]
     return Section("The MindRouter cluster: six endpoints", "MindRouter", [
         Lines([head]),
         table_of(rows, [
@@ -59,7 +54,7 @@ def mindrouter_section(
         )]),
         Group([
             Lines(["* acceptance assumed. What the report leaves out, and what stands in for it:"]),
-            Lines([f"  {name}: {source}{row.text('notes', '')}"
-                   for name, source, row in zip(names, told, rows, strict=False)]),
+            Lines([f"  {name}: acceptance: {row.text('acceptance_source', 'not stated')}; "
+                   f"{row.text('notes', '')}" for name, row in zip(names, rows, strict=True)]),
         ]),
     ])

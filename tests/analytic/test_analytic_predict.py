@@ -13,7 +13,6 @@ from specsim.analytic import intervals
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.compare import compared
 from specsim.analytic.intervals import interval_for, prediction_class
-from specsim.analytic.mindrouter import predict_table
 from specsim.analytic.predict import (
     LoadPoint,
     best_k_at,
@@ -261,25 +260,6 @@ def test_a_datasheet_bound_has_no_interval_and_says_why() -> None:
     result = predict(drafted(fidelity="datasheet"), CHAT, [1])
     assert set(result.points[0].interval_90.values()) == {None}
     assert any("calibrated predictions only" in text for text in result.warnings)
-
-
-# --- the cluster --------------------------------------------------------------------------------
-
-
-def test_the_clusters_six_endpoints() -> None:
-    rows = predict_table()
-    assert [row.name for row in rows] == [
-        "qwen3.6-27b", "qwen3.6-35b", "gemma-4-31b", "qwen3.5-122b", "nemotron-3-super",
-        "qwen3.5-35b",
-    ]
-    assert [row.reported_speedup for row in rows] == [2.3, 2.3, 2.0, 2.0, 1.7, 1.6]
-    for row in rows:
-        shown = row.to_dict()
-        assert shown["predicted_speedup"] > 1
-        assert shown["error"] == pytest.approx(row.speedup / row.reported_speedup - 1)
-        assert row.notes and row.prediction.system.acceptance is not None
-    # The published k sweep: 73 % of three drafts accepted is 3.18 tokens per step (rounded).
-    assert rows[0].prediction.acceptance_length == pytest.approx(1 + 3 * 0.73, abs=0.012)
 
 
 def test_r_compares_steps_of_the_same_sequences() -> None:

@@ -1,6 +1,7 @@
 """The bundled catalogue: every entry loads and is current; names as people type them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from specsim.methods.eagle import Eagle3Method
 from specsim.methods.resolve import default_drafter
 from specsim.model.catalogue import (
     catalogue_root,
+    copies_of,
     find_drafter,
     find_model,
     has_drafter,
@@ -201,6 +203,37 @@ def test_variant_of_a_file_that_only_shares_a_name() -> None:
     found = variant(impostor, "fp8")
     assert found.hidden == 4096
     assert found.weights == "fp8"
+
+
+def test_a_weight_format_keeps_the_cache_dtype_of_the_model_it_was_asked_of() -> None:
+    assert variant(find_model("Qwen3-32B"), "fp8").default_kv_dtype == "bf16"
+    for typed in (
+        "RedHatAI/Qwen3-32B-FP8-dynamic",
+        "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic",
+        "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic",
+    ):
+        spec = find_model(typed)
+        assert (spec.weights, spec.default_kv_dtype) == ("fp8", "bf16")
+    # A checkpoint named outright has the cache that its config asks for.
+    assert find_model("nvidia/Llama-3.3-70B-Instruct-FP8").default_kv_dtype == "fp8"
+
+
+def test_a_copy_is_known_by_its_shapes_whatever_its_name() -> None:
+    for name in ("Qwen3-32B", "Qwen3-32B-FP8", "Qwen3-8B", "gpt-oss-120b", "Gemma-4-31B-NVFP4"):
+        spec = find_model(name)
+        copy = replace(spec, name="snapshot", source="file snapshot", mtp=None)
+        base = next(e.base or e.name for e in list_models() if e.name == spec.name)
+        assert copies_of(copy) == (base,)
+        assert default_drafter(copy, "eagle3", assume=False) == default_drafter(
+            find_model(base), "eagle3", assume=False
+        )
+    # Generations with the same shapes are all named; another tower or context is another model.
+    assert set(copies_of(replace(find_model("Qwen3.6-27B"), name="mine"))) == {
+        "Qwen3.5-27B", "Qwen3.6-27B", "Qwen3.8-27B",
+    }
+    vision = replace(find_model("Qwen3-VL-8B-Instruct"), name="mine")
+    assert copies_of(vision) == ("Qwen3-VL-8B-Instruct",)
+    assert copies_of(replace(find_model("Qwen3-8B"), name="mine", hidden=4032)) == ()
 
 
 def test_default_drafters() -> None:

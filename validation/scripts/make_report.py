@@ -35,7 +35,7 @@ from residual_intervals import intervals
 from specsim.accuracy.score import read_rows, score_rows
 from specsim.accuracy.scored import KINDS, Scored, by_source, errors_of, kind_of, signs
 from specsim.analytic.closed import closed_loop
-from specsim.analytic.mindrouter import predict_table
+from specsim.api.mindrouter import table as mindrouter_table
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.hardware.store import load_profile
@@ -148,7 +148,7 @@ def mixed_steps() -> list[list[str]]:
 def endpoint_rows() -> list[list[str]]:
     """The six MindRouter endpoints, predicted beside reported."""
     rows = []
-    for r in predict_table():
+    for r in mindrouter_table().endpoints:
         setup = r.prediction.system.setup
         assumed = " (assumed)" if r.acceptance_assumed else ""
         rows.append(
@@ -162,7 +162,7 @@ def endpoint_rows() -> list[list[str]]:
 def k_sweep() -> list[list[str]]:
     """MR27: step = acceptance length / tokens per second of one stream, per draft length."""
     measured = {1: 1.93 / 131, 2: 2.68 / 179, 3: 3.18 / 211}
-    first = predict_table()[0].prediction
+    first = mindrouter_table().endpoints[0].prediction
     plain = closed_loop(first.system.plain(), Workload(650, 256), 1).step_s
     rows = [["plain", f"{1e3 / 87:.1f}", f"{plain * 1e3:.1f}", f"{plain * 87 - 1:+.0%}"]]
     for k, seconds in measured.items():
@@ -189,7 +189,7 @@ def set_rows(result: dict[str, Any]) -> list[list[str]]:
 
 def bar_rows(silicon: dict[str, Any]) -> list[list[str]]:
     """What is checked with the shipped constants alone, met or missed."""
-    endpoints = predict_table()
+    endpoints = mindrouter_table().endpoints
     worst = max(abs(row.error) for row in endpoints)
     sweep = max(abs(float(row[3].rstrip("%"))) / 100 for row in k_sweep())
     mixed = max(abs(float(row[4].rstrip("%"))) / 100 for row in mixed_steps())
@@ -308,7 +308,7 @@ def write_readme(
         "\n\n90 % intervals made without the source that they are held against hold, of values (of "
         f"sources): {inside}."
     )
-    shown = "```\n" + section_text(mindrouter_blocks(predict_table())) + "\n```"
+    shown = "```\n" + section_text(mindrouter_blocks(mindrouter_table().endpoints)) + "\n```"
     for name, block in (("accuracy", body), ("output", shown)):
         replace_between(path, f"<!-- {name}:begin -->\n", f"{block}\n", f"<!-- {name}:end -->")
 
