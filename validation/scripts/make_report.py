@@ -35,9 +35,9 @@ from residual_intervals import intervals
 from specsim.accuracy.score import read_rows, score_rows
 from specsim.accuracy.scored import KINDS, Scored, by_source, errors_of, kind_of, signs
 from specsim.analytic.closed import closed_loop
-from specsim.api.mindrouter import table as mindrouter_table
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.api.mindrouter import table as mindrouter_table
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.shape import PrefillChunk, StepShape
