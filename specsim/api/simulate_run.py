@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, DeploymentRequest, build_request
@@ -28,6 +29,7 @@ from specsim.speculation.acceptance_spread import (
     INDEPENDENT,
     AcceptanceSpread,
     acceptance_spread_names,
+    default_acceptance_spread,
     fitted_acceptance_spread,
 )
 
@@ -128,7 +130,7 @@ def _deployment(
         system,
         context_tokens=plan.context_tokens,
         context_variation=plan.context_variation,
-        acceptance_spread=acceptance_spread(options.easiness),
+        acceptance_spread=acceptance_spread(options.easiness) or _spread_of_work(options, system),
         per_batch_size=table,
         adaptive=adaptive,
         prefix_caching=options.prefix_caching,
@@ -185,6 +187,16 @@ def acceptance_spread(text: str | None) -> AcceptanceSpread | None:
             f"{', '.join(acceptance_spread_names())}"
         )
     return fitted_acceptance_spread(text)
+
+
+def _spread_of_work(options: SimulateOptions, system: System) -> AcceptanceSpread | None:
+    """How acceptance varies on the workload named; None: as fitted for the method."""
+    accepted = system.acceptance
+    if options.workload is None or accepted is None or not system.speculative:
+        return None
+    return default_acceptance_spread(
+        system.setup.method, accepted.draft_probability, options.workload
+    )
 
 
 def _adaptive(request: DeploymentRequest) -> tuple[tuple[int, tuple[int, ...]], ...]:

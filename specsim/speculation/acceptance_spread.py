@@ -51,6 +51,11 @@ _BISECTIONS = 64
 # Links this close to 0 or 1 are taken as certain; their logits would only overflow.
 _NEGLIGIBLE = 1e-12
 _WEIGHT_ROUNDS = 60
+# Data set of the traces, by kind of work or name of a workload.
+_MEASURED_ON = {
+    "math": "gsm8k", "reasoning": "gsm8k",
+    "summarization": "cnn_dailymail", "summarize": "cnn_dailymail",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +290,16 @@ def fitted_acceptance_spread(name: str) -> AcceptanceSpread:
     return found
 
 
-def default_acceptance_spread(method: str, draft_probability: float = 1.0) -> AcceptanceSpread:
+def default_acceptance_spread(
+    method: str, draft_probability: float = 1.0, work: str = "chat"
+) -> AcceptanceSpread:
     """The parameter set used where the user names none; its source says which one it is.
 
-    Model drafters take the ShareGPT chat set. n-gram and suffix drafting take the sets measured
+    Model drafters take the ShareGPT chat set; n-gram and suffix drafting take the sets measured
     with their own step-skipping, or, for an n-gram acceptance given over all steps (draft
-    probability 1), the set measured that way.
+    probability 1), the set measured that way. Other work than chat has the set measured on it,
+    where there is one: requests of one kind of work differ less than those of a chat.
     """
-    return fitted_acceptance_spread(find_method(method).acceptance_spread(draft_probability))
+    name = find_method(method).acceptance_spread(draft_probability)
+    other = name.replace("-sharegpt", f"-{_MEASURED_ON.get(work)}")
+    return fitted_acceptance_spread(other if other in _catalogue() else name)

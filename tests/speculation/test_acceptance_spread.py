@@ -140,6 +140,19 @@ def test_default_by_method() -> None:
     assert default_acceptance_spread("ngram", 0.3) == fitted_acceptance_spread("ngram-spec_bench")
     assert default_acceptance_spread("ngram") == fitted_acceptance_spread("ngram-sharegpt")
     assert default_acceptance_spread("suffix", 0.3) == fitted_acceptance_spread("suffix-spec_bench")
+    # Requests of one kind of work differ less than those of a chat, as in the traces.
+    summaries = default_acceptance_spread("eagle3", work="summarization")
+    assert summaries == fitted_acceptance_spread("eagle-cnn_dailymail")
+    assert default_acceptance_spread("eagle3", work="math").request_sd < 0.2
+    assert default_acceptance_spread("ngram", 1.0, "math") == fitted_acceptance_spread(
+        "ngram-gsm8k"
+    )
+    assert default_acceptance_spread("ngram", 0.3, "math") == fitted_acceptance_spread(
+        "ngram-spec_bench"
+    )
+    assert default_acceptance_spread("mtp", work="rag") == fitted_acceptance_spread(
+        "eagle-sharegpt"
+    )
     for name in acceptance_spread_names():
         assert name in fitted_acceptance_spread(name).source
 
