@@ -12,6 +12,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import asked_version, find_engine
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain, method_name
+from specsim.model.catalogue import served_name
 from specsim.options.groups import DeploymentOptions, LengthsOptions
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
@@ -292,8 +293,8 @@ def _served(options: DeploymentOptions) -> tuple[str | None, str | None, str | N
     """(model, draft, version) for the flags: as the user writes them, unless that is a file or
     the name of another weight format."""
     name = str(options.model)
-    model = name if "/" in name and options.weights is None else None
-    if model is not None and model.endswith("config.json"):
-        model = model.removesuffix("/config.json")
+    model = None
+    if options.weights is None:
+        model = name.removesuffix("/config.json") if "/" in name else served_name(name)
     draft = options.draft if options.draft and "/" in options.draft else None
     return model, draft, asked_version(options.engine)

@@ -25,6 +25,7 @@ class Entry(TypedDict, total=False):
     says. kind, targets: of a drafter. file: where it lies, not in it."""
 
     name: str
+    hf_id: str
     source: str
     config: dict[str, object]
     hf_quant_config: dict[str, object]
@@ -69,6 +70,7 @@ def index_lines(
         active = active_parameters(spec)
         line = {
             "name": spec.name,
+            "hf_id": entry.get("hf_id", ""),
             "family": spec.family,
             "parameters": parameters(spec).text,
             "active_parameters": active.body + active.head,
@@ -84,6 +86,7 @@ def index_lines(
         drafter = drafter_from_dict(entry["spec"])
         line = {
             "name": drafter.name,
+            "hf_id": entry.get("hf_id", ""),
             "kind": drafter.kind,
             "parameters": drafter_parameters(drafter),
             "active_parameters": drafter_parameters(drafter, active=True),

@@ -51,6 +51,7 @@ class IndexLine(TypedDict, total=False):
     """A line of the index as it stands in the file; what is empty is left out."""
 
     name: str
+    hf_id: str
     kind: str
     family: str
     parameters: int
@@ -80,6 +81,7 @@ class CatalogueEntry:
     targets: tuple[str, ...]  # drafters: the models it fits, the one it was trained for first
     aliases: tuple[str, ...]
     file: str
+    hf_id: str = ""  # repository on Hugging Face, '' where no source states it
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,17 @@ def find_drafter(name: str) -> Drafter:
 
 def has_drafter(name: str) -> bool:
     return _lookup(name, _index().drafter_keys)[0] is not None
+
+
+def served_name(name: str) -> str:
+    """What a server loads for a model or drafter called `name`: its repository on Hugging Face
+    where one is known. A name of another checkpoint, which only shares the shapes of the one
+    listed, stays as it is."""
+    for keys in (_index().model_keys, _index().drafter_keys):
+        entry, _ = _lookup(name, keys)
+        if entry is not None and key(name) in (key(entry.name), key(entry.hf_id)):
+            return entry.hf_id or entry.name
+    return name
 
 
 def catalogued_drafter(spec: ModelSpec, kind: str) -> Drafter | None:
@@ -278,6 +291,7 @@ def _entry(item: IndexLine) -> CatalogueEntry:
         targets=tuple(item.get("targets", ())),
         aliases=tuple(item.get("aliases", ())),
         file=item["file"],
+        hf_id=item.get("hf_id", ""),
     )
 
 

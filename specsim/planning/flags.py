@@ -20,6 +20,7 @@ from specsim.errors import UsageError
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import kind_of_target
 from specsim.methods.base import check_k, find_method
+from specsim.model.catalogue import served_name
 
 BatchTable = Sequence[tuple[int, int, int]]
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
@@ -69,7 +70,7 @@ def ready_flags(
     """The command that starts `system`.
 
     table: draft length by batch size, ((first batch, last batch, k), ...), vLLM only.
-    model, draft: the names or folders to serve (default: the catalogue's names). version: the
+    model, draft: the names or folders to serve (default: their repositories). version: the
     engine's version (default: that of its profile). max_model_len: longest request, 0: the
     model's. UsageError where the engine's version would refuse the combination, where the method
     needs a drafter that nobody has published, and for engines whose command line is not known here.
@@ -161,9 +162,9 @@ def _check_table(system: System, table: BatchTable) -> list[list[int]]:
 def _model_words(system: System, model: str | None, warnings: list[str]) -> tuple[str, str]:
     """(what to serve, the format to convert to while loading or '')."""
     spec = system.spec
-    name = model or spec.name
-    if model is None and "/" not in name:
-        warnings.append(f"{name} is the catalogue's name: put the repository or folder you serve")
+    name = model or served_name(spec.name)
+    if "/" not in name:
+        warnings.append(f"no repository of {name} is known: put the repository or folder you serve")
     by_rule = any("by the usual rules" in note for note in spec.notes)
     if not by_rule or spec.weights == "bf16":
         return name, ""
@@ -195,9 +196,10 @@ def _drafter_to_load(system: System, draft: str | None, warnings: list[str]) -> 
     drafter = system.setup.drafter
     if drafter is None or drafter is system.spec.mtp:
         return None
-    if draft is None and "/" not in drafter.name:
-        warnings.append(f"{drafter.name} is the catalogue's name: put the drafter you load")
-    return draft or drafter.name
+    name = draft or served_name(drafter.name)
+    if draft is None and "/" not in name:
+        warnings.append(f"no repository of {name} is known: put the drafter you load")
+    return name
 
 
 def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The bundled catalogue: every entry loads and is current; names as people type them."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from specsim.model.catalogue import (
     list_drafters,
     list_models,
     same_shapes,
+    served_name,
     variant,
 )
 from specsim.model.counts import drafter_parameters, parameters, weight_bytes
@@ -306,3 +308,30 @@ def test_formats_of_published_checkpoints() -> None:
     v32 = find_model("DeepSeek-V3.2-NVFP4").layers[0].mixer
     assert isinstance(v32, LatentAttention)
     assert (v32.weight, v32.o_weight) == (BF16, NVFP4)
+
+
+@pytest.mark.parametrize(
+    ("name", "served"),
+    [
+        ("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("Qwen/Qwen3-32B-FP8", "Qwen/Qwen3-32B-FP8"),
+        ("EAGLE3-Qwen3-8B", "AngelSlim/Qwen3-8B_eagle3"),
+        ("qwen3-14b", "Qwen3-14B"),  # no source states its repository
+        ("deepseek-v3.1", "deepseek-v3.1"),  # shapes of DeepSeek-V3, another checkpoint
+        ("mistral-7b-v0.1-fp8", "mistral-7b-v0.1-fp8"),  # no checkpoint of that format is listed
+        ("my/folder", "my/folder"),
+    ],
+)
+def test_a_server_loads_the_repository(name: str, served: str) -> None:
+    assert served_name(name) == served
+
+
+def test_repositories_are_of_what_they_stand_at() -> None:
+    known = [entry for entry in (*list_models(), *list_drafters())
+             if entry.hf_id]
+    assert len({entry.hf_id for entry in known}) == len(known) > 90
+    for entry in known:
+        assert re.fullmatch(r"[\w-]+/[\w.-]+", entry.hf_id)
+        # The repository's own name finds the entry, so that what a command prints can be asked of.
+        keys = find_model if entry.kind == "model" else find_drafter
+        assert keys(entry.hf_id).name == entry.name
