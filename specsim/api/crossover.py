@@ -1,18 +1,19 @@
 """`specsim.crossover`: with and without speculation while concurrency grows."""
 
-
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Decided, flat
+from specsim.api.verdicts import deployment_of, served_names
 from specsim.errors import UsageError
 from specsim.options.analytic import CrossoverOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_contexts
 from specsim.planning import crossover as planning
+from specsim.planning.verdict_results import of_crossover
 from specsim.report.blocks import Section
 
 
-class Crossover(Result, planning.CrossoverFigures):
+class Crossover(Decided, planning.CrossoverFigures):
     """Where speculative work stops being cheap and where it stops paying: `curves`."""
 
     def to_rows(self) -> list[dict[str, object]]:
@@ -35,7 +36,8 @@ def run(options: CrossoverOptions) -> Crossover:
         request.system, request.workload, lengths, options.max_concurrency, options.cheap_share,
         request.warnings,
     )
-    return Crossover.of(found, repeat(options))
+    verdict = of_crossover(found, served_names(deployment_of(options)))
+    return Crossover.of(found, repeat(options)).with_verdict(verdict)
 
 
 crossover = python_function(CrossoverOptions, run)

@@ -7,11 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from specsim.analytic.intervals import interval_of
 from specsim.api.functions import named_function
 from specsim.api.results import Result, flat
 from specsim.api.served import check_described, predictor_for
 from specsim.diagnose.evidence import Evidence, evidence_of
+from specsim.diagnose.expected import Predictor
+from specsim.diagnose.finding import MEASURED, Case
 from specsim.diagnose.judge import diagnose as judge
+from specsim.diagnose.rules_speculation import GAIN
 from specsim.diagnose.scrape import metrics_url, scrape
 from specsim.diagnose.watching import Watcher
 from specsim.errors import UsageError
@@ -19,6 +23,7 @@ from specsim.formats.bench import read_bench, scan
 from specsim.options.measured import DiagnoseOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
+from specsim.planning.verdict import LoadVerdict, Verdict, judged
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
 from specsim.rows import rows_at, texts_at
@@ -71,9 +76,12 @@ def run(options: DiagnoseOptions) -> Diagnoses:
         notes: list[str] = []
         predictor = predictor_for(model, options, item, notes)
         warnings += [text for text in notes if text not in warnings]
-        diagnoses.append(judge(item, predictor, plain).to_dict())
+        judged = judge(item, predictor, plain)
+        verdict = of_diagnosis(judged.case, predictor).to_dict()
+        diagnoses.append({"verdict": verdict, **judged.to_dict()})
     document: dict[str, object] = {
         "kind": "diagnosis",
+        "verdict": diagnoses[0]["verdict"] if diagnoses else None,
         "diagnoses": diagnoses,
         "skipped": [{"file": path, "reason": reason} for path, reason in skipped],
         "warnings": warnings,
@@ -82,6 +90,35 @@ def run(options: DiagnoseOptions) -> Diagnoses:
 
 
 diagnose = named_function(DiagnoseOptions, run)
+
+
+def of_diagnosis(case: Case, predictor: Predictor | None) -> Verdict:
+    """Of one run that was diagnosed: what speculation gains there, or would."""
+    here, expected = case.evidence, case.expected
+    about, gain, source, pair = expected, None, "", None
+    if case.speedup is not None:
+        gain, source = case.speedup
+    elif here.speculates is False and case.would is not None:
+        about, gain, source = case.would, case.would.speedup, "predicted"
+    if gain is not None and source.startswith(MEASURED):
+        pair = (gain / (1 + GAIN), gain * (1 + GAIN))
+    elif gain is not None and predictor is not None:
+        pair = interval_of(predictor.system, "speedup", gain)
+    decision, certainty, share = judged(gain, pair)
+    method = here.method or (about.method if about else None)
+    k = here.num_speculative_tokens or len(here.per_position) or (about.k if about else 0)
+    rests = "no prediction and no run without speculation to compare with"
+    if gain is not None:
+        rests = "as measured in this run" if here.speculates else about.acceptance_source if about \
+            else ""
+    load = here.running or 0.0
+    return Verdict(
+        decision, certainty, share, method, None, k, load, "running requests", gain, pair,
+        pays_below=about.break_even if about else None,
+        tokens_per_step=here.yield_per_step if here.speculates else (
+            about.tokens_per_step if about else None),
+        rests_on=rests, loads=(LoadVerdict(load, decision, method, k, gain, pair),),
+    )
 
 
 def _arguments(options: DiagnoseOptions) -> tuple[str | None, str | None]:

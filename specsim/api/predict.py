@@ -5,15 +5,17 @@ from dataclasses import replace
 from specsim.analytic import predict as analytic
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Decided, flat
+from specsim.api.verdicts import deployment_of, served_names, unmeasured_default
 from specsim.errors import UsageError
 from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
+from specsim.planning.verdict import of_prediction
 from specsim.report.blocks import Section
 
 
-class Prediction(Result, analytic.PredictionFigures):
+class Prediction(Decided, analytic.PredictionFigures):
     """A prediction: `points`, `break_even_concurrency`, `best_k`, `max_concurrency`, ..."""
 
     def to_rows(self) -> list[dict[str, object]]:
@@ -54,7 +56,11 @@ def run(options: PredictOptions) -> Prediction:
     else:
         clients = parse_concurrency(options.concurrency)
     found = analytic.predict(request.system, load, clients, rates, request.warnings)
-    return Prediction.of(found, repeat(options))
+    deployment, unmeasured = deployment_of(options), None
+    if not found.system.speculative:
+        unmeasured = unmeasured_default(deployment, found.system)
+    verdict = of_prediction(found, served_names(deployment), unmeasured)
+    return Prediction.of(found, repeat(options)).with_verdict(verdict)
 
 
 predict = python_function(PredictOptions, run)

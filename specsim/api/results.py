@@ -15,6 +15,8 @@ from dataclasses import fields, replace
 from typing import Any, Self
 
 from specsim.errors import UsageError
+from specsim.jsonable import jsonable
+from specsim.planning.verdict import Verdict
 from specsim.report.blocks import Lines, Section
 from specsim.report.text import section_text
 from specsim.rows import columns_of
@@ -70,6 +72,21 @@ class Result:
 
         section = self.section()
         return fragment(replace(section, blocks=(Lines([repr(self)], "lead"), *section.blocks)))
+
+
+class Decided(Result):
+    """A result with a verdict, the first of what it says: None where nothing was compared."""
+
+    verdict: Verdict | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        found = super().to_dict()
+        return {"kind": found.pop("kind"), "verdict": jsonable(self.verdict), **found}
+
+    def with_verdict(self, verdict: Verdict | None) -> Self:
+        """This result, with the verdict on it."""
+        object.__setattr__(self, "verdict", verdict)  # the results are frozen
+        return self
 
 
 def frame(rows: Sequence[dict[str, object]], library: str | None = None) -> Any:

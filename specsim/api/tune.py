@@ -3,15 +3,19 @@
 from collections.abc import Callable
 
 from specsim.api.functions import python_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Decided, flat
 from specsim.api.tune_setup import build_offer
+from specsim.api.verdicts import deployment_of, unmeasured_default, unmeasured_drafter
 from specsim.errors import UsageError
 from specsim.methods.base import MAX_K
 from specsim.options.repeat import repeat
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning import tune as planning
+from specsim.planning.flags import ServedNames
 from specsim.planning.tune_choices import OfferedLoad
+from specsim.planning.verdict import Verdict
+from specsim.planning.verdict_results import of_tuning
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
 from specsim.sim.slo import parse_slo
@@ -19,7 +23,7 @@ from specsim.sim.slo import parse_slo
 DEFAULT_CLIENTS = (1, 8, 64)
 
 
-class Tuning(Result, planning.TuningFigures):
+class Tuning(Decided, planning.TuningFigures):
     """The choice per load: `answers`, each with `best`, `candidates`, `flags`, ..."""
 
     def to_rows(self) -> list[dict[str, object]]:
@@ -49,11 +53,26 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
     gates = {} if options.slo is None else parse_slo(str(options.slo))
     if options.slo is not None and not gates:
         raise UsageError("--slo is empty; write gates like ttft_mean=2,stream_tok_s_mean=15")
+    offer = build_offer(options)
     found = planning.tune(
-        build_offer(options), loads, objective=options.objective, gates=gates,
-        longest=options.max_k, report=report,
+        offer, loads, objective=options.objective, gates=gates, longest=options.max_k,
+        report=report,
     )
-    return Tuning.of(found, repeat(options))
+    return Tuning.of(found, repeat(options)).with_verdict(_verdict(found, options, offer.names))
+
+
+def _verdict(
+    found: planning.TuningFigures, options: TuneOptions, names: ServedNames
+) -> Verdict:
+    """With what is not known of methods that no candidate stands for."""
+    unmeasured = None
+    if any(answer.best is not None and not answer.best.k for answer in found.answers):
+        deployment, plain = deployment_of(options), found.plain or found.systems[0].plain()
+        skipped = [name for name, _ in found.skipped]
+        unmeasured = unmeasured_drafter(deployment, plain, skipped)
+        if unmeasured is None and not found.systems:
+            unmeasured = unmeasured_default(deployment, plain)
+    return of_tuning(found, names, unmeasured)
 
 
 tune = python_function(TuneOptions, run)

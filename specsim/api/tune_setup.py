@@ -7,16 +7,16 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import DeploymentRequest, build_request
+from specsim.api.verdicts import served_names
 from specsim.errors import SpecSimError, UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import asked_version, find_engine
 from specsim.methods.base import find_method
 from specsim.methods.registry import is_plain, method_name
-from specsim.model.catalogue import served_name
 from specsim.options.groups import DeploymentOptions, LengthsOptions
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
-from specsim.planning.tune import Offer, ServedNames
+from specsim.planning.tune import Offer
 from specsim.planning.tune_robust import TrafficCase, range_scenarios
 from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery, resolve
 from specsim.units import GB
@@ -76,7 +76,7 @@ def build_offer(asked: TuneOptions) -> Offer:
         scenarios = tuple(_scenario(systems, part, warnings) for part in shares)
     return Offer(
         systems, base.workload, base.system, scenarios, spreads, tuple(skipped), tuple(warnings),
-        ServedNames(*_served(options)),
+        served_names(options),
     )
 
 
@@ -287,14 +287,3 @@ def _spreads(systems: tuple[System, ...], draft: str | None) -> dict[str, tuple[
         if found is not None and found.high_90 - found.low_90 > 0.05:
             out[system.setup.method] = (found.low_90, found.high_90)
     return out
-
-
-def _served(options: DeploymentOptions) -> tuple[str | None, str | None, str | None]:
-    """(model, draft, version) for the flags: as the user writes them, unless that is a file or
-    the name of another weight format."""
-    name = str(options.model)
-    model = None
-    if options.weights is None:
-        model = name.removesuffix("/config.json") if "/" in name else served_name(name)
-    draft = options.draft if options.draft and "/" in options.draft else None
-    return model, draft, asked_version(options.engine)

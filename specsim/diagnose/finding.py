@@ -99,18 +99,17 @@ class Case:
 class Diagnosis:
     """Everything found about one run."""
 
-    evidence: Evidence
-    expected: Expected | None
+    case: Case
     findings: tuple[Finding, ...]
     missing: tuple[Missing, ...]
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "source": self.evidence.source,
+            "source": self.case.evidence.source,
             "findings": [finding.to_dict() for finding in self.findings],
             "missing": [asdict(item) for item in self.missing],
-            "measured": self.evidence.to_dict(),
-            "predicted": self.expected.to_dict() if self.expected else None,
+            "measured": self.case.evidence.to_dict(),
+            "predicted": self.case.expected.to_dict() if self.case.expected else None,
             "warnings": list(self.warnings),
         }

@@ -45,7 +45,7 @@ def diagnose(
     found = [finding for rule in RULES if (finding := rule(case)) is not None]
     found.sort(key=lambda finding: LEVELS.index(finding.level))
     return Diagnosis(
-        evidence, expected, tuple(found), tuple(what_is_missing(case)), warnings + evidence.warnings
+        case, tuple(found), tuple(what_is_missing(case)), warnings + evidence.warnings
     )
 
 

@@ -65,10 +65,10 @@ def trades_well(case: Case) -> Finding | None:
     elif expected is not None and expected.plain_bound == "latency":
         spare = ": a plain step of this batch waits for launches and the host, not for compute"
     if expected is not None:
-        facts += known(("stops paying at about", expected.break_even, "count", PREDICTED))
+        facts += known(("pays below about", expected.break_even, "count", PREDICTED))
     return Finding(
         "trades_well", "good", f"Spare compute is traded well for tokens{spare}.", facts,
-        ("keep it; watch the batch at which it stops paying",),
+        ("keep it; watch the batch below which it pays",),
     )
 
 
@@ -89,7 +89,7 @@ def competes(case: Case) -> Finding | None:
         facts += known(
             ("speedup for one client", expected.speedup_alone, "x", PREDICTED),
             ("r for one client", expected.step_cost_ratio_alone, "x", PREDICTED),
-            ("stops paying at about", expected.break_even, "count", PREDICTED),
+            ("pays below about", expected.break_even, "count", PREDICTED),
         )
     steps = []
     if expected is not None and expected.best_k is not None and expected.best_k != expected.k:

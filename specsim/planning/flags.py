@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specsim.analytic.system import System
-from specsim.errors import UsageError
+from specsim.errors import SpecSimError, UsageError
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import kind_of_target
 from specsim.methods.base import check_k, find_method
@@ -55,6 +55,15 @@ class ReadyCommand:
             else None,
             "warnings": list(self.warnings),
         }
+
+
+@dataclass(frozen=True)
+class ServedNames:
+    """Names for the flags, None: those of the catalogue and of the engine's profile."""
+
+    model: str | None = None
+    draft: str | None = None
+    version: str | None = None
 
 
 def ready_flags(
@@ -103,6 +112,21 @@ def ready_flags(
         words += _sglang_speculation(system, rows, draft, warnings)
     _warn_of_graphs(system, seqs, warnings)
     return ReadyCommand(system.engine.name, asked, words, tuple(warnings), config)
+
+
+def flags_of(
+    system: System, names: ServedNames, table: BatchTable = ()
+) -> tuple[ReadyCommand | None, str]:
+    """The flags, or None and why there are none."""
+    drafter = system.setup.drafter
+    named = names.draft if drafter is not None and drafter is not system.spec.mtp else None
+    try:
+        flags = ready_flags(
+            system, table=table, model=names.model, draft=named, version=names.version
+        )
+    except SpecSimError as error:
+        return None, str(error)
+    return flags, ""
 
 
 def graphed_requests(system: System) -> int:

@@ -13,7 +13,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import jsonable
-from specsim.planning.flags import ReadyCommand, ready_flags
+from specsim.planning.flags import ReadyCommand, ServedNames, flags_of
 from specsim.planning.tune_choices import (
     LONGEST,
     OBJECTIVES,
@@ -129,15 +129,6 @@ class TuningFigures:
             },
             "warnings": list(self.warnings),
         }
-
-
-@dataclass(frozen=True)
-class ServedNames:
-    """Names for the flags, None: those of the catalogue and of the engine's profile."""
-
-    model: str | None = None
-    draft: str | None = None
-    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -309,18 +300,3 @@ class _Tuner:
             system = system.with_(max_num_seqs=limit)
         flags, _ = flags_of(system, self.offer.names, table.rows)
         return table, flags
-
-
-def flags_of(
-    system: System, names: ServedNames, table: Sequence[tuple[int, int, int]] = ()
-) -> tuple[ReadyCommand | None, str]:
-    """The flags, or None and why there are none."""
-    drafter = system.setup.drafter
-    named = names.draft if drafter is not None and drafter is not system.spec.mtp else None
-    try:
-        flags = ready_flags(
-            system, table=table, model=names.model, draft=named, version=names.version
-        )
-    except SpecSimError as error:
-        return None, str(error)
-    return flags, ""

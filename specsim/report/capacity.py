@@ -9,6 +9,7 @@ from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.tables import Table, number, seconds, times
+from specsim.report.verdict import verdict_block
 
 if TYPE_CHECKING:
     from specsim.planning.capacity_result import CapacityFigures
@@ -27,11 +28,14 @@ def capacity_section(
 ) -> Section:
     """All blocks. deployed, source, share: what a live result has and its JSON has not."""
     typed, said = None, [doc.text("no_flags", "")]
-    if doc.has("flags"):
+    if doc.has("flags") and doc.at("verdict.command").value == doc.text("flags.command"):
+        said = []  # the verdict has it
+    elif doc.has("flags"):
         lead = f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}:"
         typed, said = Command(lead, doc.text("flags.command"), " "), doc.texts("flags.warnings")
     gates = [(f"gate {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
+        verdict_block(doc),
         Lines(_head(doc, deployed or d.deployed(doc), source)),
         _facts(doc),
         _loads(doc),

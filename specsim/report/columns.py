@@ -34,6 +34,19 @@ def fixed(key: str, spec: str, none: str = "-") -> Cell:
     return write
 
 
+def waits(clients: float, running: float) -> str:
+    """A star behind the clients of a closed loop of which fewer run at a time."""
+    return f"{clients:.15g}" + ("*" if running < clients - 0.5 else "")
+
+
+def waiting(rows: Iterable[tuple[float, float]]) -> list[str]:
+    """What the star of `waits` means, of (clients, running) by row; none where nobody waits."""
+    found = [f"{running:,.0f} of {clients:,.15g}" for clients, running in rows
+             if waits(clients, running).endswith("*")]
+    return [f"* requests wait in a queue: {', '.join(found)} clients run at a time"] if found \
+        else []
+
+
 def word(key: str, default: str | None = None) -> Cell:
     """A text."""
     return lambda row: row.text(key, default)

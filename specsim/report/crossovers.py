@@ -1,14 +1,16 @@
-"""What `specsim crossover` says: where speculation stops being cheap, and stops paying."""
+"""What `specsim crossover` says: up to which load speculation is cheap, and pays."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Lines, Notes, Section
-from specsim.report.columns import band, count, curve, figure, fixed, table_of
+from specsim.report.columns import band, curve, figure, fixed, table_of, waiting, waits
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
 from specsim.report.tables import Table, seconds, times
+from specsim.report.thresholds import CHEAP, MEANING, MEMORY_BOUND, PAYS, below
+from specsim.report.verdict import verdict_block
 
 if TYPE_CHECKING:
     from specsim.planning.crossover import CrossoverFigures
@@ -26,6 +28,7 @@ def crossover_section(doc: Doc, deployed: str = "", source: str = "") -> Section
     has and its JSON has not."""
     title = f"Where speculation stops paying: {d.title_of(doc)}"
     return Section(title, f"Crossover: {doc.text('model')}", [
+        verdict_block(doc),
         Lines([
             deployed or d.deployed(doc), d.drafting(doc, source),
             f"closed loops of 1, 2, ... clients, {doc.words('output_len')} output tokens, with "
@@ -46,19 +49,18 @@ def _answers(doc: Doc) -> Table:
             continue
         rows.append([
             _context(line),
-            *(_until(line.maybe(key), most)
+            *(below(line.maybe(key), most)
               for key in ("cheap_until", "ridge", "break_even_concurrency")),
             _between(line),
             times(points[0].number("speedup")),
             f"{times(points[-1].number('speedup'))} at {points[-1].number('concurrency')}",
         ])
     return Table(
-        ["prompt", "cheap below", "memory-bound below", "pays below", "90 %", "at 1", "at the end"],
+        ["prompt", CHEAP, MEMORY_BOUND, PAYS, "90 %", "at 1", "at the end"],
         rows,
         remarks=[
-            f"cheap: a step costs at most {doc.number('cheap_share'):.0%} more than a plain one; "
-            "memory-bound: the verify step streams longer than it multiplies; '> n': not reached "
-            "at the largest batch, n",
+            f"cheap: {MEANING[CHEAP].format(share=doc.number('cheap_share'))}; memory-bound: "
+            f"{MEANING[MEMORY_BOUND]}; '> n': not reached at the largest batch, n",
             *(f"{_context(line)}: {line.text('error')}"
               for line in doc.items("curves") if line.has("error")),
         ],
@@ -71,15 +73,8 @@ def _context(line: Doc) -> str:
     return f"{tokens // 1024}k" if tokens >= 1024 and tokens % 1024 == 0 else str(tokens)
 
 
-def _until(concurrency: float | None, top: float | None) -> str:
-    """'never' for 1: it is lost from the first client on."""
-    if concurrency == 1:
-        return "never"
-    return f"> {top}" if concurrency is None else str(concurrency)
-
-
 def _between(line: Doc) -> str:
-    ends = [_until(end, line.maybe("max_concurrency")) for end in line.numbers("break_even_90")]
+    ends = [below(end, line.maybe("max_concurrency")) for end in line.numbers("break_even_90")]
     return " to ".join(dict.fromkeys(ends)) or "-"
 
 
@@ -88,7 +83,7 @@ def _points(line: Doc) -> Table:
     rate = points[0].number("accepted_share")
     return table_of(
         points, [
-            ("clients", count("concurrency")), ("speedup", figure("speedup", times)),
+            ("clients", lambda p: waits(*_running(p))), ("speedup", figure("speedup", times)),
             ("90 %", band("speedup_90")), ("r", fixed("step_cost_ratio", ".2f")),
             ("ITL", figure("speculative.itl_s", seconds)),
             ("plain", figure("plain.itl_s", seconds)),
@@ -102,7 +97,13 @@ def _points(line: Doc) -> Table:
         ],
         title=f"prompts of {line.words('context')} tokens ({rate:.0%} of the drafted tokens "
               "accepted; 'plain': without speculation; in use: of bandwidth/of arithmetic)",
+        remarks=waiting(map(_running, points)),
     )
+
+
+def _running(point: Doc) -> tuple[float, float]:
+    """(clients, those that run at a time)."""
+    return point.number("concurrency"), point.number("speculative.running")
 
 
 def _in_use(side: Doc) -> str:
@@ -147,7 +148,7 @@ def panels(doc: Doc) -> list[Panel]:
             "What a step costs", "clients", "r = step with / without, same batch",
             tuple(_curve(line, hue, "step_cost_ratio") for hue, line in lines), log_x=True,
             levels=((doc.number("acceptance_length"), "tokens per step: above it a step loses"),
-                    (1 + doc.number("cheap_share"), "cheap below")),
+                    (1 + doc.number("cheap_share"), CHEAP)),
             words="A verify step over a plain one.",
         ),
         _pairs(lines, "Throughput", "output tokens/s", "output_tok_s"),

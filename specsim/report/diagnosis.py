@@ -6,6 +6,7 @@ import textwrap
 from specsim.report.blocks import Block, Fold, Group, Lines, Notes, Section, Terms
 from specsim.report.doc import Doc
 from specsim.report.tables import seconds, size
+from specsim.report.verdict import verdict_block
 
 WIDTH = 100
 _MARKS = {"problem": "PROBLEM", "good": "GOOD", "notice": "NOTE"}
@@ -26,7 +27,9 @@ def diagnosis_section(doc: Doc) -> Section:
 
 def _run(run: Doc) -> list[Block]:
     """One run: what was measured, the findings, what is missing; on a page also the figures."""
-    blocks: list[Block] = [Lines([
+    found = verdict_block(run)
+    blocks: list[Block] = [found, Lines([""])] if found else []
+    blocks += [Lines([
         f"{run.text('source', '-')}: {run.text('measured.format', 'measured')}",
         _wrapped(_measured(run), "  "),
         *([] if run.items("findings") else ["", "  nothing stands out"]),

@@ -8,6 +8,7 @@ from specsim.report.columns import band, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.tables import seconds, times
+from specsim.report.thresholds import PAYS, below
 
 if TYPE_CHECKING:
     from specsim.analytic.mindrouter import ReportedEndpoint
@@ -41,7 +42,7 @@ def mindrouter_section(
             ("reported", lambda row: f"{row.number('reported_speedup'):.1f}x"),
             ("error", fixed("error", "+.0%")), ("plain step", figure("baseline_step_s", seconds)),
             ("spec step", figure("step_s", seconds)),
-            ("stops paying at", fixed("break_even_concurrency", "", "never")),
+            (PAYS, lambda row: below(row.maybe("break_even_concurrency"))),
         ]),
         Charts([Panel(
             "Predicted and reported speedup", "endpoint, in the table's order",

@@ -13,11 +13,15 @@ from specsim.report.columns import (
     fixed,
     seconds_band,
     table_of,
+    waiting,
+    waits,
     word,
 )
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value, with_ends
 from specsim.report.tables import Table, number, seconds, size, times
+from specsim.report.thresholds import PAYS, below
+from specsim.report.verdict import verdict_block
 
 if TYPE_CHECKING:
     from specsim.analytic.predict import PredictionFigures
@@ -35,6 +39,7 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
         raise doc.at("points").fail("a list with at least one point")
     model = doc.text("model")
     return Section(f"Prediction: {d.title_of(doc)}", f"Prediction: {model}", [
+        verdict_block(doc),
         Lines([
             deployed or d.deployed(doc), d.drafting(doc),
             f"requests of {doc.words('input_len')} + {doc.words('output_len')} tokens{workload}; "
@@ -57,14 +62,16 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
 def _points(doc: Doc) -> Table:
     points = doc.items("points")
     is_open = any(p.has("utilisation") for p in points)
+    queued = [(p.number("concurrency"), p.number("running")) for p in points if not is_open]
     return table_of(points, [
-        ("rate" if is_open else "clients", _load),
+        ("rate" if is_open else "clients",
+         _load if is_open else lambda p: waits(p.number("concurrency"), p.number("running"))),
         ("speedup", figure("speedup", times) if d.speculative(doc) else lambda _: "-"),
         ("TPOT", figure("tpot_s", seconds)), ("plain", figure("baseline_tpot_s", seconds)),
         ("TTFT", figure("ttft_s", seconds)), ("step", figure("step_s", seconds)),
         ("r", fixed("step_cost_ratio", ".2f")), ("tok/s/user", fixed("stream_tok_s", ".0f")),
         ("tok/s", fixed("output_tok_s", ".0f")), ("bound", word("bound")),
-    ])
+    ], remarks=waiting(queued))
 
 
 def _intervals(doc: Doc) -> Table | None:
@@ -102,7 +109,7 @@ def _facts(doc: Doc) -> Facts:
          f"{seconds(first.maybe('baseline_tpot_s'))} without"),
         ("TTFT", seconds(first.maybe("ttft_s")),
          f"{seconds(first.maybe('baseline_ttft_s'))} without"),
-        ("Break-even", "not reached" if limit is None else number(limit), "clients"),
+        (PAYS.capitalize(), below(limit), "clients"),
         ("Largest batch", number(doc.maybe("max_concurrency")), "requests together"),
     ])
 
@@ -112,15 +119,14 @@ def _answers(doc: Doc) -> list[str]:
     most = doc.number("max_concurrency")
     if d.speculative(doc):
         limit = doc.maybe("break_even_concurrency")
-        if limit is None:
-            text = f"pays up to the largest batch ({most} requests)"
-        elif limit == 1:
-            text = "does not pay, not even for one client"
-        else:
-            text = f"stops paying at {limit} clients"
+        text = f"speculation pays at any load up to the largest batch ({most} requests)"
+        if limit == 1:
+            text = "speculation does not pay, not even for one client"
+        elif limit is not None:
+            text = f"speculation {PAYS} {limit} clients"
             if limit > most:
                 text += f" (it runs {most} at a time, plain decoding more)"
-        lines.append(f"speculation {text}")
+        lines.append(text)
         found = [(p, p.number("best_k")) for p in doc.items("points") if p.has("best_k")]
         lengths = [k for _, k in found]
         remark = " (0: plain decoding wins)" if 0 in lengths else ""
@@ -180,7 +186,7 @@ def speedup_panel(doc: Doc) -> Panel:
         log_x=len(points) > 2, levels=((1.0, "break-even"),),
         words="Output tokens per second with speculation over those without. The band is the 90 % "
               "interval from the residuals of public measurements.",
-        mark=(limit, f"pays below {limit}") if inside and limit is not None else None,
+        mark=(limit, f"{PAYS} {limit}") if inside and limit is not None else None,
     )
 
 

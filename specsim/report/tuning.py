@@ -10,6 +10,7 @@ from specsim.report.columns import band, curve, figure, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
 from specsim.report.tables import Table, percent, seconds, times
+from specsim.report.verdict import verdict_block
 
 MOST_ROWS = 40  # candidates printed for one load
 MOST_CURVES = 12
@@ -27,6 +28,7 @@ def tuning_section(doc: Doc) -> Section:
     sources = [(f"acceptance, {item.text('method')}", item.text("acceptance.source"))
                for item in doc.items("methods") if item.has("acceptance")]
     return Section(f"Tuning: {model} on {gpu}", f"Tuning: {model}", [
+        verdict_block(doc),
         Lines([
             f"{model} ({doc.text('weights', '-')}) on {gpu}{gpus}, {d.engine_of(doc)}, "
             f"{doc.text('workload', '-')}: {doc.words('input_len')} in, {doc.words('output_len')} "
@@ -39,7 +41,7 @@ def tuning_section(doc: Doc) -> Section:
         *(_robust(answer.at("robust")) for answer in answers[:1] if answer.has("robust")),
         *(block for answer in answers for block in _sensitivity(answer, alone)),
         Lines(_dynamic(doc.at("dynamic"))),
-        Group(_flags(answers, doc.at("dynamic"))),
+        Group(_flags(answers, doc.at("dynamic"), doc.text("verdict.command", ""))),
         Group([Lines(_skipped(doc)), Notes(doc.texts("warnings"))]),
         d.settings(doc, sources),
     ])
@@ -80,8 +82,15 @@ def _candidates(candidates: Sequence[Doc]) -> Table:
         ("90 %", band("speedup_90")), ("TPOT", figure("tpot_s", seconds)),
         ("tok/s", fixed("output_tok_s", ".0f")),
         ("r", lambda c: f"{c.number('step_cost_ratio'):.2f}" if c.text("bound", "") else "-"),
-        ("limits", lambda c: c.text("reason", "")[:60] or "ok"),
+        ("limits", _limits),
     ], remarks=[_EXTRAPOLATED] if beyond else [])
+
+
+def _limits(choice: Doc) -> str:
+    """What a choice breaks; else how many clients run, where others wait."""
+    clients, running = choice.maybe("concurrency"), choice.maybe("running")
+    queued = clients is not None and running is not None and running < clients - 0.5
+    return choice.text("reason", "")[:60] or (f"ok, {running:,.0f} run" if queued else "ok")
 
 
 def _grid(answers: Sequence[Doc], by_load: Sequence[Sequence[Doc]]) -> Table:
@@ -174,8 +183,9 @@ def _dynamic(found: Doc) -> list[str]:
     ]
 
 
-def _flags(answers: Sequence[Doc], dynamic: Doc) -> list[Block]:
-    """What to type, once for all loads of one command."""
+def _flags(answers: Sequence[Doc], dynamic: Doc, shown: str) -> list[Block]:
+    """What to type, once for all loads of one command. shown: the verdict's, which stands alone
+    where it is for all loads."""
     blocks: list[Block] = []
     commands: dict[str, list[Doc]] = {}
     for answer in answers:
@@ -192,6 +202,8 @@ def _flags(answers: Sequence[Doc], dynamic: Doc) -> list[Block]:
         where = "" if len(answers) == 1 else f" at {', '.join(map(_label, found))}"
         notes = found[-1].texts("flags.warnings")
         told |= {*notes}
+        if len(found) == len(answers) and command == shown:
+            continue
         blocks += [Command(f"to type{where}:", command), _remarks(notes)]
     if dynamic.has("flags") and dynamic.number("gain") >= WORTH_A_TABLE:
         notes = [text for text in dynamic.texts("flags.warnings") if text not in told]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from specsim.report.doc import Doc
 from specsim.report.tables import bar, seconds
+from specsim.report.thresholds import PAYS
 
 _TICKS = "▁▂▃▄▅▆▇█"
 HISTORY = 60  # scrapes in the small curves
@@ -67,7 +68,7 @@ def watch_screen(history: Sequence[Seen], url: str, clock: str) -> str:
     lines += [_row("step", seconds(measured.maybe("step_s")), note), "",
               f"  {seen.text('message')}"]
     if predicted.maybe("break_even"):
-        lines.append(f"  stops paying at about {predicted.words('break_even')} running")
+        lines.append(f"  {PAYS} about {predicted.words('break_even')} running")
     return "\n".join(lines)
 
 

@@ -55,6 +55,7 @@ def check(shown: dict[str, Any], documented: dict[str, str], *, optional: str = 
 def test_predict() -> None:
     shown = run(*QWEN, "--concurrency", "1,16")
     check(shown, table("predict"))
+    check(shown["verdict"], table("verdict"))
     assert [p["concurrency"] for p in shown["points"]] == [1, 16]
     for point in shown["points"]:
         check(point, table("A point"))

@@ -35,7 +35,7 @@ def test_a_large_batch_competes_and_the_same_acceptance_pays_alone():
     facts = {fact.what: fact for fact in found["competes"].facts}
     assert facts["speedup"].source == "predicted" and facts["speedup"].value < 0.97
     assert facts["speedup for one client"].value > 1.03
-    assert facts["stops paying at about"].value <= 400
+    assert facts["pays below about"].value <= 400
     assert any("num_speculative_tokens_per_batch_size" in step for step in found["competes"].next)
 
 

@@ -11,6 +11,7 @@ from specsim.report.kinds import section_of
 from specsim.report.predictions import side_by_side
 from specsim.report.saved import SavedResult
 from specsim.report.tables import Table
+from specsim.report.verdict import lines
 
 DEFAULT_TITLE = "Speculative decoding report"
 
@@ -28,6 +29,9 @@ def render(
     value that is not what it should be; UsageError if plotly is missing or the page too large."""
     page = Page(title)
     sections = [section_of(saved) for saved in results]
+    decisions = _decisions(results)
+    if decisions:
+        page.add(Section("Decisions", "Decisions", [Lines(decisions, "verdict")]))
     overview = side_by_side([saved.doc for saved in results if saved.kind == "prediction"])
     if overview is not None:
         page.add(Section("All predictions side by side", "Overview", [Charts([overview])]))
@@ -40,6 +44,18 @@ def render(
     lead = tag("p", f"{count} {'result' if count == 1 else 'results'} of specsim. Every chart has "
                     "its numbers below it; nothing is fetched from a network.")
     return page.html(lead, None)
+
+
+def _decisions(results: Sequence[SavedResult]) -> list[str]:
+    """The first two sentences of every verdict, one result after another."""
+    found = []
+    for saved in results:
+        runs = saved.doc.items("diagnoses") if saved.kind == "diagnosis" else [saved.doc]
+        for run in runs:
+            if run.has("verdict"):
+                name = run.text("model", "") or run.text("source", saved.kind)
+                found.append(f"{name}: {'. '.join(lines(run.at('verdict'))[:2])}")
+    return found
 
 
 def _hardware(profiles: Mapping[str, HardwareProfile]) -> Section:

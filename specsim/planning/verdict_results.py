@@ -1,0 +1,95 @@
+"""Verdicts of the results that are planned: `tune`, `crossover`, `capacity`."""
+
+import math
+from dataclasses import replace
+
+from specsim.analytic.intervals import interval_of
+from specsim.planning.capacity_loads import Arrivals
+from specsim.planning.capacity_result import CapacityFigures
+from specsim.planning.capacity_result import flags_of as capacity_flags
+from specsim.planning.capacity_runs import WITHOUT
+from specsim.planning.crossover import CrossoverFigures
+from specsim.planning.flags import ServedNames, flags_of
+from specsim.planning.tune import LoadAnswer, TuningFigures
+from specsim.planning.verdict import (
+    Decision,
+    Grounds,
+    LoadVerdict,
+    Unmeasured,
+    Verdict,
+    amount_of,
+    at_load,
+    of_unmeasured,
+    pays_below_of,
+    verdict_of,
+)
+
+
+def of_crossover(found: CrossoverFigures, names: ServedNames) -> Verdict | None:
+    """Of `crossover`: the first context length that can be served, from its fewest clients on."""
+    curve = next((curve for curve in found.curves if curve.points), None)
+    if curve is None:
+        return None
+    system, point = found.system, curve.points[0]
+    load = at_load(point.concurrency, system.setup.method, system.setup.k, point.speedup,
+                   point.speedup_90)
+    workload = replace(found.workload, input_len=curve.context)
+    flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
+    return verdict_of((load,), "clients", Grounds(
+        system, workload, flags, curve.break_even, curve.max_concurrency))
+
+
+def of_tuning(
+    found: TuningFigures, names: ServedNames, unmeasured: Unmeasured | None = None
+) -> Verdict:
+    """Of `tune`. unmeasured: a method that could be run, but of which no acceptance is known; it
+    leaves open whether plain decoding is best."""
+    answer = found.answers[0]
+    rated = answer.load.rate is not None
+    unit = "requests/s" if rated else "clients"
+    loads = tuple(_tuned(item, found, unmeasured) for item in found.answers)
+    lead = loads[0]
+    if lead.decision == "unknown" and unmeasured is not None:
+        verdict = of_unmeasured(unmeasured, found.workload, answer.load, names)
+        return replace(verdict, loads=loads)
+    system = next((s.with_(k=lead.k) for s in found.systems if s.setup.method == lead.method), None)
+    below = top = None
+    if system is not None:
+        below, top = pays_below_of(system, found.workload, rated, 0)
+    flags = answer.flags
+    return verdict_of(loads, unit, Grounds(system, found.workload, flags, below, top, loads))
+
+
+def _tuned(answer: LoadAnswer, found: TuningFigures, unmeasured: Unmeasured | None) -> LoadVerdict:
+    """The best choice at one load where it drafts; else the one that comes closest."""
+    load = amount_of(answer.load)
+    best = answer.best
+    drafting = [c for c in answer.candidates if c.k and math.isfinite(c.tpot_s)]
+    if best is None or not best.k:
+        named = max(drafting, key=lambda c: c.speedup, default=None)
+        decision: Decision = "none" if best is None else "off"
+        if decision == "off" and (unmeasured is not None or named is None):
+            decision = "unknown"
+        if named is None:
+            return LoadVerdict(load, decision, None, 0, None, None)
+    else:
+        named, decision = best, "on"
+    return LoadVerdict(load, decision, named.method, named.k, named.speedup, named.interval_90)
+
+
+def of_capacity(found: CapacityFigures) -> Verdict | None:
+    """Of `capacity`: by the load each side carries. None where only one side was looked at."""
+    gain, system = found.gain, found.study.system
+    if gain is None or found.baseline is None or not system.speculative:
+        return None
+    unit = found.study.shape.unit
+    interval = interval_of(system, "speedup", gain)
+    load = at_load(found.main.capacity, system.setup.method, system.setup.k, gain, interval)
+    shape = found.study.shape
+    lengths = shape.workload if isinstance(shape, Arrivals) else None
+    flags = found.flags
+    if load.decision == "off":
+        plain = found.study.system_of(WITHOUT, found.baseline.slots)
+        flags = capacity_flags(found.study, plain)
+    verdict = verdict_of((load,), unit, Grounds(system, lengths, flags))
+    return replace(verdict, carried=found.main.capacity, plain_carried=found.baseline.capacity)

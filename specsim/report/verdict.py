@@ -1,0 +1,145 @@
+"""The verdict of a result, first in its text, on its page and in a notebook."""
+
+import textwrap
+
+from specsim.methods.registry import is_plain
+from specsim.report.blocks import Block, Command, Group, Lines
+from specsim.report.doc import Doc
+from specsim.report.tables import number, span, times
+from specsim.report.thresholds import PAYS, QUEUEING
+
+WIDTH = 80
+_LEADS = {"off": "to type, without speculation:", "unknown": "to measure it, serve"}
+
+
+def verdict_block(doc: Doc) -> Group | None:
+    """Decision, how sure, memory, command of a result that has a verdict."""
+    found = doc.at("verdict")
+    if not found.has(""):
+        return None
+    blocks: list[Block] = [Lines([wrapped(text) for text in lines(found)], "verdict")]
+    if found.has("command"):
+        blocks += [
+            Command(_LEADS.get(found.text("decision"), "to type:"), found.text("command")),
+            Lines([f"  note: {text}" for text in found.texts("notes")]),
+        ]
+    if found.has("command") and found.text("decision") == "unknown":
+        measured = f"specsim diagnose --url http://localhost:8000 {doc.text('model')}"
+        blocks.append(Command("and, while it answers your requests:", measured))
+    return Group(blocks)
+
+
+def lines(found: Doc) -> list[str]:
+    """A verdict in two sentences, and one about memory where speculation costs some."""
+    return [text for text in (_decision(found), _sureness(found), _memory(found)) if text]
+
+
+def wrapped(text: str) -> str:
+    """Lines that a narrow terminal does not break, all but the first further in."""
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False,
+                                   break_on_hyphens=False))
+
+
+def _decision(found: Doc) -> str:
+    decision, unit = found.text("decision"), found.text("unit")
+    at = _amount(found.number("load"), unit)
+    if decision == "unknown":
+        return _unknown(found, at)
+    if decision == "none":
+        return f"NO CHOICE meets the limits at {at}"
+    choice = _choice(found)
+    gain = times(found.maybe("gain"))
+    if found.has("gain_90"):
+        gain += f" (90 %: {span(found.pair('gain_90'))})"
+    if found.has("carried"):
+        carried = f"{_amount(found.number('carried'), unit)} instead of "
+        return (f"{decision.upper()}: with {choice} a server carries {carried}"
+                f"{number(found.number('plain_carried'))}, {gain}")
+    text = f"ON: {choice}, {gain} at {at}" if decision == "on" else (
+        f"OFF at {at}: {choice} gives {gain}")
+    return text + _limit(found) + _others(found)
+
+
+def _unknown(found: Doc, at: str) -> str:
+    needed = found.maybe("needed_tokens_per_step")
+    if not found.has("method"):
+        return "NOT KNOWN whether speculation pays: there is nothing to judge it by"
+    choice = _choice(found)
+    if needed is None:
+        return f"NOT KNOWN: {choice} does not pay at {at}, were every draft accepted"
+    return (f"NOT KNOWN: turn on {choice} if a step yields more than {needed:.2f} tokens at {at}")
+
+
+def _choice(found: Doc) -> str:
+    method = found.text("method", "none")
+    k = found.maybe("k")
+    return "speculation" if is_plain(method) else f"{method} k = {k}" if k else method
+
+
+def _limit(found: Doc) -> str:
+    """Up to which load."""
+    below, top, unit = found.maybe("pays_below"), found.maybe("looked_to"), found.text("unit")
+    on, load = found.text("decision") == "on", found.number("load")
+    if below is None:
+        return "" if top is None or not on else f"; pays at any load up to {_amount(top, unit)}"
+    if on and load >= below:
+        return f"; it loses at some loads from {_amount(below, unit)} on"
+    if unit != "requests/s" and below == 1:
+        return "; not even one client gains"
+    return f"; {PAYS} {_amount(below, unit)}"
+
+
+def _others(found: Doc) -> str:
+    """The other loads asked for, where the answer is another one there."""
+    first, *rest = found.items("loads") or [found]
+    unit, parts = found.text("unit"), []
+    for item in rest:
+        kept = all(item.at(key).value == first.at(key).value for key in ("decision", "method", "k"))
+        if kept:
+            continue
+        said = _choice(item) if item.text("decision") == "on" else item.text("decision")
+        gain = f" ({times(item.maybe('gain'))})" if item.has("gain") else ""
+        parts.append(f"at {_amount(item.number('load'), unit)} {said}{gain}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _sureness(found: Doc) -> str:
+    certainty, share = found.text("certainty"), found.maybe("winning_share")
+    decision, parts = found.text("decision"), []
+    side = "above" if decision == "on" else "below"
+    if decision in ("on", "off"):
+        if share is None:
+            parts.append("no interval of the gain is known" if not found.has("gain_90") else
+                         "the choice was not made by throughput alone")
+        elif share >= 1:
+            parts.append(f"all of the interval lies {side} 1")
+        else:
+            parts.append(f"{share:.0%} of the interval lies {side} 1")
+    tokens, why = found.maybe("tokens_per_step"), found.text("rests_on", "")
+    if tokens is not None:
+        parts.append(f"{tokens:.2f} tokens per step, {why}" if why else
+                     f"{tokens:.2f} tokens per step")
+    elif why:
+        parts.append(why)
+    return f"{certainty}: {'; '.join(parts)}" if parts else ""
+
+
+def _memory(found: Doc) -> str:
+    cost = found.at("memory")
+    if not cost.has(""):
+        return ""
+    taken, ours = int(cost.number("drafter_kv_tokens")), int(cost.number("queueing_from"))
+    plain = int(cost.number("plain_queueing_from"))
+    if not taken and ours == plain:
+        return ""
+    unit = "clients" if found.text("unit") == "clients" else "requests at a time"
+    where = f"{QUEUEING} {ours:,} {unit}" + (
+        ", with and without" if ours == plain else f" instead of {plain:,}")
+    return f"memory: speculation takes {taken:,} KV tokens; {where}"
+
+
+def _amount(value: float, unit: str) -> str:
+    """'1 client', '64 clients', '2.5 requests/s'."""
+    if value == 1 and unit.endswith("s") and "/" not in unit:
+        unit = unit.removesuffix("s") if unit != "running requests" else "running request"
+    return f"{number(value, 3) if value != int(value) else f'{int(value):,}'} {unit}"
