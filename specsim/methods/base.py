@@ -197,8 +197,12 @@ class DraftMethod:
     # --- servers --------------------------------------------------------------------------------
 
     def server_name(self, engine: str, drafter: Drafter | None) -> str:
-        """What the engine's command line calls the method with this drafter; KeyError without."""
-        return self.server_names[engine][0]
+        """What the engine's command line calls the method with this drafter. UsageError where it
+        has no name for it."""
+        names = self.server_names.get(engine)
+        if not names:
+            raise UsageError(f"no name of the method {self.name} is known for {engine}'s command")
+        return names[0]
 
     def server_notes(self, engine: str, k: int, drafter: Drafter | None) -> tuple[str, ...]:
         """What a server says or does that its user should know."""
