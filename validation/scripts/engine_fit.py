@@ -9,8 +9,8 @@ overhead explains, and rows are weighted so that sources weigh nearly alike howe
 have: rows of one group (set, model, GPU, GPUs, method, version) share errors, and so do groups of
 one source, with correlation RHO each time.
 
-Gauss-Newton with iteratively reweighted least squares. `without` repeats it with a source's weight
-at zero, from the full fit and with that fit's slopes, which are near enough there.
+Gauss-Newton with iteratively reweighted least squares. `without` goes on from the full fit with a
+source's weight at zero, and with that fit's slopes as long as they are near enough.
 """
 
 import math
@@ -31,6 +31,8 @@ RHO = 0.5
 TAIL = 4.0  # degrees of freedom of the loss
 STEP = 0.03  # of a logarithm, for slopes
 ITERATIONS = 12
+FEW_STEPS = 5
+FAR = 0.1  # of a logarithm: slopes are taken anew
 
 
 @dataclass(frozen=True)
@@ -183,14 +185,21 @@ class EngineFit:
         return x, r, slopes
 
     def without(self, source: str, x: Floats, r: Floats, slopes: Floats) -> Floats:
-        """The fit that has not seen a source: two steps from the full fit."""
+        """The fit that has not seen a source: a few steps from the full fit."""
         weight = self.weight * np.array([o.source != source for o in self.observed])
-        first = x + np.clip(self._step(x, r, slopes, weight), -1, 1)
-        again = self.residuals(first)
-        second = first + np.clip(self._step(first, again, slopes, weight), -0.5, 0.5)
-        costs = [self._cost(at, found, weight) for at, found in
-                 ((first, again), (second, self.residuals(second)))]
-        return second if costs[1] < costs[0] else first
+        best, cost = x, self._cost(x, r, weight)
+        for _ in range(FEW_STEPS):
+            there = best + np.clip(self._step(best, r, slopes, weight), -1, 1)
+            found = self.residuals(there)
+            if (value := self._cost(there, found, weight)) >= cost:
+                break
+            moved = float(np.abs(there - best).max())
+            best, r, cost = there, found, value
+            if moved < 0.01:
+                break
+            if moved > FAR:
+                slopes = self.slopes(best, r)
+        return best
 
 
 def by_group(cases: Sequence[PublishedCase], name: Callable[[PublishedCase], str]

@@ -28,10 +28,11 @@ TAIL = 4.0
 ROUNDS = 6  # of reweighting
 EFFECTS = ("source", "model", "version", "group")
 HEAVY = ("source", "group")  # effects with outliers, besides rows
-BIAS = 0.15  # prior scatter of a class effect on the bias; of the common one twice that
 LOG_SCALE = 0.25  # of a class effect on the logarithm of the scale
-# ln of the scale of effects of source, model, version, server and row: prior median and spread
-START = np.log([0.15, 0.05, 0.05, 0.15, 0.10])
+# ln of the scale of effects of source, model, version, server, row, and of a class on the bias (the
+# common bias has twice that): prior median and spread
+START = np.log([0.15, 0.05, 0.05, 0.15, 0.10, 0.10])
+ROW, BIAS = 4, 5
 START_SPREAD = 0.7
 
 
@@ -100,14 +101,14 @@ class ResidualModel:
     def _covariance(self, at: Floats) -> tuple[Floats, Floats]:
         """(covariance of the cells' means, row variance of each cell)."""
         scales, factor = self._unpack(at, self.design)
-        total = BIAS**2 * self.design @ self.design.T
+        total = scales[BIAS] ** 2 * self.design @ self.design.T
         for i, name in enumerate(EFFECTS):
             part = scales[i] ** 2 * self.same[i]
             if name in HEAVY:
                 root = factor / np.sqrt(self.weights[HEAVY.index(name)])
                 part = part * np.outer(root, root)
             total += part
-        row = (scales[-1] * factor) ** 2 / self.weights[-1]
+        row = (scales[ROW] * factor) ** 2 / self.weights[-1]
         return total + np.diag(row / self.count), row
 
     def _unlikely(self, at: Floats) -> float:
@@ -145,7 +146,7 @@ class ResidualModel:
             left = size**2 - np.einsum("ij,jk,ki->i", shared, inverse, shared)
             second = ((shared @ pull) ** 2 + np.maximum(left, 0.0)) / plain**2
             self.weights[h] = (TAIL + 1) / (TAIL + same @ second / same.sum(axis=1))
-        base = (scales[-1] * factor) ** 2
+        base = (scales[ROW] * factor) ** 2
         error = (row / self.count) * pull
         left = row / self.count - (row / self.count) ** 2 * np.diag(inverse)
         second = (self.within + self.count * (error**2 + np.maximum(left, 0.0))) / base
@@ -155,10 +156,10 @@ class ResidualModel:
         """Of a class, known or not."""
         covariance, _ = self._covariance(self.at)
         scales, factor = self._unpack(self.at, row := self._features(klass)[None, :])
-        shared = BIAS**2 * (row @ self.design.T)[0]
+        shared = scales[BIAS] ** 2 * (row @ self.design.T)[0]
         solved = np.linalg.solve(covariance, shared)
-        variance = BIAS**2 * float((row @ row.T)[0, 0]) - float(shared @ solved)
-        effects = dict(zip((*EFFECTS, "row"), scales, strict=True))
+        variance = scales[BIAS] ** 2 * float((row @ row.T)[0, 0]) - float(shared @ solved)
+        effects = dict(zip((*EFFECTS, "row"), scales[:BIAS], strict=True))
         variance += sum(
             (size * (factor[0] if name in (*HEAVY, "row") else 1.0)) ** 2
             for name, size in effects.items()
