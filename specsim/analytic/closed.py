@@ -28,6 +28,7 @@ from specsim.analytic.system import System
 from specsim.analytic.waves import steps_spread, together
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
+from specsim.latency.launches import hidden_s
 from specsim.latency.shape import PrefillChunk, StepShape
 
 MAX_CONCURRENCY = 1_000_000
@@ -153,7 +154,7 @@ def _cycle(system: System, workload: Workload, running: int) -> _Cycle:
         share = prefill_s / busy_s
         return _Cycle(tpot_s, ttft_s, ttft_s, busy_s, step_s, 0.0, share, plain.bound)
     wait = _mixed(system, workload, decode, plain.total_s) if system.mixes else _apart(
-        system, workload, running, step_s
+        system, workload, running, decode
     )
     decode_wall = steps * step_s + wait.decoding_s
     step_ahead_s = (0.5 + system.plans_ahead) * decode_wall / steps * wait.alone
@@ -213,7 +214,7 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     )
 
 
-def _apart(system: System, workload: Workload, running: int, step_s: float) -> _Wait:
+def _apart(system: System, workload: Workload, running: int, decode: StepShape) -> _Wait:
     """Prompts run in steps of their own, before any decoding."""
     steps = decode_steps(workload.output_len, system.tokens_per_step)
     waves = workload.requests_per_client
@@ -232,16 +233,17 @@ def _apart(system: System, workload: Workload, running: int, step_s: float) -> _
 
     # Where the next step is planned ahead, the first launches of a group go out while the last
     # decode step runs.
-    hidden_s = 0.0
+    saved_s = 0.0
     alone = 1 - (group - 1) / max(1, running - 1)
     if system.plans_ahead:
         chunks, _ = _sampled(workload.computed_input, 0, system.batched_tokens)
-        hidden_s = min(step_s, system.latency.step(_prompt_shape(system, tuple(chunks[:1]))).idle_s)
+        prompt = system.latency.launches(_prompt_shape(system, tuple(chunks[:1])))
+        saved_s = hidden_s(prompt.idle_s, system.latency.launches(decode).free_s)
     others = running - group  # of other groups
     after_s = (all_s(group) - all_s(min(group, most))) / 2  # those of my group that come after me
-    group_s = all_s(group) - hidden_s * alone
+    group_s = all_s(group) - saved_s * alone
     return _Wait(
-        prompt_s=middle_s(group) - hidden_s * alone,
+        prompt_s=middle_s(group) - saved_s * alone,
         decoding_s=others * group_s / group + after_s,
         start_s=middle_s(running),
         each_s=group_s / group,

@@ -43,7 +43,8 @@ class StepLatency:
     target_s: kernels (or eager launches) of the target pass with its output head.
     draft_s: the drafter's passes with the gaps between them. host_s: exposed host time.
     memory_s, compute_s: parts of the total in which kernels stream memory or multiply.
-    idle_s: of target_s, when the device waits for launches.
+    idle_s: of target_s, when the device waits for launches. launch_s: of the host, for all launches
+    of an eager pass; 0 for a CUDA graph.
     breakdown: makes `ops`; a simulation prices many steps and looks into few.
     """
 
@@ -57,6 +58,7 @@ class StepLatency:
     rows: float
     graphed: bool
     idle_s: float
+    launch_s: float
     breakdown: Callable[[], tuple[OpTime, ...]] = field(repr=False, compare=False)
 
     @property

@@ -16,6 +16,7 @@ from specsim.latency.collectives import Collectives, waits
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
+from specsim.latency.launches import Launches
 from specsim.latency.price import LooseOps, Pricer, Sums, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
@@ -107,6 +108,13 @@ class LatencyModel:
         """Wall seconds of the step (the `StepCost` protocol)."""
         return self.step(shape).total_s
 
+    def launches(self, shape: StepShape) -> Launches:
+        """What of the step's launches a plan ahead can hide, and what it leaves the next one."""
+        step = self.step(shape)
+        if shape.prefill and step.launch_s:
+            return Launches(step.idle_s, step.target_s - step.launch_s)
+        return Launches(0.0, step.total_s)
+
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase; a mixed step gives prefill what it costs beyond its decode part."""
         whole = self.step(shape)
@@ -132,7 +140,7 @@ class LatencyModel:
         target = kernels.target.scaled(scale, expert_scale)
         draft = kernels.draft.scaled(drafter_scale, 1.0)
         sample_s, target_s, draft_s, host_s = sample.seconds, target.seconds, draft.seconds, 0.0
-        idle_s = 0.0
+        idle_s = launch_s = 0.0
         setup = self.setup
         if self.fidelity != "datasheet":
             over = self.engine.overheads
@@ -146,7 +154,8 @@ class LatencyModel:
                 if shape.prefill:
                     by_arch = self.engine.prompt_op_by_arch.get(self.profile.arch, 1.0)
                     each_s = max(each_s, over.prompt_op_s * by_arch)
-                idle_s = max(0.0, each_s * kernels.target.launches - target_s)
+                launch_s = each_s * kernels.target.launches
+                idle_s = max(0.0, launch_s - target_s)
                 target_s += idle_s
             ahead = self.engine.plans_ahead(setup.method, self.profile.kind)
             launching_s = 0.0  # the host's time for draft passes that no single graph holds
@@ -184,6 +193,7 @@ class LatencyModel:
             rows=kernels.rows,
             graphed=kernels.graphed,
             idle_s=idle_s,
+            launch_s=launch_s,
             breakdown=lambda: self._ops(shape),
         )
 

@@ -33,6 +33,7 @@ from typing import cast
 
 from specsim.analytic.system import System
 from specsim.errors import CapacityError
+from specsim.latency.launches import Launches, mean_launches
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
@@ -171,6 +172,11 @@ class LookupCost:
     def seconds(self, shape: StepShape) -> float:
         steps = shape.by_drafts(self.share)
         return sum(share * self.latency.seconds(step) for share, step in steps)
+
+    def launches(self, shape: StepShape) -> Launches:
+        return mean_launches(
+            (share, self.latency.launches(step)) for share, step in shape.by_drafts(self.share)
+        )
 
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase, for the shares of time."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import UsageError
+from specsim.latency import launches
 from specsim.sim import (
     adapt,
     core,
@@ -35,7 +36,7 @@ from specsim.sim.core import Core
 from specsim.sim.structs import address_of
 
 # Modules whose functions run compiled, but for those that have a stand-in.
-_MODULES = (core, kv, rows_loop, streams, adapt, price, preempt, schedule, step)
+_MODULES = (core, kv, rows_loop, streams, adapt, price, preempt, schedule, step, launches)
 # What decides the layout of the state, and with it the machine code, besides.
 _LAYOUT = ("compiled", "compiled_entry", "structs")
 _INSTEAD = (
@@ -58,10 +59,11 @@ def available() -> bool:
 def cache_dir() -> Path:
     """Folder of the machine code of exactly this source."""
     here = Path(__file__).parent
-    names = [*_LAYOUT, *(module.__name__.rpartition(".")[2] for module in _MODULES)]
+    files = [here / f"{name}.py" for name in _LAYOUT]
+    files += [Path(inspect.getfile(module)) for module in _MODULES]
     digest = hashlib.sha256()
-    for name in names:
-        digest.update((here / f"{name}.py").read_bytes())
+    for file in files:
+        digest.update(file.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "specsim" / f"steps-{digest.hexdigest()[:16]}"
 

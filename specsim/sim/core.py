@@ -77,6 +77,7 @@ class StepRules:
     draws_by_position: bool = False  # draws are indexed by output position, not verify step
     draws_skip: bool = False  # some verify steps carry no draft
     adaptive: bool = False
+    hides_launches: bool = False  # of prompts, behind the step before (`latency.launches`)
     stretches: bool = False  # decode steps may be taken many at a time (`stretch`)
     log_capacity: int = 0
     gap_capacity: int = 0
@@ -284,6 +285,8 @@ class Prices:
     span: list[float]
     decode_s: Floats3  # [tier, sequences, context]; NaN: not priced yet
     mixed_s: Floats4  # [tier, seqs, tokens, span], at node `mixed_at` of the context
+    idle_s: Floats4  # of the same steps (`latency.launches`)
+    free_s: Floats4
     mixed_at: int = 0
 
 
@@ -344,6 +347,9 @@ class Core:
     accepted_mean: float = 0.0  # accepted drafts per request and step, smoothed
     clock_s: float = 0.0  # where this replica is; ahead of the run's clock within a stretch
     step_s: float = 0.0  # duration of the step being run
+    idle_s: float = 0.0  # of it, waiting for launches that could be hidden behind the step before
+    free_s: float = 0.0  # in which the host can launch the next one
+    before_s: float = 0.0  # `free_s` of the step before it; 0 if none had planned it ahead
     end_s: float = 0.0  # when it ends
     last_emit_s: float = 0.0  # when the last step ended that gave every decoding request tokens
     planned_s: float = field(default=np.inf)  # who is ready by then can run in the coming step

@@ -13,7 +13,7 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 Functions here run as Python or compiled, in the same order of operations.
 """
 
-from specsim.sim.core import EXACT, EXACT_GIVEN, INTERPOLATED, Core, Prices
+from specsim.sim.core import EXACT, EXACT_GIVEN, INTERPOLATED, Core, Floats4, Prices
 from specsim.sim.rows import between_corners, node_below
 
 
@@ -30,12 +30,20 @@ def price_step(c: Core) -> bool:
     context = mean_context(c)
     if c.new_tokens > 0:
         tokens = seqs * step_width(c, c.drafts) + c.new_tokens
-        seconds = mixed_seconds(prices, tier, seqs, context, tokens, c.span_work / c.new_tokens)
+        span = c.span_work / c.new_tokens
+        seconds = mixed_seconds(prices, prices.mixed_s, tier, seqs, tokens, span)
+        if seqs > 0:
+            known_s = float(prices.decode_s[tier, seqs, prices.mixed_at])
+            seconds += decode_seconds(prices, tier, seqs, context) - known_s
     else:
         seconds = decode_seconds(prices, tier, seqs, context)
     if seconds != seconds:  # noqa: PLR0124 - NaN, in a form that compiles to one comparison
         return False
-    c.step_s = seconds
+    c.step_s = c.free_s = seconds
+    c.idle_s = 0.0
+    if c.new_tokens > 0 and c.rules.hides_launches:
+        c.idle_s = mixed_seconds(prices, prices.idle_s, tier, seqs, tokens, span)
+        c.free_s = mixed_seconds(prices, prices.free_s, tier, seqs, tokens, span)
     return True
 
 
@@ -65,21 +73,17 @@ def decode_seconds(prices: Prices, tier: int, seqs: int, context: float) -> floa
 
 
 def mixed_seconds(
-    prices: Prices, tier: int, seqs: int, context: float, tokens: int, span: float
+    prices: Prices, table: Floats4, tier: int, seqs: int, tokens: int, span: float
 ) -> float:
     a = node_below(prices.seqs, seqs)
     b = node_below(prices.tokens, tokens)
     d = node_below(prices.span, span)
-    seconds = between_corners(
-        prices.mixed_s[tier, a : a + 2, b : b + 2, d : d + 2],
+    return between_corners(
+        table[tier, a : a + 2, b : b + 2, d : d + 2],
         share_above(prices.seqs, a, seqs),
         share_above(prices.tokens, b, tokens),
         share_above(prices.span, d, span),
     )
-    if seqs > 0:
-        known_s = float(prices.decode_s[tier, seqs, prices.mixed_at])
-        seconds += decode_seconds(prices, tier, seqs, context) - known_s
-    return seconds
 
 
 def share_above(grid: list[float], node: int, x: float) -> float:

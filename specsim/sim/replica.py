@@ -43,7 +43,6 @@ from specsim.sim.state import check_integrity, grow_nodes, make_core
 from specsim.sim.step import run as run_steps
 from specsim.sim.steplog import StepStats
 from specsim.sim.structs import as_struct
-from specsim.sim.surface import checked_seconds
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Ticket, Times
 
 HANG_PREEMPTIONS = 1000  # in one log without a token
@@ -264,7 +263,8 @@ class Replica(Slots):
             self.run.surface.fill(self.core)
             return
         core = self.core
-        core.step_s = checked_seconds(self.run.surface.cost, self.run.surface.shape_of(core))
+        surface = self.run.surface
+        core.step_s, core.idle_s, core.free_s = surface.exact(surface.shape_of(core))
         # The step loop would ask for a price again: let it find this one, for this step only.
         core.pricing = EXACT_GIVEN
 

@@ -70,11 +70,14 @@ def schedule(c: Core, now: float) -> int:
         # The engine comes round again at once, and finds the blocks of those it preempted.
         admit(c, now, c.rules.max_num_batched_tokens)
         asked = c.n_chunks
-    if asked == 0 and c.rules.plan_ahead and c.waiting.count > 0:
-        # Nothing was planned for this step: who arrived meanwhile can run in it.
-        c.planned_s = np.inf
-        admit(c, now, c.rules.max_num_batched_tokens)
-        asked = c.n_chunks
+    if asked == 0:
+        # Nothing was planned for this step: nobody launched it, and who arrived meanwhile can
+        # run in it.
+        c.before_s = 0.0
+        if c.rules.plan_ahead and c.waiting.count > 0:
+            c.planned_s = np.inf
+            admit(c, now, c.rules.max_num_batched_tokens)
+            asked = c.n_chunks
     if asked == 0:
         if c.n_rows + c.prefill.count > 0:
             return RAN_STUCK

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from specsim.latency.launches import Launches, mean_launches
 from specsim.latency.shape import StepCost, StepShape
 from specsim.sim.humans import ChatBehaviour, played_turns
 
@@ -57,6 +58,11 @@ class SpreadCost:
     def seconds(self, shape: StepShape) -> float:
         shapes = self._shapes(shape)
         return sum(self.cost.seconds(s) for s in shapes) / len(shapes)
+
+    def launches(self, shape: StepShape) -> Launches:
+        shapes = self._shapes(shape)
+        ask = self.cost.launches  # type: ignore[attr-defined]
+        return mean_launches((1 / len(shapes), ask(step)) for step in shapes)
 
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase, for the shares of time."""

@@ -105,6 +105,7 @@ def _rules(run: RunContext) -> StepRules:
         or out.draws_skip
         or spec.adaptive
     )
+    out.hides_launches = run.surface.hides
     out.log_capacity = LOG_STEPS
     out.gap_capacity = 4096 + 2 * rules.max_num_seqs
     out.stop_on_finish = run.coupled

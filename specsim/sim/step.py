@@ -9,6 +9,7 @@ Functions here run as Python or compiled.
 
 import numpy as np
 
+from specsim.latency.launches import hidden_s
 from specsim.sim.adapt import observe_step
 from specsim.sim.core import (
     BOUNDARY,
@@ -97,6 +98,9 @@ def receive(c: Core) -> float:
 def begin_step(c: Core) -> None:
     """The planned and priced step starts."""
     c.planned_s = c.clock_s
+    if c.rules.hides_launches:
+        c.step_s -= hidden_s(c.idle_s, c.before_s)
+        c.before_s = c.free_s
     c.end_s = c.clock_s + c.step_s
     c.stage = IN_FLIGHT
     held = c.rules.num_kv_blocks - c.free_blocks

@@ -67,10 +67,11 @@ def stretch(c: Core, horizon_s: float) -> None:
         return
     out = written[:, :steps].sum(axis=0)
     context = c.context + np.concatenate(([0], out[:-1]))
-    ends_s = _step_ends(c, count, context)
+    ends_s, seconds = _step_ends(c, count, context)
     steps = int(np.searchsorted(ends_s, horizon_s, side="left"))
     if steps > 0:
         _apply(c, count, width, written[:, :steps], need, blocks[:steps], context, ends_s[:steps])
+        c.before_s = float(seconds[steps - 1])
 
 
 def _within_blocks(
@@ -87,8 +88,8 @@ def _within_blocks(
     return int(np.searchsorted(total, c.free_blocks, side="right")), need, total
 
 
-def _step_ends(c: Core, count: int, context: np.ndarray) -> np.ndarray:
-    """End times of consecutive steps, up to the first whose price is missing."""
+def _step_ends(c: Core, count: int, context: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """End times and lengths of consecutive steps, up to the first whose price is missing."""
     tier = c.prices.tier[c.drafts][c.drafts]
     grid = np.array(c.prices.context)
     mean = context / count
@@ -102,7 +103,7 @@ def _step_ends(c: Core, count: int, context: np.ndarray) -> np.ndarray:
     if missing.any():
         seconds = seconds[: int(missing.argmax())]
     # cumsum adds one after the other, as the step loop does.
-    return np.cumsum(np.concatenate(([c.clock_s], seconds)))[1:]
+    return np.cumsum(np.concatenate(([c.clock_s], seconds)))[1:], seconds
 
 
 def _apply(

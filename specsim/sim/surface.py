@@ -8,10 +8,13 @@ compares priced steps of the run, chunks and all, with the cost function itself.
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specsim.errors import UsageError
+from specsim.latency.launches import Launching
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim.config import SimConfig, SpeculationRules
 from specsim.sim.core import Core, Prices
@@ -85,6 +88,7 @@ class Surface:
     max_tokens: int
     max_context: int
     speculation: SpeculationRules = field(default_factory=SpeculationRules)
+    hides: bool = False  # steps are planned ahead, and the cost says how they are launched
     asked: int = 0
     checked: list[tuple[float, float]] = field(default_factory=list)  # (priced, asked) seconds
     prices: Prices = field(init=False)
@@ -99,6 +103,8 @@ class Surface:
         last = max(self.max_context, 2)
         context, seqs = ladder(last, 1.5, 256), ladder(self.max_seqs, 2.0, 1)
         tokens, span = token_ladder(self.max_tokens), ladder(last, 2.0, 128, start=1)
+        mixed = (len(pairs), len(seqs), len(tokens), len(span))
+        hidden = mixed if self.hides else (1, 1, 1, 1)
         self.prices = Prices(
             tier,
             context,
@@ -106,7 +112,9 @@ class Surface:
             tokens,
             span,
             np.full((len(pairs), self.max_seqs + 1, len(context)), np.nan),
-            np.full((len(pairs), len(seqs), len(tokens), len(span)), np.nan),
+            np.full(mixed, np.nan),
+            np.full(hidden, np.nan),
+            np.full(hidden, np.nan),
             mixed_at=min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
         )
 
@@ -116,7 +124,12 @@ class Surface:
         rules = config.rules
         longest = config.longest_request + config.step_width
         return cls(
-            cost, rules.max_num_seqs, rules.max_num_batched_tokens, longest, config.speculation
+            cost,
+            rules.max_num_seqs,
+            rules.max_num_batched_tokens,
+            longest,
+            config.speculation,
+            rules.plan_ahead and hasattr(cost, "launches"),
         )
 
     def fill(self, c: Core) -> None:
@@ -129,7 +142,8 @@ class Surface:
                 if math.isnan(prices.decode_s[tier, seqs, j]):
                     total = seqs * prices.context[j]
                     shape = StepShape(seqs, self.speculation.step_width(now), total, (), following)
-                    prices.decode_s[tier, seqs, j] = self._ask(shape)
+                    self.asked += 1
+                    prices.decode_s[tier, seqs, j] = checked_seconds(self.cost, shape)
         if new == 0:
             return
         span, width = c.span_work / new, self.speculation.step_width(now)
@@ -137,31 +151,36 @@ class Surface:
             for b in self._around(prices.tokens, seqs * width + new):
                 for d in self._around(prices.span, span):
                     if math.isnan(prices.mixed_s[tier, a, b, d]):
-                        prices.mixed_s[tier, a, b, d] = self._mixed_node(
+                        priced = self._mixed_node(
                             int(prices.seqs[a]),
                             width,
                             int(prices.tokens[b]),
                             prices.span[d],
                             following,
                         )
+                        prices.mixed_s[tier, a, b, d] = priced[0]
+                        if self.hides:
+                            prices.idle_s[tier, a, b, d] = priced[1]
+                            prices.free_s[tier, a, b, d] = priced[2]
 
     def _mixed_node(
         self, seqs: int, width: int, tokens: int, span: float, following: int
-    ) -> float:
-        """Price at a node of the mixed table. The sequences leave the rest of the tokens to
+    ) -> NDArray[np.float64]:
+        """`exact` at a node of the mixed tables. The sequences leave the rest of the tokens to
         prompts; where they leave none the price is continued from where they leave some."""
 
         context = seqs * self.prices.context[self.prices.mixed_at]
 
-        def price(prompt: int) -> float:
+        def price(prompt: int) -> NDArray[np.float64]:
+            self.asked += 1
             chunks = chunks_like(prompt, span)
-            return self._ask(StepShape(seqs, width, context, chunks, following))
+            return np.array(self.exact(StepShape(seqs, width, context, chunks, following)))
 
         prompt = tokens - seqs * width
         if prompt >= 1:
             return price(prompt)
-        least_s = price(1)
-        return least_s + (price(1 + CONTINUED_OVER) - least_s) / CONTINUED_OVER * (prompt - 1)
+        least = price(1)
+        return least + (price(1 + CONTINUED_OVER) - least) / CONTINUED_OVER * (prompt - 1)
 
     @staticmethod
     def _around(grid: list[float], x: float) -> tuple[int, ...]:
@@ -170,9 +189,12 @@ class Surface:
             return (i,)
         return (i + 1,) if x == grid[i + 1] else (i, i + 1)
 
-    def _ask(self, shape: StepShape) -> float:
-        self.asked += 1
-        return checked_seconds(self.cost, shape)
+    def exact(self, shape: StepShape) -> tuple[float, float, float]:
+        """Seconds of a step as if none ran before it, and its `launches`."""
+        seconds = checked_seconds(self.cost, shape)
+        if not self.hides:
+            return seconds, 0.0, seconds
+        return (seconds, *cast(Launching, self.cost).launches(shape))
 
     def shape_of(self, c: Core) -> StepShape:
         """The planned step itself, chunk by chunk."""
@@ -191,7 +213,7 @@ class Surface:
 
     def check(self, c: Core) -> None:
         """Compare the price of the step in flight with the cost function."""
-        if len(self.checked) < CHECKED_STEPS:
+        if len(self.checked) < CHECKED_STEPS and not (self.hides and c.new_tokens):
             exact = checked_seconds(self.cost, self.shape_of(c))
             self.checked.append((c.step_s, exact))
 
