@@ -19,7 +19,7 @@ from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
-from specsim.ops.shapes import Experts, Gemm
+from specsim.ops.shapes import AttentionPrefill, Experts, Gemm, LatentPrefill
 from specsim.ops.work import Routing, attention_share
 from specsim.roofline import KernelTime, compute_peak, op_time
 from specsim.roofline.result import datasheet_time, without_launch
@@ -152,7 +152,8 @@ class Pricer:
                     totals[2] += (spent - floor_s) * count
                 else:
                     totals[1] += (spent - floor_s) * count
-            totals[3] += count
+            if not (isinstance(op.shape, AttentionPrefill | LatentPrefill) and op.shape.shared_launch):
+                totals[3] += count
             if isinstance(op.shape, Experts):
                 totals[4] += spent * count
 

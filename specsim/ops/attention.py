@@ -166,14 +166,14 @@ def latent_context(
                 count=count,
             )
         )
+    if work.prefill:
+        # Expanded: the latents of the chunks and of the cache before them become full heads.
+        held = sum(new + cached for new, cached in work.prefill)
+        ops.append(gemm(f"{prefix}.kv_b", held, heads * (nope + vd), kl, a.weight, count))
     for number, (new, cached) in enumerate(work.prefill):
         keys = _causal_keys(cached, new)
         if a.index_topk:
             keys = min(keys, float(a.index_topk))
-        # Expanded: the latents of the chunk and of the cache before it become full heads.
-        ops.append(
-            gemm(f"{prefix}.kv_b", new + cached, heads * (nope + vd), kl, a.weight, count)
-        )
         flops = 2.0 * new * keys * heads * (nope + rope + vd)
         ops.append(
             OpCost(

@@ -24,8 +24,8 @@ Floats4 = Annotated[NDArray[np.float64], 4]
 Draws = Annotated[NDArray[np.uint8], 1]
 
 # --- values of fields -----------------------------------------------------------------------
-# Core.pricing: interpolate, ask the cost function at each step, it was asked for this step
-INTERPOLATED, EXACT, EXACT_GIVEN = range(3)
+# Core.pricing: interpolate, ask the cost function at each step with prompts, at each step
+INTERPOLATED, EXACT_MIXED, EXACT = range(3)
 # Core.stage
 BOUNDARY, UNPRICED, IN_FLIGHT = range(3)
 # Slot.where
@@ -314,6 +314,9 @@ class Core:
     gaps: Floats  # gaps between tokens of requests that sat out at least one step
     stage: int = BOUNDARY
     pricing: int = INTERPOLATED
+    priced: bool = False  # the driver has set the price of the planned step
+    unchecked: int = 0  # steps with prompts interpolated since the last one that was checked
+    check_after: int = 0  # how many may be
     steps: int = 0  # begun
     emit_step: int = 0  # steps that gave every decoding request its tokens
     n_rows: int = 0

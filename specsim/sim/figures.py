@@ -76,7 +76,7 @@ class Figures(Latencies, total=False):
     stall_rate: Required[float]
     window_s: Required[list[float]]  # start and end of what is measured
     partial: Required[bool]
-    cost_surface: Required[dict[str, float]]  # how far interpolated prices are off
+    cost_surface: Required[dict[str, float | None]]  # how far interpolated prices are off
     slo: Required[dict[str, object] | None]
 
 

@@ -13,16 +13,28 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 Functions here run as Python or compiled, in the same order of operations.
 """
 
-from specsim.sim.core import EXACT, EXACT_GIVEN, INTERPOLATED, Core, Floats4, Prices
+from specsim.sim.core import EXACT, INTERPOLATED, Core, Floats4, Prices
 from specsim.sim.rows import between_corners, node_below
 
 
 def price_step(c: Core) -> bool:
-    """Set `step_s`. False if a table entry is missing (or all are, when pricing exactly)."""
-    if c.pricing != INTERPOLATED:
-        given = c.pricing == EXACT_GIVEN
-        c.pricing = EXACT
-        return given
+    """Set `step_s`, `idle_s` and `free_s`. False if a table entry is missing (or all are, when
+    pricing exactly), or it is time to check what the tables give."""
+    if c.priced:
+        c.priced = False
+        return True
+    mixed = c.new_tokens > 0
+    if c.pricing == EXACT or (mixed and (c.pricing != INTERPOLATED or c.unchecked > c.check_after)):
+        return False
+    if not interpolate(c):
+        return False
+    if mixed:
+        c.unchecked += 1
+    return True
+
+
+def interpolate(c: Core) -> bool:
+    """Price the planned step from the tables; False if an entry is missing."""
     prices, seqs = c.prices, c.scheduled
     tier = prices.tier[c.drafts][c.next_drafts]
     if tier < 0:
@@ -54,15 +66,19 @@ def step_width(c: Core, drafts: int) -> int:
     return drafts + 1
 
 
+def scheduled_context(c: Core) -> int:
+    """Cached tokens of the scheduled decoding requests."""
+    if c.scheduled == 0:
+        return 0
+    total = c.context
+    for r in range(c.scheduled, c.n_rows):
+        total -= int(c.rows.computed[r])
+    return total
+
+
 def mean_context(c: Core) -> float:
     """Cached tokens per scheduled decoding request."""
-    seqs = c.scheduled
-    if seqs == 0:
-        return 0.0
-    total = c.context
-    for r in range(seqs, c.n_rows):
-        total -= int(c.rows.computed[r])
-    return total / seqs
+    return scheduled_context(c) / c.scheduled if c.scheduled > 0 else 0.0
 
 
 def decode_seconds(prices: Prices, tier: int, seqs: int, context: float) -> float:

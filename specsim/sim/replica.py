@@ -17,8 +17,9 @@ from simpy.events import Event
 from specsim.errors import CapacityError
 from specsim.sim.context import RunContext
 from specsim.sim.core import (
-    EXACT_GIVEN,
+    EXACT,
     IN_PREFILL,
+    INTERPOLATED,
     LINGERING,
     NEED_DRAWS,
     NEED_FEED,
@@ -46,7 +47,6 @@ from specsim.sim.structs import as_struct
 from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Ticket, Times
 
 HANG_PREEMPTIONS = 1000  # in one log without a token
-CHECK_EVERY = 37  # stretches between comparisons of the cost surface with the cost function
 
 
 def _members(ring: Ring) -> list[int]:
@@ -70,7 +70,7 @@ class Replica(Slots):
         self._ended = ended
         self._ended_block = ended_block
         self._supply: Iterator[Ticket] | None = None
-        self._stretches = 0
+        self._grids = run.surface.added  # nodes added to the tables when they were last taken
         self._seen = (0, 0)  # tokens and preemptions at the last look
         self._bell: Event | None = None
         self._back: Event | None = None
@@ -131,7 +131,7 @@ class Replica(Slots):
         for ticket, _, _ in lost:
             ticket.slot = ticket.replica = -1
         self.backlog.clear()
-        self.stats.flush(self.core)
+        self._flush()
         self.outstanding = 0
         self.up = False
         self._bell = None
@@ -158,7 +158,7 @@ class Replica(Slots):
             self.outstanding -= 1
             self._ended(ticket, UNFINISHED, NO_COUNTS, NO_TIMES)
         self.backlog.clear()
-        self.stats.flush(self.core)
+        self._flush()
 
     @property
     def unsent(self) -> int:
@@ -204,9 +204,6 @@ class Replica(Slots):
                 yield clock.engine_wakes_at(core.clock_s)
             self._collect()
             if reason == RAN_TO_FLIGHT:
-                self._stretches += 1
-                if self._stretches % CHECK_EVERY == 0 and not self.run.config.exact_cost:
-                    self.run.surface.check(core)
                 yield clock.engine_wakes_at(core.end_s)
             elif reason == RAN_TO_ARRIVAL:
                 coming = core.coming
@@ -220,6 +217,8 @@ class Replica(Slots):
     def _advance(self, horizon_s: float) -> int:
         """Run the step loop, serving its needs, until it says why it stopped."""
         while True:
+            if self._grids != self.run.surface.added:
+                self._take_grids()
             reason = self._run(horizon_s)
             if reason == NEED_PRICE:
                 self._price()
@@ -227,7 +226,7 @@ class Replica(Slots):
                 self._more_draws()
             elif reason == NEED_LOG:
                 self._collect()
-                self.stats.flush(self.core)
+                self._flush()
                 self._check_progress()
                 if self.run.pulse is not None:
                     self.run.pulse()
@@ -259,14 +258,24 @@ class Replica(Slots):
         )
 
     def _price(self) -> None:
-        if not self.run.config.exact_cost:
-            self.run.surface.fill(self.core)
+        core, surface = self.core, self.run.surface
+        if core.pricing == INTERPOLATED:
+            surface.price(core)
             return
-        core = self.core
-        surface = self.run.surface
         core.step_s, core.idle_s, core.free_s = surface.exact(surface.shape_of(core))
-        # The step loop would ask for a price again: let it find this one, for this step only.
-        core.pricing = EXACT_GIVEN
+        core.priced = True
+
+    def _take_grids(self) -> None:
+        """The tables of prices were made anew, with more nodes."""
+        self._grids = self.run.surface.added
+        if self.run.compiled:
+            self.core.prices = as_struct(self.run.surface.prices)
+            self._bind()
+
+    def _flush(self) -> None:
+        if self.core.pricing != EXACT:
+            self.run.surface.check_log(self.core)
+        self.stats.flush(self.core)
 
     # --- requests in and out ------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from specsim.sim.core import (
 )
 from specsim.sim.kv import publish_prefix
 from specsim.sim.preempt import discard, save_blocks, save_row
-from specsim.sim.price import price_step, step_width
+from specsim.sim.price import price_step, scheduled_context, step_width
 from specsim.sim.rows import emit_rows, keep_rows
 from specsim.sim.schedule import (
     SCHEDULED,
@@ -112,7 +112,7 @@ def begin_step(c: Core) -> None:
     log.end_s[n] = c.end_s
     log.rows[n] = c.scheduled
     log.width[n] = step_width(c, c.drafts)
-    log.context[n] = c.context
+    log.context[n] = scheduled_context(c)
     log.new[n] = c.new_tokens
     log.chunks[n] = c.n_chunks
     log.span_work[n] = c.span_work

@@ -1,11 +1,15 @@
 """The step cost as tables, so that a step is priced without asking the latency model.
 
 Nodes are asked for where a run needs them and kept; between nodes the tables are interpolated
-linearly (`price`). How far that is from the model is measured, not assumed: `Surface.error`
-compares priced steps of the run, chunks and all, with the cost function itself.
+linearly (`price`). How far that is from the model is measured in every run, on its own steps, chunk
+by chunk: each that needs new nodes, of those with prompts some further ones, ever more seldom while
+they pass, and of the others some in each log. Where the tables are off by more than `MOST_GAP` they
+get a node at the step; where that does not help, or they have many more already, steps with prompts
+are priced by the model from there on.
 """
 
 import math
+import statistics
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import cast
@@ -17,11 +21,13 @@ from specsim.errors import UsageError
 from specsim.latency.launches import Launching
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim.config import SimConfig, SpeculationRules
-from specsim.sim.core import Core, Prices
-from specsim.sim.price import mean_context
+from specsim.sim.core import EXACT_MIXED, Core, Prices
+from specsim.sim.price import interpolate, mean_context
 from specsim.sim.rows import node_below
 
-CHECKED_STEPS = 64
+CHECKED_OF_LOG = 16  # decode steps of each full log
+MOST_GAP = 0.02  # of a step's price from the tables
+MOST_ADDED = 64  # nodes, before a run is priced exactly
 TABLE_CONTEXT = 1024  # cached tokens per sequence (the next node) that the mixed table is for
 CONTINUED_OVER = 64  # prompt tokens
 
@@ -90,7 +96,9 @@ class Surface:
     speculation: SpeculationRules = field(default_factory=SpeculationRules)
     hides: bool = False  # steps are planned ahead, and the cost says how they are launched
     asked: int = 0
-    checked: list[tuple[float, float]] = field(default_factory=list)  # (priced, asked) seconds
+    checked: list[float] = field(default_factory=list)  # relative errors
+    added: int = 0  # nodes on the axes of the mixed tables
+    exact_from: float = math.inf  # the first step that no table priced
     prices: Prices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +110,7 @@ class Surface:
             tier[now][following] = index
         last = max(self.max_context, 2)
         context, seqs = ladder(last, 1.5, 256), ladder(self.max_seqs, 2.0, 1)
-        tokens, span = token_ladder(self.max_tokens), ladder(last, 2.0, 128, start=1)
+        tokens, span = token_ladder(self.max_tokens), ladder(last, 2.0, 8, start=1)
         mixed = (len(pairs), len(seqs), len(tokens), len(span))
         hidden = mixed if self.hides else (1, 1, 1, 1)
         self.prices = Prices(
@@ -211,18 +219,75 @@ class Surface:
             c.next_drafts,
         )
 
-    def check(self, c: Core) -> None:
-        """Compare the price of the step in flight with the cost function."""
-        if len(self.checked) < CHECKED_STEPS and not (self.hides and c.new_tokens):
-            exact = checked_seconds(self.cost, self.shape_of(c))
-            self.checked.append((c.step_s, exact))
+    def price(self, c: Core) -> None:
+        """Price the planned step: from the tables if what they give is close to what the cost
+        function says, with nodes added where it was not; else by that itself, from here on."""
+        late = c.unchecked > c.check_after
+        self.fill(c)
+        exact = self.exact(self.shape_of(c))
+        gap = self._gap(c, exact[0])
+        if late:
+            self.checked.append(gap)
+            c.check_after = c.check_after * 5 // 4 + 1
+            c.unchecked = 0
+        if c.new_tokens == 0:
+            self.checked.append(gap)
+            return
+        while abs(gap) > MOST_GAP and self._add_node(c):
+            self.fill(c)
+            gap = self._gap(c, exact[0])
+        if abs(gap) > MOST_GAP:
+            c.pricing = EXACT_MIXED
+            self.exact_from = min(self.exact_from, c.steps)
+            c.step_s, c.idle_s, c.free_s = exact
+            c.priced = True
+        elif not late:
+            self.checked.append(gap)
 
-    def error(self) -> dict[str, float | int]:
-        """Interpolation error on checked steps: relative, signed mean and largest."""
-        gaps = [priced / exact - 1.0 for priced, exact in self.checked if exact > 0.0]
+    @staticmethod
+    def _gap(c: Core, exact_s: float) -> float:
+        """Relative error of the tables for the planned step."""
+        interpolate(c)
+        return c.step_s / exact_s - 1.0 if exact_s > 0.0 else 0.0
+
+    def _add_node(self, c: Core) -> bool:
+        """A node where the planned step stands, on the first axis that has none there."""
+        prices = self.prices
+        seqs = c.scheduled
+        tokens = seqs * self.speculation.step_width(c.drafts) + c.new_tokens
+        axes = ((prices.span, c.span_work / c.new_tokens), (prices.tokens, tokens),
+                (prices.seqs, seqs))
+        for axis, (grid, x) in zip((3, 2, 1), axes, strict=True):
+            if self.added < MOST_ADDED and x not in grid and grid[0] < x < grid[-1]:
+                at = bisect_left(grid, x)
+                grid.insert(at, float(x))
+                for name in ("mixed_s", "idle_s", "free_s") if self.hides else ("mixed_s",):
+                    setattr(prices, name, np.insert(getattr(prices, name), at, np.nan, axis))
+                self.added += 1
+                return True
+        return False
+
+    def check_log(self, c: Core) -> None:
+        """Compare some of the decode steps in the log with the cost function."""
+        log = c.log
+        steps = np.flatnonzero((log.new[: c.logged] == 0) & (log.rows[: c.logged] > 0))
+        for n in steps[:: max(1, len(steps) // CHECKED_OF_LOG)].tolist():
+            shape = StepShape(
+                int(log.rows[n]), int(log.width[n]), float(log.context[n]), (),
+                int(log.next_drafts[n]),
+            )
+            exact_s = checked_seconds(self.cost, shape)
+            priced_s = float(log.end_s[n] - log.start_s[n])
+            self.checked.append(priced_s / exact_s - 1.0 if exact_s > 0.0 else 0.0)
+
+    def error(self) -> dict[str, float | int | None]:
+        """Entries asked for and added, and the relative error of the steps that were checked."""
+        gaps = [abs(gap) for gap in self.checked]
         return {
             "nodes": self.asked,
+            "nodes_added": self.added,
             "checked_steps": len(gaps),
-            "mean_rel_error": sum(gaps) / len(gaps) if gaps else 0.0,
-            "max_rel_error": max((abs(gap) for gap in gaps), default=0.0),
+            "median_rel_error": statistics.median(gaps) if gaps else None,
+            "max_rel_error": max(gaps, default=None),
+            "exact_from_step": None if math.isinf(self.exact_from) else int(self.exact_from),
         }

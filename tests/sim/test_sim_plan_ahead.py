@@ -2,6 +2,7 @@
 
 import pytest
 
+from specsim.latency.launches import Launches
 from specsim.latency.shape import StepShape
 from specsim.sim.config import EngineRules, SimConfig
 from specsim.sim.loads import OpenLoop
@@ -40,6 +41,37 @@ def test_an_idle_engine_takes_a_request_at_once() -> None:
     assert first_tokens([0.0, 0.5], ahead=True, output=1) == pytest.approx([0.010, 0.510])
     # Nor was anything planned behind its only step when the second came.
     assert first_tokens([0.0, 0.005], ahead=True, output=1) == pytest.approx([0.010, 0.020])
+
+
+class Launched:
+    """Prompt steps of 30 ms, 25 of them waiting for launches; decode steps of 10 ms."""
+
+    def seconds(self, shape: StepShape) -> float:
+        return 0.030 if shape.prefill else 0.010
+
+    def launches(self, shape: StepShape) -> Launches:
+        return Launches(0.025, 0.002) if shape.prefill else Launches(0.0, 0.010)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("stretches", [False, True])
+def test_launches_hide_behind_the_step_before(exact: bool, stretches: bool) -> None:
+    def firsts(arrivals: list[float], ahead: bool) -> list[float]:
+        rules = EngineRules(
+            plan_ahead=ahead, readback_lag_steps=int(ahead), max_num_batched_tokens=16
+        )
+        config = SimConfig(num_kv_blocks=1000, rules=rules, stretches=stretches, exact_cost=exact)
+        load = OpenLoop([Request(t, 15, 200) for t in arrivals])
+        records = simulate(config, load, Launched()).records
+        return [record.first_token_s for record in records]
+
+    # An idle engine hides nothing. The second prompt came during the decode step of [80, 90), for
+    # which [90, 100) was planned; its own step saves the 10 ms of that one.
+    assert firsts([0.0, 0.085], ahead=True) == pytest.approx([0.030, 0.120])
+    assert firsts([0.0, 0.085], ahead=False) == pytest.approx([0.030, 0.120])
+    # Two prompts, one step each: the first step leaves the host 2 ms of its 30.
+    assert firsts([0.0, 0.0], ahead=True) == pytest.approx([0.030, 0.058])
+    assert firsts([0.0, 0.0], ahead=False) == pytest.approx([0.030, 0.060])
 
 
 @pytest.mark.parametrize("ahead", [False, True])

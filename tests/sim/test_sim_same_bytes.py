@@ -14,6 +14,8 @@ import pytest
 
 from sim_costs import SGLANG, Linear
 from specsim.latency.engine import find_engine
+from specsim.latency.launches import Launches
+from specsim.latency.shape import StepShape
 from specsim.sim import compiled, price, rows_loop, schedule, step
 from specsim.sim.acceptance import Recorded
 from specsim.sim.config import (
@@ -33,7 +35,19 @@ from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
 TIERS = find_engine("sglang").scheduler.adaptive_tiers
-COST = Linear(0.01, 1e-4, 1e-5, 1e-8, 1e-4)
+
+
+class Launched(Linear):
+    """Launches that a plan ahead hides, and steps in the price for which nodes are added."""
+
+    def seconds(self, shape: StepShape) -> float:
+        return super().seconds(shape) + 0.001 * (shape.prefill_tokens % 50 > 25)
+
+    def launches(self, shape: StepShape) -> Launches:
+        return Launches(0.004 if shape.prefill else 0.0, 0.003)
+
+
+COST = Launched(0.01, 1e-4, 1e-5, 1e-8, 1e-4)
 
 
 def random_speculation(draw):
