@@ -152,7 +152,8 @@ class Pricer:
                     totals[2] += (spent - floor_s) * count
                 else:
                     totals[1] += (spent - floor_s) * count
-            if not (isinstance(op.shape, AttentionPrefill | LatentPrefill) and op.shape.shared_launch):
+            shape = op.shape
+            if not (isinstance(shape, AttentionPrefill | LatentPrefill) and shape.shared_launch):
                 totals[3] += count
             if isinstance(op.shape, Experts):
                 totals[4] += spent * count
