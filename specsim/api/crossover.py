@@ -14,7 +14,7 @@ from specsim.report.blocks import Section
 
 
 class Crossover(Decided, planning.CrossoverFigures):
-    """Where speculative work stops being cheap and where it stops paying: `curves`."""
+    """Up to which load speculative work is cheap, and up to which it pays: `curves`."""
 
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.rows()]

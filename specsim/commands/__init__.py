@@ -29,8 +29,8 @@ COMMANDS = {
     "train-head": "Train a one-layer draft head by self-distillation, inside a time budget.",
     "calibrate": "Fit a hardware profile on RECORDS, or an engine profile on --from files.",
     "crossover":
-        "Compare ordinary and speculative decoding while concurrency grows: where speculative "
-        "work stops being cheap, and where it stops paying, by context length.",
+        "Compare ordinary and speculative decoding while concurrency grows: up to which load "
+        "speculative work is cheap, and up to which it pays, by context length.",
     "pareto":
         "Every combination of draft length, GPUs, formats and limits: which give one user the "
         "most speed and a GPU the most throughput.",

@@ -7,8 +7,8 @@ from specsim.options.analytic import CrossoverCommand
 
 @command(CrossoverCommand)
 def crossover(options: CrossoverCommand) -> None:
-    """Compare ordinary and speculative decoding while concurrency grows: where speculative work
-    stops being cheap, and where it stops paying, by context length."""
+    """Compare ordinary and speculative decoding while concurrency grows: up to which load
+    speculative work is cheap, and up to which it pays, by context length."""
     from specsim.api.crossover import run
     from specsim.report.crossovers import crossover_picture, terminal_panel
 

@@ -116,17 +116,7 @@ def _facts(doc: Doc) -> Facts:
 
 def _answers(doc: Doc) -> list[str]:
     lines = []
-    most = doc.number("max_concurrency")
     if d.speculative(doc):
-        limit = doc.maybe("break_even_concurrency")
-        text = f"speculation pays at any load up to the largest batch ({most} requests)"
-        if limit == 1:
-            text = "speculation does not pay, not even for one client"
-        elif limit is not None:
-            text = f"speculation {PAYS} {limit} clients"
-            if limit > most:
-                text += f" (it runs {most} at a time, plain decoding more)"
-        lines.append(text)
         found = [(p, p.number("best_k")) for p in doc.items("points") if p.has("best_k")]
         lengths = [k for _, k in found]
         remark = " (0: plain decoding wins)" if 0 in lengths else ""
@@ -143,7 +133,7 @@ def _answers(doc: Doc) -> list[str]:
         + (f", drafter {size(drafter)}" if drafter else "")
         + f", cache {size(memory.number('kv_bytes_per_token'))} per token"
         + (f", state {size(state)} per request" if state else "")
-        + f"; at most {most} such requests run together"
+        + f"; at most {doc.words('max_concurrency')} such requests run together"
     )
     return lines
 

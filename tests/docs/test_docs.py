@@ -133,4 +133,4 @@ def test_sphinx_builds_without_a_warning(tmp_path: Path) -> None:
     for page in ("index.html", "tutorial.html", "reference/commands.html", "accuracy.html"):
         assert (tmp_path / page).stat().st_size > 5000
     shown = (tmp_path / "tutorial.html").read_text(encoding="utf-8")
-    assert "speculation pays" in shown
+    assert "ON: mtp" in shown
