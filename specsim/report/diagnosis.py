@@ -28,8 +28,9 @@ def diagnosis_section(doc: Doc) -> Section:
 def _run(run: Doc) -> list[Block]:
     """One run: what was measured, the findings, what is missing; on a page also the figures."""
     found = verdict_block(run)
-    blocks: list[Block] = [found, Lines([""])] if found else []
+    blocks: list[Block] = [found] if found else []
     blocks += [Lines([
+        *([""] if found else []),
         f"{run.text('source', '-')}: {run.text('measured.format', 'measured')}",
         _wrapped(_measured(run), "  "),
         *([] if run.items("findings") else ["", "  nothing stands out"]),

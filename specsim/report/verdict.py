@@ -81,7 +81,8 @@ def _limit(found: Doc) -> str:
     below, top, unit = found.maybe("pays_below"), found.maybe("looked_to"), found.text("unit")
     on, load = found.text("decision") == "on", found.number("load")
     if below is None:
-        return "" if top is None or not on else f"; pays at any load up to {_amount(top, unit)}"
+        seen = on and top is not None and load <= top
+        return f"; pays at any load up to {_amount(top, unit)}" if seen and top else ""
     if on and load >= below:
         return f"; it loses at some loads from {_amount(below, unit)} on"
     if unit != "requests/s" and below == 1:
@@ -116,11 +117,9 @@ def _sureness(found: Doc) -> str:
         else:
             parts.append(f"{share:.0%} of the interval lies {side} 1")
     tokens, why = found.maybe("tokens_per_step"), found.text("rests_on", "")
-    if tokens is not None:
-        parts.append(f"{tokens:.2f} tokens per step, {why}" if why else
-                     f"{tokens:.2f} tokens per step")
-    elif why:
-        parts.append(why)
+    known = [] if tokens is None else [f"{tokens:.2f} tokens per step"]
+    parts += [", ".join([*known, *([why] if why else [])])] if found.has("gain") else [*known, why]
+    parts = [part for part in parts if part]
     return f"{certainty}: {'; '.join(parts)}" if parts else ""
 
 

@@ -17,7 +17,7 @@ from specsim.planning.verdict import LIKELY, judged, needed_tokens
 from specsim.report.doc import Doc
 from specsim.report.kinds import SECTIONS
 from specsim.report.text import section_text
-from specsim.report.verdict import WIDTH, verdict_block
+from specsim.report.verdict import WIDTH, lines, verdict_block
 from specsim.speculation.acceptance import Acceptance
 
 DATA = Path(__file__).parents[1] / "formats" / "data"
@@ -176,6 +176,14 @@ def test_tune_says_what_its_answers_say() -> None:
     assert found.verdict.command == found.answers[0].flags.command
     strict = specsim.tune("qwen3-32b", methods="eagle3", slo="tpot_mean=0.0001", concurrency=8)
     assert strict.verdict is not None and strict.verdict.decision == "none"
+
+
+def test_loads_beyond_those_looked_at_are_not_spoken_of() -> None:
+    found: Any = specsim.predict("qwen3-32b", method="eagle3", concurrency=8).to_dict()
+    found["verdict"] |= {"pays_below": None, "looked_to": 181, "load": 300, "gain": 1.01}
+    assert "up to" not in lines(Doc(found["verdict"]))[0]
+    found["verdict"]["load"] = 8
+    assert lines(Doc(found["verdict"]))[0].endswith("; pays at any load up to 181 clients")
 
 
 def test_plain_decoding_asked_for_has_no_verdict() -> None:
