@@ -43,14 +43,17 @@ def first_from_one(
     return at
 
 
-def rising_root(function: Callable[[float], float], target: float, high: float) -> float:
-    """x in [0, high] with function(x) = target for a rising function, to the last bit.
+def rising_root(
+    function: Callable[[float], float], target: float, high: float, *, low: float = 0.0,
+    resolution: float = 0.0,
+) -> float:
+    """x in [low, high] with function(x) = target for a rising function, at most `resolution` too
+    high (0: to the last bit).
 
     Of the two neighbouring numbers around the crossing the upper one is returned."""
-    low = 0.0
     while True:
         middle = 0.5 * (low + high)
-        if middle in (low, high):
+        if middle in (low, high) or high - low <= resolution:
             return high
         if function(middle) < target:
             low = middle

@@ -61,13 +61,22 @@ def interval_for(quantity: str, klass: str, predicted: float) -> tuple[float, fl
 
 def interval_of(system: System, quantity: str, value: float) -> tuple[float, float] | None:
     """[low, high] of a predicted value of a system. None for datasheet bounds, for what is not
-    finite, and for ratios to plain decoding without speculation."""
+    finite, and for ratios to plain decoding without speculation. Tokens per step enter a speedup as
+    a factor and TPOT as a divisor, so their own interval widens these, as independent errors."""
     of_speculation = quantity in ("speedup", "step_cost_ratio")
     if system.fidelity == "datasheet" or not math.isfinite(value):
         return None
     if of_speculation and not system.speculative:
         return None
-    return interval_for(quantity, prediction_class(system), value)
+    found = class_residuals(quantity, prediction_class(system))
+    low, high = found["low"], found["high"]
+    if system.speculative and system.acceptance is not None:
+        fewer, more = system.acceptance.log_error_90
+        if quantity == "speedup":
+            low, high = -math.hypot(low, fewer), math.hypot(high, more)
+        elif quantity == "tpot":
+            low, high = -math.hypot(low, more), math.hypot(high, fewer)
+    return value * math.exp(low), value * math.exp(high)
 
 
 def interval_note(system: System) -> str:

@@ -8,10 +8,21 @@ line (--command) is filled in first.
 
 from dataclasses import dataclass, field, replace
 
+from specsim.analytic.compare import compared
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.api.acceptance import (
+    catalogued,
+    drafter_repository,
+    fitted_to,
+    given_acceptance,
+    given_rates,
+    measured_with,
+    remarks,
+    usable,
+)
 from specsim.api.requests import build_workload
-from specsim.errors import UsageError
+from specsim.errors import SpecSimError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.speculative_config import SpeculativeConfig, parse_speculative_config
 from specsim.hardware.profile import HardwareProfile
@@ -19,7 +30,7 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.routing import parse_routing
-from specsim.methods.base import SpecSetup, find_method, method_of
+from specsim.methods.base import METHODS, SpecSetup, find_method, method_of
 from specsim.methods.registry import method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
@@ -41,34 +52,91 @@ TABLE_NOTE = (
 
 @dataclass(frozen=True)
 class DeploymentRequest:
-    """A checked request: the system, its load shape, and what the user should know."""
+    """A checked request: the system, its load shape, and what the user should know. unknown: the
+    system with a method of whose acceptance nothing is known, beside plain decoding; it stands
+    with what comparable drafters yield, which is no prediction."""
 
     system: System
     workload: Workload
     warnings: tuple[str, ...] = field(default=())
+    unknown: System | None = None
 
 
-def build_request(given: OptionSet) -> DeploymentRequest:
-    """Checks what the options say together and builds the system. SpecSimError for any misuse."""
+def build_request(given: OptionSet, *, unknown: bool = False) -> DeploymentRequest:
+    """Checks what the options say together and builds the system. SpecSimError for any misuse.
+
+    unknown: a method asked for without known acceptance is answered with `unknown`, not refused.
+    """
     options = DeploymentOptions.of(given)
     warnings: list[str] = []
     if options.command is not None:
         from specsim.api.command_line import expand_command
 
         options, warnings = expand_command(options)
+    chosen = _chosen(options, given)
+    found = _built(options if chosen is None else options.but(method=chosen), warnings, chosen)
+    asked = chosen is None and (options.method or options.draft or options.speculative_config)
+    if found.unknown is not None and asked and not unknown:
+        setup, accepted = found.unknown.setup, found.unknown.acceptance
+        assert accepted is not None and accepted.grounds is not None
+        low, high = accepted.grounds.tokens_90
+        raise UsageError(
+            f"no acceptance of {setup.method} for {found.system.spec.name} is known (comparable "
+            f"drafters: {low:.2f} to {high:.2f} tokens per step at k = {setup.k}); give "
+            "--acceptance-length, --acceptance (rates by position) or --acceptance-rate; `specsim "
+            "predict` says from how many tokens per step it pays"
+        )
+    return found
+
+
+def _chosen(options: DeploymentOptions, given: OptionSet) -> str | None:
+    """Of the methods with a known acceptance the fastest at the first load asked for, where the
+    options leave the method open; None where they do not, or nothing is known."""
+    if options.method or options.draft or options.speculative_config or options.acceptance_flags:
+        return None
+    spec, engine = _model(options), find_engine(options.engine)
+    rate, clients = getattr(given, "rate", None), getattr(given, "concurrency", None)
+    speedups: dict[str, float] = {}
+    names = [
+        m.name for m in METHODS.values()
+        if m.servable and m.name in engine.methods and measured_with(spec, m.name)
+    ]
+    for name in names if len(names) > 1 else ():
+        try:
+            found = _built(options.but(method=name), [], name)
+            if found.unknown is None:
+                speedups[name] = compared(
+                    found.system, found.workload,
+                    1 if clients is None else int(parse_numbers(clients, "--concurrency")[0]),
+                    None if rate is None else parse_numbers(rate, "--rate", whole=False)[0],
+                ).speedup
+        except SpecSimError:
+            continue  # asked for by name, it says why
+    if len(names) == 1:
+        return names[0]
+    return max(speedups, key=lambda name: speedups[name]) if speedups else None
+
+
+def _model(options: DeploymentOptions) -> ModelSpec:
+    spec = load_model(str(options.model or ""))
+    return spec if options.weights is None else variant(spec, options.weights)
+
+
+def _built(
+    options: DeploymentOptions, warnings: list[str], chosen: str | None
+) -> DeploymentRequest:
+    """chosen: the method, where it was not the user's choice."""
     if options.fidelity not in FIDELITIES:
         raise UsageError(
             f"fidelity {shown(options.fidelity)} is not known; use {' or '.join(FIDELITIES)}"
         )
-    spec = load_model(str(options.model or ""))
-    if options.weights is not None:
-        spec = variant(spec, options.weights)
+    spec = _model(options)
     profile = load_profile(options.gpu, profile_folder(options.profiles))
     engine = find_engine(options.engine)
     kv = spec.default_kv_dtype if options.kv in (None, "auto") else options.kv
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
     parallel = _parallel(options, spec, profile, warnings)
-    setup, acceptance = _speculation(options, spec, engine, parallel, warnings)
+    setup, acceptance, known = _speculation(options, spec, engine, parallel, warnings)
     system = System(
         spec=spec,
         profile=profile,
@@ -83,6 +151,9 @@ def build_request(given: OptionSet) -> DeploymentRequest:
         routing=_routing(options.routing, spec),
         fidelity=options.fidelity,
     )
+    unknown = None
+    if not known:
+        unknown, system = system, system.plain()
     workload = build_workload(options)
     _ = system.memory, system.latency  # refuse what does not fit, before anything is computed
     tokens = workload.input_len + workload.output_len
@@ -98,7 +169,7 @@ def build_request(given: OptionSet) -> DeploymentRequest:
         warnings.append(
             f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"
         )
-    return DeploymentRequest(system, workload, tuple(warnings))
+    return DeploymentRequest(system, workload, tuple(warnings), unknown)
 
 
 def _routing(text: str | None, spec: ModelSpec) -> Routing | None:
@@ -142,8 +213,9 @@ def _speculation(
     engine: EngineProfile,
     parallel: Parallel,
     warnings: list[str],
-) -> tuple[SpecSetup, Acceptance | None]:
-    """The method with its drafter, and what is accepted; (none, None) for plain decoding."""
+) -> tuple[SpecSetup, Acceptance | None, bool]:
+    """The method with its drafter, what is accepted (None for plain decoding), and whether that is
+    known rather than the range of comparable drafters."""
     given = options.acceptance_flags
     config = _config(options, bool(given), warnings)
     method, k, draft = options.method, options.k, options.draft
@@ -154,7 +226,9 @@ def _speculation(
     drafter = _drafter(draft, spec)
     asked = method is not None or drafter is not None
     if method is None:
-        method = method_of(drafter).name if drafter is not None else default_method(spec, engine)
+        method = method_of(drafter).name if drafter is not None else default_method(
+            spec, engine, assume=not given
+        )
     if not find_method(method_name(method)).speculates:
         if given and not asked:
             raise UsageError(
@@ -175,7 +249,7 @@ def _speculation(
         missing = engine.missing(method_name(method), asked_version(options.engine))
         if missing:
             raise UsageError(f"{missing}; use another --method or an older version")
-    rates = _rates(options, config)
+    rates = given_rates(options, config)
     if k is None and rates:
         k = len(rates)  # one rate per draft position
     topk, tokens = _tree(options.tree)
@@ -199,21 +273,21 @@ def _speculation(
         parallel_drafting=config is not None and config.parallel_drafting,
     )
     if not setup.speculates:
-        return setup, None
-    acceptance = _acceptance(options, config, rates, spec, setup, draft, warnings)
+        return setup, None, True
+    acceptance, known = given_acceptance(options, config, rates, setup.k), True
     if acceptance is None:
-        if asked:
-            raise UsageError(
-                f"no measured acceptance of {setup.method} for {spec.name} is in the catalogue; "
-                "give --acceptance-length (mean tokens per step), --acceptance (rates by "
-                "position) or --acceptance-rate"
+        found = catalogued(options, spec, setup, draft)
+        acceptance, known = found.acceptance, usable(setup, found.level)
+        if known:
+            warnings += remarks(spec, found, draft)
+        else:
+            warnings.append(
+                f"no acceptance of {setup.method} for {spec.name} is known: whether it pays is "
+                "open; comparable drafters are no prediction"
             )
-        # Nobody asked for this method: plain decoding is a true answer, a guess would not be.
-        warnings.append(
-            f"{spec.name} can draft with {setup.method}, but no acceptance of it has been measured "
-            "in public: plain decoding only; give --acceptance-length to see what it would do"
-        )
-        return SpecSetup(), None
+    acceptance = fitted_to(setup, acceptance)
+    if setup.k > acceptance.measured_positions:
+        warnings.append(f"acceptance: {acceptance.source}")
     if setup.tree_topk > 1 and not engine.server.trees:
         warnings.append(
             f"vLLM drafts chains: the tree of top-k {setup.tree_topk} is priced, but no version of "
@@ -221,7 +295,10 @@ def _speculation(
         )
     if setup.drafter is not None and setup.drafter.source == "assumed":
         warnings.append(f"drafter: {'; '.join(setup.drafter.notes)}")
-    return setup, acceptance
+        repository = drafter_repository(spec, setup.method)
+        if repository is not None:
+            setup = replace(setup, drafter=replace(setup.drafter, name=repository))
+    return setup, acceptance, known
 
 
 def _config(
@@ -257,76 +334,3 @@ def _tree(given: Numbers | None) -> tuple[int, int]:
     if len(values) != 2:
         raise UsageError(f"--tree is {shown(str(given))}; it must be TOPK,TOKENS such as 4,8")
     return values[0], values[1]
-
-
-def _rates(options: DeploymentOptions, config: SpeculativeConfig | None) -> list[float]:
-    """Acceptance by position, where it was given in that form (conditional or not)."""
-    for given, flag in ((options.acceptance, "--acceptance"),
-                        (options.acceptance_conditional, "--acceptance-conditional")):
-        if given is not None:
-            return parse_numbers(given, flag, whole=False)
-    return list(config.acceptance) if config is not None else []
-
-
-def _acceptance(
-    options: DeploymentOptions,
-    config: SpeculativeConfig | None,
-    rates: list[float],
-    spec: ModelSpec,
-    setup: SpecSetup,
-    draft: str | None,
-    warnings: list[str],
-) -> Acceptance | None:
-    """What the user said is accepted, else what was measured, else None."""
-    k = setup.k
-    if rates and options.acceptance_conditional is not None:
-        found = Acceptance.from_conditional(rates, k=k)
-    elif rates:
-        found = Acceptance.from_unconditional(rates, k=k)
-    elif options.acceptance_rate is not None:
-        found = Acceptance.from_rate(options.acceptance_rate, k)
-    elif options.acceptance_mean is not None:
-        found = Acceptance.from_mean_rate(options.acceptance_mean, k)
-    elif options.acceptance_length is not None:
-        found = Acceptance.from_mean_length(options.acceptance_length, k)
-    elif config is not None and config.acceptance_length is not None:
-        found = Acceptance.synthetic_min_variance(config.acceptance_length, k)
-    else:
-        measured = _measured(spec, setup, draft, warnings)
-        if measured is None:
-            return None
-        found = measured
-    if k > found.positions:
-        found = found.at(k)
-    if k > found.measured_positions:
-        warnings.append(f"acceptance: {found.source}")
-    if setup.draft_share < 1:
-        found = replace(found, draft_probability=setup.draft_share)
-    return found
-
-
-def _measured(
-    spec: ModelSpec, setup: SpecSetup, draft: str | None, warnings: list[str]
-) -> Acceptance | None:
-    """The catalogue's acceptance of this model, method and drafter."""
-    from specsim.speculation.resolve import (  # reads its tables at first use
-        AcceptanceQuery,
-        TreeShape,
-        resolve,
-    )
-
-    query = AcceptanceQuery(spec.name, setup.method, draft)
-    found = resolve(query, setup.k, TreeShape(setup.tree_topk, setup.tree_tokens))
-    if found.level in ("kind of drafter", "unknown"):
-        return None
-    if draft is not None and found.level == "this model":
-        warnings.append(
-            f"acceptance was not measured with {draft}, only with other drafters of the model"
-        )
-    if found.high_90 - found.low_90 > 0.05:
-        warnings.append(
-            f"acceptance depends on the text and the set-up: {found.low_90:.2f} to "
-            f"{found.high_90:.2f} tokens per step (90 %, {found.level}); "
-            "give your own with --acceptance-length"
-        )
-    return found.acceptance

@@ -93,14 +93,14 @@ def resolve_setup(
     )
 
 
-def default_method(spec: ModelSpec, engine: EngineLimits) -> str:
+def default_method(spec: ModelSpec, engine: EngineLimits, *, assume: bool = False) -> str:
     """The method to look at when none is named: the checkpoint's MTP head, else a catalogued
-    drafter the engine can run, else 'none'."""
+    drafter the engine can run, else (where `assume` is set) one of a usual shape, else 'none'."""
     run = [m for m in METHODS.values() if m.name in engine.methods]
     ranked = sorted((m for m in run if m.default_rank), key=lambda m: m.default_rank)
     for method in [m for m in run if m.shipped(spec) is not None] + [
         m for m in ranked if _catalogued(spec, m) is not None
-    ]:
+    ] + [m for m in ranked if assume and m.assumed_drafter(spec) is not None]:
         return method.name
     return SpecSetup().method
 

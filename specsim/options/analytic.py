@@ -30,6 +30,7 @@ from specsim.options.groups import (
     RequestOptions,
     ServerCommandOptions,
     ServerOptions,
+    TextOptions,
     TreeOptions,
 )
 from specsim.options.values import Numbers, Words
@@ -175,7 +176,7 @@ class OperatingPointOptions(OptionSet):
 class MatrixOptions(
     MatrixAxesOptions, NumberFormatsOptions, MatrixWidthOptions, EngineOptions, MethodOptions,
     DraftLengthOptions, AcceptanceLengthOptions, OperatingPointOptions, LengthsOptions,
-    CachedShareOptions, BatchLimitsOptions, MemoryShareOptions, PricingOptions,
+    CachedShareOptions, TextOptions, BatchLimitsOptions, MemoryShareOptions, PricingOptions,
 ):
     NAME: ClassVar = "matrix"
 

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from specsim.errors import UsageError
 from specsim.methods.base import METHODS
 from specsim.options.declare import OptionSet, declared, opt
-from specsim.options.values import Numbers, TextPath
+from specsim.options.values import Numbers, TextPath, shown
 
 MAX_LIMIT = 10_000_000
 MAX_SEED = (1 << 32) - 1
@@ -165,7 +165,31 @@ class CachedShareOptions(OptionSet):
     cached_share: float = opt(0.0, help="Share of the prompt found in the prefix cache.")
 
 
-class RequestOptions(LengthsOptions, CachedShareOptions):
+class TextOptions(OptionSet):
+    """What is written, on which a catalogued acceptance depends. Default: the usual, pooled."""
+
+    work: str | None = opt(
+        None,
+        help="Kind of work whose measured acceptance is taken: chat, code, math, summarization, "
+             "..., or a data set. Default: that of --workload.",
+    )
+    temperature: float | None = opt(None, help="Sampling temperature (0: greedy).", le=10)
+    thinking: str | None = opt(None, help="Whether the model thinks first: on or off.")
+    language: str | None = opt(None, help="Language: en, zh or multi.")
+
+    @model_validator(mode="after")
+    def _known_words(self) -> Self:
+        for name, words in (("thinking", ("on", "off")), ("language", ("en", "zh", "multi"))):
+            value = getattr(self, name)
+            if value is not None and value not in words:
+                raise UsageError(
+                    f"--{name} is {shown(str(value))}; it must be {', '.join(words[:-1])} or "
+                    f"{words[-1]}"
+                )
+        return self
+
+
+class RequestOptions(LengthsOptions, CachedShareOptions, TextOptions):
     """What the requests look like."""
 
 

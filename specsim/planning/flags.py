@@ -153,7 +153,9 @@ def _check_drafter(system: System, draft: str | None) -> None:
     networks, shipped = setup.drafting.drafter_kinds, setup.drafting.shipped(system.spec)
     if networks and drafter is None and shipped is None:
         raise UsageError(setup.drafting.missing_drafter(system.spec))
-    if drafter is not None and drafter.source == "assumed" and draft is None:
+    if drafter is not None and drafter.source == "assumed" and "/" not in (
+        draft or drafter.name
+    ):
         raise UsageError(
             f"no {setup.method} head of {system.spec.name} is in the catalogue: its shape was "
             "assumed, so there is nothing to load; train one and name it with --draft"

@@ -89,7 +89,9 @@ def robust_choice(
         values = []
         for scenario in scenarios:
             accepted = scenario.acceptance.get(side.setup.method)
-            system = side.with_(acceptance=accepted) if accepted and side.speculative else side
+            system = side
+            if accepted and side.speculative:
+                system = side.with_(acceptance=accepted.asked_at(side.setup.k))
             found = evaluate(system, scenario.workload, load, {})
             if not found.feasible and load.rate is None:
                 break

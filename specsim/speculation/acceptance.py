@@ -18,8 +18,8 @@ position; `from_rate` alone is independent of position by definition.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from specsim.errors import UsageError
 from specsim.search import rising_root
@@ -40,6 +40,19 @@ CURVE_ROUNDING = 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a catalogued acceptance rests on. level: how near the measurements are
+    (`speculation.resolve`); rests_on: they, in few words; tokens_90: bounds of the 90 % interval of
+    the tokens per step at k drafts. at: the answer to the same question at another k."""
+
+    level: str
+    rests_on: tuple[str, ...]
+    k: int
+    tokens_90: tuple[float, float]
+    at: Callable[[int], Acceptance] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Acceptance:
     """Unconditional acceptance P_1..P_m of drafted tokens, with where it comes from.
 
@@ -50,6 +63,7 @@ class Acceptance:
     draft_probability   share of steps that carry a draft (1 for model drafters)
     measured_positions  positions the source covers; those behind are extrapolated
     slope               change of logit(conditional rate) per ln(position) beyond the last one
+    grounds             of an answer of the catalogue; None where a user gave it
     """
 
     unconditional: tuple[float, ...]
@@ -58,6 +72,7 @@ class Acceptance:
     draft_probability: float = 1.0
     measured_positions: int = 0
     slope: float = DEPTH_SLOPE
+    grounds: Grounds | None = None
 
     def __post_init__(self) -> None:
         rates = _check_rates(self.unconditional, "acceptance")
@@ -230,6 +245,20 @@ class Acceptance:
             source=source,
         )
 
+    def asked_at(self, k: int) -> Acceptance:
+        """The same question of the catalogue at another draft length; what was given stays."""
+        asked = self.grounds
+        return self if asked is None or asked.at is None or asked.k == k else asked.at(k)
+
+    @property
+    def log_error_90(self) -> tuple[float, float]:
+        """ln of the 90 % bounds of the tokens per step over their value, (0, 0) where given."""
+        if self.grounds is None:
+            return 0.0, 0.0
+        tokens = self.tokens_per_step(self.grounds.k)
+        low, high = self.grounds.tokens_90
+        return min(0.0, math.log(low / tokens)), max(0.0, math.log(high / tokens))
+
     def with_source(self, source: str, *, kind: str | None = None) -> Acceptance:
         """The same numbers with another source text (and kind)."""
         return replace(self, source=source, kind=self.kind if kind is None else kind)
@@ -281,6 +310,9 @@ class Acceptance:
             "draft_probability": self.draft_probability,
             "measured_positions": self.measured_positions,
             "extrapolated": self.extrapolated,
+            "level": self.grounds.level if self.grounds else None,
+            "rests_on": list(self.grounds.rests_on) if self.grounds else None,
+            "tokens_90": list(self.grounds.tokens_90) if self.grounds else None,
         }
 
 

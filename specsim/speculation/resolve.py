@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 from specsim.errors import UsageError
 from specsim.methods.base import find_method
 from specsim.methods.registry import known_method, method_name
-from specsim.speculation.acceptance import Acceptance
+from specsim.speculation.acceptance import Acceptance, Grounds
 from specsim.speculation.acceptance_catalogue import (
     WORKS,
     MeasuredPoint,
@@ -105,8 +105,16 @@ def resolve(query: AcceptanceQuery, k: int, tree: TreeShape | None = None) -> Ac
     if not find_method(method).speculates:
         raise UsageError(f"method {query.method!r} drafts nothing, so nothing can be accepted")
     asked = _Asked(query, method)
-    chain = asked.answer(k)
-    return chain if tree is None or tree.topk == 1 else asked.with_tree(chain, k, tree)
+    found = asked.answer(k)
+    if tree is not None and tree.topk > 1:
+        found = asked.with_tree(found, k, tree)
+    bounds = (found.low_90, found.high_90)
+    grounds = Grounds(found.level, found.rests_on, k, bounds, partial(_again, query))
+    return replace(found, acceptance=replace(found.acceptance, grounds=grounds))
+
+
+def _again(query: AcceptanceQuery, k: int) -> Acceptance:
+    return resolve(query, k).acceptance
 
 
 class _Asked:

@@ -1,0 +1,156 @@
+"""The acceptance of a deployment: what its user says, else the answer of the one resolver.
+
+The target is known by its shapes, so that a weight format, a copy or a folder of a catalogued model
+has that model's acceptance.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from specsim.formats.speculative_config import SpeculativeConfig
+from specsim.methods.base import SpecSetup
+from specsim.model.catalogue import copies_of, has_model
+from specsim.model.spec import ModelSpec
+from specsim.options.groups import DeploymentOptions
+from specsim.options.values import parse_numbers
+from specsim.speculation.acceptance import Acceptance
+
+if TYPE_CHECKING:  # read their tables at first use
+    from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery
+
+# The catalogue's kind of work for the name of a workload.
+WORKS = {
+    "chat": "chat", "short": "chat", "summarize": "summarization", "code": "code",
+    "reasoning": "reasoning", "rag": "rag", "long-context": "long context",
+}
+KNOWN = ("measured", "this drafter", "this model")  # levels that rest on rows of the target
+_USUAL_WIDTH = 0.05  # tokens per step; narrower intervals need no remark
+
+
+def target_names(spec: ModelSpec) -> tuple[str, ...]:
+    """Names under which the catalogue may hold the target's acceptance. A config that has another
+    model's name with other shapes is not that model."""
+    names = copies_of(spec)
+    if names or not has_model(spec.name):
+        return names or (spec.name,)
+    return (f"another {spec.name}",)
+
+
+def measured_with(spec: ModelSpec, method: str) -> bool:
+    """Whether the catalogue has any acceptance of the target with the method."""
+    from specsim.speculation.acceptance_catalogue import offered_by, points_of
+
+    return any(offered_by(p, method) for name in target_names(spec) for p in points_of(name))
+
+
+def drafter_repository(spec: ModelSpec, method: str) -> str | None:
+    """Repository of the drafter with which the target's acceptance was measured most often."""
+    from specsim.speculation.acceptance_catalogue import offered_by, points_of
+
+    found = [
+        p.draft for name in target_names(spec) for p in points_of(name)
+        if offered_by(p, method) and p.draft.count("/") == 1
+    ]
+    return max(sorted(set(found)), key=found.count) if found else None
+
+
+def given_acceptance(
+    options: DeploymentOptions, config: SpeculativeConfig | None, rates: list[float], k: int
+) -> Acceptance | None:
+    """What the user said is accepted, in one of five forms or in vLLM's JSON."""
+    if rates and options.acceptance_conditional is not None:
+        return Acceptance.from_conditional(rates, k=k)
+    if rates:
+        return Acceptance.from_unconditional(rates, k=k)
+    if options.acceptance_rate is not None:
+        return Acceptance.from_rate(options.acceptance_rate, k)
+    if options.acceptance_mean is not None:
+        return Acceptance.from_mean_rate(options.acceptance_mean, k)
+    if options.acceptance_length is not None:
+        return Acceptance.from_mean_length(options.acceptance_length, k)
+    if config is not None and config.acceptance_length is not None:
+        return Acceptance.synthetic_min_variance(config.acceptance_length, k)
+    return None
+
+
+def given_rates(options: DeploymentOptions, config: SpeculativeConfig | None) -> list[float]:
+    """Acceptance by position, where it was given in that form (conditional or not)."""
+    for given, flag in ((options.acceptance, "--acceptance"),
+                        (options.acceptance_conditional, "--acceptance-conditional")):
+        if given is not None:
+            return parse_numbers(given, flag, whole=False)
+    return list(config.acceptance) if config is not None else []
+
+
+def catalogued(
+    options: DeploymentOptions, spec: ModelSpec, setup: SpecSetup, draft: str | None,
+    work: str | None = None,
+) -> "AcceptanceEstimate":
+    """The resolver's answer for the deployment and its text; of the names the target may have,
+    under the first of which something was measured. work: instead of that of the options."""
+    from specsim.speculation.resolve import TreeShape, resolve
+
+    tree = TreeShape(setup.tree_topk, setup.tree_tokens)
+    answers = [
+        resolve(_query(options, name, setup, draft, work), setup.k, tree)
+        for name in target_names(spec)
+    ]
+    return next((found for found in answers if found.level in KNOWN), answers[-1])
+
+
+def _query(
+    options: DeploymentOptions, target: str, setup: SpecSetup, draft: str | None, work: str | None
+) -> "AcceptanceQuery":
+    from specsim.speculation.resolve import AcceptanceQuery
+
+    heat = options.temperature
+    return AcceptanceQuery(
+        target, setup.method, draft, work or options.work or WORKS.get(options.workload or ""),
+        heat if heat is not None and heat >= 0 else None,  # below 0: the server's own
+        None if options.thinking is None else options.thinking == "on", options.language,
+    )
+
+
+def usable(setup: SpecSetup, level: str) -> bool:
+    """Whether a prediction may rest on an answer of that level: rows of the target, or those of
+    the kind of a drafter that exists. How often a lookup finds a draft is the text's alone."""
+    exists = setup.drafter is not None and setup.drafter.source != "assumed"
+    return level in KNOWN or (level == "kind of drafter" and exists)
+
+
+def remarks(
+    spec: ModelSpec, found: "AcceptanceEstimate", draft: str | None
+) -> list[str]:
+    """What a user should know of a catalogued acceptance."""
+    notes = []
+    if spec.source.startswith("file ") and found.level in KNOWN:
+        notes.append(
+            f"{spec.name} has the shapes of {' and '.join(target_names(spec))}, whose acceptance "
+            "is taken; tuning the weights further lowers it"
+        )
+    if draft is not None and found.level == "this model":
+        notes.append(
+            f"acceptance was not measured with {draft}, only with other drafters of the model"
+        )
+    if found.level == "kind of drafter":
+        notes.append(
+            "acceptance of this target was not measured: an estimate from drafters of this kind "
+            f"for other targets, {found.low_90:.2f} to {found.high_90:.2f} tokens per step (90 %)"
+        )
+    elif found.high_90 - found.low_90 > _USUAL_WIDTH:
+        notes.append(
+            f"acceptance depends on the text and the set-up: {found.low_90:.2f} to "
+            f"{found.high_90:.2f} tokens per step (90 %, {found.level}); "
+            "give your own with --acceptance-length"
+        )
+    return notes
+
+
+def fitted_to(setup: SpecSetup, found: Acceptance) -> Acceptance:
+    """The acceptance with positions for every draft, and the share of steps that carry one."""
+    if setup.k > found.positions:
+        found = found.at(setup.k)
+    if setup.draft_share < 1:
+        asked = found.grounds and replace(found.grounds, at=None)
+        found = replace(found, draft_probability=setup.draft_share, grounds=asked)
+    return found
