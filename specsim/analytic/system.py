@@ -142,8 +142,6 @@ class System(Instance):
         if k is not None and k != self.setup.k:
             setup = changes.get("setup", self.setup)
             changes["setup"] = replace(setup, k=k, tree_tokens=0, tree_topk=1)
-            if self.acceptance is not None:
-                changes.setdefault("acceptance", self.acceptance.asked_at(k))
         return replace(self, **changes) if changes else self
 
     def with_overheads(self, overheads: Overheads, **scales: float) -> "System":

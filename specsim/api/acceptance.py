@@ -151,6 +151,10 @@ def fitted_to(setup: SpecSetup, found: Acceptance) -> Acceptance:
     if setup.k > found.positions:
         found = found.at(setup.k)
     if setup.draft_share < 1:
-        asked = found.grounds and replace(found.grounds, at=None)
-        found = replace(found, draft_probability=setup.draft_share, grounds=asked)
+        grounds = found.grounds
+        if grounds is not None:
+            ratio = setup.draft_share / found.draft_probability
+            low, high = (1 + (tokens - 1) * ratio for tokens in grounds.tokens_90)
+            grounds = replace(grounds, tokens_90=(low, high))
+        found = replace(found, draft_probability=setup.draft_share, grounds=grounds)
     return found

@@ -101,7 +101,7 @@ def _chosen(options: DeploymentOptions, given: OptionSet) -> str | None:
         m.name for m in METHODS.values()
         if m.servable and m.name in engine.methods and measured_with(spec, m.name)
     ]
-    for name in names if len(names) > 1 else ():
+    for name in names:
         try:
             found = _built(options.but(method=name), [], name)
             if found.unknown is None:
@@ -112,8 +112,6 @@ def _chosen(options: DeploymentOptions, given: OptionSet) -> str | None:
                 ).speedup
         except SpecSimError:
             continue  # asked for by name, it says why
-    if len(names) == 1:
-        return names[0]
     return max(speedups, key=lambda name: speedups[name]) if speedups else None
 
 

@@ -45,8 +45,12 @@ class ParetoStudy:
 
     def run(self, report: Report | None = None) -> Pareto:
         """report: told (done, all) while it goes on."""
+        options = one_deployment(self.options)
+        if self.base.system.speculative and not options.draft:
+            # The method that is best for the smallest replica is compared at every width.
+            options = options.but(method=self.base.system.setup.method)
         found = planning.pareto(
-            self.base.system, self.base.workload, self.axes, builder(one_deployment(self.options)),
+            self.base.system, self.base.workload, self.axes, builder(options),
             max_ttft_s=self.options.max_ttft, stream_floor_tok_s=self.options.stream_floor,
             warnings=self.base.warnings, report=report,
         )

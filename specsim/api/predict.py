@@ -6,8 +6,9 @@ from specsim.analytic import predict as analytic
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, flat
-from specsim.api.verdicts import deployment_of, served_names, unmeasured_default
+from specsim.api.verdicts import deployment_of, served_names, unmeasured
 from specsim.errors import UsageError
+from specsim.methods.registry import is_plain
 from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
@@ -40,7 +41,7 @@ def run(options: PredictOptions) -> Prediction:
     if options.model is None and options.command is None:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
     options.check_one_loop()
-    request = build_request(options)
+    request = build_request(options, unknown=True)
     load = replace(
         request.workload, requests_per_client=options.requests_per_client,
         spread=0.0 if options.equal_lengths else request.workload.spread,
@@ -56,10 +57,9 @@ def run(options: PredictOptions) -> Prediction:
     else:
         clients = parse_concurrency(options.concurrency)
     found = analytic.predict(request.system, load, clients, rates, request.warnings)
-    deployment, unmeasured = deployment_of(options), None
-    if not found.system.speculative:
-        unmeasured = unmeasured_default(deployment, found.system)
-    verdict = of_prediction(found, served_names(deployment), unmeasured)
+    deployment = deployment_of(options)
+    case = None if is_plain(deployment.method) else unmeasured(request)
+    verdict = of_prediction(found, served_names(deployment), case)
     return Prediction.of(found, repeat(options)).with_verdict(verdict)
 
 

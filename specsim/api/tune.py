@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 
+from specsim.api.deployment import DeploymentRequest
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, flat
 from specsim.api.tune_setup import build_offer
-from specsim.api.verdicts import deployment_of, unmeasured_default, unmeasured_drafter
+from specsim.api.verdicts import unmeasured
 from specsim.errors import UsageError
 from specsim.methods.base import MAX_K
 from specsim.options.repeat import repeat
 from specsim.options.tuning import TuneOptions
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning import tune as planning
-from specsim.planning.flags import ServedNames
 from specsim.planning.tune_choices import OfferedLoad
-from specsim.planning.verdict import Verdict
 from specsim.planning.verdict_results import of_tuning
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
@@ -58,21 +57,10 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
         offer, loads, objective=options.objective, gates=gates, longest=options.max_k,
         report=report,
     )
-    return Tuning.of(found, repeat(options)).with_verdict(_verdict(found, options, offer.names))
-
-
-def _verdict(
-    found: planning.TuningFigures, options: TuneOptions, names: ServedNames
-) -> Verdict:
-    """With what is not known of methods that no candidate stands for."""
-    unmeasured = None
-    if any(answer.best is not None and not answer.best.k for answer in found.answers):
-        deployment, plain = deployment_of(options), found.plain or found.systems[0].plain()
-        skipped = [name for name, _ in found.skipped]
-        unmeasured = unmeasured_drafter(deployment, plain, skipped)
-        if unmeasured is None and not found.systems:
-            unmeasured = unmeasured_default(deployment, plain)
-    return of_tuning(found, names, unmeasured)
+    case = None
+    if offer.plain is not None and offer.unknown is not None:
+        case = unmeasured(DeploymentRequest(offer.plain, offer.workload, (), offer.unknown))
+    return Tuning.of(found, repeat(options)).with_verdict(of_tuning(found, offer.names, case))
 
 
 tune = python_function(TuneOptions, run)

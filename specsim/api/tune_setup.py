@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
+from specsim.api.acceptance import KNOWN, WORKS, catalogued
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.api.verdicts import served_names
@@ -18,15 +19,9 @@ from specsim.options.tuning import TuneOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, profile_folder, shown
 from specsim.planning.tune import Offer
 from specsim.planning.tune_robust import TrafficCase, range_scenarios
-from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery, resolve
 from specsim.units import GB
 
 MAX_PARTS = 20  # of --mix and --methods
-# The catalogue's kind of work for a workload's name.
-_WORKS = {
-    "chat": "chat", "short": "chat", "summarize": "summarization", "code": "code",
-    "reasoning": "reasoning", "rag": "rag", "long-context": "long context",
-}
 
 
 def build_offer(asked: TuneOptions) -> Offer:
@@ -51,7 +46,7 @@ def build_offer(asked: TuneOptions) -> Offer:
     requests: list[DeploymentRequest] = []
     skipped: list[tuple[str, str]] = []
     if names is None and (named or given):
-        requests.append(build_request(options))
+        requests.append(build_request(options, unknown=True))
     else:
         if names is not None and len(names) > 1 and (given or options.draft):
             flag = "--draft" if options.draft else given[0]
@@ -60,30 +55,30 @@ def build_offer(asked: TuneOptions) -> Offer:
         for name in wanted:
             if names is None and not find_method(name).servable:
                 continue
-            _try(options, name, names is not None, requests, skipped)
+            _try(options, name, requests, skipped)
+    requests, unknown = _apart(requests, names is not None or bool(named), skipped)
     systems = tuple(r.system for r in requests if r.system.speculative)
     warnings = dict.fromkeys(
         [*notes, *base.warnings, *(text for r in requests for text in r.warnings)]
     )
-    if not systems and names is not None and not _only_none(names):
+    if not systems and unknown is None and names is not None and not _only_none(names):
         raise UsageError(f"none of --methods can run: {skipped[0][0]}: {skipped[0][1]}")
     scenarios: tuple[TrafficCase, ...] = ()
-    spreads = _spreads(systems, options.draft)
+    spreads: dict[str, tuple[float, float]] = {}
     if bounds is not None:
         _check_inside(systems, bounds)
         scenarios, spreads = _of_range(systems, base.workload, bounds)
     elif shares:
-        scenarios = tuple(_scenario(systems, part, warnings) for part in shares)
+        scenarios = tuple(_scenario(options, systems, part, warnings) for part in shares)
     return Offer(
         systems, base.workload, base.system, scenarios, spreads, tuple(skipped), tuple(warnings),
-        served_names(options),
+        served_names(options), unknown,
     )
 
 
 def _try(
     options: DeploymentOptions,
     name: str,
-    asked: bool,
     requests: list[DeploymentRequest],
     skipped: list[tuple[str, str]],
 ) -> None:
@@ -94,15 +89,24 @@ def _try(
         skipped.append((name, missing))
         return
     try:
-        found = build_request(options.but(method=name))
+        requests.append(build_request(options.but(method=name), unknown=True))
     except SpecSimError as error:
         skipped.append((name, str(error)))
-        return
-    drafter = found.system.setup.drafter
-    if not asked and drafter is not None and drafter.source == "assumed":
-        skipped.append((name, f"no published {name} drafter of this model is in the catalogue"))
-        return
-    requests.append(found)
+
+
+def _apart(
+    requests: list[DeploymentRequest], named: bool, skipped: list[tuple[str, str]]
+) -> tuple[list[DeploymentRequest], System | None]:
+    """(the requests of known acceptance, the first other one where there are none). The others are
+    skipped; a lookup that nobody named stands for a target only where no network can draft."""
+    known = [found for found in requests if found.unknown is None]
+    others = [found.unknown for found in requests if found.unknown is not None]
+    for system in others:
+        skipped.append((system.setup.method, "no acceptance of it is known for this model"))
+    if known and (named or any(found.system.speculative for found in known)):
+        return known, None
+    others.sort(key=lambda s: (s.setup.drafting.lookup, s.setup.drafting.default_rank or MAX_PARTS))
+    return known, others[0] if others else None
 
 
 def _only_none(names: tuple[str, ...]) -> bool:
@@ -243,7 +247,9 @@ def _mean_workload(parts: list[_Part], default: Workload) -> Workload:
     )
 
 
-def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None]) -> TrafficCase:
+def _scenario(
+    options: DeploymentOptions, systems: tuple[System, ...], part: _Part, warnings: dict[str, None]
+) -> TrafficCase:
     from specsim.speculation.acceptance import Acceptance
 
     name, share, length = part
@@ -255,8 +261,8 @@ def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None
             found[setup.method] = Acceptance.from_mean_length(length, setup.k)
             sources.append(f"acceptance length {length:g} at k = {setup.k}")
             continue
-        estimate = _estimate(system, setup.k, None, _WORKS.get(name))
-        if estimate is not None and name in _WORKS:
+        estimate = catalogued(options, system.spec, setup, options.draft, WORKS.get(name))
+        if estimate.level in KNOWN and name in WORKS:
             found[setup.method] = estimate.acceptance
             sources.append(f"{setup.method}: {estimate.acceptance.source}")
         else:
@@ -265,25 +271,3 @@ def _scenario(systems: tuple[System, ...], part: _Part, warnings: dict[str, None
                 f"stands for it ({name}=SHARE@LENGTH gives your own)"
             ] = None
     return TrafficCase(name, share, find_workload(name), found, "; ".join(dict.fromkeys(sources)))
-
-
-def _estimate(
-    system: System, k: int, draft: str | None, work: str | None = None
-) -> AcceptanceEstimate | None:
-    """The catalogue's acceptance, where something of the model was measured."""
-    query = AcceptanceQuery(system.spec.name, system.setup.method, draft, work)
-    found = resolve(query, k)
-    return None if found.level in ("kind of drafter", "unknown") else found
-
-
-def _spreads(systems: tuple[System, ...], draft: str | None) -> dict[str, tuple[float, float]]:
-    """90 % interval of the acceptance length, where the catalogue's was taken."""
-    out = {}
-    for system in systems:
-        accepted = system.acceptance
-        if accepted is None or accepted.kind != "catalogue":
-            continue
-        found = _estimate(system, min(accepted.measured_positions, accepted.positions), draft)
-        if found is not None and found.high_90 - found.low_90 > 0.05:
-            out[system.setup.method] = (found.low_90, found.high_90)
-    return out

@@ -136,8 +136,9 @@ class Offer:
     """What can be chosen from, and what is known of it.
 
     systems: one per method, each with its acceptance. plain: the deployment without speculation
-    (needed where `systems` is empty). scenarios: for the robust choice. spreads: measured range of
-    the acceptance length by method. skipped: (method, why it was not looked at)."""
+    (needed where `systems` is empty). scenarios: for the robust choice. spreads: range of the
+    acceptance length by method, where one was given. skipped: (method, why it was not looked at).
+    unknown: where no system has a known acceptance, one that would draft."""
 
     systems: Sequence[System]
     workload: Workload
@@ -147,6 +148,7 @@ class Offer:
     skipped: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     names: ServedNames = ServedNames()
+    unknown: System | None = None
 
 
 def tune(
@@ -221,6 +223,9 @@ class _Tuner:
             evaluate(side, self.workload, load, self.gates)
             for side in (self.base, *self.choices)
         )
+        if not self.choices and self.offer.unknown is not None:
+            # Plain decoding alone was looked at: it wins against nothing.
+            return LoadAnswer(load, found, None, no_flags="no acceptance is known to choose by")
         best = best_of(found, self.objective)
         if best is None:
             able = [c for c in found if c.capacity_rate is not None]
@@ -263,13 +268,11 @@ class _Tuner:
     def _sensitivity(self, load: OfferedLoad, best: Candidate) -> Sensitivity | None:
         if not self.offer.systems:
             return None
-        given = any(s.source.startswith("acceptance length") for s in self.offer.scenarios)
         return sensitivity(
             self.choices, Choice(best.method, best.k), self.workload,
             load.clients or max(1, round(best.running)),
             "tpot" if self.objective == "tpot" else "throughput",
             self.offer.spreads, self.offer.names.version,
-            "given" if given else "measured data sets",
         )
 
     def dynamic(

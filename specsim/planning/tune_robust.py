@@ -89,9 +89,7 @@ def robust_choice(
         values = []
         for scenario in scenarios:
             accepted = scenario.acceptance.get(side.setup.method)
-            system = side
-            if accepted and side.speculative:
-                system = side.with_(acceptance=accepted.asked_at(side.setup.k))
+            system = side.with_(acceptance=accepted) if accepted and side.speculative else side
             found = evaluate(system, scenario.workload, load, {})
             if not found.feasible and load.rate is None:
                 break

@@ -2,7 +2,7 @@
 
 Each unknown is moved to the ends of its range with everything else as predicted, and the choice is
 made again. What counts is the loss: how much slower the choice made today would be there than the
-best one. Ranges: acceptance from the spread over measured data sets (else 10 % of the accepted
+best one. Ranges: acceptance from the 90 % interval of what it rests on (else 10 % of the accepted
 drafts), acceptance beyond the measured positions between a conditional rate that falls by 10 % per
 position and one that stays, the step-cost ratio from its 90 % interval (else 15 %); draft cost,
 the engine's overhead per speculative step and the load between half and double (assumed); of a
@@ -86,11 +86,9 @@ def sensitivity(
     objective: str = "throughput",
     spreads: Mapping[str, tuple[float, float]] | None = None,
     version: str | None = None,
-    spread_source: str = "measured data sets",
 ) -> Sensitivity:
     """choices: every system that could be chosen, without plain decoding (always one of them).
-    spreads: measured range of the acceptance length at each method's own k, by method, and
-    where it is from."""
+    spreads: range of the acceptance length at each method's own k that was given, by method."""
     if not choices:
         return Sensitivity(())
     base = _Base(tuple(choices), workload, clients, objective)
@@ -98,7 +96,7 @@ def sensitivity(
     lead = max((c for c in choices if c.setup.method == lead.setup.method),
                key=lambda c: c.setup.k)
     ends = [
-        _acceptance(base, spreads or {}, spread_source),
+        _acceptance(base, spreads or {}),
         _beyond(base),
         _ratio(base),
         _draft(base),
@@ -195,15 +193,18 @@ def scaled_acceptance(acceptance: Acceptance, k: int, length: float) -> Acceptan
     return replace(acceptance, unconditional=tuple(rate**power for rate in rates))
 
 
-def _acceptance(
-    base: _Base, spreads: Mapping[str, tuple[float, float]], source: str
-) -> _End | None:
+def _acceptance(base: _Base, spreads: Mapping[str, tuple[float, float]]) -> _End | None:
     lead = max(base.choices, key=lambda c: c.setup.k)
     if lead.acceptance is None:
         return None
 
     def ends(method: str, accepted: Acceptance) -> tuple[int, float, float]:
-        """(positions known, least and greatest acceptance length at so many drafts)"""
+        """(draft length, least and greatest acceptance length at so many drafts)"""
+        grounds = accepted.grounds
+        if method not in spreads and grounds is not None:
+            share = accepted.draft_probability
+            low, high = (1 + (tokens - 1) / share for tokens in grounds.tokens_90)
+            return grounds.k, low, high
         known = min(accepted.measured_positions, accepted.positions)
         drafts = accepted.expected_tokens(known) - 1
         assumed = 1 + drafts * (1 - DEFAULT_ACCEPTANCE), 1 + drafts * (1 + DEFAULT_ACCEPTANCE)
@@ -222,7 +223,10 @@ def _acceptance(
 
     method = lead.setup.method
     known, low, high = ends(method, lead.acceptance)
-    origin = source if method in spreads else "assumed: 10 % of accepted drafts"
+    grounds = lead.acceptance.grounds
+    origin = "given" if method in spreads else (
+        f"90 %, {grounds.level}" if grounds is not None else "assumed: 10 % of accepted drafts"
+    )
     text = f"{low:.2f} to {high:.2f} tokens/step at k = {known} ({origin})"
     return _End("acceptance", text, low, high, moved(0), moved(1))
 

@@ -17,6 +17,7 @@ How sure a decision is follows from the 90 % interval of the gain, in logarithms
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -36,6 +37,7 @@ Decision = Literal["on", "off", "unknown", "none"]
 Certainty = Literal["sure", "likely", "open"]
 Pair = tuple[float, float]
 RATE_STEPS = 64  # rates looked at between none and the largest
+RESOLUTION = 0.002  # tokens per step to which a break-even is looked for
 LIKELY = 0.75  # of the interval: about four chances in five, were the logarithm normal
 
 
@@ -61,6 +63,7 @@ class LoadVerdict(Jsonable):
     k: int
     gain: float | None
     gain_90: Pair | None
+    needed_tokens_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,9 @@ class Verdict(Jsonable):
     pays_below: smallest load at which the choice no longer pays, None where it pays up to
     `looked_to` or nothing is known of it; 1 client: it never pays. carried, plain_carried: the
     largest loads within the objectives, of a capacity study. tokens_per_step: accepted drafts and
-    the bonus token; rests_on: where that is from. command: what to type for the decision (for an
-    unknown one: to measure it), notes: what to know about it."""
+    the bonus token; rests_on: where that is from. comparable_90: what drafters of the same kind
+    yield for other targets, where this one's is not known. command: what to type for the decision
+    (for an unknown one: to measure it), notes: what to know about it."""
 
     decision: Decision
     certainty: Certainty
@@ -90,6 +94,7 @@ class Verdict(Jsonable):
     plain_carried: float | None = None
     tokens_per_step: float | None = None
     needed_tokens_per_step: float | None = None
+    comparable_90: Pair | None = None
     rests_on: str = ""
     memory: MemoryCost | None = None
     loads: tuple[LoadVerdict, ...] = ()
@@ -99,8 +104,8 @@ class Verdict(Jsonable):
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """A deployment whose acceptance nobody knows (the one it holds is a stand-in, never shown), or
-    None where there is nothing to draft with; and why."""
+    """A deployment whose acceptance nobody knows (the one it holds is that of comparable drafters),
+    or None where there is nothing to draft with; and why."""
 
     system: System | None
     reason: str
@@ -148,9 +153,11 @@ def of_prediction(
     if not found.system.speculative:
         if unmeasured is None:
             return None
-        load = OfferedLoad(rate=first.request_rate) if rated else OfferedLoad(
-            int(first.concurrency))
-        return of_unmeasured(unmeasured, found.workload, load, names)
+        offered = [
+            OfferedLoad(rate=p.request_rate) if rated else OfferedLoad(int(p.concurrency))
+            for p in found.points
+        ]
+        return of_unmeasured(unmeasured, found.workload, offered, names)
     system = found.system
     loads = tuple(
         at_load(_load(p), system.setup.method, system.setup.k, p.speedup,
@@ -164,22 +171,28 @@ def of_prediction(
 
 
 def of_unmeasured(
-    case: Unmeasured, workload: Workload, load: OfferedLoad, names: ServedNames
+    case: Unmeasured, workload: Workload, offered: Sequence[OfferedLoad], names: ServedNames
 ) -> Verdict:
     """Neither on nor off: what a step must yield for it to pay, and how to serve it to find out."""
-    system, amount = case.system, amount_of(load)
-    unit = "clients" if load.rate is None else "requests/s"
+    system, amount = case.system, amount_of(offered[0])
+    unit = "clients" if offered[0].rate is None else "requests/s"
     base = Verdict("unknown", "open", None, None, None, 0, amount, unit, None, None,
                    rests_on=case.reason)
     if system is None:
         return base
-    setup = system.setup
+    setup, accepted = system.setup, system.acceptance
     flags = flags_of(system, names)[0]
+    loads = tuple(
+        LoadVerdict(amount_of(load), "unknown", setup.method, setup.k, None, None,
+                    needed_tokens(system, workload, load))
+        for load in offered
+    )
     return replace(
         base, method=setup.method, draft=setup.drafter.name if setup.drafter else None, k=setup.k,
-        needed_tokens_per_step=needed_tokens(system, workload, load),
+        needed_tokens_per_step=loads[0].needed_tokens_per_step,
+        comparable_90=accepted.grounds.tokens_90 if accepted and accepted.grounds else None,
         memory=memory_cost(system, workload),
-        loads=(LoadVerdict(amount, "unknown", setup.method, setup.k, None, None),),
+        loads=loads,
         command=flags.command if flags else None, notes=flags.warnings if flags else (),
     )
 
@@ -197,7 +210,7 @@ def needed_tokens(system: System, workload: Workload, load: OfferedLoad) -> floa
 
     if gain(k + 1.0) <= 1:
         return None
-    return 1 + rising_root(lambda drafts: round(gain(1 + drafts), 6), 1.0, float(k))
+    return rising_root(gain, 1.0, k + 1.0, low=1.0, resolution=RESOLUTION)
 
 
 def memory_cost(system: System, workload: Workload) -> MemoryCost | None:
@@ -211,14 +224,24 @@ def memory_cost(system: System, workload: Workload) -> MemoryCost | None:
     return MemoryCost(max(0, int(taken)), *limits)
 
 
+_LEVELS = {
+    "measured": "as measured in public",
+    "this drafter": "from other draft lengths or work of this drafter",
+    "this model": "from other drafters of this model",
+    "kind of drafter": "an estimate from drafters of this kind for other targets",
+    "unknown": "not known",
+}
+
+
 def rests_on(system: System) -> str:
     """Where the acceptance of a system is from, in a few words."""
     accepted = system.acceptance
     if accepted is None:
         return ""
-    text = "measured in public" if accepted.kind == "catalogue" else "as given"
-    if accepted.kind == "tree":
-        text = "of a tree, from the measured chain"
+    if accepted.grounds is not None:
+        named = ", ".join(accepted.grounds.rests_on[:2])
+        return f"{_LEVELS[accepted.grounds.level]}{f' ({named})' if named else ''}"
+    text = "as given"
     known = accepted.measured_positions
     if accepted.kind != "rate" and system.setup.k > known:
         text += f", extrapolated beyond position {known}"

@@ -50,8 +50,8 @@ def of_tuning(
     loads = tuple(_tuned(item, found, unmeasured) for item in found.answers)
     lead = loads[0]
     if lead.decision == "unknown" and unmeasured is not None:
-        verdict = of_unmeasured(unmeasured, found.workload, answer.load, names)
-        return replace(verdict, loads=loads)
+        offered = [item.load for item in found.answers]
+        return of_unmeasured(unmeasured, found.workload, offered, names)
     system = next((s.with_(k=lead.k) for s in found.systems if s.setup.method == lead.method), None)
     below = top = None
     if system is not None:
@@ -68,7 +68,7 @@ def _tuned(answer: LoadAnswer, found: TuningFigures, unmeasured: Unmeasured | No
     if best is None or not best.k:
         named = max(drafting, key=lambda c: c.speedup, default=None)
         decision: Decision = "none" if best is None else "off"
-        if decision == "off" and (unmeasured is not None or named is None):
+        if named is None and (unmeasured is not None or best is not None):
             decision = "unknown"
         if named is None:
             return LoadVerdict(load, decision, None, 0, None, None)

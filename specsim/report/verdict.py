@@ -23,9 +23,9 @@ def verdict_block(doc: Doc) -> Group | None:
             Command(_LEADS.get(found.text("decision"), "to type:"), found.text("command")),
             Lines([f"  note: {text}" for text in found.texts("notes")]),
         ]
-    if found.has("command") and found.text("decision") == "unknown":
+    if found.text("decision") == "unknown" and found.has("method"):
         measured = f"specsim diagnose --url http://localhost:8000 {doc.text('model')}"
-        blocks.append(Command("and, while it answers your requests:", measured))
+        blocks.append(Command("while a server with it answers your requests:", measured))
     return Group(blocks)
 
 
@@ -67,7 +67,13 @@ def _unknown(found: Doc, at: str) -> str:
     choice = _choice(found)
     if needed is None:
         return f"NOT KNOWN: {choice} does not pay at {at}, were every draft accepted"
-    return (f"NOT KNOWN: turn on {choice} if a step yields more than {needed:.2f} tokens at {at}")
+    rest = [
+        f"{more:.2f} at {_amount(item.number('load'), found.text('unit'))}"
+        for item in found.items("loads")[1:]
+        if (more := item.maybe("needed_tokens_per_step")) is not None
+    ]
+    text = f"NOT KNOWN: turn on {choice} if a step yields more than {needed:.2f} tokens at {at}"
+    return ", ".join([text, *rest])
 
 
 def _choice(found: Doc) -> str:

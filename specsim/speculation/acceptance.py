@@ -18,8 +18,8 @@ position; `from_rate` alone is independent of position by definition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
 from specsim.search import rising_root
@@ -43,13 +43,12 @@ CURVE_ROUNDING = 0.02
 class Grounds:
     """What a catalogued acceptance rests on. level: how near the measurements are
     (`speculation.resolve`); rests_on: they, in few words; tokens_90: bounds of the 90 % interval of
-    the tokens per step at k drafts. at: the answer to the same question at another k."""
+    the tokens per step at k drafts."""
 
     level: str
     rests_on: tuple[str, ...]
     k: int
     tokens_90: tuple[float, float]
-    at: Callable[[int], Acceptance] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +243,6 @@ class Acceptance:
             measured_positions=measured,
             source=source,
         )
-
-    def asked_at(self, k: int) -> Acceptance:
-        """The same question of the catalogue at another draft length; what was given stays."""
-        asked = self.grounds
-        return self if asked is None or asked.at is None or asked.k == k else asked.at(k)
 
     @property
     def log_error_90(self) -> tuple[float, float]:

@@ -108,13 +108,8 @@ def resolve(query: AcceptanceQuery, k: int, tree: TreeShape | None = None) -> Ac
     found = asked.answer(k)
     if tree is not None and tree.topk > 1:
         found = asked.with_tree(found, k, tree)
-    bounds = (found.low_90, found.high_90)
-    grounds = Grounds(found.level, found.rests_on, k, bounds, partial(_again, query))
+    grounds = Grounds(found.level, found.rests_on, k, (found.low_90, found.high_90))
     return replace(found, acceptance=replace(found.acceptance, grounds=grounds))
-
-
-def _again(query: AcceptanceQuery, k: int) -> Acceptance:
-    return resolve(query, k).acceptance
 
 
 class _Asked:
@@ -272,19 +267,27 @@ class _Asked:
             {j: min(max(1.0, x), j + 1.0) for j, x in lengths.items()},
             tolerance=float(k), draft_probability=min(1.0, share),
         )
-        return self._longer(curve, k, at_k)
+        return self._longer(curve, k, at_k, {p.set_id for p in points})
 
-    def _longer(self, curve: Acceptance, k: int, at_k: Sequence[Prediction]) -> Acceptance:
+    def _longer(
+        self, curve: Acceptance, k: int, at_k: Sequence[Prediction], sources: set[str]
+    ) -> Acceptance:
         """The curve up to the longest draft measured, so that lengths can be compared: beyond k
-        along the model's increments."""
+        through what the same sources measured, else along the model's increments."""
         measured = max((p.k for p in _chains(self.rows)), default=0)
         rates = list(curve.unconditional)
         moved = flat_logit(curve.expected_tokens(k), k) - _mean([p.z for p in at_k])
-        before = curve.expected_tokens(k)
+        before, anchor = curve.expected_tokens(k), k
         for j in range(k + 1, min(measured, _LONGEST) + 1):
             here = tokens_at(_mean([p.z for p in self.predict(j)]) + moved, j)
             rates.append(min(rates[-1], max(0.0, here - before)))
-            before = here
+            same = [p for p in self.measured(j, TreeShape(1, j + 1)) if p.set_id in sources]
+            if same and {p.set_id for p in same} == sources:
+                here = self.pooled(same, lambda p: p.acceptance_length)
+                _stretch(rates, anchor, here - 1.0)
+                anchor = j
+                moved = flat_logit(here, j) - _mean([p.z for p in self.predict(j)])
+            before = 1.0 + math.fsum(rates)
         return replace(curve, unconditional=tuple(rates), measured_positions=min(
             len(rates), measured or len(rates)
         ))
@@ -314,6 +317,13 @@ class _Asked:
             tokens, max(1.0, tokens * math.exp(-low)), min(k + 1.0, tokens * math.exp(high)),
             acceptance, chain.rests_on, level,
         )
+
+
+def _stretch(rates: list[float], start: int, total: float) -> None:
+    """Scales the rates from `start` on so that all add up to `total`; they never rise."""
+    gap, tail = total - math.fsum(rates[:start]), math.fsum(rates[start:])
+    factor = max(0.0, gap) / tail if tail > 0 else 0.0
+    rates[start:] = [min(rates[start - 1], rate * factor) for rate in rates[start:]]
 
 
 @cache

@@ -217,10 +217,8 @@ def test_plain_models_have_one_side(
     assert found["axes"]["k"] == [0] and found["frontier_speculative"] == []
 
 
-def test_weights_without_a_method_by_default_have_no_drafts() -> None:
-    """No drafter of the FP8 checkpoint is catalogued: k = 3 is refused, not plain decoding."""
+def test_another_weight_format_keeps_drafter_and_acceptance() -> None:
     build = builder(Options.of_values({"model": "qwen3-32b"}))
-    assert build(2, "bf16", "bf16", 3).setup.k == 3
+    full, narrow = (build(2, weights, "bf16", 3) for weights in ("bf16", "fp8"))
+    assert full.setup == narrow.setup and full.acceptance == narrow.acceptance
     assert not build(2, "fp8", "bf16", 0).speculative
-    with pytest.raises(UsageError, match="k is 3 but the method is 'none'"):
-        build(2, "fp8", "bf16", 3)
