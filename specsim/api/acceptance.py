@@ -16,6 +16,7 @@ from specsim.options.values import parse_numbers
 from specsim.speculation.acceptance import Acceptance
 
 if TYPE_CHECKING:  # read their tables at first use
+    from specsim.speculation.acceptance_catalogue import MeasuredPoint
     from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery
 
 # The catalogue's kind of work for the name of a workload.
@@ -38,19 +39,23 @@ def target_names(spec: ModelSpec) -> tuple[str, ...]:
 
 def measured_with(spec: ModelSpec, method: str) -> bool:
     """Whether the catalogue has any acceptance of the target with the method."""
+    return bool(_rows(spec, method))
+
+
+def _rows(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
+    """Chains on real text."""
+    from specsim.speculation.acceptance_catalogue import WORKS as REAL
     from specsim.speculation.acceptance_catalogue import offered_by, points_of
 
-    return any(offered_by(p, method) for name in target_names(spec) for p in points_of(name))
+    return [
+        p for name in target_names(spec) for p in points_of(name)
+        if offered_by(p, method) and p.tree_topk == 1 and p.work in REAL
+    ]
 
 
 def drafter_repository(spec: ModelSpec, method: str) -> str | None:
     """Repository of the drafter with which the target's acceptance was measured most often."""
-    from specsim.speculation.acceptance_catalogue import offered_by, points_of
-
-    found = [
-        p.draft for name in target_names(spec) for p in points_of(name)
-        if offered_by(p, method) and p.draft.count("/") == 1
-    ]
+    found = [p.draft for p in _rows(spec, method) if p.draft.count("/") == 1]
     return max(sorted(set(found)), key=found.count) if found else None
 
 

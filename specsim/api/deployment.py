@@ -75,7 +75,7 @@ def build_request(given: OptionSet, *, unknown: bool = False) -> DeploymentReque
         options, warnings = expand_command(options)
     chosen = _chosen(options, given)
     found = _built(options if chosen is None else options.but(method=chosen), warnings, chosen)
-    asked = chosen is None and (options.method or options.draft or options.speculative_config)
+    asked = options.method or options.draft or options.speculative_config
     if found.unknown is not None and asked and not unknown:
         setup, accepted = found.unknown.setup, found.unknown.acceptance
         assert accepted is not None and accepted.grounds is not None
@@ -89,13 +89,14 @@ def build_request(given: OptionSet, *, unknown: bool = False) -> DeploymentReque
     return found
 
 
-def _chosen(options: DeploymentOptions, given: OptionSet) -> str | None:
+def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
     """Of the methods with a known acceptance the fastest at the first load asked for, where the
     options leave the method open; None where they do not, or nothing is known."""
-    if options.method or options.draft or options.speculative_config or options.acceptance_flags:
+    drafting = (options.method, options.draft, options.speculative_config)
+    if options.acceptance_flags or any(given is not None for given in drafting):
         return None
     spec, engine = _model(options), find_engine(options.engine)
-    rate, clients = getattr(given, "rate", None), getattr(given, "concurrency", None)
+    rate, clients = getattr(load, "rate", None), getattr(load, "concurrency", None)
     speedups: dict[str, float] = {}
     names = [
         m.name for m in METHODS.values()

@@ -145,9 +145,9 @@ def test_measured_acceptance_names_its_rows_and_its_spread() -> None:
 
 def test_without_a_measurement_plain_decoding_is_predicted_and_said() -> None:
     request = build("qwen2.5-7b")
-    assert not request.system.speculative
-    assert any("plain decoding only" in text for text in request.warnings)
-    with pytest.raises(UsageError, match="no measured acceptance"):
+    assert not request.system.speculative and request.unknown is not None
+    assert any("whether it pays is open" in text for text in request.warnings)
+    with pytest.raises(UsageError, match="no acceptance of eagle3 for Qwen2.5-7B is known"):
         build("qwen2.5-7b", method="eagle3")
     with pytest.raises(UsageError, match="catalogue has no drafter"):
         build("qwen2.5-7b", acceptance_length=2.0)

@@ -124,13 +124,14 @@ def test_sglang_command_builds_its_tree() -> None:
 
 def test_default_methods_are_those_with_a_drafter_and_acceptance() -> None:
     found = setup("llama-3.1-8b")
-    assert [s.setup.method for s in found.systems] == ["eagle3", "ngram"]
-    assert dict(found.skipped)["eagle"].startswith("no published eagle drafter")
+    assert [s.setup.method for s in found.systems] == ["eagle", "eagle3", "ngram"]
+    assert dict(found.skipped)["suffix"].startswith("no acceptance of it is known")
     assert [s.setup.method for s in setup("llama-3.1-8b", method="ngram").systems] == ["ngram"]
     named = setup("llama-3.1-8b", methods="eagle-3,ngram,mtp")
     assert [s.setup.method for s in named.systems] == ["eagle3", "ngram"]
     assert "ships no MTP head" in dict(named.skipped)["mtp"]
-    assert setup("qwen3-1.7b").systems == ()
+    unknown = setup("llama-2-7b")
+    assert unknown.systems == () and unknown.unknown is not None
     newer = setup("llama-3.1-8b", methods="medusa,eagle3", engine="vllm==0.33.0")
     assert "any more" in dict(newer.skipped)["medusa"]
 
@@ -171,7 +172,7 @@ def test_ranges_and_mixes() -> None:
         ({"methods": "mtp,ngram", "acceptance_length": 2.0}, "is for one method"),
         ({"max_memory": 500.0}, "so give from"),
         ({"max_memory": 90.0, "gpu_memory_utilization": 0.9}, "give one of them"),
-        ({"methods": "medusa"}, "none of --methods can run"),
+        ({"methods": "early-exit"}, "none of --methods can run"),
     ],
 )
 def test_misuse_is_said_in_words(given: dict[str, Any], words: str) -> None:
