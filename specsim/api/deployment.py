@@ -280,9 +280,12 @@ def _speculation(
         if known:
             warnings += remarks(spec, found, draft)
         else:
+            nobody = setup.drafter is not None and setup.drafter.source == "assumed"
+            why = (f"neither {spec.name} nor the catalogue has a drafter that {engine.name} "
+                   f"{engine.version} runs; " if nobody and not asked else "")
             warnings.append(
-                f"no acceptance of {setup.method} for {spec.name} is known: whether it pays is "
-                "open; comparable drafters are no prediction"
+                f"{why}no acceptance of {setup.method} for {spec.name} is known: whether it pays "
+                "is open; comparable drafters are no prediction"
             )
     acceptance = fitted_to(setup, acceptance)
     if setup.k > acceptance.measured_positions:
