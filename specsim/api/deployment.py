@@ -62,10 +62,14 @@ class DeploymentRequest:
     unknown: System | None = None
 
 
-def build_request(given: OptionSet, *, unknown: bool = False) -> DeploymentRequest:
+def build_request(
+    given: OptionSet, *, unknown: bool = False, choose: bool = True
+) -> DeploymentRequest:
     """Checks what the options say together and builds the system. SpecSimError for any misuse.
 
     unknown: a method asked for without known acceptance is answered with `unknown`, not refused.
+    choose: where none is named, the fastest of known acceptance is taken, else (or without it) what
+    the model ships or the catalogue has.
     """
     options = DeploymentOptions.of(given)
     warnings: list[str] = []
@@ -73,7 +77,7 @@ def build_request(given: OptionSet, *, unknown: bool = False) -> DeploymentReque
         from specsim.api.command_line import expand_command
 
         options, warnings = expand_command(options)
-    chosen = _chosen(options, given)
+    chosen = _chosen(options, given) if choose else None
     found = _built(options if chosen is None else options.but(method=chosen), warnings, chosen)
     asked = options.method or options.draft or options.speculative_config
     if found.unknown is not None and asked and not unknown:

@@ -37,7 +37,7 @@ class JudgedServer:
             checked = options.but(acceptance_rate=PLACEHOLDER_RATE)
         else:
             checked = options
-        request = build_request(checked)
+        request = build_request(checked, choose=False)
         notes = tuple(w for w in request.warnings if "acceptance" not in w)
         return cls(request.system, assumed or _synthetic(options), notes, asked)
 
