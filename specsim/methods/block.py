@@ -28,7 +28,7 @@ class DFlashMethod(DraftMethod):
     config_fields: ClassVar[Mapping[str, str]] = {"dflash_config": "dflash"}
     drafter_kinds = ("dflash",)
     catalogue_kinds = ("dflash",)
-    measured_names = ("dflash2", "dfly")  # later ones, served under the same name
+    measured_names: tuple[str, ...] = ("dflash2", "dfly")  # later ones, served under the same name
     one_pass = True
     block = True
     free_length = False
