@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from specsim.analytic.system import System
-from specsim.analytic.waves import steps_spread, together
+from specsim.analytic.waves import steps_spread, together, typical_group
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.launches import hidden_s
@@ -241,12 +241,13 @@ def _apart(system: System, workload: Workload, running: int, decode: StepShape) 
         saved_s = hidden_s(prompt.idle_s, system.latency.launches(decode).free_s)
     others = running - group  # of other groups
     after_s = (all_s(group) - all_s(min(group, most))) / 2  # those of my group that come after me
-    group_s = all_s(group) - saved_s * alone
+    size = typical_group(running, group)
+    each_s = (all_s(size) - saved_s * alone) / size
     return _Wait(
         prompt_s=middle_s(group) - saved_s * alone,
-        decoding_s=others * group_s / group + after_s,
+        decoding_s=others * each_s + after_s,
         start_s=middle_s(running),
-        each_s=group_s / group,
+        each_s=each_s,
         mixed_share=0.0,
         alone=alone,
     )

@@ -1,8 +1,13 @@
 """Open loop: requests arrive at a rate, whether or not the server keeps up.
 
-The running batch B follows from Little's law: B = rate x (time a request runs at that batch),
-solved by bisection, since step time grows with B. The largest rate that any batch up to the
-limit sustains is the capacity; at or beyond it the queue grows without end.
+Requests that share a server whose pace depends only on their number n, a request taking T(n) where
+n run, are n at a time with probability
+
+    p(n) ~ rate^n T(1) ... T(n) / n!
+
+whatever the law of their lengths (Cohen 1979), and the work of a request is done beside n others
+with the same probability: times are means of those of a closed loop of n + 1. The largest rate that
+any batch up to the limit sustains is the capacity; at or beyond it the queue grows without end.
 
 Waiting for one of c slots is approximated as M/G/c by Allen-Cunneen with Poisson arrivals:
     Wq = C(c, rho) / (c mu (1 - rho)) x (1 + cv^2) / 2
@@ -11,13 +16,15 @@ service. Sources: Erlang 1917; Allen 1990, section 5.
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
-from specsim.search import first_between
+
+NEGLIGIBLE = 20  # logarithm of how much likelier the likeliest number of requests is
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +86,12 @@ def open_loop(
             capacity * workload.output_len, best,
         )
 
-    def keeps_up(batch: int) -> bool:
-        return closed_loop(system, workload, batch).request_rate >= rate
-
-    low = first_between(keeps_up, 0, int(best.running))
-    state = closed_loop(system, workload, low)
-    running = rate / state.request_rate * low
-    if low > 1:
-        # Between two whole batches, time per request is interpolated on the batch.
-        below = closed_loop(system, workload, low - 1)
-        span = state.request_rate - below.request_rate
-        weight = (rate - below.request_rate) / span if span > 0 else 1.0
-        running = low - 1 + min(1.0, max(0.0, weight))
-        tpot_s = below.tpot_s + weight * (state.tpot_s - below.tpot_s)
-        ttft_s = below.ttft_s + weight * (state.ttft_s - below.ttft_s)
-    else:
-        tpot_s, ttft_s = state.tpot_s, state.ttft_s
     slots = int(best.running)
+    found = _Batches(system, workload, slots)
+    shares, running = found.met(rate)
+    tpot_s = sum(share * found.of(n, "tpot_s") for n, share in enumerate(shares, start=1))
+    ttft_s = sum(share * found.of(n, "ttft_s") for n, share in enumerate(shares, start=1))
+    state = found.state(min(slots, max(1, round(running))))
     slot_rate = capacity / slots
     waits = erlang_c(slots, rate / slot_rate)
     queue_s = waits / (capacity - rate) * (1 + service_cv**2) / 2
@@ -103,6 +99,55 @@ def open_loop(
         rate, capacity, utilisation, True, running, queue_s, ttft_s + queue_s, tpot_s,
         rate * workload.output_len, state,
     )
+
+
+class _Batches:
+    """Closed loops of a deployment by batch, 1 to `slots`: some asked for, linear between them."""
+
+    def __init__(self, system: System, workload: Workload, slots: int) -> None:
+        self._system, self._workload, self._slots = system, workload, slots
+        self._states: dict[int, SteadyState] = {}
+        sizes = {slots}
+        size = 1
+        while size < slots:
+            sizes |= {size, min(slots, size * 3 // 2)}
+            size *= 2
+        self._sizes = sorted(sizes)
+
+    def state(self, batch: int) -> SteadyState:
+        if batch not in self._states:
+            self._states[batch] = closed_loop(self._system, self._workload, batch)
+        return self._states[batch]
+
+    def of(self, batch: int, field: str) -> float:
+        """A field of the state of a batch; `time_s`: how long a request runs in it."""
+        at = bisect_left(self._sizes, batch)
+        high = self._sizes[at]
+        if high == batch:
+            state = self.state(batch)
+            value = batch / state.request_rate if field == "time_s" else getattr(state, field)
+            return float(value)
+        low = self._sizes[at - 1]
+        share = (batch - low) / (high - low)
+        return self.of(low, field) * (1 - share) + self.of(high, field) * share
+
+    def met(self, rate: float) -> tuple[list[float], float]:
+        """(shares of the requests' work that is done in a batch of 1, 2, ..., mean running)."""
+        logs = [0.0]  # of the weight of so many requests in the system
+        most = 0.0
+        for n in range(1, self._slots):
+            logs.append(logs[-1] + math.log(rate * self.of(n, "time_s") / n))
+            most = max(most, logs[-1])
+            if logs[-1] < most - NEGLIGIBLE and logs[-1] < logs[-2]:
+                break
+        if len(logs) == self._slots:
+            # One less than the batch, or more, which wait.
+            logs[-1] -= math.log1p(-rate * self.of(self._slots, "time_s") / self._slots)
+        weights = [math.exp(value - most) for value in logs]
+        total = sum(weights)
+        shares = [weight / total for weight in weights]
+        times = (share * self.of(n, "time_s") for n, share in enumerate(shares, start=1))
+        return shares, rate * sum(times)
 
 
 def _capacity(system: System, workload: Workload, limit: int) -> SteadyState:

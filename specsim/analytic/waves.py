@@ -69,3 +69,15 @@ def together(running: int, steps: float, spread: float, waves: int) -> float:
         shares = [min(1.0, max(floor, 1 / (2 * math.sqrt(math.pi) * sd))) for sd in apart]
         share = sum(shares) / count
     return 1 + (running - 1) * min(1.0, share)
+
+
+def typical_group(running: int, together: float) -> float:
+    """Mean prompts of a group, each group counted once. `together` counts each once per prompt, as
+    a request meets them: it finds itself in a large group more often than large groups come.
+
+    Where each of the others joins with probability p, 1 + (running - 1) p = together, groups per
+    prompt are the mean of 1 / (1 + others), which is (1 - (1 - p)^running) / (running p)."""
+    if running <= 1 or together <= 1:
+        return 1.0
+    share = (together - 1) / (running - 1)
+    return running * share / (1 - (1 - share) ** running)

@@ -188,7 +188,10 @@ def test_engines_that_prefill_first_stop_decoding_meanwhile() -> None:
     # Each of the 15 others ends in the same step with probability 1/200: groups of 1.075 prompts.
     group = 1 + 15 / 200
     group_s = prompt_s + (group - 1) * (pair_s - prompt_s)
-    decode_s = 200 * step_s + (16 - group) * group_s / group
+    # Each group counted once is smaller: 1 over the mean of 1 / prompts as a request meets them.
+    size = 16 / 200 / (1 - (1 - 1 / 200) ** 16)
+    size_s = prompt_s + (size - 1) * (pair_s - prompt_s)
+    decode_s = 200 * step_s + (16 - group) * size_s / size
     assert state.tpot_s == pytest.approx(decode_s / 200)
     # A request comes in the middle of a step, and the next one is planned already.
     alone = 1 - (group - 1) / 15

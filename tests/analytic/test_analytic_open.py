@@ -42,12 +42,24 @@ def test_more_load_waits_more_and_more_servers_less(servers: int, a: float, b: f
 
 def test_an_idle_server_serves_as_one_client_is_served() -> None:
     alone = closed_loop(SYSTEM, CHAT, 1)
-    state = open_loop(SYSTEM, CHAT, 1e-4 * alone.request_rate)
+    state = open_loop(SYSTEM, CHAT, 1e-7 * alone.request_rate)
     assert state.stable
     assert state.tpot_s == pytest.approx(alone.tpot_s, rel=1e-6)
     assert state.ttft_s == pytest.approx(alone.ttft_s, rel=1e-6)
-    assert state.running == pytest.approx(1e-4, rel=1e-6)
+    assert state.running == pytest.approx(1e-7, rel=1e-6)
     assert state.queue_s == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_request_meets_as_many_as_run_when_it_comes() -> None:
+    """Probabilities of the batch by detailed balance, batch by batch."""
+    rate = 0.5 * closed_loop(SYSTEM, CHAT, 32).request_rate
+    states = [closed_loop(SYSTEM, CHAT, n) for n in range(1, 33)]
+    weights = [1.0]
+    for n, state in enumerate(states[:-1], start=1):
+        weights.append(weights[-1] * rate / state.request_rate)
+    weights[-1] /= 1 - rate / states[-1].request_rate
+    tpot_s = sum(w * state.tpot_s for w, state in zip(weights, states, strict=True)) / sum(weights)
+    assert open_loop(SYSTEM, CHAT, rate).tpot_s == pytest.approx(tpot_s, rel=0.005)
 
 
 def test_beyond_capacity_the_queue_is_infinite() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
-from specsim.analytic.waves import steps_spread, together
+from specsim.analytic.waves import steps_spread, together, typical_group
 from specsim.analytic.workload import Workload
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -94,6 +94,19 @@ def test_groups_lie_between_one_and_all(
     assert 1 <= group <= running
     assert together(running, steps, 2 * spread, waves) <= group * (1 + 1e-12)
     assert together(running + 1, steps, spread, waves) >= group
+
+
+@pytest.mark.parametrize(("running", "share"), [(2, 0.5), (16, 0.1), (200, 0.02), (8, 1.0)])
+def test_groups_counted_once_are_smaller_than_requests_meet_them(running: int, share: float
+                                                                  ) -> None:
+    others = running - 1
+    groups_per_prompt = sum(
+        math.comb(others, n) * share**n * (1 - share) ** (others - n) / (1 + n)
+        for n in range(running)
+    )
+    size = typical_group(running, 1 + others * share)
+    assert size == pytest.approx(1 / groups_per_prompt)
+    assert typical_group(running, 1.0) == 1.0
 
 
 def test_the_spread_of_steps() -> None:
