@@ -55,7 +55,7 @@ def test_a_request_meets_as_many_as_run_when_it_comes() -> None:
     rate = 0.5 * closed_loop(SYSTEM, CHAT, 32).request_rate
     states = [closed_loop(SYSTEM, CHAT, n) for n in range(1, 33)]
     weights = [1.0]
-    for n, state in enumerate(states[:-1], start=1):
+    for state in states[:-1]:
         weights.append(weights[-1] * rate / state.request_rate)
     weights[-1] /= 1 - rate / states[-1].request_rate
     tpot_s = sum(w * state.tpot_s for w, state in zip(weights, states, strict=True)) / sum(weights)

@@ -1,4 +1,4 @@
-"""A sample of benchmarks/simulate_predict.py: simulate and predict say the same in a steady state."""
+"""A sample of benchmarks/simulate_predict.py: both say the same in a steady state."""
 
 import pytest
 import simulate_predict as both
