@@ -39,11 +39,11 @@ def target_names(spec: ModelSpec) -> tuple[str, ...]:
 
 def measured_with(spec: ModelSpec, method: str) -> bool:
     """Whether the catalogue has any acceptance of the target with the method."""
-    return bool(_rows(spec, method))
+    return bool(rows_of(spec, method))
 
 
-def _rows(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
-    """Chains on real text."""
+def rows_of(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
+    """What was measured of the target with the method: chains on real text."""
     from specsim.speculation.acceptance_catalogue import WORKS as REAL
     from specsim.speculation.acceptance_catalogue import offered_by, points_of
 
@@ -55,7 +55,7 @@ def _rows(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
 
 def drafter_repository(spec: ModelSpec, method: str) -> str | None:
     """Repository of the drafter with which the target's acceptance was measured most often."""
-    found = [p.draft for p in _rows(spec, method) if p.draft.count("/") == 1]
+    found = [p.draft for p in rows_of(spec, method) if p.draft.count("/") == 1]
     return max(sorted(set(found)), key=found.count) if found else None
 
 
@@ -96,11 +96,18 @@ def catalogued(
     from specsim.speculation.resolve import TreeShape, resolve
 
     tree = TreeShape(setup.tree_topk, setup.tree_tokens)
+    if draft is None and exists(setup) and not rows_of(spec, setup.method):
+        draft = setup.drafter.name if setup.drafter else None  # somebody trained it
     answers = [
         resolve(_query(options, name, setup, draft, work), setup.k, tree)
         for name in target_names(spec)
     ]
     return next((found for found in answers if found.level in KNOWN), answers[-1])
+
+
+def exists(setup: SpecSetup) -> bool:
+    """Whether the setup drafts with a network that is known, not of an assumed shape."""
+    return setup.drafter is not None and setup.drafter.source != "assumed"
 
 
 def _query(
@@ -119,8 +126,7 @@ def _query(
 def usable(setup: SpecSetup, level: str) -> bool:
     """Whether a prediction may rest on an answer of that level: rows of the target, or those of
     the kind of a drafter that exists. How often a lookup finds a draft is the text's alone."""
-    exists = setup.drafter is not None and setup.drafter.source != "assumed"
-    return level in KNOWN or (level == "kind of drafter" and exists)
+    return level in KNOWN or (level == "kind of drafter" and exists(setup))
 
 
 def remarks(

@@ -21,9 +21,11 @@ def models(options: ModelsCommand) -> None:
     from specsim.report.tables import printable
 
     if options.name is not None:
+        from specsim.api.drafters import drafters_of
         from specsim.formats.load_model import load_model
 
-        shown = model_dict(load_model(options.name))
+        spec = load_model(options.name)
+        shown = {**model_dict(spec), "drafters": drafters_of(spec)}
         write(options, lambda: shown, lambda: printable(model_text(shown)))
         return
     entries = list_drafters() if options.drafters else list_models()

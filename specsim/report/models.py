@@ -1,6 +1,6 @@
 """One model in full, as a dict for JSON and as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from specsim.model.counts import (
     active_parameters,
@@ -69,4 +69,23 @@ def model_text(shown: Mapping[str, object]) -> str:
                      f"{mtp.number('parameters'):,} parameters, "
                      f"{size(mtp.number('bytes_per_pass'))} per pass with the output head"])
     rows.append(["source", doc.text("source")])
-    return table([doc.text("name"), ""], [*rows, *(["note", n] for n in doc.texts("notes"))], 2)
+    rows += [["note", note] for note in doc.texts("notes")]
+    text = table([doc.text("name"), ""], rows, 2)
+    drafters = doc.items("drafters")
+    return text if not drafters else f"{text}\n\n{_drafters(drafters)}"
+
+
+def _drafters(drafters: Sequence[Doc]) -> str:
+    """What can draft for the model, and what is known of it."""
+    lines = []
+    for item in drafters:
+        tokens = "-"
+        if item.has("tokens_per_step"):
+            low, high = item.pair("tokens_90") or (0.0, 0.0)
+            tokens = f"{item.number('tokens_per_step'):.2f} ({low:.2f} to {high:.2f})"
+        lines.append([
+            item.text("method"), item.text("repository", "") or item.text("drafter"),
+            item.words("k") if item.has("k") else "-", tokens, item.text("level"),
+            item.words("rows"),
+        ])
+    return table(["method", "drafter", "k", "tokens/step (90 %)", "known from", "rows"], lines, 2)

@@ -9,6 +9,7 @@ import specsim
 from specsim.analytic.system import System
 from specsim.api.acceptance import KNOWN, catalogued, measured_with
 from specsim.api.deployment import build_request
+from specsim.api.drafters import drafters_of
 from specsim.api.tune_setup import build_offer
 from specsim.errors import CapacityError, ModelConfigError, UsageError
 from specsim.latency.engine import find_engine
@@ -64,6 +65,8 @@ def test_every_drafter_of_the_catalogue_drafts_for_its_targets() -> None:
                 continue
             assert system.speculative and system.acceptance is not None
             assert system.acceptance.grounds is not None
+            assert system.acceptance.grounds.level != "unknown", (target, entry.name)
+            assert method in {line["method"] for line in drafters_of(find_model(target))}
 
 
 def test_plain_is_never_chosen_for_want_of_an_acceptance() -> None:
