@@ -343,7 +343,7 @@ class Core:
     preemptions: int = 0
     stall_steps: int = 0  # decode steps longer than the stall limit so far
     tokens: int = 0  # given out
-    held_max: int = 0
+    held_max: int = 0  # blocks, of the readings of vLLM's gauge
     waiting_max: int = 0
     adapt_steps: int = 0
     adapt_k: int = 0

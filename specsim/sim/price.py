@@ -26,16 +26,16 @@ def price_step(c: Core) -> bool:
     mixed = c.new_tokens > 0
     if c.pricing == EXACT or (mixed and (c.pricing != INTERPOLATED or c.unchecked > c.check_after)):
         return False
-    if not interpolate(c):
+    if not interpolate(c, c.prices):
         return False
     if mixed:
         c.unchecked += 1
     return True
 
 
-def interpolate(c: Core) -> bool:
+def interpolate(c: Core, prices: Prices) -> bool:
     """Price the planned step from the tables; False if an entry is missing."""
-    prices, seqs = c.prices, c.scheduled
+    seqs = c.scheduled
     tier = prices.tier[c.drafts][c.next_drafts]
     if tier < 0:
         return False

@@ -105,7 +105,8 @@ def begin_step(c: Core) -> None:
     c.stage = IN_FLIGHT
     held = c.rules.num_kv_blocks - c.free_blocks
     waiting = c.waiting.count + c.backlog
-    c.held_max = max(c.held_max, held)
+    if c.rules.plan_ahead:
+        c.held_max = max(c.held_max, held)
     c.waiting_max = max(c.waiting_max, waiting)
     log, n = c.log, c.logged
     log.start_s[n] = c.clock_s
@@ -154,6 +155,10 @@ def settle_step(c: Core) -> bool:
     if emits:
         c.emit_step += 1
         c.last_emit_s = end_s
+    if not c.rules.plan_ahead:
+        # vLLM reads its gauge when a step's requests are settled: before the next step is planned,
+        # or after it where that is planned ahead.
+        c.held_max = max(c.held_max, c.rules.num_kv_blocks - c.free_blocks)
     c.drafts = c.next_drafts
     c.clock_s = end_s
     c.stage = BOUNDARY

@@ -244,10 +244,9 @@ class Surface:
         elif not late:
             self.checked.append(gap)
 
-    @staticmethod
-    def _gap(c: Core, exact_s: float) -> float:
+    def _gap(self, c: Core, exact_s: float) -> float:
         """Relative error of the tables for the planned step."""
-        interpolate(c)
+        interpolate(c, self.prices)  # a compiled core may not have the latest nodes yet
         return c.step_s / exact_s - 1.0 if exact_s > 0.0 else 0.0
 
     def _add_node(self, c: Core) -> bool:

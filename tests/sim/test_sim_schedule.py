@@ -247,7 +247,8 @@ def test_verify_width_of_a_tree_counts_against_the_budget():
 
 def test_blocks_cover_drafts_and_lookahead():
     """Blocks of 1 token: a request with 10 cached tokens holds 10 + (1 + 3) + 3 of them while it
-    verifies 3 drafts, and keeps what rejected drafts had taken."""
+    verifies 3 drafts, and keeps what rejected drafts had taken. The gauge is read when a step has
+    ended: a request that ends with it has given up its blocks."""
     cfg = config(block_size=1, num_kv_blocks=200, k=3, recorded=Recorded([[0]], k=3))
-    result = simulate(cfg, OpenLoop(plain_requests((0.0, 10, 2))), Linear())
+    result = simulate(cfg, OpenLoop(plain_requests((0.0, 10, 3))), Linear())
     assert result.summary()["kv_usage_max"] == pytest.approx(17 / 200)
