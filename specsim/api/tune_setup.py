@@ -22,6 +22,9 @@ from specsim.planning.tune_robust import TrafficCase, range_scenarios
 from specsim.units import GB
 
 MAX_PARTS = 20  # of --mix and --methods
+# Depth, top-k and tokens of the trees that are compared: SGLang's own default (5, 4, 8) and the
+# shapes on which the rank model was fitted; nothing larger was measured.
+_TREES = ((3, 4, 8), (5, 3, 6), (5, 4, 8), (7, 4, 8), (6, 4, 12), (4, 4, 16))
 
 
 def build_offer(asked: TuneOptions) -> Offer:
@@ -72,8 +75,27 @@ def build_offer(asked: TuneOptions) -> Offer:
         scenarios = tuple(_scenario(options, systems, part, warnings) for part in shares)
     return Offer(
         systems, base.workload, base.system, scenarios, spreads, tuple(skipped), tuple(warnings),
-        served_names(options), unknown,
+        served_names(options), unknown, _trees(options, systems),
     )
+
+
+def _trees(options: DeploymentOptions, systems: tuple[System, ...]) -> tuple[System, ...]:
+    """The trees of `_TREES` for every method that drafts them on an engine that serves them, where
+    the options leave shape and acceptance open."""
+    found = []
+    if options.tree is not None or options.k is not None or options.acceptance_flags:
+        return ()
+    for system in systems:
+        server, drafting = system.engine.server, system.setup.drafting
+        if not (server.trees and server.command and drafting.trees) or options.speculative_config:
+            continue
+        for k, topk, tokens in _TREES:
+            try:
+                asked = options.but(method=drafting.name, k=k, tree=f"{topk},{tokens}")
+                found.append(build_request(asked).system)
+            except SpecSimError:
+                continue
+    return tuple(system for system in found if system.speculative)
 
 
 def _try(

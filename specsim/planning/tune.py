@@ -24,6 +24,7 @@ from specsim.planning.tune_choices import (
     evaluate,
     mean_gates,
     score,
+    tree_of,
 )
 from specsim.planning.tune_dynamic import DynamicTable, dynamic_table
 from specsim.planning.tune_marginal import Margin, margins
@@ -84,6 +85,7 @@ class TuningFigures:
     skipped: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     plain: System | None = field(default=None)
+    trees: tuple[System, ...] = ()
 
     def by_load(self, values: Sequence[object]) -> object:
         """A value for one load, a mapping by load for several."""
@@ -138,7 +140,8 @@ class Offer:
     systems: one per method, each with its acceptance. plain: the deployment without speculation
     (needed where `systems` is empty). scenarios: for the robust choice. spreads: range of the
     acceptance length by method, where one was given. skipped: (method, why it was not looked at).
-    unknown: where no system has a known acceptance, one that would draft."""
+    unknown: where no system has a known acceptance, one that would draft. trees: systems that draft
+    trees, beside the chains of `systems`."""
 
     systems: Sequence[System]
     workload: Workload
@@ -149,6 +152,7 @@ class Offer:
     warnings: Sequence[str] = ()
     names: ServedNames = ServedNames()
     unknown: System | None = None
+    trees: Sequence[System] = ()
 
 
 def tune(
@@ -189,7 +193,7 @@ def tune(
     if any(c.extrapolated and c is a.best for a in answers for c in a.candidates):
         notes.append(
             "a best k lies beyond the positions whose acceptance was measured or given: there it "
-            "is extrapolated (a conditional rate that falls by 3 % per position)"
+            "is extrapolated"
         )
     table, table_flags = tuner.dynamic(answers)
     if table is not None and table.turns_off:
@@ -200,6 +204,7 @@ def tune(
     return TuningFigures(
         tuple(offer.systems), offer.workload, objective, limits, tuple(answers), table,
         table_flags, tuple(offer.skipped), tuple(notes), tuner.base,
+        tuple(offer.trees),
     )
 
 
@@ -217,6 +222,8 @@ class _Tuner:
             for system in offer.systems
             for k in draft_lengths(system, longest)
         ]
+        self.chains = tuple(self.choices)
+        self.choices += offer.trees
 
     def answer(self, load: OfferedLoad) -> LoadAnswer:
         found = tuple(
@@ -236,7 +243,8 @@ class _Tuner:
                 load, found, None, no_flags="no choice meets the limits", nearest=closest
             )
         chosen = next(
-            (c for c in self.choices if (c.setup.method, c.setup.k) == (best.method, best.k)),
+            (c for c in self.choices
+             if (c.setup.method, c.setup.k, tree_of(c)) == (best.method, best.k, best.tree)),
             self.base,
         )
         flags, why = flags_of(chosen, self.offer.names)
@@ -263,13 +271,16 @@ class _Tuner:
     def _robust(self, load: OfferedLoad) -> Robust | None:
         if not self.offer.scenarios or not self.offer.systems:
             return None
-        return robust_choice(self.choices, self.offer.scenarios, load, self.objective)
+        return robust_choice(self.chains, self.offer.scenarios, load, self.objective)
 
     def _sensitivity(self, load: OfferedLoad, best: Candidate) -> Sensitivity | None:
         if not self.offer.systems:
             return None
+        shape = best.method, best.k, best.tree
+        others = [c for c in self.chains if (c.setup.method, c.setup.k) != shape[:2]]
+        chosen = [c for c in self.choices if (c.setup.method, c.setup.k, tree_of(c)) == shape]
         return sensitivity(
-            self.choices, Choice(best.method, best.k), self.workload,
+            [*others, *chosen], Choice(best.method, best.k), self.workload,
             load.clients or max(1, round(best.running)),
             "tpot" if self.objective == "tpot" else "throughput",
             self.offer.spreads, self.offer.names.version,

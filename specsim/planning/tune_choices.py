@@ -45,7 +45,8 @@ class Candidate(Jsonable):
 
     tokens_per_step: with steps that carry no draft. capacity_rate: requests per second it can
     sustain, open loop only. extrapolated: acceptance at this k reaches beyond what was measured.
-    interval_90: of the speed-up, None where too few measurements are known. reason: why it is not
+    interval_90: of the speed-up, None where too few measurements are known. tree: top-k and tokens
+    verified, None for a chain of k drafts (k: the depth of a tree). reason: why it is not
     feasible, '' where it is."""
 
     renamed: ClassVar = {"interval_90": "speedup_90"}
@@ -67,6 +68,7 @@ class Candidate(Jsonable):
     bound: str
     extrapolated: bool
     interval_90: tuple[float, float] | None
+    tree: tuple[int, int] | None = None
     reason: str = ""
 
     @property
@@ -151,6 +153,7 @@ def _evaluate(
         bound=state.bound,
         extrapolated=_extrapolated(system),
         interval_90=interval_of(system, "speedup", pair.speedup),
+        tree=tree_of(system),
         reason=reason,
     )
 
@@ -161,7 +164,7 @@ def _impossible(system: System, reason: str) -> Candidate:
         *_named(system), system.tokens_per_step, ttft_s=nan, tpot_s=nan, step_s=nan,
         output_tok_s=0.0, stream_tok_s=0.0, speedup=0.0, step_cost_ratio=nan, running=0.0,
         queue_s=nan, capacity_rate=None, bound="", extrapolated=_extrapolated(system),
-        interval_90=None, reason=reason,
+        interval_90=None, tree=tree_of(system), reason=reason,
     )
 
 
@@ -171,6 +174,12 @@ def _named(system: System) -> tuple[str, str | None, int]:
     if not system.speculative:
         return "none", None, 0
     return setup.method, setup.drafter.name if setup.drafter else None, setup.k
+
+
+def tree_of(system: System) -> tuple[int, int] | None:
+    """(top-k, tokens verified) of a tree; None for a chain."""
+    setup = system.setup
+    return (setup.tree_topk, setup.tree_tokens) if setup.tree_topk > 1 else None
 
 
 def _extrapolated(system: System) -> bool:

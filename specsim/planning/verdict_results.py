@@ -11,6 +11,7 @@ from specsim.planning.capacity_runs import WITHOUT
 from specsim.planning.crossover import CrossoverFigures
 from specsim.planning.flags import ServedNames, flags_of
 from specsim.planning.tune import LoadAnswer, TuningFigures
+from specsim.planning.tune_choices import tree_of
 from specsim.planning.verdict import (
     Decision,
     Grounds,
@@ -53,6 +54,9 @@ def of_tuning(
         offered = [item.load for item in found.answers]
         return of_unmeasured(unmeasured, found.workload, offered, names)
     system = next((s.with_(k=lead.k) for s in found.systems if s.setup.method == lead.method), None)
+    if answer.best is not None and answer.best.tree is not None:
+        system = next(s for s in found.trees if (s.setup.method, s.setup.k, tree_of(s)) == (
+            answer.best.method, answer.best.k, answer.best.tree))
     below = top = None
     if system is not None:
         below, top = pays_below_of(system, found.workload, rated, 0)

@@ -55,7 +55,8 @@ def _label(answer: Doc) -> str:
 
 def name_of(choice: Doc) -> str:
     """'plain' or 'mtp k=3'."""
-    return f"{choice.text('method')} k={choice.words('k')}" if choice.maybe("k") else "plain"
+    tree = f" tree {','.join(map(str, choice.numbers('tree')))}" if choice.has("tree") else ""
+    return f"{choice.text('method')} k={choice.words('k')}{tree}" if choice.maybe("k") else "plain"
 
 
 def _marked(choice: Doc) -> str:

@@ -25,7 +25,8 @@ def verdict_block(doc: Doc) -> Group | None:
         ]
     if found.text("decision") == "unknown" and found.has("method"):
         measured = f"specsim diagnose --url http://localhost:8000 {doc.text('model')}"
-        blocks.append(Command("while a server with it answers your requests:", measured))
+        lead = "and, while it" if found.has("command") else "to measure it, while a server with it"
+        blocks.append(Command(f"{lead} answers your requests:", measured))
     return Group(blocks)
 
 

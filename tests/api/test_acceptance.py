@@ -151,3 +151,13 @@ def test_the_default_is_the_best_of_the_known() -> None:
     assert coder.best is not None and coder.best.method == "eagle3" and coder.best.speedup > 1.5
     assert coder.flags is not None and "lmsys/SGLang-EAGLE3" in coder.flags.command
     assert PredictOptions(model="qwen3-8b").method is None
+
+
+def test_sglangs_trees_compete_and_gain_tokens() -> None:
+    found = specsim.tune("llama-3.1-8b", engine="sglang", methods="eagle3", concurrency=1)
+    chains = {c.k: c.tokens_per_step for c in found.answers[0].candidates if c.tree is None}
+    trees = [c for c in found.answers[0].candidates if c.tree is not None]
+    assert {(c.k, c.tree) for c in trees} >= {(5, (4, 8)), (4, (4, 16))}
+    wide = next(c for c in trees if c.tree == (4, 16))
+    assert wide.tokens_per_step > chains[wide.k]
+    assert not any(c.tree for c in specsim.tune("llama-3.1-8b").answers[0].candidates)
