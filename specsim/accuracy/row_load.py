@@ -26,9 +26,11 @@ _MEASURED_COLUMNS = (
 _ARRIVALS = ("", "closed", "burst")
 
 
-def published_workload(row: Mapping[str, str], clients: int) -> Workload:
-    """Lengths, cached prompts and number of prompts of a row. SkipRow for cells of the load that
-    contradict each other."""
+def published_workload(
+    row: Mapping[str, str], clients: int, random_lengths: bool = False
+) -> Workload:
+    """Lengths, cached prompts and number of prompts of a row. random_lengths: see
+    `latency.engine_profile.Server`. SkipRow for cells of the load that contradict each other."""
     dataset = row.get("dataset") or ""
     prefix = _PREFIX.search(dataset)
     if prefix:
@@ -44,7 +46,7 @@ def published_workload(row: Mapping[str, str], clients: int) -> Workload:
         output_len,
         cached_share(row, input_len),
         name="row",
-        spread=_spread(row, isl, osl),
+        spread=_spread(row, isl, osl, random_lengths),
         pinned=acceptance_pinned(row),
         requests_per_client=_per_client(row, clients) if isl and osl else 0,
     )
@@ -69,14 +71,16 @@ def _synthetic(row: Mapping[str, str]) -> bool:
     return "random" in (row.get("dataset") or "") or "random" in (row.get("notes") or "")
 
 
-def _spread(row: Mapping[str, str], isl: int | None, osl: int | None) -> float:
+def _spread(
+    row: Mapping[str, str], isl: int | None, osl: int | None, random_lengths: bool
+) -> float:
     """Spread of the output lengths. A synthetic benchmark that states nominal lengths (1024, 8000)
     sends exactly those; SGLang's default is uniform from 1, and a row that states means tells it
     by them (610, 421)."""
     if not (isl and osl and (_synthetic(row) or row.get("num_prompts"))):
         return 1.0
     nominal = all(n % 64 == 0 or n % 100 == 0 for n in (isl, osl))
-    return 0.0 if nominal or "sglang" not in (row.get("engine") or "").lower() else UNIFORM_SPREAD
+    return UNIFORM_SPREAD if random_lengths and not nominal else 0.0
 
 
 def _per_client(row: Mapping[str, str], clients: int) -> int:

@@ -246,7 +246,7 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     concurrency = 1 if "low" in batch_text else whole(batch_text)
     if concurrency is None:
         raise SkipRow("batch or concurrency not stated")
-    workload = published_workload(row, concurrency)
+    workload = published_workload(row, concurrency, engine.server.random_lengths)
     arrives = arrival(row)
     al = acceptance_length(row, setup.k, chain=setup.tree_topk == 1)
     acceptance = None

@@ -286,7 +286,8 @@ def test_methods_compete(both: TuningFigures) -> None:
 
 def test_one_load_gives_a_number(qwen: System) -> None:
     found = tune(Offer([qwen], CHAT), [OfferedLoad(8)], objective="tpot").to_dict()
-    assert found["best_k"] == 5
+    best = min(found["candidates"], key=lambda candidate: candidate["tpot_s"])
+    assert found["best_k"] == best["k"] > 0
     assert found["flags"]["command"].startswith("vllm serve")
 
 

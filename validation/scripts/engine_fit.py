@@ -7,7 +7,11 @@ engines suggests: x_v = ln median + engine + version, with log-normal spreads fo
 What is observed are ln(predicted / measured). A robust (Student t) loss keeps rows apart that no
 overhead explains, and rows are weighted so that sources weigh nearly alike however many rows they
 have: rows of one group (set, model, GPU, GPUs, method, version) share errors, and so do groups of
-one source, with correlation RHO each time.
+one source, with the correlations SAME_SERVER and SAME_SOURCE.
+
+TPOT of one server, plain and speculative, shares a level of its own, drawn about 0 with LEVEL: what
+kernels of that model on that device are off by must not pass for an overhead. Ratios of the two
+sides are free of it.
 
 Gauss-Newton with iteratively reweighted least squares. `without` goes on from the full fit with a
 source's weight at zero, and with that fit's slopes as long as they are near enough.
@@ -17,6 +21,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +32,11 @@ from specsim.accuracy.scored import Scored
 from specsim.latency.engine_profile import Overheads
 
 Floats = NDArray[np.float64]
-RHO = 0.5
+# Correlation of what values of one server are off by, and of what servers of one source are, as the
+# mixed model of the residuals has it (residual_model.py: scales of source, server and row).
+SAME_SERVER, SAME_SOURCE = 0.85, 0.2
+# How far both sides of one server are off together: kernels of that model on that device.
+LEVEL = 0.15
 TAIL = 4.0  # degrees of freedom of the loss
 STEP = 0.03  # of a logarithm, for slopes
 ITERATIONS = 12
@@ -68,13 +77,19 @@ class EngineFit:
         base: Mapping[str, Overheads],
         priors: Mapping[str, Prior],
         observed: Sequence[Observed],
+        medians: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
     ) -> None:
+        """medians: by version, where the structure of a version says other than `priors`."""
         self.cases, self.base, self.priors, self.observed = cases, base, priors, observed
         self.versions, self.names = sorted(base), list(priors)
         self.measured = [len(score_case(case)) for _, case in cases]
-        self.prior = np.log([priors[n].median for _ in self.versions for n in self.names])
+        self.prior = np.log([
+            medians.get(version, {}).get(n, priors[n].median)
+            for version in self.versions for n in self.names
+        ])
         self.precision = self._precision()
         self.weight = self._weights()
+        self.levels, self.level_precision = self._levels()
         self.sources = sorted({o.source for o in observed})
 
     def _precision(self) -> Floats:
@@ -97,10 +112,25 @@ class EngineFit:
         size = Counter((kind, o.group) for kind, o in zip(kinds, self.observed, strict=True))
         groups = Counter(kind for kind, _ in size)
         shared = [
-            (1 + (size[kind, o.group] - 1) * RHO) * (1 + (groups[kind] - 1) * RHO)
+            (1 + (size[kind, o.group] - 1) * SAME_SERVER)
+            * (1 + (groups[kind] - 1) * SAME_SOURCE)
             for kind, o in zip(kinds, self.observed, strict=True)
         ]
         return np.array([1 / (s * o.spread**2) for s, o in zip(shared, self.observed, strict=True)])
+
+    def _levels(self) -> tuple[Floats, Floats]:
+        """(which level a value has, one column per server; the prior's precision of each)."""
+        kinds = [(o.source, o.group) for o in self.observed]
+        tpot = [self._kind(o)[0] == "tpot" for o in self.observed]
+        servers = sorted({kind for kind, has in zip(kinds, tpot, strict=True) if has})
+        column = {server: i for i, server in enumerate(servers)}
+        out = np.zeros((len(kinds), len(servers)))
+        for row, (kind, has) in enumerate(zip(kinds, tpot, strict=True)):
+            if has:
+                out[row, column[kind]] = 1.0
+        per_source = Counter(source for source, _ in servers)
+        shared = [1 + (per_source[source] - 1) * SAME_SOURCE for source, _ in servers]
+        return out, 1 / (np.array(shared) * LEVEL**2)
 
     def _kind(self, o: Observed) -> tuple[str, str]:
         score = score_case(self.cases[o.case][1])[o.score]
@@ -143,24 +173,40 @@ class EngineFit:
 
     def _step(self, x: Floats, r: Floats, slopes: Floats, weight: Floats) -> Floats:
         """Where the linearised problem is least: reweighting until it settles."""
-        delta = np.zeros_like(x)
+        both = np.hstack([slopes, self.levels])
+        precision = np.zeros((both.shape[1], both.shape[1]))
+        precision[:x.size, :x.size] = self.precision
+        precision[x.size:, x.size:] = np.diag(self.level_precision)
+        off = np.concatenate([x - self.prior, np.zeros(self.levels.shape[1])])
+        delta = np.zeros(both.shape[1])
         spread = np.array([o.spread for o in self.observed])
         for _ in range(30):
-            z = (r + slopes @ delta) / spread
+            z = (r + both @ delta) / spread
             w = weight * (TAIL + 1) / (TAIL + z**2)
-            normal = slopes.T @ (w[:, None] * slopes) + self.precision
-            pull = slopes.T @ (w * r) + self.precision @ (x - self.prior)
-            new = -np.linalg.solve(normal, pull)
-            if np.max(np.abs(new - delta)) < 1e-6:
-                return new
+            normal = both.T @ (w[:, None] * both) + precision
+            new = -np.linalg.solve(normal, both.T @ (w * r) + precision @ off)
+            settled = np.max(np.abs(new - delta)) < 1e-6
             delta = new
-        return delta
+            if settled:
+                break
+        return delta[: x.size]
 
     def _cost(self, x: Floats, r: Floats, weight: Floats) -> float:
         spread = np.array([o.spread for o in self.observed])
+        level = self._best_levels(r, weight, spread)
+        r = r + self.levels @ level
         loss = (TAIL + 1) * spread**2 * np.log1p((r / spread) ** 2 / TAIL)
         off = x - self.prior
-        return float(weight @ loss + off @ self.precision @ off)
+        held = level @ (self.level_precision * level)
+        return float(weight @ loss + off @ self.precision @ off + held)
+
+    def _best_levels(self, r: Floats, weight: Floats, spread: Floats) -> Floats:
+        """The levels that residuals `r` speak for."""
+        level = np.zeros(self.levels.shape[1])
+        for _ in range(20):
+            w = weight * (TAIL + 1) / (TAIL + ((r + self.levels @ level) / spread) ** 2)
+            level = -(self.levels.T @ (w * r)) / (self.levels.T @ w + self.level_precision)
+        return level
 
     def fit(self) -> tuple[Floats, Floats, Floats]:
         """(x, residuals, slopes) at the best overheads, from the priors' medians."""
