@@ -191,8 +191,10 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     prompt, others = workload.computed_input, decode.decode_seqs - 1
     room = _room(system, decode, prompt / steps)
     own_steps = math.ceil(prompt / room)
-    # Prompts that come into one step together share what the step reads for them.
-    at_once = min(others / (steps + own_steps), room // prompt, MAX_CHUNKS)
+    # Prompts that come into one step together share what the step reads for them. Each of the
+    # others brings one into one of its steps; those without any cost nothing.
+    met = 1 + (others - 1) / (steps + own_steps)
+    at_once = min(typical_group(others, met), room // prompt, MAX_CHUNKS)
     chunks, weight = _sampled(prompt, workload.input_len - prompt, room)
     if at_once > 1:
         each_s = _shared_extra_s(system, decode, chunks[0], at_once, decode_s)
