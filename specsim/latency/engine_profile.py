@@ -121,8 +121,8 @@ class Server:
     Flags, by what they set: max_num_seqs, max_num_batched_tokens, gpu_memory_utilization,
     max_model_len, no_prefix_caching. kv_cache: cache dtype -> its name here, '' for the default.
     fixed_acceptance: environment variable that dictates the acceptance length.
-    random_lengths: whether its own benchmark draws lengths from 1 up to what is asked for, where vLLM's
-        sends just that.
+    random_lengths: whether its own benchmark draws lengths from 1 up to what is asked for, where
+        vLLM's sends just that.
     metrics: shell command that reads the counters of drafts from a running server.
     """
 

@@ -70,11 +70,11 @@ PRIORS: dict[str, Prior] = {
     "request_s": Prior(10e-3, 0.7),
     "prompt_op_s": Prior(109e-6, 0.35),  # validation/scripts/prompt_ops.py
 }
-# Where measurements outside of the fit know more: stages on H100 below saturation, whose clients are
-# known (data/e2e), put a request of vLLM near 10 ms.
+# Where measurements outside of the fit know more: stages on H100 below saturation, whose clients
+# are known (data/e2e), put a request of vLLM near 10 ms.
 KNOWN = {"vllm": {"request_s": Prior(10e-3, 0.2)}}
-# Of the half millisecond, 0.43 are scheduling, state and inputs (vLLM issue 42131), which a step that
-# is planned ahead hides.
+# Of the half millisecond, 0.43 are scheduling, state and inputs (vLLM issue 42131), which a step
+# that is planned ahead hides.
 PLANNED_AHEAD = {"step_s": 0.2e-3}
 # Expected scatter of ln(predicted / measured) of a right model: TTFT depends on the load generator
 # as much as on the server; devices whose kernels nobody measured are farther off.
@@ -112,8 +112,8 @@ def observed(cases: list[tuple[str, PublishedCase]]) -> list[Observed]:
         if source in NEVER_FITTED:
             continue
         for position, s in enumerate(score_case(case)):
-            # Where nobody measured the kernels, what they are off by would pass for overheads; Hopper
-            # devices run those of the H200 (within 3 %, check_transfer.py).
+            # Where nobody measured the kernels, what they are off by would pass for overheads;
+            # Hopper devices run those of the H200 (within 3 %, check_transfer.py).
             known = "|assumed" not in s.klass or case.system.profile.arch == "hopper"
             if s.quantity in SPREAD and known:
                 spread = SPREAD[s.quantity]
