@@ -74,7 +74,8 @@ def _network(device: Device, nbytes: float, nodes: int) -> tuple[float, float]:
 def nccl(
     device: Device, shape: AllGather | AllToAll, how: Pricing = CALIBRATED
 ) -> KernelTime:
-    """A gather or an exchange: all but the own share of the buffer moves over the link."""
+    """A gather or an exchange: all but the own share of the buffer moves over the link. What a
+    gather brings into a node is shared by the cards of its GPUs."""
     nbytes, gpus, nodes = shape
     if gpus <= 1:
         return ZERO
@@ -85,6 +86,7 @@ def nccl(
     t = params(device, "nccl", how.engine)
     inside = max(2, gpus // nodes)
     link_s = moved / (link * _link_frac(t, inside))
-    out_s, out_floor_s = _network(device, nbytes, nodes)
+    crossing = nbytes / inside if isinstance(shape, AllGather) else nbytes
+    out_s, out_floor_s = _network(device, crossing, nodes)
     floor_s = t["floor_s"] + t["hop_s"] * inside + out_floor_s
     return labelled(floor_s + link_s + out_s, link_s + out_s, 0.0, floor_s)

@@ -115,6 +115,18 @@ def test_what_crosses_nodes_by_hand(h200: HardwareProfile) -> None:
     assert both - joined == pytest.approx(10e-6 + 2 * 160e6 / 8 / 2 / 40e9)
 
 
+def test_a_gather_crosses_by_all_cards_of_a_node(h200: HardwareProfile) -> None:
+    # The 80 MB of the other node come through 8 cards, 40 GB/s each; an exchange is each GPU's own.
+    gather, exchange = (
+        of(h200, 160e6, 16, nodes=2).seconds - of(h200, 0.0, 16, nodes=2).seconds
+        for of in (all_gather, all_to_all)
+    )
+    link_s = all_gather(h200, 160e6, 8).seconds - all_gather(h200, 0.0, 8).seconds
+    link_s *= (15 / 16) / (7 / 8)
+    assert gather - link_s == pytest.approx(160e6 / 2 / 8 / 40e9)
+    assert exchange - link_s == pytest.approx(160e6 / 2 / 40e9)
+
+
 @given(sizes)
 def test_elementwise(h200: HardwareProfile, nbytes: float) -> None:
     time = elementwise(h200, nbytes).seconds
