@@ -372,8 +372,8 @@ def _bound(predicted: Sequence[Prediction], tokens: float, quantile: float) -> f
     middle = _mean([p.z for p in predicted])
     variance = _mean([p.sd * p.sd + (p.z - middle) ** 2 for p in predicted])
     if predicted[0].share is not None:
-        low = _mean([p.tokens(quantile) / p.tokens() for p in predicted])
-        return min(k + 1.0, 1.0 + (tokens - 1.0) * low)
+        gained = _mean([(p.tokens(quantile) - 1.0) / (p.tokens() - 1.0) for p in predicted])
+        return min(k + 1.0, 1.0 + (tokens - 1.0) * gained)
     z = flat_logit(1.0 + (tokens - 1.0) / share, k)
     return tokens_at(z + quantile * math.sqrt(variance), k)
 

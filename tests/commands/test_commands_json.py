@@ -89,6 +89,12 @@ def test_the_clusters_table() -> None:
         check(row, table("predict without a model"))
 
 
+def test_explain_prices_a_method_of_unknown_acceptance() -> None:
+    shown = run("explain", "qwen2.5-7b", "--method", "eagle3", "--k", "5")
+    assert [step["step"] for step in shown["steps"]] == ["plain decode step", "verify step, k = 5"]
+    assert any("whether it pays is open" in text for text in shown["warnings"])
+
+
 def test_explain() -> None:
     shown = run("explain", *QWEN[1:], "--concurrency", "1,8")
     assert next(iter(shown)) == "kind" and shown["command"].startswith("specsim explain ")

@@ -7,7 +7,8 @@ import pytest
 from specsim.errors import UsageError
 from specsim.methods.base import METHODS
 from specsim.speculation.acceptance_catalogue import WORKS, measurements, points_of
-from specsim.speculation.acceptance_posterior import Posterior
+from specsim.speculation.acceptance_model import Condition
+from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior
 from specsim.speculation.acceptance_rows import observations
 from specsim.speculation.names import normalise_dataset, normalise_model
 from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery, TreeShape, resolve
@@ -135,6 +136,26 @@ def test_copied_drafts_are_there_in_some_steps_only() -> None:
     chat = ask("Qwen3-14B", "ngram", 5, work="chat")
     assert chat.acceptance.draft_probability < edit.acceptance.draft_probability < 1.0
     assert edit.tokens_per_step > 1.5 * chat.tokens_per_step
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix"])
+def test_the_range_of_copied_drafts_is_that_of_the_model(method: str) -> None:
+    """How often a draft is found and how much of it stands are both unknown of a new target: the
+    bounds stated are those that `check_acceptance.py` holds against measurements."""
+    near = Condition("foo-8b", method, "", "", "chat", 3, source="a new source")
+    new = Posterior((), near).at(near, 3)
+    found = ask("foo-8b", method, 3)
+    assert found.level == "kind of drafter"
+    assert (found.low_90, found.tokens_per_step, found.high_90) == pytest.approx(
+        (new.tokens(-QUANTILE_90), new.tokens(), new.tokens(QUANTILE_90)), abs=1e-6
+    )
+    held = []
+    for p in measurements():
+        if p.method == method:
+            wide = ask("foo-8b", method, p.k, work=p.work)
+            all_steps = 1 + p.draft_probability * (p.acceptance_length - 1)
+            held.append(wide.low_90 < all_steps < wide.high_90)
+    assert len(held) > 10 and sum(held) >= 0.9 * len(held)
 
 
 def test_every_model_and_method_has_an_answer() -> None:
