@@ -133,6 +133,10 @@ def _built(
         raise UsageError(
             f"fidelity {shown(options.fidelity)} is not known; use {' or '.join(FIDELITIES)}"
         )
+    if options.work is not None:  # also where no acceptance is looked up, or one method of several
+        from specsim.speculation.resolve import named_work
+
+        named_work(options.work)
     spec = _model(options)
     profile = load_profile(options.gpu, profile_folder(options.profiles))
     engine = find_engine(options.engine)
@@ -296,8 +300,9 @@ def _speculation(
         warnings.append(f"acceptance: {acceptance.source}")
     if setup.tree_topk > 1 and not engine.server.trees:
         warnings.append(
-            f"vLLM drafts chains: the tree of top-k {setup.tree_topk} is priced, but no version of "
-            "it that is known here would run it; --engine sglang does"
+            f"{engine.server.label or engine.name} drafts chains: the tree of top-k "
+            f"{setup.tree_topk} is priced, but no version of it that is known here would run it; "
+            "--engine sglang does"
         )
     if setup.drafter is not None and setup.drafter.source == "assumed":
         warnings.append(f"drafter: {'; '.join(setup.drafter.notes)}")

@@ -53,10 +53,10 @@ def of_tuning(
     if lead.decision == "unknown" and unmeasured is not None:
         offered = [item.load for item in found.answers]
         return of_unmeasured(unmeasured, found.workload, offered, names)
-    system = next((s.with_(k=lead.k) for s in found.systems if s.setup.method == lead.method), None)
-    if answer.best is not None and answer.best.tree is not None:
-        system = next(s for s in found.trees if (s.setup.method, s.setup.k, tree_of(s)) == (
-            answer.best.method, answer.best.k, answer.best.tree))
+    tree = answer.best.tree if answer.best is not None else None
+    trees = [s for s in found.trees if s.setup.k == lead.k] if tree else []
+    system = next((s.with_(k=lead.k) for s in (*trees, *found.systems)
+                   if s.setup.method == lead.method and (tree is None or tree_of(s) == tree)), None)
     below = top = None
     if system is not None:
         below, top = pays_below_of(system, found.workload, rated, 0)

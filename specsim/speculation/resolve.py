@@ -112,6 +112,19 @@ def resolve(query: AcceptanceQuery, k: int, tree: TreeShape | None = None) -> Ac
     return replace(found, acceptance=replace(found.acceptance, grounds=grounds))
 
 
+def named_work(word: str) -> tuple[str, str]:
+    """(kind of work, data set or '') of a word for either. UsageError if it is neither."""
+    if word in WORKS:
+        return word, ""
+    name = normalise_dataset(word)
+    of_name = [p.work for p in measurements() if name and normalise_dataset(p.dataset) == name]
+    if of_name and of_name[0] in WORKS:
+        return of_name[0], name
+    near = difflib.get_close_matches(word, WORKS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(f"work {word!r} is not known; {hint}works: {', '.join(WORKS)}")
+
+
 class _Asked:
     """One question and the rows of its target."""
 
@@ -127,7 +140,9 @@ class _Asked:
         self.drafter_known = query.drafter is None or bool(named)
         self.rows = own if query.drafter is None else named
         self.method = self.rows[0].method if self.rows else method.replace("-", "_")
-        self._named_work, self.dataset = self._check_work()
+        self._named_work, self.dataset = (
+            ("", "") if query.work is None else named_work(query.work)
+        )
         self.work = "chat"
 
     def work_at(self, k: int, tree: TreeShape) -> str:
@@ -145,19 +160,6 @@ class _Asked:
                 ).work
         works = {p.work for p in rows}
         return works.pop() if len(works) == 1 else "chat"
-
-    def _check_work(self) -> tuple[str, str]:
-        """(kind of work, data set) of the question's word for either."""
-        work = self.query.work
-        if work is None or work in WORKS:
-            return work or "", ""
-        name = normalise_dataset(work)
-        of_name = [p.work for p in measurements() if normalise_dataset(p.dataset) == name]
-        if of_name and of_name[0] in WORKS:
-            return of_name[0], name
-        near = difflib.get_close_matches(work, WORKS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(f"work {work!r} is not known; {hint}works: {', '.join(WORKS)}")
 
     # --- what was measured -------------------------------------------------------------------
 

@@ -203,6 +203,8 @@ def test_a_tree_that_vllm_would_not_run_is_said() -> None:
     given = {"method": "eagle3", "k": 3, "tree": "4,8"}
     said = build_request(Options(model="llama-3.1-8b", **given)).warnings
     assert any("vLLM drafts chains" in text for text in said)
+    said = build_request(Options(model="llama-3.1-8b", engine="transformers", **given)).warnings
+    assert any("transformers drafts chains" in text for text in said)
     other = build_request(Options(model="llama-3.1-8b", engine="sglang", **given)).warnings
     assert not any("drafts chains" in text for text in other)
 

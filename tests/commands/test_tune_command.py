@@ -10,6 +10,7 @@ import pytest
 
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
+from specsim.api.tune import tune
 from specsim.api.tune_setup import build_offer
 from specsim.errors import SpecSimError, UsageError
 from specsim.options.groups import DeploymentOptions as Options
@@ -118,6 +119,21 @@ def test_sglang_command_builds_its_tree() -> None:
     made = request.system.setup
     assert (made.method, made.k, made.tree_topk, made.tree_tokens) == ("eagle3", 5, 4, 8)
     assert request.system.seqs_limit == 48
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_tree_asked_for_is_judged(engine: str) -> None:
+    found = tune("qwen3-8b", tree="4,16", engine=engine, concurrency="1,64")
+    best = found.answers[0].best
+    assert best is not None and best.tree == (4, 16)
+    assert found.verdict is not None and found.verdict.method == best.method
+    assert found.verdict.decision == "on" and found.verdict.k == best.k
+
+
+def test_bad_words_for_work_are_refused_not_skipped() -> None:
+    for work, methods in (("nosuch", None), ("", None), ("nosuch", "none")):
+        with pytest.raises(UsageError, match="works: chat"):
+            tune("qwen3-8b", concurrency=1, work=work, methods=methods)
 
 
 # --- what is compared ---------------------------------------------------------------------------
