@@ -80,7 +80,9 @@ def score_rows(rows: Iterable[dict[str, str]], keep_cases: bool = True) -> Score
         if not scores:
             unknown = case.system.speculative and case.acceptance_length is None
             report.skipped[
-                "acceptance length not given" if unknown else "lengths of the requests not stated"
+                "acceptance length not given" if unknown
+                else "one output token: no time per token" if case.workload.output_len == 1
+                else "lengths of the requests not stated"
             ] += 1
             continue
         report.predicted += 1
@@ -123,6 +125,8 @@ def score_case(case: PublishedCase) -> list[Scored]:
     speculative = case.system.speculative
 
     def add(quantity: str, side: str, predicted: float, value: float) -> None:
+        if not predicted > 0:  # a single output token has no time per token
+            return
         klass = prediction_class(plain if side == "plain" else case.system)
         out.append(Scored(case.row_id, case.set_id, quantity, side, klass, predicted, value))
 
