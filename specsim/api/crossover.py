@@ -1,6 +1,6 @@
 """`specsim.crossover`: with and without speculation while concurrency grows."""
 
-from specsim.api.deployment import build_request
+from specsim.api.deployment import build_request, refused
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, flat
 from specsim.api.verdicts import deployment_of, served_names
@@ -29,7 +29,9 @@ def run(options: CrossoverOptions) -> Crossover:
     """Compare ordinary and speculative decoding of `model` while concurrency grows."""
     if options.model is None and options.command is None:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
-    request = build_request(options)
+    request = build_request(options, unknown=True)
+    if request.unknown is not None:
+        raise refused(request.unknown)
     contexts = options.contexts
     lengths = [request.workload.input_len] if contexts is None else parse_contexts(contexts)
     found = planning.crossover(

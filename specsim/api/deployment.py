@@ -81,16 +81,21 @@ def build_request(
     found = _built(options if chosen is None else options.but(method=chosen), warnings, chosen)
     asked = options.method or options.draft or options.speculative_config
     if found.unknown is not None and asked and not unknown:
-        setup, accepted = found.unknown.setup, found.unknown.acceptance
-        assert accepted is not None and accepted.grounds is not None
-        low, high = accepted.grounds.tokens_90
-        raise UsageError(
-            f"no acceptance of {setup.method} for {found.system.spec.name} is known (comparable "
-            f"drafters: {low:.2f} to {high:.2f} tokens per step at k = {setup.k}); give "
-            "--acceptance-length, --acceptance (rates by position) or --acceptance-rate; `specsim "
-            "predict` says from how many tokens per step it pays"
-        )
+        raise refused(found.unknown)
     return found
+
+
+def refused(unknown: System) -> UsageError:
+    """What to type where an answer needs the acceptance that nobody knows."""
+    setup, accepted = unknown.setup, unknown.acceptance
+    assert accepted is not None and accepted.grounds is not None
+    low, high = accepted.grounds.tokens_90
+    return UsageError(
+        f"no acceptance of {setup.method} for {unknown.spec.name} is known (comparable "
+        f"drafters: {low:.2f} to {high:.2f} tokens per step at k = {setup.k}); name --method "
+        f"{setup.method} with --acceptance-length, --acceptance (rates by position) or "
+        "--acceptance-rate; `specsim predict` says from how many tokens per step it pays"
+    )
 
 
 def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:

@@ -212,6 +212,8 @@ def test_predict_refuses(
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
+        ("name --method eagle3 with --acceptance-length", ("crossover", "qwen2.5-7b")),
+        ("no speculation to compare", ("crossover", "qwen2.5-7b", "--method", "none")),
         ("explain needs a MODEL", ("explain",)),
         ("is not in the catalogue", ("explain", "nosuch")),
         ("--concurrency has 'x'", ("explain", QWEN, "--concurrency", "x")),
