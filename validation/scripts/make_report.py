@@ -30,6 +30,7 @@ from common import (
 )
 from common import table as table_lines
 from fit_engines import scored
+from missed_bars import HEADERS, miss_rows
 from residual_intervals import intervals
 
 from specsim.accuracy.score import read_rows, score_rows
@@ -235,6 +236,17 @@ the figure is the median over the sources' median errors, whatever their number 
 Further checks, with the shipped constants:
 
 {md_table(["", "error", "aim", ""], bars)}
+
+## Where bars are missed
+
+What the residuals show, how much of the median it is, and which measurement would settle it
+(`missed_bars.py`).
+
+{md_table(HEADERS, miss_rows(left_out))}
+
+On the cluster, qwen3.5-122b is reported at 2.0x with 2.43 tokens per step: a verify step of 1.21
+plain ones. Two passes of its MTP layer and 2.3 times the experts of a plain step come to 1.5 here;
+its step times at k = 0, 1, 2 with one client, from the server's log, would say which of them holds.
 
 ## Sources, each predicted without itself
 
