@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -12,7 +14,8 @@ from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, DeploymentRequest, b
 from specsim.api.simulate_export import check_exports, write_exports
 from specsim.api.simulate_load import check_together, check_writable, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
-from specsim.errors import CapacityError, SpecSimError, UsageError
+from specsim.checked import file_text, json_value
+from specsim.errors import CapacityError, FormatError, SpecSimError, UsageError
 from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.serving import SimulateOptions
 from specsim.options.values import shown
@@ -32,6 +35,9 @@ from specsim.speculation.acceptance_spread import (
     default_acceptance_spread,
     fitted_acceptance_spread,
 )
+
+if TYPE_CHECKING:
+    from specsim.sim.acceptance import Recorded
 
 
 def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
@@ -124,6 +130,8 @@ def _deployment(
         "request_timeout_s": options.request_timeout, "max_model_len": options.max_model_len,
     }
     settings |= {name: value for name, value in limits.items() if value is not None}
+    if options.acceptance_trace is not None:
+        settings["recorded"] = _recorded(options, system)
     if options.slo is not None and not slo:
         raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
     deployment = Deployment(
@@ -138,6 +146,29 @@ def _deployment(
     )
     _ = deployment.config, deployment.plain().config  # refuse what cannot run before it runs
     return deployment
+
+
+def _recorded(options: SimulateOptions, system: System) -> "Recorded":
+    """The accepted drafts of --acceptance-trace. UsageError, FormatError."""
+    from specsim.sim.acceptance import Recorded
+
+    if not system.speculative:
+        raise UsageError("--acceptance-trace is given, but the method is 'none'; leave one out")
+    if options.easiness is not None:
+        raise UsageError("--acceptance-trace replays records; leave out --acceptance-spread")
+    path = Path(str(options.acceptance_trace))
+    lines = [line for line in file_text(path).splitlines() if line.strip()]
+    sequences: list[list[int]] = []
+    for number, line in enumerate(lines, 1):
+        where = f"{path.name} line {number}"
+        value = json_value(line, where)
+        if not isinstance(value, list) or any(type(v) is not int for v in value):
+            raise FormatError(
+                f"{where} is no list of whole numbers; write the accepted drafts of each step of "
+                "one request, such as [3, 0, 2]"
+            )
+        sequences.append(value)
+    return Recorded(sequences, k=system.setup.k)
 
 
 def _router(text: str) -> str:

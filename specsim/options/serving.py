@@ -77,6 +77,13 @@ class AcceptanceSpreadOptions(OptionSet):
     )
 
 
+class AcceptanceTraceOptions(OptionSet):
+    acceptance_trace: str | None = opt(
+        None, help="Recorded acceptance to replay: a JSON list per line, the accepted drafts of "
+                   "each verify step of one request, in order (the bonus token not counted).",
+    )
+
+
 class GatewayOptions(OptionSet):
     max_concurrent: int = opt(
         0, help="Requests a gateway lets into one replica; 0: all.", ge=0, le=1_000_000,
@@ -177,8 +184,9 @@ class ExportOptions(OptionSet):
 class SimulateOptions(
     ModelArgument, ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
     RequestCountOptions, StageOptions, VariationOptions, RunsOptions, GatesOptions,
-    BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions, AdaptiveOptions,
-    TreeOptions, DraftShareOptions, RequestOptions, ReplicaOptions, GatewayOptions,
+    BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
+    AcceptanceTraceOptions, AdaptiveOptions, TreeOptions,
+    DraftShareOptions, RequestOptions, ReplicaOptions, GatewayOptions,
     FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions, PricingOptions,
     ExportOptions,
 ):

@@ -276,4 +276,7 @@ class Deployment:
     def plain(self) -> "Deployment":
         """The same without speculation: its memory is without the drafter, and the engine's own
         limit of running requests under speculation does not hold."""
-        return replace(self, system=self.system.plain(), per_batch_size=(), adaptive=())
+        settings = tuple(item for item in self.settings if item[0] != "recorded")
+        return replace(
+            self, system=self.system.plain(), per_batch_size=(), adaptive=(), settings=settings
+        )

@@ -11,7 +11,7 @@ from specsim.api.acceptance import KNOWN, catalogued, measured_with
 from specsim.api.deployment import build_request
 from specsim.api.drafters import drafters_of
 from specsim.api.tune_setup import build_offer
-from specsim.errors import CapacityError, ModelConfigError, UsageError
+from specsim.errors import CapacityError, ModelConfigError, SpecSimError, UsageError
 from specsim.latency.engine import find_engine
 from specsim.methods.base import METHODS, find_method
 from specsim.methods.resolve import resolve_setup
@@ -161,3 +161,25 @@ def test_sglangs_trees_compete_and_gain_tokens() -> None:
     wide = next(c for c in trees if c.tree == (4, 16))
     assert wide.tokens_per_step > chains[wide.k]
     assert not any(c.tree for c in specsim.tune("llama-3.1-8b").answers[0].candidates)
+
+
+def test_recorded_acceptance_is_replayed(tmp_path: Path) -> None:
+    trace = tmp_path / "accepted.jsonl"
+    trace.write_text("[2]\n[2, 2]\n")
+    told = specsim.simulate(
+        model="qwen3.6-27b", weights="fp8", k=3, concurrency=2, duration=30.0,
+        acceptance_trace=str(trace), output_len=90,
+    )
+    figures = told.comparison.main.figures
+    assert figures["acceptance_length"] == pytest.approx(3.0, abs=0.05)  # with the bonus token
+    for text in ("[4]", "{}", "[]", "nonsense", "[true]", ""):
+        trace.write_text(text)
+        with pytest.raises(SpecSimError):
+            specsim.simulate(
+                model="qwen3.6-27b", weights="fp8", k=3, concurrency=2, duration=30.0,
+                acceptance_trace=str(trace),
+            )
+    with pytest.raises(UsageError, match="--acceptance-trace"):
+        specsim.simulate(
+            model="qwen3.6-27b", method="none", concurrency=2, acceptance_trace=str(trace)
+        )
