@@ -83,7 +83,7 @@ def test_it_says_when_speculation_stops_paying_and_which_k_would():
     server, seen = Counters(), observer(predict, window_s=5.0)
     seen.see(0.0, scrape(server, 0.0))
     said = []
-    for i, (batch, rates) in enumerate([(4, GOOD)] * 3 + [(400, (0.6, 0.3, 0.15))] * 3
+    for i, (batch, rates) in enumerate([(4, GOOD)] * 3 + [(400, (0.55, 0.25, 0.1))] * 3
                                        + [(4, GOOD)] * 2):
         server.work(100, batch=batch, rates=rates)
         said.append(seen.see(5.0 * (i + 1), scrape(server, 5.0 * (i + 1))))
