@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # read their tables at first use
     from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery
 
 # The catalogue's kind of work for the name of a workload.
-WORKS = {
+WORK_OF_WORKLOAD = {
     "chat": "chat", "short": "chat", "summarize": "summarization", "code": "code",
     "reasoning": "reasoning", "rag": "rag", "long-context": "long context",
 }
@@ -44,12 +44,11 @@ def measured_with(spec: ModelSpec, method: str) -> bool:
 
 def rows_of(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
     """What was measured of the target with the method: chains on real text."""
-    from specsim.speculation.acceptance_catalogue import WORKS as REAL
-    from specsim.speculation.acceptance_catalogue import offered_by, points_of
+    from specsim.speculation.acceptance_catalogue import WORKS, offered_by, points_of
 
     return [
         p for name in target_names(spec) for p in points_of(name)
-        if offered_by(p, method) and p.tree_topk == 1 and p.work in REAL
+        if offered_by(p, method) and p.tree_topk == 1 and p.work in WORKS
     ]
 
 
@@ -117,7 +116,8 @@ def _query(
 
     heat = options.temperature
     return AcceptanceQuery(
-        target, setup.method, draft, work or options.work or WORKS.get(options.workload or ""),
+        target, setup.method, draft,
+        work or options.work or WORK_OF_WORKLOAD.get(options.workload or ""),
         heat if heat is not None and heat >= 0 else None,  # below 0: the server's own
         None if options.thinking is None else options.thinking == "on", options.language,
     )

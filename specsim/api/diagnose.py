@@ -76,9 +76,9 @@ def run(options: DiagnoseOptions) -> Diagnoses:
         notes: list[str] = []
         predictor = predictor_for(model, options, item, notes)
         warnings += [text for text in notes if text not in warnings]
-        judged = judge(item, predictor, plain)
-        verdict = of_diagnosis(judged.case, predictor).to_dict()
-        diagnoses.append({"verdict": verdict, **judged.to_dict()})
+        told = judge(item, predictor, plain)
+        verdict = of_diagnosis(told.case, predictor).to_dict()
+        diagnoses.append({"verdict": verdict, **told.to_dict()})
     document: dict[str, object] = {
         "kind": "diagnosis",
         "verdict": diagnoses[0]["verdict"] if diagnoses else None,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload, find_workload
-from specsim.api.acceptance import KNOWN, WORKS, catalogued
+from specsim.api.acceptance import KNOWN, WORK_OF_WORKLOAD, catalogued
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.api.verdicts import served_names
@@ -283,8 +283,9 @@ def _scenario(
             found[setup.method] = Acceptance.from_mean_length(length, setup.k)
             sources.append(f"acceptance length {length:g} at k = {setup.k}")
             continue
-        estimate = catalogued(options, system.spec, setup, options.draft, WORKS.get(name))
-        if estimate.level in KNOWN and name in WORKS:
+        work = WORK_OF_WORKLOAD.get(name)
+        estimate = catalogued(options, system.spec, setup, options.draft, work)
+        if estimate.level in KNOWN and work is not None:
             found[setup.method] = estimate.acceptance
             sources.append(f"{setup.method}: {estimate.acceptance.source}")
         else:

@@ -34,7 +34,7 @@ from specsim.planning.capacity_slots import (
     recommend_slots,
 )
 from specsim.planning.capacity_start import estimate_capacity, lengthened
-from specsim.planning.capacity_verdict import FEWEST, WAVE, Verdict, verdict_of
+from specsim.planning.capacity_verdict import FEWEST, WAVE, PassVerdict, verdict_of
 from specsim.planning.cost import cost_of
 from specsim.planning.ladder import Bracket, Prober, climb, search
 from specsim.planning.limits import ADMISSION, name_limit
@@ -89,7 +89,7 @@ class Finder:
 
     def runs_at(
         self, side: str, slots: int, amount: float, slo: dict[str, float], most: int
-    ) -> tuple[list[Summary], Verdict]:
+    ) -> tuple[list[Summary], PassVerdict]:
         """Replications until the verdict is sure, or `most` are done."""
         count = min(FEWEST, most)
         while True:
@@ -114,7 +114,7 @@ class Finder:
         most = wishes.replications
         searched = max(FEWEST, most // 2) if most > FEWEST else most
 
-        def tried(load: float) -> Verdict:
+        def tried(load: float) -> PassVerdict:
             # Stages are what a measured ladder is compared with; a search needs less.
             count = most if load in wishes.ladder else searched
             return self.runs_at(side, slots, load, study.slo, count)[1]

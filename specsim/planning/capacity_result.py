@@ -10,7 +10,7 @@ from specsim.jsonable import jsonable
 from specsim.planning.capacity_demand import Demand, Replicas
 from specsim.planning.capacity_runs import WITH, Study
 from specsim.planning.capacity_slots import SlotAdvice
-from specsim.planning.capacity_verdict import Verdict
+from specsim.planning.capacity_verdict import PassVerdict
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand, ready_flags
 from specsim.planning.ladder import Bracket
@@ -58,7 +58,7 @@ class Point:
     amount: float
     runs: int
     figures: dict[str, float | None]
-    verdict: Verdict
+    verdict: PassVerdict
 
     def to_dict(self) -> dict[str, object]:
         return {"load": self.amount, **self.verdict.to_dict(), "figures": self.figures}

@@ -31,7 +31,7 @@ MOST_MARGIN = math.log(10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PassVerdict:
     """passes of `runs` replications met all gates. decided: 'count', 'margin' or 'close' (too close
     to call). margin: mean log margin of the worst gate. worst: the gate that was worst most often.
     """
@@ -95,7 +95,7 @@ def binomial_p(passes: int, runs: int) -> float:
     return min(1.0, 2.0 * tail)
 
 
-def verdict_of(judged: Sequence[Mapping[str, object]]) -> Verdict:
+def verdict_of(judged: Sequence[Mapping[str, object]]) -> PassVerdict:
     """The verdict so far, from the judged gates of each replication."""
     worst = [worst_gate(one) for one in judged]
     margins = [margin for _, margin in worst]
@@ -111,4 +111,4 @@ def verdict_of(judged: Sequence[Mapping[str, object]]) -> Verdict:
         runs >= FEWEST and passes in (0, runs) and abs(found.mean) > found.half_width
     ):
         decided = "margin"
-    return Verdict(passes, runs, decided, found.mean, most_often)
+    return PassVerdict(passes, runs, decided, found.mean, most_often)

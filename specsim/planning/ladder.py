@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specsim.planning.capacity_verdict import Verdict
+from specsim.planning.capacity_verdict import PassVerdict
 
 FIRST_STEP = 1.15  # from the guess to the next load
 GROWTH = 1.6  # of the logarithm of the step, each time it was too short
@@ -22,7 +22,7 @@ class TriedLoad:
     """A load that was tried."""
 
     load: float
-    verdict: Verdict
+    verdict: PassVerdict
 
     def to_dict(self) -> dict[str, object]:
         return {"load": self.load, **self.verdict.to_dict()}
@@ -61,11 +61,11 @@ class Bracket:
 class Prober:
     """Tries loads and keeps what came out."""
 
-    def __init__(self, evaluate: Callable[[float], Verdict]) -> None:
+    def __init__(self, evaluate: Callable[[float], PassVerdict]) -> None:
         self._evaluate = evaluate
-        self._known: dict[float, Verdict] = {}
+        self._known: dict[float, PassVerdict] = {}
 
-    def verdict(self, load: float) -> Verdict:
+    def verdict(self, load: float) -> PassVerdict:
         found = self._known.get(load)
         if found is None:
             found = self._known[load] = self._evaluate(load)

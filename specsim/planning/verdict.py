@@ -112,7 +112,7 @@ class Unmeasured:
 
 
 @dataclass(frozen=True)
-class Grounds:
+class VerdictBasis:
     """What a verdict says besides the decision, of the system it is about."""
 
     system: System | None
@@ -167,7 +167,7 @@ def of_prediction(
     below, top = pays_below_of(system, found.workload, rated, found.break_even_concurrency)
     side = system if loads[0].decision == "on" else system.plain()
     flags = flags_of(side, names)[0]
-    return verdict_of(loads, unit, Grounds(system, found.workload, flags, below, top, loads))
+    return verdict_of(loads, unit, VerdictBasis(system, found.workload, flags, below, top, loads))
 
 
 def of_unmeasured(
@@ -248,7 +248,7 @@ def rests_on(system: System) -> str:
     return text
 
 
-def verdict_of(loads: tuple[LoadVerdict, ...], unit: str, about: Grounds) -> Verdict:
+def verdict_of(loads: tuple[LoadVerdict, ...], unit: str, about: VerdictBasis) -> Verdict:
     """Of the first load."""
     lead, system = loads[0], about.system
     decision, certainty, share = judged(lead.gain, lead.gain_90)

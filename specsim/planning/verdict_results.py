@@ -14,10 +14,10 @@ from specsim.planning.tune import LoadAnswer, TuningFigures
 from specsim.planning.tune_choices import tree_of
 from specsim.planning.verdict import (
     Decision,
-    Grounds,
     LoadVerdict,
     Unmeasured,
     Verdict,
+    VerdictBasis,
     amount_of,
     at_load,
     of_unmeasured,
@@ -36,7 +36,7 @@ def of_crossover(found: CrossoverFigures, names: ServedNames) -> Verdict | None:
                    point.speedup_90)
     workload = replace(found.workload, input_len=curve.context)
     flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
-    return verdict_of((load,), "clients", Grounds(
+    return verdict_of((load,), "clients", VerdictBasis(
         system, workload, flags, curve.break_even, curve.max_concurrency))
 
 
@@ -61,7 +61,7 @@ def of_tuning(
     if system is not None:
         below, top = pays_below_of(system, found.workload, rated, 0)
     flags = answer.flags
-    return verdict_of(loads, unit, Grounds(system, found.workload, flags, below, top, loads))
+    return verdict_of(loads, unit, VerdictBasis(system, found.workload, flags, below, top, loads))
 
 
 def _tuned(answer: LoadAnswer, found: TuningFigures, unmeasured: Unmeasured | None) -> LoadVerdict:
@@ -95,5 +95,5 @@ def of_capacity(found: CapacityFigures) -> Verdict | None:
     if load.decision == "off":
         plain = found.study.system_of(WITHOUT, found.baseline.slots)
         flags = capacity_flags(found.study, plain)
-    verdict = verdict_of((load,), unit, Grounds(system, lengths, flags))
+    verdict = verdict_of((load,), unit, VerdictBasis(system, lengths, flags))
     return replace(verdict, carried=found.main.capacity, plain_carried=found.baseline.capacity)

@@ -23,7 +23,7 @@ from specsim.speculation.acceptance_model import (
     gain_at,
     tokens_at,
 )
-from specsim.speculation.acceptance_rows import Observation
+from specsim.speculation.acceptance_rows import MeasuredAcceptance
 
 # Effects whose sum stands in the file by kind of drafter and kind of work.
 BASE = (
@@ -135,7 +135,7 @@ def _shared(a: Parts, b: Parts) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class PredictedAcceptance:
     """z of a condition at k (mean and standard deviation of a new row) and the tokens it means.
     share, work: what tells the share of steps with a draft, if drafts are not always there."""
 
@@ -165,7 +165,7 @@ class Prediction:
 class Posterior:
     """The model after the rows nearest to a condition. rows: observations, of the same target."""
 
-    def __init__(self, rows: Sequence[Observation], near: Condition) -> None:
+    def __init__(self, rows: Sequence[MeasuredAcceptance], near: Condition) -> None:
         self.model = model = fitted_acceptance()
         wanted = model.parts(near)
         ranked = sorted(
@@ -193,7 +193,7 @@ class Posterior:
             found.append((value - known) / line[-1])
         return found
 
-    def at(self, condition: Condition, k: int) -> Prediction:
+    def at(self, condition: Condition, k: int) -> PredictedAcceptance:
         """A new row of the condition at k."""
         model, c = self.model, replace(condition, k=k)
         parts = model.parts(c)
@@ -202,4 +202,4 @@ class Posterior:
         variance = _shared(parts, parts) - math.fsum(x * x for x in pull)
         variance = max(variance, 0.0) + model.noise(z, k)
         sd = model.widening.get(c.kind, 1.0) * math.sqrt(variance)
-        return Prediction(z, sd, k, c.work, model.draft_share.get(c.kind))
+        return PredictedAcceptance(z, sd, k, c.work, model.draft_share.get(c.kind))

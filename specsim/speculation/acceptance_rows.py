@@ -15,7 +15,7 @@ _NOT_WORK = ("random", "repetitive")
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class MeasuredAcceptance:
     """Tokens of a step with a draft of a condition. line: the row's identity, one for all draft
     lengths read from it; own_k: whether this is the length it was run at; relative: 1 % of the
     tokens, in logits."""
@@ -41,7 +41,7 @@ def condition_of(point: MeasuredPoint) -> Condition:
     )
 
 
-def observations(points: Iterable[MeasuredPoint]) -> list[Observation]:
+def observations(points: Iterable[MeasuredPoint]) -> list[MeasuredAcceptance]:
     """Every chain on real text, at its own k and at some of the positions it tells of."""
     found = []
     for point in points:
@@ -57,7 +57,7 @@ def observations(points: Iterable[MeasuredPoint]) -> list[Observation]:
         lengths[point.k] = point.acceptance_length
         condition = condition_of(point)
         for k, tokens in lengths.items():
-            found.append(Observation(
+            found.append(MeasuredAcceptance(
                 replace(condition, k=k), flat_logit(tokens, k), tokens,
                 f"{point.rows[0]} k={point.k}", k == point.k, point.grade, point.draft_probability,
             ))

@@ -35,7 +35,7 @@ from specsim.speculation.acceptance_catalogue import (
     points_of,
 )
 from specsim.speculation.acceptance_model import Condition, flat_logit, kind_data, tokens_at
-from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior, Prediction
+from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior, PredictedAcceptance
 from specsim.speculation.acceptance_rows import condition_of, observations
 from specsim.speculation.checks import check_draft_length
 from specsim.speculation.names import normalise_dataset, normalise_model
@@ -219,7 +219,7 @@ class _Asked:
             return "unknown", ()
         return "kind of drafter", _named(near)
 
-    def predict(self, k: int) -> list[Prediction]:
+    def predict(self, k: int) -> list[PredictedAcceptance]:
         """The model's answer for each drafter that may be meant."""
         return [_posterior(self.query.target, c).at(c, k) for c in self._conditions()]
 
@@ -241,7 +241,7 @@ class _Asked:
             found.append(replace(base, draft=own.draft, method=own.method, source=source))
         return found
 
-    def _curve(self, k: int, points: Sequence[MeasuredPoint], at_k: Sequence[Prediction],
+    def _curve(self, k: int, points: Sequence[MeasuredPoint], at_k: Sequence[PredictedAcceptance],
                ) -> Acceptance:
         """Acceptance by position whose tokens at k are those measured, or else predicted."""
         share = (self.pooled(points, lambda p: p.draft_probability) if points
@@ -272,7 +272,7 @@ class _Asked:
         return self._longer(curve, k, at_k, {p.set_id for p in points})
 
     def _longer(
-        self, curve: Acceptance, k: int, at_k: Sequence[Prediction], sources: set[str]
+        self, curve: Acceptance, k: int, at_k: Sequence[PredictedAcceptance], sources: set[str]
     ) -> Acceptance:
         """The curve up to the longest draft measured, so that lengths can be compared: beyond k
         through what the same sources measured, else along the model's increments."""
@@ -368,7 +368,7 @@ def _best_grade(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
     return [p for p in points if p.grade == best]
 
 
-def _bound(predicted: Sequence[Prediction], tokens: float, quantile: float) -> float:
+def _bound(predicted: Sequence[PredictedAcceptance], tokens: float, quantile: float) -> float:
     """A bound around `tokens`: the spread of the drafters that may be meant, and of each."""
     k, share = predicted[0].k, _mean([p.draft_share() for p in predicted])
     middle = _mean([p.z for p in predicted])

@@ -33,7 +33,9 @@ def measured_under(over: Overheads, batch: int, factor: float = 1.0) -> Publishe
 
 def fit_of(rows: list[tuple[str, PublishedCase]]) -> EngineFit:
     """rows: (source, case)."""
-    observed = [Observed(i, 0, source, source, 0.1) for i, (source, _) in enumerate(rows)]
+    observed = [
+        Observed(i, 0, "tpot", "plain", source, source, 0.1) for i, (source, _) in enumerate(rows)
+    ]
     return EngineFit([(KEY, case) for _, case in rows], {KEY: VLLM.overheads}, NAMES, observed)
 
 
@@ -77,7 +79,7 @@ def test_a_version_without_rows_takes_after_its_engine() -> None:
     key = f"{old.name}-{old.version}"
     true = replace(VLLM.overheads, step_s=2e-3)
     rows = [(KEY, measured_under(true, batch)) for batch in (1, 2, 4, 8)]
-    observed = [Observed(i, 0, f"s{i}", f"s{i}", 0.1) for i in range(4)]
+    observed = [Observed(i, 0, "tpot", "plain", f"s{i}", f"s{i}", 0.1) for i in range(4)]
     fit = EngineFit(rows, {KEY: VLLM.overheads, key: old.overheads}, NAMES, observed)
     found = fit.overheads(fit.fit()[0])
     assert NAMES["step_s"].median < found[key].step_s < found[KEY].step_s

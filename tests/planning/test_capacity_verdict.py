@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specsim.planning.capacity_verdict import (
     MOST_MARGIN,
-    Verdict,
+    PassVerdict,
     binomial_p,
     gate_margin,
     verdict_of,
@@ -24,8 +24,8 @@ def run(ttft_s: float | None, stream: float) -> dict:
     return judge(SLO, {"ttft_s": {"p95": ttft_s}, "stream_tok_s": {"p10": stream}})
 
 
-def sure(ok: bool) -> Verdict:
-    return Verdict(4 if ok else 0, 4, "margin", 1.0 if ok else -1.0, "ttft_p95")
+def sure(ok: bool) -> PassVerdict:
+    return PassVerdict(4 if ok else 0, 4, "margin", 1.0 if ok else -1.0, "ttft_p95")
 
 
 def test_margins_have_the_sign_of_the_gate() -> None:
@@ -62,7 +62,7 @@ def test_counts_decide_where_margins_do_not() -> None:
 def test_a_ladder_stops_at_the_first_stage_that_fails() -> None:
     tried = []
 
-    def evaluate(load: float) -> Verdict:
+    def evaluate(load: float) -> PassVerdict:
         tried.append(load)
         return sure(load <= 180)
 
@@ -105,9 +105,9 @@ def test_ladder_trials_begin_the_bracket() -> None:
 
 
 def test_sure_bounds_leave_out_what_is_too_close() -> None:
-    def evaluate(load: float) -> Verdict:
+    def evaluate(load: float) -> PassVerdict:
         close = 170 <= load <= 200
-        return Verdict(13, 24, "close", 0.1, "ttft_p95") if close else sure(load < 170)
+        return PassVerdict(13, 24, "close", 0.1, "ttft_p95") if close else sure(load < 170)
 
     prober = Prober(evaluate)
     climb(prober, [144, 180, 216])
@@ -119,10 +119,10 @@ def test_noise_does_not_break_the_search() -> None:
     for seed in range(20):
         chance = random.Random(seed)
 
-        def evaluate(load: float, chance: random.Random = chance) -> Verdict:
+        def evaluate(load: float, chance: random.Random = chance) -> PassVerdict:
             share = 1 / (1 + math.exp((load - 100) / 10))
             passes = sum(chance.random() < share for _ in range(12))
-            return Verdict(passes, 12, "close" if 1 < passes < 11 else "count", 0.0, "ttft_p95")
+            return PassVerdict(passes, 12, "close" if 1 < passes < 11 else "count", 0.0, "ttft_p95")
 
         found = search(Prober(evaluate), 60, whole=True, resolution=0.05, lowest=1, highest=1e5)
         assert 60 < found.capacity < 140

@@ -32,7 +32,7 @@ from specsim.speculation.acceptance_posterior import (
     Posterior,
     fitted_acceptance,
 )
-from specsim.speculation.acceptance_rows import Observation, observations
+from specsim.speculation.acceptance_rows import MeasuredAcceptance, observations
 from specsim.speculation.names import normalise_model
 
 REPORT = REPORTS / "acceptance.md"
@@ -40,7 +40,7 @@ REPORT = REPORTS / "acceptance.md"
 Misses = dict[str, list[tuple[float, bool]]]
 
 
-def judged(row: Observation, z: float, sd: float) -> tuple[float, bool]:
+def judged(row: MeasuredAcceptance, z: float, sd: float) -> tuple[float, bool]:
     """Tokens of a step with a draft against a prediction."""
     k = row.condition.k
     low, high = (tokens_at(z + side * QUANTILE_90 * sd, k) for side in (-1.0, 1.0))
@@ -63,7 +63,7 @@ def left_out(model: Normal, groups: Iterable[list[int]]) -> Misses:
 
 def by_product(model: Normal) -> Misses:
     """Every row from the others of its target, as the product predicts tokens per step."""
-    of_target: dict[str, list[Observation]] = defaultdict(list)
+    of_target: dict[str, list[MeasuredAcceptance]] = defaultdict(list)
     for row in model.rows:
         of_target[normalise_model(row.condition.target)].append(row)
     found: Misses = defaultdict(list)

@@ -60,6 +60,8 @@ class Observed:
 
     case: int
     score: int  # which of the case's values
+    quantity: str
+    side: str
     source: str
     group: str
     spread: float
@@ -82,7 +84,6 @@ class EngineFit:
         """medians: by version, where the structure of a version says other than `priors`."""
         self.cases, self.base, self.priors, self.observed = cases, base, priors, observed
         self.versions, self.names = sorted(base), list(priors)
-        self.measured = [len(score_case(case)) for _, case in cases]
         self.prior = np.log([
             medians.get(version, {}).get(n, priors[n].median)
             for version in self.versions for n in self.names
@@ -108,7 +109,7 @@ class EngineFit:
 
     def _weights(self) -> Floats:
         """So many independent values as a value stands for."""
-        kinds = [(o.source, self._kind(o)) for o in self.observed]
+        kinds = [(o.source, o.quantity, o.side) for o in self.observed]
         size = Counter((kind, o.group) for kind, o in zip(kinds, self.observed, strict=True))
         groups = Counter(kind for kind, _ in size)
         shared = [
@@ -120,21 +121,15 @@ class EngineFit:
 
     def _levels(self) -> tuple[Floats, Floats]:
         """(which level a value has, one column per server; the prior's precision of each)."""
-        kinds = [(o.source, o.group) for o in self.observed]
-        tpot = [self._kind(o)[0] == "tpot" for o in self.observed]
-        servers = sorted({kind for kind, has in zip(kinds, tpot, strict=True) if has})
+        servers = sorted({(o.source, o.group) for o in self.observed if o.quantity == "tpot"})
         column = {server: i for i, server in enumerate(servers)}
-        out = np.zeros((len(kinds), len(servers)))
-        for row, (kind, has) in enumerate(zip(kinds, tpot, strict=True)):
-            if has:
-                out[row, column[kind]] = 1.0
+        out = np.zeros((len(self.observed), len(servers)))
+        for row, o in enumerate(self.observed):
+            if o.quantity == "tpot":
+                out[row, column[o.source, o.group]] = 1.0
         per_source = Counter(source for source, _ in servers)
         shared = [1 + (per_source[source] - 1) * SAME_SOURCE for source, _ in servers]
         return out, 1 / (np.array(shared) * LEVEL**2)
-
-    def _kind(self, o: Observed) -> tuple[str, str]:
-        score = score_case(self.cases[o.case][1])[o.score]
-        return score.quantity, score.side
 
     def overheads(self, x: Floats) -> dict[str, Overheads]:
         """The vector as overheads by version."""

@@ -32,7 +32,7 @@ from specsim.speculation.acceptance_model import (
     skips_steps,
 )
 from specsim.speculation.acceptance_posterior import BASE, QUANTILE_90, REFERENCE_DEPTH
-from specsim.speculation.acceptance_rows import Observation, observations
+from specsim.speculation.acceptance_rows import MeasuredAcceptance, observations
 
 MODEL = CATALOG / "acceptance_model.json"
 PRIOR_LOG_VARIANCE, PRIOR_WIDTH = math.log(0.01), 3.0
@@ -47,7 +47,7 @@ Matrix = NDArray[np.float64]
 class Normal:
     """The rows as one normal vector: its effects, and under given variances its precision."""
 
-    rows: list[Observation]
+    rows: list[MeasuredAcceptance]
     variances: dict[str, float]
 
     @cached_property
@@ -157,7 +157,7 @@ class Normal:
         return found
 
 
-def fit(rows: list[Observation]) -> Normal:
+def fit(rows: list[MeasuredAcceptance]) -> Normal:
     """The variances of largest marginal likelihood."""
     model = Normal(rows, {})
     parts, y = model.parts, model.z - model.mean
@@ -184,7 +184,7 @@ def fit(rows: list[Observation]) -> Normal:
     return model
 
 
-def groups_by(rows: list[Observation], key: str) -> Iterable[list[int]]:
+def groups_by(rows: list[MeasuredAcceptance], key: str) -> Iterable[list[int]]:
     """Positions of the rows of each line, drafter or target."""
     found: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):

@@ -77,9 +77,8 @@ KNOWN = {"vllm": {"request_s": Prior(10e-3, 0.2)}}
 # that is planned ahead hides.
 PLANNED_AHEAD = {"step_s": 0.2e-3}
 # Expected scatter of ln(predicted / measured) of a right model: TTFT depends on the load generator
-# as much as on the server; devices whose kernels nobody measured are farther off.
+# as much as on the server.
 SPREAD = {"tpot": 0.15, "step_cost_ratio": 0.12, "ttft": 0.6}
-ASSUMED_KERNELS = 1.5
 COLUMNS = ("row", "set", "source", "quantity", "side", "class", "model", "version", "group",
            "measured", "in_sample", "predicted")
 
@@ -116,8 +115,9 @@ def observed(cases: list[tuple[str, PublishedCase]]) -> list[Observed]:
             # Hopper devices run those of the H200 (within 3 %, check_transfer.py).
             known = "|assumed" not in s.klass or case.system.profile.arch == "hopper"
             if s.quantity in SPREAD and known:
-                spread = SPREAD[s.quantity]
-                out.append(Observed(index, position, source, group_of(case), spread))
+                out.append(Observed(
+                    index, position, s.quantity, s.side, source, group_of(case), SPREAD[s.quantity]
+                ))
     return out
 
 

@@ -82,13 +82,16 @@ def _gemm(file: str, formats: dict[str, str]) -> Iterator[Measured]:
             yield Measured(line["profile"], family, line["software"], gemm, row)
 
 
+def _attention_sizes(line: dict[str, str]) -> tuple[int, ...]:
+    """(heads, kv_heads, head_dim, seqs) of a row."""
+    columns = ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
+    return tuple(int(line[column]) for column in columns)
+
+
 def _attention() -> Iterator[Measured]:
     for line in read("attn_decode.csv.gz"):
         fmt = FORMATS[line["kv_cache_dtype"]]
-        heads, kv_heads, head_dim, seqs = (
-            int(line[c])
-            for c in ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
-        )
+        heads, kv_heads, head_dim, seqs = _attention_sizes(line)
         for kv, seconds in cells(line):
             shape = {
                 "seqs": seqs, "q_len": 1, "heads": heads, "kv_heads": kv_heads,
@@ -103,10 +106,7 @@ def _attention() -> Iterator[Measured]:
 
 def _prompts() -> Iterator[Measured]:
     for line in read("attn_prefill.csv.gz"):
-        heads, kv_heads, head_dim, seqs = (
-            int(line[c])
-            for c in ("num_heads", "num_key_value_heads", "head_dim", "batch_size")
-        )
+        heads, kv_heads, head_dim, seqs = _attention_sizes(line)
         for new, seconds in cells(line):
             shape = {
                 "new": new, "cached": 0, "heads": heads, "kv_heads": kv_heads,
