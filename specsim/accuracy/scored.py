@@ -163,16 +163,22 @@ def kind_of(scores: Iterable[Scored], kind: str) -> list[Scored]:
     return [s for s in scores if s.quantity == quantity and side in ("", s.side)]
 
 
+def source_medians(scores: Iterable[Scored], kind: str, least: int = 1) -> dict[str, float]:
+    """Median size of the error of each source with at least so many values of one of KINDS."""
+    parts = _by(kind_of(scores, kind), lambda s: s.source)
+    return {
+        name: statistics.median(abs(s.error) for s in parts[name])
+        for name in sorted(parts) if len(parts[name]) >= least
+    }
+
+
 def by_source(scores: Sequence[Scored]) -> dict[str, dict[str, object]]:
     """Per kind of value: the median of the sources' median errors, how many sources, the source
     of WORST_FROM values or more with the largest (None: no such source), and all medians."""
     out: dict[str, dict[str, object]] = {}
     for kind in KINDS:
-        parts = _by(kind_of(scores, kind), lambda s: s.source)
-        medians = {
-            name: statistics.median(abs(s.error) for s in parts[name]) for name in sorted(parts)
-        }
-        large = {name: m for name, m in medians.items() if len(parts[name]) >= WORST_FROM}
+        medians = source_medians(scores, kind)
+        large = source_medians(scores, kind, WORST_FROM)
         worst = max(large, key=lambda name: large[name], default=None)
         out[kind] = {
             "median_of_medians": statistics.median(medians.values()) if medians else None,

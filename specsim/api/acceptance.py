@@ -44,12 +44,11 @@ def measured_with(spec: ModelSpec, method: str) -> bool:
 
 def rows_of(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
     """What was measured of the target with the method: chains on real text."""
-    from specsim.speculation.acceptance_catalogue import WORKS, offered_by, points_of
+    from specsim.speculation.acceptance_catalogue import chains, offered_by, points_of
 
-    return [
-        p for name in target_names(spec) for p in points_of(name)
-        if offered_by(p, method) and p.tree_topk == 1 and p.work in WORKS
-    ]
+    return chains(
+        p for name in target_names(spec) for p in points_of(name) if offered_by(p, method)
+    )
 
 
 def drafter_repository(spec: ModelSpec, method: str) -> str | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import SumRule
-from specsim.model.spec import LayerGroup, ModelSpec, MoE
+from specsim.model.spec import LayerGroup, ModelSpec
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AllGather, AllReduce, AllToAll, Elementwise, ExpertExchange
 from specsim.ops.work import Parallel
@@ -36,9 +36,8 @@ class Collectives(NamedTuple):
         cls, rules: tuple[SumRule, ...], profile: HardwareProfile, spec: ModelSpec
     ) -> "Collectives":
         """Those of an engine's rules that can hold here."""
-        routed = any(isinstance(part, MoE) for group in spec.layers for part in group.branches)
         link = (profile.link_kind.lower().split() or [""])[0]
-        words = {profile.name, profile.arch, link, "moe" if routed else "dense"}
+        words = {profile.name, profile.arch, link, "moe" if spec.has_experts else "dense"}
         holding = tuple(rule for rule in rules if words.issuperset(rule[0].split()))
         return cls(holding, profile.gpus_per_node)
 

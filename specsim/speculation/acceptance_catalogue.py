@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -128,6 +129,11 @@ def points_of(target: str) -> tuple[MeasuredPoint, ...]:
     """Every measurement of a model, chains and trees, whatever drafts; none for others."""
     found = _find_model(target)
     return _by_model()[found] if found is not None else ()
+
+
+def chains(points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:
+    """Those of chains on real text: what says something of users."""
+    return [p for p in points if p.tree_topk == 1 and p.work in WORKS]
 
 
 def offered_by(m: MeasuredPoint, method: str) -> bool:

@@ -30,6 +30,7 @@ from specsim.speculation.acceptance import Acceptance, Grounds
 from specsim.speculation.acceptance_catalogue import (
     WORKS,
     MeasuredPoint,
+    chains,
     measurements,
     offered_by,
     points_of,
@@ -207,11 +208,11 @@ class _Asked:
     def _grounds(self, points: Sequence[MeasuredPoint]) -> tuple[Level, tuple[str, ...]]:
         if points:
             return "measured", _named(points)
-        rows = _chains(self.rows)
+        rows = chains(self.rows)
         if rows and self.drafter_known and len(_by_drafter(rows)) == 1:
             return "this drafter", _named(rows)
-        near = rows or _chains(self.points)
-        if _chains(self.offered) or (near and self.query.drafter is not None):
+        near = rows or chains(self.points)
+        if chains(self.offered) or (near and self.query.drafter is not None):
             return "this model", _named(near)
         method = find_method(method_name(self.query.method))
         trained = not (method.in_checkpoint or method.lookup)
@@ -276,7 +277,7 @@ class _Asked:
     ) -> Acceptance:
         """The curve up to the longest draft measured, so that lengths can be compared: beyond k
         through what the same sources measured, else along the model's increments."""
-        measured = max((p.k for p in _chains(self.rows)), default=0)
+        measured = max((p.k for p in chains(self.rows)), default=0)
         rates = list(curve.unconditional)
         moved = flat_logit(curve.expected_tokens(k), k) - _mean([p.z for p in at_k])
         before, anchor = curve.expected_tokens(k), k
@@ -298,7 +299,6 @@ class _Asked:
         """The same question for a tree: measured, or from the chain's rates."""
         self.work = self.work_at(k, tree)
         points = self.measured(k, tree)
-        acceptance = eagle_tree_acceptance(chain.acceptance, k, *tree)
         if points:
             tokens = self.pooled(points, lambda p: p.acceptance_length)
             acceptance = Acceptance.from_curve(
@@ -309,6 +309,7 @@ class _Asked:
                 min(k + 1.0, tokens * chain.high_90 / chain.tokens_per_step),
                 acceptance, _named(points), "measured",
             )
+        acceptance = eagle_tree_acceptance(chain.acceptance, k, *tree)
         tokens = acceptance.tokens_per_step(k)
         low, high = (
             math.hypot(math.log(bound / chain.tokens_per_step), TREE_ERROR_90)
@@ -339,10 +340,6 @@ def _mean(values: Sequence[float]) -> float:
 
 def _length_at(k: int, point: MeasuredPoint) -> float:
     return 1.0 + math.fsum(point.per_position[:k])
-
-
-def _chains(points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
-    return [p for p in points if p.tree_topk == 1 and p.work in WORKS]
 
 
 def _groups(points: Sequence[MeasuredPoint], key: Callable[[MeasuredPoint], str],

@@ -6,11 +6,10 @@ measurements; the last column says what would decide.
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specsim.accuracy.scored import Scored, kind_of
+from specsim.accuracy.scored import CLEAR, Scored, kind_of, source_medians
 
 
 @dataclass(frozen=True)
@@ -68,17 +67,14 @@ def miss_rows(left_out: Sequence[Scored]) -> list[list[str]]:
     rows = []
     for miss in MISSES:
         for kind in miss.kinds:
-            errors: dict[str, list[float]] = defaultdict(list)
-            for score in kind_of(left_out, kind):
-                errors[score.source].append(abs(score.error))
-            medians = {source: statistics.median(found) for source, found in errors.items()}
+            medians = source_medians(left_out, kind)
             rest = [value for source, value in medians.items() if source not in miss.sources]
             rows.append([
                 kind.replace("_", " "), ", ".join(s for s in miss.sources if s in medians),
                 f"{statistics.median(medians.values()):.1%}", f"{statistics.median(rest):.1%}",
                 miss.mechanism, miss.measurement,
             ])
-    lost = [score for score in kind_of(left_out, "speedup") if score.measured < 0.95]
+    lost = [score for score in kind_of(left_out, "speedup") if score.measured < 1 - CLEAR]
     elsewhere = [score for score in lost if score.source not in ("SFORGE", "ASLIM")]
     rows.append([
         "losses", "SFORGE, ASLIM", f"{len(lost)} losses", f"{len(elsewhere)} elsewhere",
