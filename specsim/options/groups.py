@@ -237,7 +237,7 @@ class RoutingOptions(OptionSet):
         None,
         help="How traffic chooses experts: uniform, a kind of router (softmax, gated-shared, "
              "sigmoid, relu2, coarse), or BETA,SHAPE. Default: as measured on the model or its "
-             "kind with natural text; random tokens route more alike (a lower BETA and SHAPE).",
+             "kind with natural text.",
     )
 
 

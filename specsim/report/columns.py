@@ -34,15 +34,20 @@ def fixed(key: str, spec: str, none: str = "-") -> Cell:
     return write
 
 
+def queued(clients: float, running: float) -> bool:
+    """Whether fewer clients of a closed loop run at a time than there are."""
+    return running < clients - 0.5
+
+
 def waits(clients: float, running: float) -> str:
-    """A star behind the clients of a closed loop of which fewer run at a time."""
-    return f"{clients:.15g}" + ("*" if running < clients - 0.5 else "")
+    """Clients of a closed loop, with a star where some of them wait."""
+    return f"{clients:.15g}" + ("*" if queued(clients, running) else "")
 
 
 def waiting(rows: Iterable[tuple[float, float]]) -> list[str]:
     """What the star of `waits` means, of (clients, running) by row; none where nobody waits."""
     found = [f"{running:,.0f} of {clients:,.15g}" for clients, running in rows
-             if waits(clients, running).endswith("*")]
+             if queued(clients, running)]
     return [f"* requests wait in a queue: {', '.join(found)} clients run at a time"] if found \
         else []
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
-from specsim.report.columns import band, curve, figure, fixed, table_of, word
+from specsim.report.columns import band, curve, figure, fixed, queued, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
 from specsim.report.tables import Table, percent, seconds, times
@@ -90,8 +90,8 @@ def _candidates(candidates: Sequence[Doc]) -> Table:
 def _limits(choice: Doc) -> str:
     """What a choice breaks; else how many clients run, where others wait."""
     clients, running = choice.maybe("concurrency"), choice.maybe("running")
-    queued = clients is not None and running is not None and running < clients - 0.5
-    return choice.text("reason", "")[:60] or (f"ok, {running:,.0f} run" if queued else "ok")
+    wait = clients is not None and running is not None and queued(clients, running)
+    return choice.text("reason", "")[:60] or (f"ok, {running:,.0f} run" if wait else "ok")
 
 
 def _grid(answers: Sequence[Doc], by_load: Sequence[Sequence[Doc]]) -> Table:
