@@ -48,7 +48,7 @@ def check_together(o: SimulateOptions) -> None:
     people = o.users is not None or o.scenario is not None
     if o.burstiness is not None and o.rate is None:
         raise UsageError("--burstiness belongs to --rate; give a rate or leave it out")
-    source = "simulated people" if people else "the trace" if o.trace is not None else ""
+    source = "simulated users" if people else "the trace" if o.trace is not None else ""
     if source and o.model_fields_set & RequestOptions.model_fields.keys():
         raise UsageError(
             f"the lengths of the requests come from {source}; leave out --workload, --input-len, "
@@ -59,7 +59,7 @@ def check_together(o: SimulateOptions) -> None:
     if o.sort_trace and o.trace is None:
         raise UsageError("--sort-trace belongs to --trace; name a file or leave it out")
     if people and o.requests is not None:
-        raise UsageError("--requests does not limit simulated people; give --duration")
+        raise UsageError("--requests does not limit simulated users; give --duration")
     endless = o.duration is not None and o.requests is None and o.trace is None
     if o.rate is not None and math.isinf(o.rate) and endless:
         raise UsageError("--rate inf sends all requests at once; say how many with --requests")

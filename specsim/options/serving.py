@@ -29,7 +29,10 @@ FINITE = float("inf")
 
 
 class ScenarioOptions(OptionSet):
-    scenario: TextPath | None = opt(None, help="A scenario by name (mindrouter-chat) or a .toml.")
+    scenario: TextPath | None = opt(
+        None, help="A scenario by name (mindrouter-chat, coding-agent, tool-assistant, rag-chat) "
+                   "or a .toml.",
+    )
 
 
 class GatesOptions(OptionSet):
@@ -110,7 +113,9 @@ class SimulatedLoadOptions(OptionSet):
         None, help="Clients in a closed loop (or streams that never pause, with --scenario).",
         ge=1, le=MAX_CLIENTS,
     )
-    users: int | None = opt(None, help="Simulated people who chat.", ge=1, le=MAX_CLIENTS)
+    users: int | None = opt(
+        None, help="Simulated people who chat, or agents of a scenario.", ge=1, le=MAX_CLIENTS,
+    )
     trace: TextPath | None = opt(
         None,
         help="Recorded requests: Azure, BurstGPT, Mooncake, timed_trace, ShareGPT lengths. With "

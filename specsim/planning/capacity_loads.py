@@ -16,7 +16,8 @@ import numpy as np
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
 from specsim.sim.arrivals import gamma_times
-from specsim.sim.humans import ChatBehaviour, Humans, behaviour_to_dict
+from specsim.sim.behaviour import ChatBehaviour, behaviour_to_dict
+from specsim.sim.humans import Humans
 from specsim.sim.loads import Load, OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.spread import chat_contexts

@@ -26,8 +26,8 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
+from specsim.sim.behaviour import played_turns
 from specsim.sim.build import caches_prefixes, memory_of
-from specsim.sim.humans import played_turns
 
 MOST_STATES = 60_000
 ROUNDS = 4  # of the fixed point of throughput and prefix hits
@@ -70,7 +70,7 @@ def turns_of(people: People) -> Turns:
         for turn in played_turns(behaviour, people.duration_s, thinking=people.thinking)
         if turn.at_s >= people.warmup_s
     ]
-    rows = [
+    rows: list[tuple[float, ...]] = [
         (turn.prompt_tokens, turn.old_tokens, turn.answer_tokens,
          turn.prompt_tokens + turn.answer_tokens / 2)
         for turn in turns

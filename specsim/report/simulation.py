@@ -105,7 +105,8 @@ def load_line(load: Doc) -> str:
     kind = load.text("kind")
     total = f"{load.words('requests')} " if load.maybe("requests") else ""
     if kind == "people":
-        pace = f"{load.words('users')} simulated people"
+        who = "agents" if load.maybe("behaviour.tool_calls_mean") else "people"
+        pace = f"{load.words('users')} simulated {who}"
         if load.maybe("streams"):
             pace = f"{load.words('streams')} streams without pauses"
         return f"load: {pace} of scenario {load.text('scenario', '-')}"

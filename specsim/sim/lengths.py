@@ -19,9 +19,11 @@ from typing import Protocol
 
 import numpy as np
 
+from specsim.checked import shown
 from specsim.errors import UsageError
 
 MAX_SIGMA = 10.0  # e^10 either way is already four orders of magnitude
+MAX_AMOUNT = 1e8  # three years, or five times the longest request that traces may have
 
 
 class Law(Protocol):
@@ -56,6 +58,8 @@ class Uniform:
     def __post_init__(self) -> None:
         if self.high < self.low:
             raise UsageError(f"high is {self.high:g}, below low {self.low:g}")
+        if math.isinf(self.high):
+            raise UsageError("high is infinite; a uniform law needs an end")
 
     def draw(self, generator: np.random.Generator) -> float:
         return self.plus + self.low + (self.high - self.low) * generator.random()
@@ -182,11 +186,13 @@ def law_from(value: object, where: str) -> Law:
     """The law a TOML value describes. `where` names the entry in errors. UsageError."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UsageError(f"{where} is {value!r}; it must be a number or a table with 'dist'")
+            raise UsageError(
+                f"{where} is {shown(value)}; it must be a number or a table with 'dist'"
+            )
         return Constant(_amount(value, where))
     kind = value.get("dist")
     if not isinstance(kind, str) or kind not in _LAWS:
-        raise UsageError(f"{where}: dist is {kind!r}; it must be one of {', '.join(_LAWS)}")
+        raise UsageError(f"{where}: dist is {shown(kind)}; it must be one of {', '.join(_LAWS)}")
     table = {key: given for key, given in value.items() if key not in _NOT_OF_THE_LAW}
     own = fields(_LAWS[kind])
     known = sorted({*(item.name for item in own), *_BESIDES.get(kind, ())})
@@ -239,6 +245,9 @@ def _mixture(parts: list[object], where: str) -> Mixture:
 
 
 def _amount(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise UsageError(f"{where} is {value!r}; it must be a number, 0 or more")
-    return float(value)
+    number = not isinstance(value, bool) and isinstance(value, int | float)
+    if number and where.endswith(": high") and value == math.inf:
+        return math.inf
+    if not number or not 0 <= value <= MAX_AMOUNT:  # type: ignore[operator]
+        raise UsageError(f"{where} is {shown(value)}; it must be a number from 0 to {MAX_AMOUNT:g}")
+    return float(value)  # type: ignore[arg-type]

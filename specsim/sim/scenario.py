@@ -1,9 +1,10 @@
-"""Scenario files: a load of simulated people together with the system it is for, as TOML.
+"""Scenario files: a load of simulated users together with the system it is for, as TOML.
 
 Packaged ones lie in `scenarios/`; a path to a file of the same form works as well. [system] names
 model, GPU, engine and speculation for the command that builds them; [users] how people behave;
-[stage] how long, [slo] the gates; [assumed] lists what is not from the source. Unknown keys are
-refused: a misspelt one would otherwise change nothing, silently.
+[tools] what agents do between a message and its answer; [stage] how long, [slo] the gates;
+[assumed] lists what is not from the source. Unknown keys are refused: a misspelt one would
+otherwise change nothing, silently.
 """
 
 from collections.abc import Mapping
@@ -17,8 +18,9 @@ from pydantic import Field
 from specsim.checked import Rule, Shape, check, did_you_mean, file_text, toml_table
 from specsim.data import data_root
 from specsim.errors import UsageError
-from specsim.sim.humans import ChatBehaviour, Humans
-from specsim.sim.lengths import law_from
+from specsim.sim.behaviour import MOST_TOKENS, ChatBehaviour, ToolUse
+from specsim.sim.humans import Humans
+from specsim.sim.lengths import Law, law_from
 from specsim.sim.slo import canonical, check_slo
 
 SYSTEM_KEYS = {
@@ -28,33 +30,49 @@ SYSTEM_KEYS = {
     "acceptance", "acceptance_conditional", "acceptance_rate", "acceptance_mean_rate",
     "acceptance_length", "easiness", "replicas", "router", "max_concurrent",
 }
-MOST_USERS = 100_000  # of a ladder
-Seconds = Annotated[float, Field(ge=0), Rule("a number, 0 or more")]
+MOST_USERS = 100_000
+MOST_SECONDS = 100_000_000  # three years
+Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS), Rule(f"a number from 0 to {MOST_SECONDS}")]
+Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+Count = Annotated[int, Field(ge=1, le=MOST_USERS)]
 
 
 class _Users(Shape):
-    """How people behave, see `humans.ChatBehaviour`; what is of any type is a law."""
+    """How people behave, see `behaviour.ChatBehaviour`; what is of any type is a law."""
 
     opener_tokens: object
     followup_tokens: object
     output_tokens: object
     compose_s: object = 0.0
     start_s: object = 0.0
-    count: Annotated[int, Field(ge=1)] = 1
+    summary_tokens: object = 1000.0
+    count: Count = 1
     thinking: bool = True
-    system_tokens: Annotated[int, Field(ge=0)] = 0
+    system_tokens: Tokens = 0
+    system_prompts: Annotated[int, Field(ge=0, le=MOST_USERS)] = 0
     another_turn: Seconds = 0.0
-    max_turns: Annotated[int, Field(ge=1)] = 1
+    max_turns: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 1
     read_tok_s: Seconds = 15.0
     read_max_s: Seconds = 45.0
     answers_cached: bool = True
+    context_limit: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
+
+
+class _Tools(Shape):
+    """What agents do, see `behaviour.ToolUse`: laws."""
+
+    calls: object
+    call_tokens: object
+    result_tokens: object
+    wait_s: object
+    at_once: object = 1.0
 
 
 class _Stage(Shape):
     duration_s: Seconds = 360.0
     warmup_s: Seconds = 60.0
     ladder: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=MOST_USERS)], ...],
+        tuple[Count, ...],
         Field(strict=False, max_length=200),
         Rule(f"at most 200 whole numbers of users from 1 to {MOST_USERS}"),
     ] = ()
@@ -62,8 +80,9 @@ class _Stage(Shape):
 
 class _File(Shape):
     users: _Users
-    name: object = None
-    source: object = ""
+    tools: _Tools | None = None
+    name: str | None = None
+    source: str = ""
     system: dict[str, object] = Field(default_factory=dict)  # checked by who builds the system
     stage: _Stage = Field(default_factory=_Stage)
     slo: dict[str, int | float] = Field(default_factory=dict)
@@ -72,7 +91,8 @@ class _File(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load with the system it describes. system: plain values by SYSTEM_KEYS. ladder: numbers of
+    """A load with the system it describes. behaviour: of its users, who are agents where it has
+    tools. system: plain values by SYSTEM_KEYS. ladder: numbers of
     users at which its source measured, for `specsim capacity`."""
 
     name: str
@@ -127,26 +147,30 @@ def scenario_from(raw: Mapping[str, object], where: str) -> Scenario:
         if key not in SYSTEM_KEYS:
             hint = did_you_mean(key, SYSTEM_KEYS)
             raise UsageError(f"{where}: [system] has no key {key!r}; {hint}")
-    laws = {
-        key: law_from(getattr(users, key), f"{where}: [users] {key}")
-        for key in ("opener_tokens", "followup_tokens", "output_tokens", "compose_s", "start_s")
-    }
-    gates = {canonical(name): limit for name, limit in file.slo.items()}
-    check_slo(gates)
-    return Scenario(
-        name=where if file.name is None else str(file.name),
-        source=str(file.source),
-        users=users.count,
-        thinking=users.thinking,
-        behaviour=ChatBehaviour(
-            **laws,
+    tools = None if file.tools is None else ToolUse(**_laws(file.tools, f"{where}: [tools]"))
+    try:
+        behaviour = ChatBehaviour(
+            **_laws(users, f"{where}: [users]"),
             system_tokens=users.system_tokens,
             another_turn=users.another_turn,
             max_turns=users.max_turns,
             read_tok_s=users.read_tok_s,
             read_max_s=users.read_max_s,
             answers_cached=users.answers_cached,
-        ),
+            system_prompts=users.system_prompts,
+            context_limit=users.context_limit,
+            tools=tools,
+        )
+    except UsageError as error:
+        raise UsageError(f"{where}: [users] {error}") from None
+    gates = {canonical(name): limit for name, limit in file.slo.items()}
+    check_slo(gates)
+    return Scenario(
+        name=where if file.name is None else file.name,
+        source=file.source,
+        users=users.count,
+        thinking=users.thinking,
+        behaviour=behaviour,
         duration_s=stage.duration_s,
         warmup_s=stage.warmup_s,
         system=file.system,
@@ -154,3 +178,13 @@ def scenario_from(raw: Mapping[str, object], where: str) -> Scenario:
         assumed={key: str(value) for key, value in file.assumed.items()},
         ladder=tuple(sorted(set(stage.ladder))),
     )
+
+
+def _laws_of(table: Shape) -> list[str]:
+    """Keys of a table whose values are laws."""
+    fields = type(table).model_fields
+    return [name for name in fields if fields[name].annotation is object]
+
+
+def _laws(table: Shape, where: str) -> dict[str, Law]:
+    return {key: law_from(getattr(table, key), f"{where} {key}") for key in _laws_of(table)}

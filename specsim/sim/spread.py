@@ -16,7 +16,7 @@ import numpy as np
 
 from specsim.latency.launches import Launches, mean_launches
 from specsim.latency.shape import StepCost, StepShape
-from specsim.sim.humans import ChatBehaviour, played_turns
+from specsim.sim.behaviour import ChatBehaviour, played_turns
 
 PARTS = 4
 

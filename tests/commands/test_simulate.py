@@ -573,7 +573,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
      (*RATE, "--range-ratio", "0.1", "--cached-share", "0.5")),
     ("say how many with --requests",
      ("llama-3.1-8b", "--rate", "inf", "--duration", "5")),
-    ("lengths of the requests come from simulated people",
+    ("lengths of the requests come from simulated users",
      ("llama-3.1-8b", "--users", "2", "--input-len", "5")),
     ("--requests does not limit", ("llama-3.1-8b", "--users", "2", "--requests", "5")),
     ("--sort-trace belongs to --trace", (*RATE, "--sort-trace")),

@@ -10,7 +10,8 @@ import pytest
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
 from specsim.sim import arrivals
-from specsim.sim.humans import ChatBehaviour, Humans
+from specsim.sim.behaviour import ChatBehaviour
+from specsim.sim.humans import Humans
 from specsim.sim.lengths import (
     Constant,
     Lognormal,
@@ -120,7 +121,12 @@ def test_laws_from_tables():
         ({"dist": "lognormal", "median": 9, "sigma": 50}, "sigma is 50"),
         ({"dist": "lognormal", "median": 9, "sigma": 1, "low": 5, "high": 2}, "high is 2"),
         ({"dist": "values", "values": []}, "at least one number"),
-        (-3, "0 or more"),
+        (-3, "-3; it must be a number from 0 to 1e"),
+        (10**400, "an integer of more than 30 digits"),
+        (math.inf, "inf; it must be"),
+        (math.nan, "nan; it must be"),
+        ({"dist": "uniform", "low": 1, "high": math.inf}, "needs an end"),
+        ([5], "must be a number or a table"),
         (True, "must be a number"),
     ],
 )

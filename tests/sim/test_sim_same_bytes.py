@@ -18,6 +18,7 @@ from specsim.latency.launches import Launches
 from specsim.latency.shape import StepShape
 from specsim.sim import compiled, price, rows_loop, schedule, step
 from specsim.sim.acceptance import Recorded
+from specsim.sim.behaviour import ChatBehaviour, ToolUse
 from specsim.sim.config import (
     RETRIES,
     ROUTERS,
@@ -26,7 +27,7 @@ from specsim.sim.config import (
     SimConfig,
     SpeculationRules,
 )
-from specsim.sim.humans import ChatBehaviour, Humans
+from specsim.sim.humans import Humans
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
 from specsim.sim.request import Request
@@ -131,9 +132,14 @@ def random_load(draw, longest):
     if kind == "limited":
         return LimitedOpenLoop(requests, clients)
     if kind == "humans":
+        few = Uniform(1, max(2, longest // 10))
+        tools = ToolUse(Uniform(1, 4), few, few, Uniform(0, 0.3), Uniform(1, 3))
         habits = ChatBehaviour(
-            Uniform(1, longest // 4), Uniform(1, max(2, longest // 10)), Uniform(1, longest // 4),
-            Uniform(0, 0.5), 5, 0.7, 4,
+            Uniform(1, longest // 4), few, Uniform(1, longest // 4), Uniform(0, 0.5), 5, 0.7, 4,
+            system_prompts=draw.choice([0, 2]),
+            context_limit=draw.choice([None, longest]),
+            summary_tokens=Uniform(1, 10),
+            tools=draw.choice([None, tools]),
         )
         return Humans(habits, clients, thinking=draw.random() < 0.7)
     return OpenLoop(requests)

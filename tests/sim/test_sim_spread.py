@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specsim.latency.shape import PrefillChunk, StepShape
-from specsim.sim.humans import ChatBehaviour
+from specsim.sim.behaviour import ChatBehaviour
 from specsim.sim.lengths import Constant, Uniform
 from specsim.sim.spread import SpreadCost, chat_contexts, spread_factors
 

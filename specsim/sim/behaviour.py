@@ -1,0 +1,246 @@
+"""What the users of a scenario do, without an engine: people who chat, and agents with tools.
+
+A user opens a conversation; its turns are messages of his own, each answered by one or more calls
+of the model. All calls of a turn but the last end in tool calls, whose results come back after
+the tools' time and are appended. Every call sends the whole conversation again: system prompt,
+messages, answers and results so far. One that would outgrow `context_limit` is compacted first:
+a call writes a summary of it, which takes its place behind the system prompt.
+
+What a user does depends on his random stream alone, not on how fast the system answers.
+"""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from specsim.errors import UsageError
+from specsim.sim.lengths import Constant, Law
+
+MOST_TOKENS = 20_000_000  # of one message
+MOST_CALLS = 10_000  # of one turn
+PLAYED_USERS = 200
+PLAYED_TOK_S = 40.0  # assumed speed of answers; it only places turns in time
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What happens between a message and its answer. Lengths in tokens, times in seconds.
+
+    calls: calls of the model per turn; 1: it answers at once. call_tokens: written by a call that
+    ends in tools. at_once: tools called together, whose results of result_tokens each come when
+    the slowest is done, wait_s being the time of one.
+    """
+
+    calls: Law
+    call_tokens: Law
+    result_tokens: Law
+    wait_s: Law
+    at_once: Law = field(default_factory=lambda: Constant(1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatBehaviour:
+    """How the users of a scenario behave. Lengths in tokens, times in seconds.
+
+    another_turn: probability of a further turn after each; at most max_turns in all.
+    read_tok_s: reading speed of an answer, at most read_max_s. compose_s: law of writing time.
+    start_s: law of when a user first writes; one whose turn fails starts anew after composing.
+    answers_cached: whether an engine's prefix cache finds its own answers in the prompts
+    that follow; it does not where the chat template writes them differently there.
+    system_prompts: how many different system prompts the users share, user i having the i-th of
+    them; 0: no conversation shares its own with another. context_limit: tokens of prompt and
+    answer beyond which a conversation is compacted to a summary of summary_tokens.
+    """
+
+    opener_tokens: Law
+    followup_tokens: Law
+    output_tokens: Law
+    compose_s: Law
+    system_tokens: int = 0
+    another_turn: float = 0.0
+    max_turns: int = 1
+    read_tok_s: float = 15.0
+    read_max_s: float = 45.0
+    start_s: Law = field(default_factory=lambda: Constant(0.0))
+    answers_cached: bool = True
+    system_prompts: int = 0
+    context_limit: int | None = None
+    summary_tokens: Law = field(default_factory=lambda: Constant(1000.0))
+    tools: ToolUse | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.another_turn < 1:
+            raise UsageError(f"another_turn is {self.another_turn!r}; it must be 0 to below 1")
+        if self.max_turns < 1 or self.read_tok_s <= 0:
+            raise UsageError("max_turns must be 1 or more and read_tok_s above 0")
+        least = self.system_tokens + self.summary_tokens.mean + self.opener_tokens.mean
+        if self.context_limit is not None and self.context_limit <= least:
+            raise UsageError(
+                f"context_limit is {self.context_limit}; it must be above the {least:.0f} tokens "
+                "of system prompt, summary and message together"
+            )
+
+    def reading_s(self, answer_tokens: float) -> float:
+        return min(answer_tokens / self.read_tok_s, self.read_max_s)
+
+
+class Call(NamedTuple):
+    """A call of the model. conversation: its number. part: number of the content it continues,
+    another one for each conversation and after each compaction, which begins with the system
+    prompt. turn: calls of the conversation before. message_tokens: added to the context.
+    output_tokens: asked for. pause_s: until the next call of this user, without his reading of
+    the answer if he `reads` it. compacts: the answer is a summary that replaces the context."""
+
+    conversation: int
+    part: int
+    turn: int
+    message_tokens: int
+    output_tokens: int
+    pause_s: float
+    reads: bool
+    compacts: bool = False
+
+
+Script = Generator[Call, tuple[bool, int], None]
+
+
+def tokens_of(law: Law, generator: np.random.Generator, most: int = MOST_TOKENS) -> int:
+    """A whole number of a law, from 1 to `most`."""
+    return max(1, round(min(law.draw(generator), most)))
+
+
+def script(habits: ChatBehaviour, generator: np.random.Generator, *, thinking: bool) -> Script:
+    """The calls of one user, for ever.
+
+    It is sent (failed, context) after each: whether the call failed, whose user starts anew, and
+    the tokens that the conversation has with the answer. thinking False: nobody pauses, no tool
+    takes time."""
+    conversation = part = 0
+    while True:
+        conversation += 1
+        part += 1
+        turns = 1
+        while turns < habits.max_turns and generator.random() < habits.another_turn:
+            turns += 1
+        message = tokens_of(habits.opener_tokens, generator)
+        calls = _calls(habits, generator)
+        turn, context = 0, habits.system_tokens
+        while True:
+            calls -= 1
+            answers = calls == 0
+            law = habits.output_tokens if answers or not habits.tools else habits.tools.call_tokens
+            output = tokens_of(law, generator)
+            limit = habits.context_limit
+            if limit is not None and turn and context + message + output > limit:
+                summary = tokens_of(habits.summary_tokens, generator)
+                failed, context = yield Call(conversation, part, turn, 0, summary, 0.0, False, True)
+                turn += 1
+                part += 1
+                if failed:
+                    break
+            pause_s, result = 0.0, 0
+            if not answers:
+                pause_s, result = _tools(habits.tools, generator, thinking)
+            elif thinking:
+                pause_s = habits.compose_s.draw(generator)
+            failed, context = yield Call(
+                conversation, part, turn, message, output, pause_s, answers and thinking
+            )
+            turn += 1
+            if failed:
+                break
+            message = result
+            if answers:
+                turns -= 1
+                if not turns:
+                    break
+                message = tokens_of(habits.followup_tokens, generator)
+                calls = _calls(habits, generator)
+
+
+def _calls(habits: ChatBehaviour, generator: np.random.Generator) -> int:
+    """Calls of the model in the next turn."""
+    return tokens_of(habits.tools.calls, generator, MOST_CALLS) if habits.tools else 1
+
+
+def _tools(
+    tools: ToolUse | None, generator: np.random.Generator, thinking: bool
+) -> tuple[float, int]:
+    """(seconds, tokens) of the tools that one call of the model asks for."""
+    assert tools is not None
+    count = tokens_of(tools.at_once, generator, MOST_CALLS)
+    result = sum(tokens_of(tools.result_tokens, generator) for _ in range(count))
+    wait_s = max(tools.wait_s.draw(generator) for _ in range(count)) if thinking else 0.0
+    return wait_s, min(result, MOST_TOKENS)
+
+
+class PlayedTurn(NamedTuple):
+    """A call without an engine: when it is sent, its prompt (history and message), of which
+    `old` tokens were in the prompt (or answer) before and could be cached, the answer, and the
+    pause after it."""
+
+    at_s: float
+    prompt_tokens: int
+    old_tokens: int
+    answer_tokens: int
+    pause_s: float
+
+
+def played_turns(
+    behaviour: ChatBehaviour, last_s: float, *, thinking: bool
+) -> Iterator[PlayedTurn]:
+    """What PLAYED_USERS users send until `last_s`, if answers come at PLAYED_TOK_S: they are the
+    users of a run with seed 0."""
+    for number in range(PLAYED_USERS):
+        generator = user_stream(0, number)
+        start_s = behaviour.start_s.draw(generator)
+        now_s = start_s if thinking else 0.0
+        calls = script(behaviour, generator, thinking=thinking)
+        call = next(calls)
+        shared = behaviour.system_tokens if behaviour.system_prompts else 0
+        context, old = behaviour.system_tokens, shared
+        while now_s < last_s:
+            prompt, output = context + call.message_tokens, call.output_tokens
+            pause_s = call.pause_s + (behaviour.reading_s(output) if call.reads else 0.0)
+            yield PlayedTurn(now_s, prompt, old, output, pause_s)
+            now_s += output / PLAYED_TOK_S + pause_s
+            old = prompt + (output if behaviour.answers_cached else 0)
+            context = behaviour.system_tokens + output if call.compacts else prompt + output
+            before, call = call, calls.send((False, context))
+            if call.part != before.part:
+                old = shared
+            if call.conversation != before.conversation:
+                context = behaviour.system_tokens
+
+
+def user_stream(seed: int, number: int) -> np.random.Generator:
+    """The random stream of a user, the same whatever the others do."""
+    return np.random.default_rng([seed, 4, number])
+
+
+def behaviour_to_dict(behaviour: ChatBehaviour) -> dict[str, object]:
+    """Means of the laws, for the record beside a result."""
+    tools = behaviour.tools
+    out: dict[str, object] = {
+        "opener_tokens_mean": behaviour.opener_tokens.mean,
+        "followup_tokens_mean": behaviour.followup_tokens.mean,
+        "output_tokens_mean": behaviour.output_tokens.mean,
+        "compose_s_mean": behaviour.compose_s.mean,
+        "another_turn": behaviour.another_turn,
+        "max_turns": behaviour.max_turns,
+        "system_tokens": behaviour.system_tokens,
+        "answers_cached": behaviour.answers_cached,
+        "system_prompts": behaviour.system_prompts,
+        "context_limit": behaviour.context_limit,
+    }
+    if tools is not None:
+        out |= {
+            "tool_calls_mean": tools.calls.mean,
+            "tool_call_tokens_mean": tools.call_tokens.mean,
+            "tools_at_once_mean": tools.at_once.mean,
+            "tool_result_tokens_mean": tools.result_tokens.mean,
+            "tool_wait_s_mean": tools.wait_s.mean,
+        }
+    return out
