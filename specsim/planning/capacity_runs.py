@@ -24,7 +24,6 @@ from specsim.analytic.system import System
 from specsim.latency.shape import StepCost, StepShape
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
-from specsim.sim.compiled import available, is_cached
 from specsim.sim.figures import Distribution, Figures, Latencies, value_at
 from specsim.sim.request import FINISHED
 from specsim.sim.run import SimResult, simulate
@@ -113,8 +112,6 @@ class Study:
                 "duration_s": load.duration_s,
                 "warmup_s": load.warmup_s,
                 "slo": self.slo,
-                # Machine code that is at hand costs half a second to load, and many runs gain.
-                "compiled": True if available() and is_cached() else None,
             }
             found = self._deployments[key] = Deployment(
                 self.system_of(side, slots),

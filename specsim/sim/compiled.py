@@ -1,132 +1,137 @@
-"""The step loop compiled by numba: the same functions, made machine code.
+"""The step loop as machine code: the same functions, translated to C and compiled.
 
-The plain functions stay what they are; numba is told that it may compile them when `run` calls
-them, and to use the loops of `rows_loop` in place of numpy's vector operations. Nothing is
-imported from numba before it is asked for. Machine code is cached in the user's cache directory,
-in a folder named by the source it was made from.
+The plain functions stay what they are; `to_c` writes them as C, with the loops of `rows_loop` in
+place of numpy's vector operations, and the C compiler of the machine makes a library of it, which
+takes about a second, once for each version of the source. It is kept in the user's cache directory
+under a name made from the source; loading it takes a millisecond.
 
 State is handed over as the address of a structure (`structs`), which both sides read and write.
 """
 
+import ctypes
 import hashlib
-import importlib.util
 import inspect
 import os
-from collections.abc import Callable, Iterator
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from specsim.errors import UsageError
 from specsim.latency import launches
-from specsim.sim import (
-    adapt,
-    core,
-    kv,
-    preempt,
-    price,
-    rows,
-    rows_loop,
-    schedule,
-    step,
-    streams,
-    stretch,
-)
+from specsim.sim import rows, rows_loop, step, stretch
 from specsim.sim.core import Core
 from specsim.sim.structs import address_of
 
-# Modules whose functions run compiled, but for those that have a stand-in.
-_MODULES = (core, kv, rows_loop, streams, adapt, price, preempt, schedule, step, launches)
-# What decides the layout of the state, and with it the machine code, besides.
-_LAYOUT = ("compiled", "compiled_entry", "structs")
-_INSTEAD = (
-    (rows.grow_rows, rows_loop.grow_rows_loop),
-    (rows.emit_rows, rows_loop.emit_rows_loop),
-    (rows.keep_rows, rows_loop.keep_rows_loop),
-    (rows.node_below, rows_loop.node_below_loop),
-    (rows.between_corners, rows_loop.between_corners_loop),
-    (stretch.stretch, rows_loop.no_stretch),
-)
-
 Runner = Callable[[float], int]
+Plain = Callable[..., object]
+
+ENTRY = "run_steps"
+COMPILERS = ("cc", "gcc", "clang")
+# No fused multiply-add: it would round once where Python rounds twice.
+OPTIONS = ("-O2", "-std=c11", "-ffp-contract=off", "-fPIC", "-shared")
+MOST_SECONDS = 120  # for the compiler; it takes one
 
 
-def available() -> bool:
-    """Whether numba is installed (without importing it)."""
-    return importlib.util.find_spec("numba") is not None
-
-
-def cache_dir() -> Path:
-    """Folder of the machine code of exactly this source."""
-    here = Path(__file__).parent
-    files = [here / f"{name}.py" for name in _LAYOUT]
-    files += [Path(inspect.getfile(module)) for module in _MODULES]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "specsim" / f"steps-{digest.hexdigest()[:16]}"
-
-
-def is_cached() -> bool:
-    """Whether the machine code of this source is at hand."""
-    return any(cache_dir().rglob("*.nbc"))
+def instead() -> dict[Plain, Plain]:
+    """Loops by the functions that they stand in for."""
+    out: dict[Plain, Plain] = {stretch.stretch: rows_loop.no_stretch}
+    for name, loop in inspect.getmembers(rows_loop, inspect.isfunction):
+        if name.endswith("_loop"):
+            out[getattr(rows, name.removesuffix("_loop"))] = loop
+    return out
 
 
 def bind(core: Core) -> Runner:
-    """`step.run` of this state, compiled: horizon in, reason out.
+    """`step.run` of this state, compiled: horizon in, reason out. UsageError if it cannot be.
 
     core: made by `structs.as_struct`, whose lists and arrays must stay in place while the result
     is in use; after they are replaced it must be bound again.
     """
     entry = _entry()
+    if isinstance(entry, str):
+        raise UsageError(f"the compiled step loop {entry}; leave compiled out")
     address = address_of(core, Core)
     return lambda horizon_s: entry(address, horizon_s)
 
 
-def _compilable() -> Iterator[Callable[..., object]]:
-    """All functions of the modules that compiled code may call."""
-    for module in _MODULES:
-        for _, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ == module.__name__:
-                yield function
+def is_cached() -> bool:
+    """Whether the machine code of this source is at hand."""
+    return any(place.exists() for place in _places())
+
+
+def available() -> bool:
+    """Whether the compiled loop can be used: it is loaded, after it was made where it has to be."""
+    return not isinstance(_entry(), str)
 
 
 @cache
-def _entry() -> Callable[[int, float], int]:
-    """The compiled entry. The first call of a new version takes some 15 seconds."""
-    if not available():
-        raise UsageError(
-            "the compiled step loop needs numba, which is not installed; "
-            "pip install 'specsim-llm[fast]' or leave compiled out"
+def _entry() -> Callable[[int, float], int] | str:
+    """The compiled loop, or why there is none."""
+    reason = ""
+    for place in _places():
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if place.parent.stat().st_uid != _user():
+                raise UsageError(f"is not kept in {place.parent}, which is another user's")
+            if not place.exists():
+                _make(place)
+            entry = getattr(ctypes.CDLL(str(place)), ENTRY)
+        except (OSError, subprocess.SubprocessError, UsageError) as error:
+            reason = str(error) if isinstance(error, UsageError) else f"cannot be made ({error})"
+            continue
+        entry.argtypes, entry.restype = (ctypes.c_void_p, ctypes.c_double), ctypes.c_int64
+        return entry  # type: ignore[no-any-return]
+    return reason
+
+
+@cache
+def _places() -> tuple[Path, ...]:
+    """Where the library of exactly this source stands: in the user's cache, else in a folder for
+    temporary files that is the user's own."""
+    digest = hashlib.sha256(repr((OPTIONS, sys.platform, platform.machine())).encode())
+    for file in sorted(_sources()):
+        digest.update(file.read_bytes())
+    name = f"steps-{digest.hexdigest()[:16]}.so"
+    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    own = Path(tempfile.gettempdir()) / f"specsim-{_user()}"
+    kept = (base / "specsim", own) if base.is_absolute() else (own,)  # a user may have no home
+    return tuple(folder / name for folder in kept)
+
+
+def _user() -> int:
+    """Number of the user, who alone may have put machine code where it is loaded from; 0 where
+    there are no such numbers."""
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def _sources() -> set[Path]:
+    """Files that decide what the machine code is."""
+    return {Path(launches.__file__), *Path(__file__).parent.rglob("*.py")}
+
+
+def _make(library: Path) -> None:
+    """Translate and compile. The library is there whole or not at all, also where several
+    processes make it at once."""
+    from specsim.sim.to_c import translate
+
+    compiler = os.environ.get("CC") or next(filter(shutil.which, COMPILERS), None)
+    if compiler is None:
+        raise UsageError(f"needs a C compiler, and there is no {' or '.join(COMPILERS)}")
+    source, functions = translate(step.run, ENTRY, instead())
+    strange = {Path(inspect.getfile(function)) for function in functions} - _sources()
+    assert not strange, f"_sources() has to name {strange}"
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / "steps.so"
+        command = [*compiler.split(), *OPTIONS, "-x", "c", "-", "-o", str(made), "-lm"]
+        done = subprocess.run(
+            command, input=source, capture_output=True, text=True, timeout=MOST_SECONDS, check=False
         )
-    import importlib
-
-    numba: Any = importlib.import_module("numba")  # what it has is made at run time
-    from numba.extending import overload, register_jitable
-
-    for function in _compilable():
-        register_jitable(function)
-    for plain, loop in _INSTEAD:
-        overload(plain, strict=False)(_always(loop))
-    place = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_dir())
-    from specsim.sim.compiled_entry import run_at
-
-    entry: Callable[[int, float], int]
-    try:
-        entry = numba.njit(cache=True)(run_at)
-    except RuntimeError:  # no directory to cache in can be written
-        entry = numba.njit(run_at)
-    finally:
-        numba.config.CACHE_DIR = place
-    return entry
-
-
-def _always(loop: Callable[..., object]) -> Callable[..., Callable[..., object]]:
-    """What `overload` wants: a function from argument types to the implementation."""
-
-    def implementation(*args: object) -> Callable[..., object]:
-        return loop
-
-    return implementation
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+            raise UsageError(f"cannot be made: {compiler} says: {last}")
+        made.replace(library)

@@ -228,7 +228,8 @@ class SimConfig:
     warmup_s: requests sent before it are served but not measured. duration_s: when the run stops;
         infinite: when all requests are served. request_timeout_s: clients give up.
     stall_s: a gap between chunks longer than this is a stall.
-    compiled: run the step loop compiled by numba (None: if installed and the run is long).
+    compiled: run the step loop as machine code (None: where there is a C compiler or it was made
+        before).
     exact_cost: ask the cost function at every step instead of the interpolated surface.
     stretches: let the plain engine take decode steps many at a time (same results).
     """

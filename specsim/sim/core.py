@@ -1,6 +1,6 @@
 """The state of one replica, by name: what the step loop reads and writes.
 
-The loop (`step.run`) runs from one source as plain Python or compiled by numba. Plain, the state is
+The loop (`step.run`) runs from one source as plain Python or compiled (`to_c`). Plain, the state is
 the objects below, lists and numpy arrays. Compiled, the same fields lie in C structures made from
 these classes (`structs`), which the driver and the machine code see alike. A field is a number, an
 object, or a list or array of either; `structs.kind_of` knows which types may stand here.
@@ -304,6 +304,7 @@ class Core:
     standby: Ring  # requests that enter the queue one by one as others finish
     coming: Ring  # requests on their way through the front end, in order
     prefill: SlotList  # in the order they were admitted
+    ending: Ints  # rows that got their last token in this step (`rows.ending_rows`)
     finished: SlotList  # their last token came (or they were dropped), for the driver to collect
     freed: SlotList  # nothing refers to them any more
     chunks: list[Chunk]  # of the step being run

@@ -95,7 +95,7 @@ def mixed_seconds(
     b = node_below(prices.tokens, tokens)
     d = node_below(prices.span, span)
     return between_corners(
-        table[tier, a : a + 2, b : b + 2, d : d + 2],
+        table, tier, a, b, d,
         share_above(prices.seqs, a, seqs),
         share_above(prices.tokens, b, tokens),
         share_above(prices.span, d, span),

@@ -1,16 +1,15 @@
 """What happens to all decoding requests of a step at once, vectorised with numpy.
 
-`rows_loop` holds the same functions as plain loops: numba compiles those, and the tests run both
-and compare every byte. Everything here is integer arithmetic, so the order of operations cannot
+`rows_loop` holds the same functions as plain loops: those become C, and the tests run both and
+compare every byte. Everything here is integer arithmetic, so the order of operations cannot
 matter. A row is one decoding request; the fields of `Core.rows` hold one number of every row.
 """
 
 from bisect import bisect_right
 
 import numpy as np
-from numpy.typing import NDArray
 
-from specsim.sim.core import NO_DRAFT, Core
+from specsim.sim.core import GONE, NO_DRAFT, Core, Floats4
 from specsim.sim.kv import take_blocks
 
 # What draw, verify_steps and drafted gain in a step that verifies so many drafts.
@@ -23,11 +22,13 @@ def node_below(grid: list[float], x: float) -> int:
 
 
 def between_corners(
-    corners: NDArray[np.float64], share_a: float, share_b: float, share_d: float
-) -> float:
-    """Trilinear interpolation between 2 x 2 x 2 corners. share: of the upper corner."""
+    table: Floats4, tier: int, a: int, b: int, d: int,
+    share_a: float, share_b: float, share_d: float,
+) -> float:  # fmt: skip
+    """Trilinear interpolation in table[tier] from node a, b, d to the next. share: of the upper
+    one."""
     total = 0.0
-    values = iter(corners.ravel().tolist())
+    values = iter(table[tier, a : a + 2, b : b + 2, d : d + 2].ravel().tolist())
     for weight_a in (1.0 - share_a, share_a):
         for weight_b in (weight_a * (1.0 - share_b), weight_a * share_b):
             for weight in (weight_b * (1.0 - share_d), weight_b * share_d):
@@ -94,9 +95,28 @@ def emit_rows(c: Core, count: int) -> int:
     return tokens
 
 
-def keep_rows(c: Core, keep: np.ndarray) -> None:
-    """Close the gaps of rows that left, keeping the order. keep: bool per row."""
+def ending_rows(c: Core) -> int:
+    """Write the rows that have no token left to `ending`, in order. Returns how many there are."""
+    rows = (c.rows.remaining[: c.n_rows] == 0).nonzero()[0]
+    c.ending[: len(rows)] = rows
+    return len(rows)
+
+
+def fewest_left(c: Core) -> int:
+    """Tokens that the row with the fewest has left. There is at least one row."""
+    return int(np.minimum.reduce(c.rows.remaining[: c.n_rows]))
+
+
+def draws_left(c: Core) -> int:
+    """Draws that the row with the fewest has left. There is at least one row."""
+    count, draws = c.n_rows, c.rules.draws
+    places = c.rows.draw[:count] - c.rows.slot[:count] * draws
+    return int(draws - np.maximum.reduce(places))
+
+
+def close_gaps(c: Core) -> None:
+    """Take out the rows that are gone, keeping the order of the others."""
     count = c.n_rows
-    kept = c.rows.table[:, :count][:, keep]
+    kept = c.rows.table[:, :count][:, c.rows.state[:count] != GONE]
     c.rows.table[:, : kept.shape[1]] = kept
     c.n_rows = kept.shape[1]

@@ -1,9 +1,6 @@
 """The functions of `rows` as plain loops, for the compiled engine. Same results to the byte."""
 
-import numpy as np
-from numpy.typing import NDArray
-
-from specsim.sim.core import NO_DRAFT, Core
+from specsim.sim.core import GONE, NO_DRAFT, Core, Floats4
 from specsim.sim.kv import take_blocks
 
 
@@ -20,8 +17,9 @@ def node_below_loop(grid: list[float], x: float) -> int:
 
 
 def between_corners_loop(
-    corners: NDArray[np.float64], share_a: float, share_b: float, share_d: float
-) -> float:
+    table: Floats4, tier: int, a: int, b: int, d: int,
+    share_a: float, share_b: float, share_d: float,
+) -> float:  # fmt: skip
     total = 0.0
     for i in range(2):
         weight_a = share_a if i > 0 else 1.0 - share_a
@@ -30,7 +28,7 @@ def between_corners_loop(
             for m in range(2):
                 weight = weight_b * (share_d if m > 0 else 1.0 - share_d)
                 if weight != 0.0:
-                    total += weight * corners[i, j, m]
+                    total += weight * table[tier, a + i, b + j, d + m]
     return total
 
 
@@ -95,11 +93,36 @@ def emit_rows_loop(c: Core, count: int) -> int:
     return tokens
 
 
-def keep_rows_loop(c: Core, keep: np.ndarray) -> None:
+def ending_rows_loop(c: Core) -> int:
+    found = 0
+    for r in range(c.n_rows):
+        if c.rows.remaining[r] == 0:
+            c.ending[found] = r
+            found += 1
+    return found
+
+
+def fewest_left_loop(c: Core) -> int:
+    left = c.rows.remaining
+    least = int(left[0])
+    for r in range(1, c.n_rows):
+        least = min(least, int(left[r]))
+    return least
+
+
+def draws_left_loop(c: Core) -> int:
+    draws = c.rules.draws
+    most = 0
+    for r in range(c.n_rows):
+        most = max(most, int(c.rows.draw[r] - c.rows.slot[r] * draws))
+    return draws - most
+
+
+def close_gaps_loop(c: Core) -> None:
     table = c.rows.table
     to = 0
     for r in range(c.n_rows):
-        if keep[r]:
+        if c.rows.state[r] != GONE:
             if to != r:
                 for field in range(len(table)):
                     table[field, to] = table[field, r]

@@ -27,9 +27,7 @@ from specsim.sim.surface import Surface
 
 PROGRESS_EVERY_S = 0.2  # wall time
 EVENTS_BETWEEN_LOOKS = 64
-# Compiling takes some 15 seconds once; loading what was compiled before, half a second.
-COMPILE_FROM_REQUESTS = 200_000
-LOAD_FROM_REQUESTS = 20_000
+MAKE_FROM_REQUESTS = 1_000  # making the compiled loop takes a second, once; loading it nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +156,13 @@ def _stop() -> None:
 
 
 def _compile(config: SimConfig, load: Load) -> bool:
-    """Whether to run compiled: as asked, or if it can be and the run is long enough to gain."""
+    """Whether to run compiled: as asked, or if it can be and the machine code is there or pays."""
     if config.compiled is not None:
         return config.compiled
-    requests = load.total or 0
-    if requests < LOAD_FROM_REQUESTS:
-        return False
     from specsim.sim.compiled import available, is_cached
 
-    return available() and (requests >= COMPILE_FROM_REQUESTS or is_cached())
+    long = load.total is None or load.total >= MAKE_FROM_REQUESTS
+    return (long or is_cached()) and available()
 
 
 def _last_end_s(cluster: Cluster) -> float:

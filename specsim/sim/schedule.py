@@ -244,14 +244,6 @@ def settle_reserve(c: Core) -> None:
         c.reserve = max(lower, c.rules.reserve_min)
 
 
-def draws_left(c: Core) -> int:
-    """Draws that the row with the fewest has left."""
-    count = c.n_rows
-    draws = c.rules.draws
-    places = c.rows.draw[:count] - c.rows.slot[:count] * draws
-    return int(draws - places.max())
-
-
 def steps_of_draws(c: Core, draws: int) -> int:
     """Verify steps that `draws` surely last for."""
     if c.rules.draws_by_position:

@@ -35,10 +35,9 @@ from specsim.sim.core import (
 from specsim.sim.kv import publish_prefix
 from specsim.sim.preempt import discard, save_blocks, save_row
 from specsim.sim.price import price_step, scheduled_context, step_width
-from specsim.sim.rows import emit_rows, keep_rows
+from specsim.sim.rows import close_gaps, draws_left, emit_rows, ending_rows, fewest_left
 from specsim.sim.schedule import (
     SCHEDULED,
-    draws_left,
     schedule,
     settle_reserve,
     steps_of_draws,
@@ -167,13 +166,12 @@ def settle_step(c: Core) -> bool:
 
 def retire_rows(c: Core, end_s: float) -> None:
     """Finish requests that got their last token; let go of those that finished a step before."""
-    count = c.n_rows
     if c.least_left > 0 and c.lingering == 0:
         return
     rows = c.rows
     gone = False
-    for place in (rows.remaining[:count] == 0).nonzero()[0]:
-        r = int(place)
+    for i in range(ending_rows(c)):
+        r = int(c.ending[i])
         slot = int(rows.slot[r])
         if rows.state[r] == LIVE:
             save_row(c, r)
@@ -193,10 +191,9 @@ def retire_rows(c: Core, end_s: float) -> None:
         rows.state[r] = GONE
         gone = True
     if gone:
-        keep_rows(c, rows.state[:count] != GONE)
-    count = c.n_rows
-    if count > 0 and c.lingering == 0:
-        c.least_left = int(rows.remaining[:count].min())
+        close_gaps(c)
+    if c.n_rows > 0 and c.lingering == 0:
+        c.least_left = fewest_left(c)
 
 
 def finish(c: Core, slot: int, end_s: float) -> None:

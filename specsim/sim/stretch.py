@@ -12,7 +12,8 @@ import numpy as np
 from specsim.sim.core import Core
 from specsim.sim.kv import take_blocks
 from specsim.sim.price import step_width
-from specsim.sim.schedule import draws_left, settle_reserve
+from specsim.sim.rows import draws_left
+from specsim.sim.schedule import settle_reserve
 
 MOST_STEPS = 128
 FEWEST_STEPS = 3

@@ -1,5 +1,5 @@
 """Three ways to run the same steps give the same bytes: numpy rows with stretches, numpy rows step
-by step, plain loops (what numba compiles) and the compiled loop itself.
+by step, plain loops (what becomes C) and the compiled loop itself.
 
 Configurations and loads are random: engines, caches short of memory, drafts of every kind, faults,
 routers, clients that give up. Every run also checks its own blocks, rows and requests.
@@ -16,7 +16,7 @@ from sim_costs import SGLANG, Linear
 from specsim.latency.engine import find_engine
 from specsim.latency.launches import Launches
 from specsim.latency.shape import StepShape
-from specsim.sim import compiled, price, rows_loop, schedule, step
+from specsim.sim import compiled, price, schedule, step
 from specsim.sim.acceptance import Recorded
 from specsim.sim.behaviour import ChatBehaviour, ToolUse
 from specsim.sim.config import (
@@ -168,11 +168,11 @@ def outcome(seed, monkeypatch=None, **settings):
 
 
 def use_loops(monkeypatch):
-    monkeypatch.setattr(step, "emit_rows", rows_loop.emit_rows_loop)
-    monkeypatch.setattr(step, "keep_rows", rows_loop.keep_rows_loop)
-    monkeypatch.setattr(schedule, "grow_rows", rows_loop.grow_rows_loop)
-    monkeypatch.setattr(price, "node_below", rows_loop.node_below_loop)
-    monkeypatch.setattr(price, "between_corners", rows_loop.between_corners_loop)
+    """What is translated to C, run as Python."""
+    for plain, loop in compiled.instead().items():
+        for module in (step, schedule, price):
+            if getattr(module, plain.__name__, None) is plain:
+                monkeypatch.setattr(module, plain.__name__, loop)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -183,8 +183,7 @@ def test_stretches_steps_and_loops_agree(seed, monkeypatch):
     assert outcome(seed, compiled=False, stretches=False) == many
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
+@pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
 def test_compiled_steps_agree():
     for seed in range(40):
         assert outcome(seed, compiled=True) == outcome(seed, compiled=False), seed
