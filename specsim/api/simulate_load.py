@@ -13,19 +13,21 @@ from pathlib import Path
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.options.declare import declared
 from specsim.options.groups import RequestOptions
-from specsim.options.serving import SimulateOptions
+from specsim.options.serving import SharedPromptsOptions, SimulateOptions
 from specsim.options.values import TextPath, shown
+from specsim.planning.capacity_loads import shared_by
 from specsim.sim.arrivals import bench_serve_times, gamma_times
 from specsim.sim.compare import LoadPlan
-from specsim.sim.loads import ClosedLoop, OpenLoop, bench_random_lengths
+from specsim.sim.loads import ClosedLoop, OpenLoop, bench_random_lengths, varied_lengths
+from specsim.sim.prompts import PromptPool
 from specsim.sim.request import Request
 
 RATE_REQUESTS = 1000  # as `vllm bench serve --num-prompts`
 CLOSED_REQUESTS = 200
 CLOSED_REQUESTS_PER_CLIENT = 10
 MAX_SENT = 1_000_000_000  # in a run that only its duration ends, and Ctrl-C before
-SHARED_PREFIX = 0  # key of the piece that all prompts begin with (--cached-share)
 
 
 def check_together(o: SimulateOptions) -> None:
@@ -56,8 +58,19 @@ def check_together(o: SimulateOptions) -> None:
         )
     if source and o.range_ratio is not None:
         raise UsageError(f"--range-ratio varies fixed lengths, but they come from {source}")
-    if o.sort_trace and o.trace is None:
-        raise UsageError("--sort-trace belongs to --trace; name a file or leave it out")
+    for flag, given in (("--sort-trace", o.sort_trace), ("--trace-speed", o.trace_speed)):
+        if given and o.trace is None:
+            raise UsageError(f"{flag} belongs to --trace; name a file or leave it out")
+    if o.trace_speed and len(named) > 1:
+        raise UsageError(f"--trace-speed and {named[0]} both set the pace; give one of them")
+    shared = [item.flag for name, item in declared(SharedPromptsOptions).items()
+              if name in o.model_fields_set]
+    if shared and source:
+        raise UsageError(f"{shared[0]} is about prompts of one kind, but they come from {source}")
+    if shared and o.cached_share:
+        raise UsageError(
+            f"--cached-share says how much is found, {shared[0]} what could be; give one of them"
+        )
     if people and o.requests is not None:
         raise UsageError("--requests does not limit simulated users; give --duration")
     endless = o.duration is not None and o.requests is None and o.trace is None
@@ -74,7 +87,7 @@ def check_together(o: SimulateOptions) -> None:
 
 def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:
     """An open or closed loop of requests with the workload's lengths."""
-    check_fixed(workload, options.range_ratio)
+    pool = pool_of(options, workload)
     total = options.requests
     if options.rate is not None:
         if total is None and options.duration is None:
@@ -96,27 +109,40 @@ def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:
         "output_len": workload.output_len,
         "range_ratio": options.range_ratio or 0.0,
         "cached_share": workload.cached_share,
+        "shared_prefix": pool.shared_tokens,
+        "prefix_groups": pool.groups,
+        "prompts": pool.prompts or None,
         "requests": total,
     }
 
     def make(seed: int) -> OpenLoop | ClosedLoop:
         lengths = _lengths(workload, options.range_ratio or 0.0, total, seed)
+        if pool.prompts:
+            lengths = itertools.cycle(list(itertools.islice(lengths, pool.prompts)))
         if options.rate is None:
             assert options.concurrency is not None
             times: Iterable[float] = itertools.repeat(0.0)
-            supply = _requests(times, lengths, workload)
+            supply = _requests(times, lengths, pool)
             return ClosedLoop(supply, options.concurrency, total=total)
         times = _times(options.rate, options.burstiness or 1.0, total, seed)
-        return OpenLoop(_requests(times, lengths, workload), total=total)
+        return OpenLoop(_requests(times, lengths, pool), total=total)
 
     return LoadPlan(make, description, round(workload.mean_context), total)
 
 
-def check_fixed(workload: Workload, range_ratio: float | None) -> None:
-    if range_ratio and workload.cached_share:
+def pool_of(options: SimulateOptions, workload: Workload) -> PromptPool:
+    """What the prompts share: what is asked for, or the share that is to be found."""
+    if workload.cached_share:
+        return shared_by(workload, options.range_ratio or 0.0)
+    shared = options.shared_prefix or 0
+    if shared >= workload.input_len:
         raise UsageError(
-            "--cached-share needs prompts of one length; leave out --range-ratio or --cached-share"
+            f"--shared-prefix is {shared}; it must be below the {workload.input_len} tokens of the "
+            "prompts: give a longer --input-len"
         )
+    if "prefix_groups" in options.model_fields_set and not shared:
+        raise UsageError("--prefix-groups belongs to --shared-prefix; say how many tokens")
+    return PromptPool(shared, options.prefix_groups, options.prompts or 0)
 
 
 def _json_number(value: float) -> float | str:
@@ -143,32 +169,15 @@ def _lengths(
                 total, workload.input_len, workload.output_len, range_ratio=ratio, seed=seed
             )
         )
-    return _endless_lengths(workload, ratio, seed)
-
-
-def _endless_lengths(workload: Workload, ratio: float, seed: int) -> Iterator[tuple[int, int]]:
-    import numpy as np
-
-    generator = np.random.default_rng([seed, 5])
-    bounds = [
-        (math.floor(length * (1 - ratio)), math.ceil(length * (1 + ratio)) + 1)
-        for length in (workload.input_len, workload.output_len)
-    ]
-    while True:
-        drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
-        for prompt, output in zip(*drawn, strict=True):
-            yield max(1, prompt), max(1, output)
+    return varied_lengths((workload.input_len, workload.output_len), ratio, seed)
 
 
 def _requests(
-    times: Iterable[float], lengths: Iterator[tuple[int, int]], workload: Workload
+    times: Iterable[float], lengths: Iterator[tuple[int, int]], pool: PromptPool
 ) -> Iterator[Request]:
-    """Requests; with a cached share all prompts begin with the same tokens, so that the prefix
-    cache finds them."""
-    cached = round(workload.input_len * workload.cached_share)
-    spans = ((SHARED_PREFIX, cached),) if cached else ()
-    for time_s, (prompt, output) in zip(times, lengths, strict=False):
-        yield Request(time_s, prompt, output, spans)
+    rows = zip(times, lengths, strict=False)
+    for number, (time_s, (prompt, output)) in enumerate(rows):
+        yield Request(time_s, prompt, output, pool.spans(number, prompt))
 
 
 def trace_plan(options: SimulateOptions) -> LoadPlan:
@@ -184,7 +193,10 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
         raise UsageError(f"--trace {name} is not a file")
     try:
         kind = detect_format(path)
-        reading = TraceOptions(limit=options.requests, sort_times=options.sort_trace)
+        reading = TraceOptions(
+            limit=options.requests, sort_times=options.sort_trace,
+            time_scale=1.0 / (options.trace_speed or 1.0),
+        )
         count, tokens, last_s = 0, 0.0, 0.0
         for request in read_trace(path, kind, reading):
             count += 1
@@ -213,6 +225,8 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
         pace = f"new times at {options.rate:g}/s, burstiness {burstiness:g}"
     elif options.rate is not None:
         pace = f"its times stretched to {options.rate:g}/s"
+    elif options.trace_speed is not None:
+        pace = f"its times at {options.trace_speed:g} times the speed"
     else:
         pace = "at its own times"
     description = {

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -256,6 +257,11 @@ def _warn_of_overload(
     """An open loop beyond what the deployment sustains has no steady state to report."""
     if load.rate is None or load.trace is not None or math.isinf(load.rate):
         return
+    if load.prompts:
+        return  # what the cache then finds, formulas do not know
+    workload = request.workload
+    if load.shared_prefix:
+        workload = replace(workload, cached_share=load.shared_prefix / workload.input_len)
     from specsim.analytic.open import open_loop
 
     share = load.rate / deployment.config.n_replicas
@@ -264,7 +270,7 @@ def _warn_of_overload(
         sides.append((" without speculation", request.system.plain()))
     for words, system in sides:
         try:
-            state = open_loop(system, request.workload, share)
+            state = open_loop(system, workload, share)
         except SpecSimError:
             continue
         if not state.stable:

@@ -10,13 +10,15 @@
 
 vLLM's `timed_trace` data set is the Mooncake format. sharegpt, vidur, lengths and requests are
 read from JSON lines with the same names too, so that what `specsim simulate --records` writes can
-be sent again. A `session` column of `requests` keeps conversations together for routers. Times come
-out as seconds from the trace's first request. A broken line is a FormatError with its number; times
+be sent again. A `session` column of `requests` keeps conversations together for routers;
+`prefix`, `prefix_tokens` and `prompt` (numbers) say what prompts share: all with one `prefix` begin
+with the same tokens, all with one `prompt` go on alike. Sessions of Mooncake's format follow from
+its hash ids: a prompt that goes on where another ended belongs to the same. Times come out as
+seconds from the trace's first request. A broken line is a FormatError with its number; times
 must not fall (sort_times allows it: some published traces are out of order by a little). Readers
 stream: a file is never held in memory as a whole.
 """
 
-import csv
 import heapq
 import json
 import math
@@ -28,11 +30,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specsim.errors import FormatError, UsageError
+from specsim.formats.trace_prompts import Chains, hash_spans, shared_spans
+from specsim.formats.trace_rows import (
+    MAX_LINE,
+    csv_rows,
+    id_at,
+    json_rows,
+    moment_at,
+    time_at,
+    tokens_at,
+)
 from specsim.sim.request import Request
 
 MOONCAKE_BLOCK = 512  # tokens that one hash id stands for
-MAX_TOKENS = 20_000_000
-MAX_LINE = 10_000_000  # characters
 OUT_OF_ORDER_ROWS = 10_000  # with sort_times: how far a row may be out of place
 FORMATS = ("azure", "burstgpt", "mooncake", "sharegpt", "vidur", "lengths", "requests")
 
@@ -205,160 +215,47 @@ def _scale_for_rate(path: Path, kind: str, options: TraceOptions) -> float:
 # --- readers ----------------------------------------------------------------------------
 
 
-def _csv_rows(path: Path, needed: set[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, strict=True)
-        try:
-            names = {name.strip() for name in reader.fieldnames or ()}
-            missing = needed - names
-            if missing:
-                raise FormatError(
-                    f"{path.name}: line 1 lacks the column {sorted(missing)[0]!r}; needed are "
-                    f"{', '.join(sorted(needed))}"
-                )
-            for row in reader:
-                if None in row or None in row.values():
-                    raise FormatError(
-                        f"{path.name}: line {reader.line_num} has another number of columns than "
-                        "line 1"
-                    )
-                yield reader.line_num, {key.strip(): value for key, value in row.items()}
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise FormatError(f"{path.name}: line {reader.line_num + 1}: {error}") from None
-
-
 def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, Mapping[str, object]]]:
     """Rows of a CSV or of JSON lines with the same names."""
     with path.open("rb") as file:
         is_json = file.readline(MAX_LINE).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
     if layout.files == "csv" or (layout.files == "both" and not is_json):
-        yield from _csv_rows(path, layout.needed)
+        yield from csv_rows(path, layout.needed)
         return
-    for line, row in _json_rows(path):
+    for line, row in json_rows(path):
         for key in (layout.time, layout.prompt, layout.output):
             if key and key not in row:
                 raise FormatError(f"{path.name}: line {line} lacks {key!r}")
         yield line, row
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, start=1):
-            if line == 1:
-                raw = raw.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901
-            if not raw.strip():
-                continue
-            if len(raw) > MAX_LINE:
-                raise FormatError(f"{path.name}: line {line} is longer than {MAX_LINE} characters")
-            try:
-                row = json.loads(raw)
-            except (ValueError, RecursionError) as error:
-                raise FormatError(f"{path.name}: line {line} is not JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise FormatError(f"{path.name}: line {line} is not a JSON object")
-            yield line, row
-
-
-def _number(text: object) -> float:
-    """A number, also as text; NaN for anything else."""
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        return math.nan
-    try:
-        return float(text)
-    except (ValueError, OverflowError):
-        return math.nan
-
-
-def _tokens(text: object, name: str, path: Path, line: int, low: int = 0) -> int:
-    value = _number(text)
-    if not (low <= value <= MAX_TOKENS and value == int(value)):
-        raise FormatError(
-            f"{path.name}: line {line}: {name} is {text!r}; it must be a whole number of tokens "
-            f"from {low} to {MAX_TOKENS}"
-        )
-    return int(value)
-
-
-def _time(text: object, name: str, path: Path, line: int) -> float:
-    value = _number(text)
-    if not math.isfinite(value):
-        raise FormatError(f"{path.name}: line {line}: {name} is {text!r}; it must be a number")
-    return value
-
-
 def _requests(path: Path, kind: str, options: TraceOptions) -> Iterator[tuple[int, Request]]:
     """(line, request) in the trace's own time, in seconds."""
     layout = _LAYOUTS[kind]
     sessions: dict[str, int] = {}
+    chains = Chains()
     epoch: datetime | None = None
     for line, row in _rows(path, layout):
         time_s = 0.0
         if kind == "azure":
-            moment, part_s = _moment(str(row["TIMESTAMP"]).strip(), path, line)
+            moment, part_s = moment_at(str(row["TIMESTAMP"]).strip(), path, line)
             epoch = epoch or moment
             time_s = (moment - epoch).total_seconds() + part_s
         elif layout.time is not None:
-            time_s = _time(row[layout.time], layout.time, path, line) * layout.scale
-        output = _tokens(row[layout.output], layout.output, path, line)
+            time_s = time_at(row[layout.time], layout.time, path, line) * layout.scale
+        output = tokens_at(row[layout.output], layout.output, path, line)
         if kind == "burstgpt" and output == 0 and options.skip_failed:
             continue
-        prompt = max(1, _tokens(row[layout.prompt], layout.prompt, path, line, layout.least))
+        prompt = max(1, tokens_at(row[layout.prompt], layout.prompt, path, line, layout.least))
         spans: tuple[tuple[int, int], ...] = ()
         session = -1
         if kind == "mooncake":
             ids = row.get("hash_ids", [])
-            spans = _hash_spans(ids, prompt, options.hash_block, path, line)
+            spans = hash_spans(ids, prompt, options.hash_block, path, line)
+            session = chains.session(spans, options.hash_block)
         elif kind == "requests":
-            session = _session(row.get("session"), path, line)
+            session = id_at(row, "session", path, line)
+            spans = shared_spans(row, prompt, path, line)
         elif kind == "burstgpt" and (name := str(row.get("Session ID", "")).strip()):
             session = sessions.setdefault(name, len(sessions))
         yield line, Request(time_s, prompt, output, session=session, spans=spans)
-
-
-def _moment(text: str, path: Path, line: int) -> tuple[datetime, float]:
-    """(whole seconds, the rest) of Azure's times: 100 ns digits, sometimes with a zone, where
-    the standard library reads microseconds."""
-    whole, _, fraction = text.removesuffix("+00:00").removesuffix("Z").partition(".")
-    try:
-        moment = datetime.fromisoformat(whole)
-        return moment, int(fraction) / 10 ** len(fraction) if fraction else 0.0
-    except ValueError:
-        raise FormatError(
-            f"{path.name}: line {line}: TIMESTAMP is {text!r}; it must look like "
-            "2023-11-16 18:17:03.9799600"
-        ) from None
-
-
-def _session(value: object, path: Path, line: int) -> int:
-    """-1 (none) where the column is missing or empty."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return -1
-    try:
-        number = int(value) if isinstance(value, str | int) and len(str(value)) < 18 else None
-    except ValueError:
-        number = None
-    if number is None or number < -1 or isinstance(value, bool):
-        raise FormatError(
-            f"{path.name}: line {line}: session is {str(value)[:40]!r}; it must be a whole number "
-            "from 0, or -1 for none"
-        )
-    return number
-
-
-def _hash_spans(
-    ids: object, prompt: int, block: int, path: Path, line: int
-) -> tuple[tuple[int, int], ...]:
-    """One piece per hash id; the last one covers what is left of the prompt."""
-    if not isinstance(ids, list):
-        raise FormatError(f"{path.name}: line {line}: hash_ids is {ids!r}; it must be a list")
-    spans, left = [], prompt
-    for key in ids:
-        if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 1 << 61:
-            raise FormatError(
-                f"{path.name}: line {line}: hash id {key!r} must be a whole number below 2**61"
-            )
-        if left <= 0:
-            break
-        spans.append((key, min(block, left)))
-        left -= block
-    return tuple(spans)

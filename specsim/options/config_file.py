@@ -29,6 +29,7 @@ from specsim.options.groups import (
     RequestOptions,
 )
 from specsim.options.registry import command_model, command_names
+from specsim.options.serving import SharedPromptsOptions
 from specsim.options.values import shown, shown_value
 
 EVERY = "defaults"
@@ -37,7 +38,9 @@ MAX_BYTES = 1_000_000
 _ACCEPTANCE = set(declared(AcceptanceOptions))
 _DRAFTING = set(declared(DraftingOptions))
 _LOADS = {"concurrency", "rate", "users", "trace", "scenario", "demand"}
-_LENGTHS = {*declared(RequestOptions), "range_ratio", "burstiness"}
+_LENGTHS = {
+    *declared(RequestOptions), *declared(SharedPromptsOptions), "range_ratio", "burstiness",
+}
 # A server's command line or a scenario says itself what is served; these stay free.
 _FREE = {*declared(PricingOptions), *declared(RequestOptions), *declared(GpuOptions)}
 _SERVED = set(declared(DeploymentOptions)) - _FREE - _ACCEPTANCE
@@ -49,7 +52,10 @@ _ASIDE: tuple[tuple[set[str], set[str]], ...] = (
     ({"scenario"}, _SERVED | _ACCEPTANCE | {"gpu", "slo", "duration", "warmup"}),
     # People and traces bring their lengths; clients of a closed loop do not arrive.
     ({"scenario", "users", "trace"}, _LENGTHS),
-    ({"concurrency"}, {"burstiness"}),
+    ({"concurrency"}, {"burstiness", "trace_speed"}),
+    ({"rate"}, {"trace_speed"}),
+    ({"cached_share"}, set(declared(SharedPromptsOptions))),
+    (set(declared(SharedPromptsOptions)), {"cached_share"}),
     (_ACCEPTANCE, _ACCEPTANCE | {"speculative_config"}),
     # Acceptance belongs to a way of drafting.
     (_DRAFTING, _ACCEPTANCE | {"speculative_config"}),

@@ -122,6 +122,27 @@ class SimulatedLoadOptions(OptionSet):
              "--rate or --concurrency: sent at that pace.",
     )
     sort_trace: bool = opt(False, help="Accept a trace that is slightly out of order.")
+    trace_speed: float | None = opt(
+        None, help="How many times faster than recorded a trace is sent.",
+        gt=0, lt=FINITE, rule="above 0 (2: at twice the rate) and finite",
+    )
+
+
+class SharedPromptsOptions(OptionSet):
+    """What the prompts of --rate and --concurrency have in common; the cache decides what of it
+    is found."""
+
+    shared_prefix: int | None = opt(
+        None, help="Tokens that all prompts begin with (part of --input-len).", ge=1,
+        le=10_000_000,
+    )
+    prefix_groups: int = opt(
+        1, help="Different shared prefixes, each for every N-th prompt.", ge=1, le=1_000_000,
+    )
+    prompts: int | None = opt(
+        None, help="Different prompts, sent in turn again and again. Default: none twice.",
+        ge=1, le=10_000_000,
+    )
 
 
 class RequestCountOptions(OptionSet):
@@ -188,8 +209,8 @@ class ExportOptions(OptionSet):
 
 class SimulateOptions(
     ModelArgument, ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
-    RequestCountOptions, StageOptions, VariationOptions, RunsOptions, GatesOptions,
-    BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
+    SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
+    GatesOptions, BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
     AcceptanceTraceOptions, AdaptiveOptions, TreeOptions,
     DraftShareOptions, RequestOptions, ReplicaOptions, GatewayOptions,
     FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions, PricingOptions,

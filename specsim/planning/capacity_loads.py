@@ -11,18 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.behaviour import ChatBehaviour, behaviour_to_dict
 from specsim.sim.humans import Humans
-from specsim.sim.loads import Load, OpenLoop
+from specsim.sim.loads import Load, OpenLoop, varied_lengths
+from specsim.sim.prompts import PromptPool
 from specsim.sim.request import Request
 from specsim.sim.spread import chat_contexts
 
-SHARED_PREFIX = 0  # key of the tokens that all prompts of a workload begin with
 MOST_PEOPLE = 100_000
 HIGHEST_RATE = 1e6
 LOWEST_RATE = 1e-4
@@ -95,11 +93,7 @@ class Arrivals:
     context_variation = 0.0
 
     def __post_init__(self) -> None:
-        if self.range_ratio and self.workload.cached_share:
-            raise UsageError(
-                "--cached-share needs prompts of one length; leave out --range-ratio or "
-                "--cached-share"
-            )
+        shared_by(self.workload, self.range_ratio)
 
     @property
     def context_tokens(self) -> int:
@@ -109,29 +103,14 @@ class Arrivals:
         return OpenLoop(self._requests(amount, seed))
 
     def _requests(self, rate: float, seed: int) -> Iterator[Request]:
-        workload = self.workload
-        cached = round(workload.input_len * workload.cached_share)
-        spans = ((SHARED_PREFIX, cached),) if cached else ()
+        pool = shared_by(self.workload, self.range_ratio)
         times = gamma_times(rate, seed, burstiness=self.burstiness)
-        for time_s, (prompt, output) in zip(times, self._lengths(seed), strict=False):
+        fixed = (self.workload.input_len, self.workload.output_len)
+        lengths = varied_lengths(fixed, self.range_ratio, seed)
+        for time_s, (prompt, output) in zip(times, lengths, strict=False):
             if time_s > self.duration_s:
                 return
-            yield Request(time_s, prompt, output, spans)
-
-    def _lengths(self, seed: int) -> Iterator[tuple[int, int]]:
-        lengths = (self.workload.input_len, self.workload.output_len)
-        if not self.range_ratio:
-            while True:
-                yield lengths
-        generator = np.random.default_rng([seed, 5])
-        bounds = [
-            (max(1, math.floor(x * (1 - self.range_ratio))),
-             math.ceil(x * (1 + self.range_ratio)) + 1)
-            for x in lengths
-        ]
-        while True:
-            drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
-            yield from zip(*drawn, strict=True)
+            yield Request(time_s, prompt, output, pool.spans(0, prompt))
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -145,6 +124,15 @@ class Arrivals:
             "duration_s": self.duration_s,
             "warmup_s": self.warmup_s,
         }
+
+
+def shared_by(workload: Workload, range_ratio: float) -> PromptPool:
+    """Prompts whose beginnings are alike, so that the cache finds the workload's cached share."""
+    if range_ratio and workload.cached_share:
+        raise UsageError(
+            "--cached-share needs prompts of one length; leave out --range-ratio or --cached-share"
+        )
+    return PromptPool(round(workload.input_len * workload.cached_share))
 
 
 # whole: amounts are whole numbers. unit: what an amount counts. lowest, highest: amounts that are

@@ -118,6 +118,10 @@ def load_line(load: Doc) -> str:
     shape = f"{load.words('input_len')} + {load.words('output_len')} tokens"
     if ratio := load.maybe("range_ratio"):
         shape += f" (each +- {ratio:.0%})"
+    if shared := load.maybe("shared_prefix"):
+        shape += f", {shared:g} of them from {load.words('prefix_groups')} shared prefixes"
+    if prompts := load.maybe("prompts"):
+        shape += f", {prompts:g} prompts in turn"
     if kind == "closed":
         clients = load.words("concurrency")
         return f"load: {clients} clients in a closed loop, {total}requests of {shape}"

@@ -70,6 +70,22 @@ def bench_random_lengths(
     return [(max(1, int(a)), max(1, int(b))) for a, b in zip(*drawn, strict=True)]
 
 
+def varied_lengths(
+    lengths: tuple[int, int], range_ratio: float, seed: int
+) -> Iterator[tuple[int, int]]:
+    """The same law without end: (prompt, output) tokens that vary uniformly by a share."""
+    if not range_ratio:
+        yield from itertools.repeat(lengths)
+    generator = np.random.default_rng([seed, 5])
+    bounds = [
+        (math.floor(x * (1 - range_ratio)), math.ceil(x * (1 + range_ratio)) + 1) for x in lengths
+    ]
+    while True:
+        drawn = [generator.integers(low, high, size=1024).tolist() for low, high in bounds]
+        for prompt, output in zip(*drawn, strict=True):
+            yield max(1, prompt), max(1, output)
+
+
 class OpenLoop:
     """Requests at their own times, which must not fall: traces, Poisson, `vllm bench serve`."""
 

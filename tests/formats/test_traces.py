@@ -1,6 +1,7 @@
 """Trace readers: each format by a few lines of it, and every way a line can be broken."""
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -87,7 +88,50 @@ def test_every_format_is_recognised_and_read(tmp_path, text, kind, expected):
 def test_mooncake_hash_ids_become_pieces_of_512_tokens(tmp_path):
     first, second = read_trace(write(tmp_path, MOONCAKE))
     assert first.spans == ((0, 512), (1, 512), (2, 76))
-    assert second == Request(3.0, 512, 3, ((0, 512),))
+    assert second == Request(3.0, 512, 3, ((0, 512),), session=1)
+
+
+def test_sessions_of_mooncake_follow_from_its_hash_ids(tmp_path):
+    """0 begins all prompts; 3 goes on where 1 ended, 4 where 3 did; 5 has 1's first blocks only."""
+    blocks = ([0, 1, 2, 9], [0, 5, 6, 8], [0, 1, 2, 3, 4, 7], [0, 1, 2, 3, 4, 10], [0, 1, 11])
+    lines = [
+        f'{{"timestamp": {i}, "input_length": {512 * len(ids) - 5}, "output_length": 1, '
+        f'"hash_ids": {ids}}}'
+        for i, ids in enumerate([*blocks, [12]])
+    ]
+    found = [r.session for r in read_trace(write(tmp_path, "\n".join(lines)))]
+    assert found == [0, 1, 0, 0, 2, -1]
+
+
+def test_own_traces_say_what_prompts_share(tmp_path):
+    text = """arrival_s,prompt_tokens,output_tokens,prefix,prefix_tokens,prompt
+0,100,5,3,60,1
+1,100,5,3,60,
+2,50,5,,,1
+3,60,5,3,60,2
+"""
+    spans = [request.spans for request in read_trace(write(tmp_path, text))]
+    assert spans == [((6, 60), (3, 40)), ((6, 60),), ((3, 50),), ((6, 60),)]
+    for row, words in (
+        ("0,100,5,3,200,1", "prefix_tokens is 200, but the prompt has 100"),
+        ("0,100,5,3,,1", "prefix_tokens is ''"),
+        ("0,100,5,a,5,1", "prefix is 'a'"),
+        ("0,100,5,1,5,-7", "prompt is '-7'"),
+    ):
+        with pytest.raises(FormatError, match=f"line 2: {words}"):
+            list(read_trace(write(tmp_path, text.splitlines()[0] + "\n" + row)))
+
+
+@pytest.mark.parametrize("begin", ['{"timestamp": 1, "x": "', "TIMESTAMP,ContextTokens,", "x,"])
+def test_an_endless_line_is_not_read(tmp_path, begin):
+    path = tmp_path / "trace"
+    path.write_bytes(begin.encode() + b"x" * 80_000_000)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=r"longer than 10000000|no known trace header"):
+        list(read_trace(path, "azure" if begin.startswith("TIME") else None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 60_000_000
 
 
 def test_hash_block_and_missing_hash_ids(tmp_path):
