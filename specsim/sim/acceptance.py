@@ -9,7 +9,7 @@ A draw is the number of accepted drafts of the longest draft allowed, at most k;
 proposes fewer cuts it. NO_DRAFT marks a step without a draft (n-gram misses).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ GROUP = 64  # requests whose blocks are drawn together
 BLOCKS_KEPT = 128  # 2 MiB
 
 Bytes = NDArray[np.uint8]
+IntArray = NDArray[np.int64]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -48,19 +49,24 @@ class DrawSource(Protocol):
         """Draws number * DRAWS ... of the request, DRAWS of them."""
         ...
 
+    def first_blocks(self, request_ids: IntArray) -> Bytes:
+        """Block 0 of each of these requests [request, draw]."""
+        ...
+
 
 class SpreadDraws:
     """Draws with given marginals, request-level spread and step-to-step memory.
 
     The latent level of a request is kept from one step to the next with probability
-    `persistence`, else drawn anew. Same seed, same draws.
+    `persistence`, else drawn anew. Same seed, same draws. compiled: they are read off by machine
+    code, to the same bytes.
     """
 
     by_position = False
 
     def __init__(
         self, acceptance: Acceptance, spread: AcceptanceSpread = INDEPENDENT, *, k: int,
-        seed: int = 0,
+        seed: int = 0, compiled: bool = False,
     ) -> None:
         self.k = k
         self.seed = seed
@@ -71,15 +77,31 @@ class SpreadDraws:
         # none) the draft exists.
         accept = self.tables.accept * self.tables.draft
         self._thresholds = np.vstack([self.tables.draft, accept]) if self.skips else accept
+        moving = states > 1 and self.tables.step_levels > 1
+        self._moves = np.empty((GROUP if moving else 0, DRAWS))
+        self._uniform = np.empty((GROUP, DRAWS))
+        self._loop: Callable[..., None] | None = None
+        if compiled:
+            from specsim.sim.compiled import draw_steps
+
+            self._loop = draw_steps
         self._states = states
-        self._blocks: dict[tuple[int, int], tuple[Bytes, NDArray[np.int64]]] = {}
+        self._blocks: dict[tuple[int, int], tuple[Bytes, IntArray]] = {}
+
+    def first_blocks(self, request_ids: IntArray) -> Bytes:
+        groups, places = np.divmod(request_ids, GROUP)
+        out: Bytes = np.empty((len(request_ids), DRAWS), dtype=np.uint8)
+        for group in np.unique(groups).tolist():
+            here = groups == group
+            out[here] = self._group_block(group, 0)[0][places[here]]
+        return out
 
     def block(self, request_id: int, number: int) -> Bytes:
         group, place = divmod(request_id, GROUP)
         draws: Bytes = self._group_block(group, number)[0][place]
         return draws
 
-    def _group_block(self, group: int, number: int) -> tuple[Bytes, NDArray[np.int64]]:
+    def _group_block(self, group: int, number: int) -> tuple[Bytes, IntArray]:
         """Draws [GROUP, DRAWS] of a block, and the latent states after it."""
         found = self._blocks.pop((group, number), None)
         if found is None:
@@ -89,13 +111,13 @@ class SpreadDraws:
             else:
                 start = self._group_block(group, number - 1)[1]
             generator = np.random.default_rng([self.seed, group, number])
-            found = self._draw(start, generator, GROUP)
+            found = self._draw(start, generator)
             if len(self._blocks) >= BLOCKS_KEPT:
                 del self._blocks[next(iter(self._blocks))]
         self._blocks[group, number] = found  # the one used last is forgotten last
         return found
 
-    def _start(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _start(self, ids: NDArray[np.uint64]) -> IntArray:
         """First latent state of each request, from its id alone."""
         tables = self.tables
         mixed = splitmix64(ids + np.uint64((self.seed * _GOLDEN) & _MASK))
@@ -104,35 +126,40 @@ class SpreadDraws:
         return (level * np.uint64(tables.step_levels) + step).astype(np.int64)
 
     def _draw(
-        self, start: NDArray[np.int64], generator: np.random.Generator, count: int
-    ) -> tuple[Bytes, NDArray[np.int64]]:
-        """Draws [count, DRAWS] from the first latent states, and the states of the step after."""
-        steps = self.tables.step_levels
+        self, start: IntArray, generator: np.random.Generator
+    ) -> tuple[Bytes, IntArray]:
+        """Draws [GROUP, DRAWS] from the first latent states, and the states of the step after."""
+        moves, steps = self._moves, self.tables.step_levels
+        if len(moves):
+            generator.random(out=moves)
+            moves *= steps / (1.0 - self.tables.persistence)
+        uniform = generator.random(out=self._uniform)
+        passed = np.zeros((GROUP, DRAWS), dtype=np.uint8)
+        if self._loop is not None:
+            after = start.copy()
+            drawn = passed.reshape(-1)
+            self._loop(after, moves.ravel(), uniform.ravel(), self._thresholds, steps, drawn)
+            return self._encode(passed), after
         if self._states == 1:
-            uniform = generator.random((count, DRAWS))
-            passed = np.zeros((count, DRAWS), dtype=np.uint8)
             for threshold in self._thresholds[:, 0]:
                 passed += uniform < threshold
             return self._encode(passed), start
-        states = np.empty((count, DRAWS + 1), dtype=np.int64)
+        states = np.empty((GROUP, DRAWS + 1), dtype=np.int64)
         states[:, 0] = start
-        if steps > 1:
-            moves = generator.random((count, DRAWS)) * (steps / (1.0 - self.tables.persistence))
+        if len(moves):
             # The level of a step is that of the last move before it.
             last = np.where(moves < steps, np.arange(1, DRAWS + 1), 0)
             np.maximum.accumulate(last, axis=1, out=last)
-            levels = np.empty((count, DRAWS + 1), dtype=np.int64)
+            levels = np.empty((GROUP, DRAWS + 1), dtype=np.int64)
             levels[:, 0] = start
             np.minimum(moves, steps - 1, out=moves)
             levels[:, 1:] = moves
             levels[:, 1:] += (start - start % steps)[:, None]
-            last += np.arange(0, count * (DRAWS + 1), DRAWS + 1)[:, None]
+            last += np.arange(0, GROUP * (DRAWS + 1), DRAWS + 1)[:, None]
             states[:, 1:] = levels.ravel().take(last)
         else:
             states[:, 1:] = start[:, None]
-        uniform = generator.random((count, DRAWS))
         now = np.ascontiguousarray(states[:, :DRAWS])
-        passed = np.zeros((count, DRAWS), dtype=np.uint8)
         for thresholds in self._thresholds:
             passed += uniform < thresholds.take(now)
         return self._encode(passed), states[:, DRAWS].copy()
@@ -176,3 +203,6 @@ class Recorded:
         sequence = self._sequences[request_id % len(self._sequences)]
         places = np.arange(number * DRAWS, (number + 1) * DRAWS) % len(sequence)
         return sequence[places]
+
+    def first_blocks(self, request_ids: IntArray) -> Bytes:
+        return np.stack([self.block(request_id, 0) for request_id in request_ids.tolist()])

@@ -72,6 +72,7 @@ class Cluster:
         self.config = config = run.config
         self.clock = clock = run.clock
         self.surface = run.surface
+        self._longest = config.longest_request
         self.counters = Counters()
         self.records = Records()
         self.queue: deque[Ticket] = deque()
@@ -160,10 +161,10 @@ class Cluster:
         if limit is not None and prompt >= limit:
             return f"prompt of {prompt} tokens, but max_model_len is {limit}"
         total = prompt + ticket.output_tokens
-        if total > self.config.longest_request:
+        if total > self._longest:
             return (
                 f"{total} tokens (prompt {prompt}, output {ticket.output_tokens}), but the cache "
-                f"holds one request of at most {self.config.longest_request}"
+                f"holds one request of at most {self._longest}"
             )
         rules = self.config.rules
         if not rules.chunked_prefill and prompt > rules.max_num_batched_tokens:

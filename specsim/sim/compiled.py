@@ -20,6 +20,10 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specsim.errors import UsageError
 from specsim.latency import launches
@@ -30,7 +34,9 @@ from specsim.sim.structs import address_of
 Runner = Callable[[float], int]
 Plain = Callable[..., object]
 
-ENTRY = "run_steps"
+
+# What is called from outside, by its name in the library.
+ENTRIES: dict[str, Plain] = {"run_steps": step.run, "draw_steps": rows_loop.draw_steps}
 COMPILERS = ("cc", "gcc", "clang")
 # No fused multiply-add: it would round once where Python rounds twice.
 OPTIONS = ("-O2", "-std=c11", "-ffp-contract=off", "-fPIC", "-shared")
@@ -52,11 +58,45 @@ def bind(core: Core) -> Runner:
     core: made by `structs.as_struct`, whose lists and arrays must stay in place while the result
     is in use; after they are replaced it must be bound again.
     """
-    entry = _entry()
-    if isinstance(entry, str):
-        raise UsageError(f"the compiled step loop {entry}; leave compiled out")
+    entry = _of_library("run_steps")
+    entry.argtypes, entry.restype = (ctypes.c_void_p, ctypes.c_double), ctypes.c_int64
     address = address_of(core, Core)
     return lambda horizon_s: entry(address, horizon_s)
+
+
+def draw_steps(
+    states: NDArray[np.int64],
+    moves: NDArray[np.float64],
+    uniform: NDArray[np.float64],
+    thresholds: NDArray[np.float64],
+    step_levels: int,
+    passed: NDArray[np.uint8],
+) -> None:
+    """`rows_loop.draw_steps`, compiled."""
+    arrays = (_array(values) for values in (states, moves, uniform, thresholds))
+    _of_library("draw_steps")(*arrays, ctypes.c_int64(step_levels), _array(passed))
+
+
+class _Array1(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_void_p), ("shape", ctypes.c_int64 * 1))
+
+
+class _Array2(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_void_p), ("shape", ctypes.c_int64 * 2))
+
+
+def _array(values: NDArray[np.generic]) -> ctypes.Structure:
+    """As C functions take it (see `c_types`)."""
+    assert values.flags.c_contiguous
+    return (_Array1, _Array2)[values.ndim - 1](values.ctypes.data, values.shape)
+
+
+def _of_library(name: str) -> Any:
+    """A function of the compiled loop. UsageError if there is none."""
+    library = _library()
+    if isinstance(library, str):
+        raise UsageError(f"the compiled step loop {library}; leave compiled out")
+    return getattr(library, name)
 
 
 def is_cached() -> bool:
@@ -66,11 +106,11 @@ def is_cached() -> bool:
 
 def available() -> bool:
     """Whether the compiled loop can be used: it is loaded, after it was made where it has to be."""
-    return not isinstance(_entry(), str)
+    return not isinstance(_library(), str)
 
 
 @cache
-def _entry() -> Callable[[int, float], int] | str:
+def _library() -> ctypes.CDLL | str:
     """The compiled loop, or why there is none."""
     reason = ""
     for place in _places():
@@ -80,12 +120,9 @@ def _entry() -> Callable[[int, float], int] | str:
                 raise UsageError(f"is not kept in {place.parent}, which is another user's")
             if not place.exists():
                 _make(place)
-            entry = getattr(ctypes.CDLL(str(place)), ENTRY)
+            return ctypes.CDLL(str(place))
         except (OSError, subprocess.SubprocessError, UsageError) as error:
             reason = str(error) if isinstance(error, UsageError) else f"cannot be made ({error})"
-            continue
-        entry.argtypes, entry.restype = (ctypes.c_void_p, ctypes.c_double), ctypes.c_int64
-        return entry  # type: ignore[no-any-return]
     return reason
 
 
@@ -122,7 +159,7 @@ def _make(library: Path) -> None:
     compiler = os.environ.get("CC") or next(filter(shutil.which, COMPILERS), None)
     if compiler is None:
         raise UsageError(f"needs a C compiler, and there is no {' or '.join(COMPILERS)}")
-    source, functions = translate(step.run, ENTRY, instead())
+    source, functions = translate(ENTRIES, instead())
     strange = {Path(inspect.getfile(function)) for function in functions} - _sources()
     assert not strange, f"_sources() has to name {strange}"
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:

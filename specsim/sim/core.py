@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 Ints = Annotated[NDArray[np.int64], 1]
 Ints2 = Annotated[NDArray[np.int64], 2]
 Floats = Annotated[NDArray[np.float64], 1]
+Floats2 = Annotated[NDArray[np.float64], 2]
 Floats3 = Annotated[NDArray[np.float64], 3]
 Floats4 = Annotated[NDArray[np.float64], 4]
 Draws = Annotated[NDArray[np.uint8], 1]

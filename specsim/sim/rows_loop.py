@@ -1,6 +1,7 @@
-"""The functions of `rows` as plain loops, for the compiled engine. Same results to the byte."""
+"""What numpy does elsewhere at once, as plain loops that become C: the functions of `rows`, and
+`acceptance`'s draws. Same results to the byte."""
 
-from specsim.sim.core import GONE, NO_DRAFT, Core, Floats4
+from specsim.sim.core import GONE, NO_DRAFT, Core, Draws, Floats, Floats2, Floats4, Ints
 from specsim.sim.kv import take_blocks
 
 
@@ -133,3 +134,26 @@ def close_gaps_loop(c: Core) -> None:
 def no_stretch(c: Core, horizon_s: float) -> None:
     """Stretches save nothing where each step is cheap."""
     return
+
+
+def draw_steps(
+    states: Ints, moves: Floats, uniform: Floats, thresholds: Floats2, step_levels: int,
+    passed: Draws,
+) -> None:  # fmt: skip
+    """Thresholds passed [request, step] on a uniform number each. states [request]: before the
+    first step, then after the last. moves: below `step_levels` where the latent level changes, to
+    what; none if it never does. See `acceptance.SpreadDraws`."""
+    steps = len(passed) // len(states)
+    at = 0
+    for r in range(len(states)):
+        state = states[r]
+        first = state - state % step_levels
+        for _step in range(steps):
+            count = 0
+            for i in range(len(thresholds)):
+                count += uniform[at] < thresholds[i, state]  # no jump that could be foretold
+            passed[at] = count
+            if len(moves) > 0 and moves[at] < step_levels:
+                state = first + int(moves[at])
+            at += 1
+        states[r] = state

@@ -93,7 +93,7 @@ def simulate(
     cluster = Cluster(
         RunContext(
             config,
-            draw_source(config, seed),
+            draw_source(config, seed, compiled=compiled),
             Surface.of(config, cost),
             clock,
             seed,
@@ -136,7 +136,7 @@ def simulate(
     return SimResult(config, seed, window, interrupted, compiled, cluster)
 
 
-def draw_source(config: SimConfig, seed: int) -> DrawSource | None:
+def draw_source(config: SimConfig, seed: int, *, compiled: bool = False) -> DrawSource | None:
     """The source of a run; None without speculation."""
     k, recorded = config.speculation.num_speculative_tokens, config.recorded
     if k == 0:
@@ -148,7 +148,9 @@ def draw_source(config: SimConfig, seed: int) -> DrawSource | None:
             )
         return recorded
     assert config.acceptance is not None
-    return SpreadDraws(config.acceptance, config.acceptance_spread, k=k, seed=seed)
+    return SpreadDraws(
+        config.acceptance, config.acceptance_spread, k=k, seed=seed, compiled=compiled
+    )
 
 
 def _stop() -> None:

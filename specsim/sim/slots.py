@@ -6,6 +6,7 @@ written when it comes and read when it goes; the step loop does the rest.
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +94,21 @@ class Slots:
         fresh["target"] = fresh["prompt_tokens"]
         fresh["remaining"] = fresh["requested_tokens"]
         fresh["attempts"] = 1
-        slots = np.array([self._free.pop() for _ in tickets])
+        count, ring = len(tickets), c.standby
+        taken = self._free[: -count - 1 : -1]
+        del self._free[-count:]
+        slots = np.array(taken)
         table[slots] = fresh
-        for ticket, slot in zip(tickets, slots.tolist(), strict=True):
-            self._occupy(slot, ticket)
-            ticket.replica = self.index
-            push(c.standby, slot)
-        self.outstanding += len(tickets)
+        for ticket, slot in zip(tickets, taken, strict=True):
+            self.tickets[slot] = ticket
+            ticket.slot, ticket.replica = slot, self.index
+        places = (ring.head + ring.count + np.arange(count)) % len(ring.slots)
+        cast(IntArray, ring.slots)[places] = slots
+        ring.count += count
+        if self.run.source is not None:
+            draws = self.run.source.first_blocks(fresh["request_id"])
+            c.accept.reshape(-1, DRAWS)[slots] = draws
+        self.outstanding += count
 
     def _enter(self, ticket: Ticket, ready_s: float = -1.0) -> None:
         """Give a request a slot and put it into the engine's queue, where it is since ready_s."""
@@ -147,9 +156,11 @@ class Slots:
         else:
             for slot in ended:
                 self._end(slot, FINISHED)
-        for slot in drain(self.core.freed):
-            self.spans.forget(slot)
-            self._free.append(slot)
+        freed = drain(self.core.freed)
+        if self.spans.count:
+            for slot in freed:
+                self.spans.forget(slot)
+        self._free.extend(freed)
 
     def _end(self, slot: int, status: str) -> None:
         ticket = self.tickets[slot]

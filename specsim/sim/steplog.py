@@ -60,11 +60,16 @@ class Timeline:
         span = (end - start)[inside]
         for i in levels:
             np.add.at(self.area[i], first[inside], values[i][inside] * span)
-        for j in np.flatnonzero(~inside):
-            edges = np.arange(first[j], last[j] + 2) * self.width_s
-            edges[0], edges[-1] = start[j], end[j]
-            for i in levels:
-                self.area[i, first[j] : last[j] + 1] += values[i][j] * np.diff(edges)
+        # The others in pieces, one for each bin that they touch.
+        across = np.flatnonzero(~inside)
+        pieces = (last - first)[across] + 1
+        step = np.repeat(across, pieces)
+        place = np.arange(len(step)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        bins = first[step] + place
+        left = np.where(place == 0, start[step], bins * self.width_s)
+        right = np.where(bins == last[step], end[step], (bins + 1) * self.width_s)
+        for i in levels:
+            np.add.at(self.area[i], bins, values[i][step] * (right - left))
 
     def merge(self, other: "Timeline") -> "Timeline":
         """Sum of two timelines (replicas side by side)."""

@@ -18,26 +18,25 @@ from specsim.sim.structs import Kind
 
 
 def translate(
-    entry: Plain, name: str, instead: Mapping[Plain, Plain]
+    entries: Mapping[str, Plain], instead: Mapping[Plain, Plain]
 ) -> tuple[str, list[Plain]]:
-    """C source in which `name` is `entry`, and the functions it was made from.
+    """C source with functions by the names of `entries`, and the functions it was made from.
 
     instead: functions that are translated in place of others with the same parameters.
     """
     unit = Unit(instead)
-    inside = unit.name_of(entry)
+    outer = []
+    for name, entry in entries.items():
+        inside = unit.name_of(entry)
+        returns, parameters = unit.signature(entry)
+        given = ", ".join(f"{c_type(kind)} {label}" for label, kind in parameters.items())
+        call = f"{inside}({', '.join(parameters)});"
+        gives = "" if returns == NOTHING else "return "
+        outer.append(f"{c_type(returns)} {name}({given}) {{ {gives}{call} }}")
     while unit.waiting:
         _Function(unit.waiting.pop(0), unit).write()
-    returns, parameters = unit.signature(entry)
-    given = ", ".join(f"{c_type(kind)} {label}" for label, kind in parameters.items())
-    call = f"{inside}({', '.join(parameters)})"
-    source = [
-        HELPERS,
-        unit.declarations.text(),
-        *(f"static {head};" for head in unit.heads),
-        *unit.bodies,
-        f"{c_type(returns)} {name}({given}) {{ return {call}; }}\n",
-    ]
+    heads = [f"static {head};" for head in unit.heads]
+    source = [HELPERS, unit.declarations.text(), *heads, *unit.bodies, *outer, ""]
     return "\n".join(source), list(unit.names)
 
 

@@ -43,7 +43,7 @@ def walk(ring: Ring, add: int) -> int:
 
 
 def in_c(function, folder, returns, *parameters):
-    source, _ = translate(function, "entry", {})
+    source, _ = translate({"entry": function}, {})
     library = folder / f"{function.__name__}.so"
     command = ["cc", *compiled.OPTIONS, "-Wall", "-Werror", "-x", "c", "-", "-o", str(library)]
     command += ["-Wno-unused-function", "-lm"]
@@ -103,7 +103,7 @@ def unknown_call(a: int) -> int:
 def test_what_c_would_do_otherwise_is_refused_with_its_place(function, why):
     line = function.__code__.co_firstlineno + 1
     with pytest.raises(TypeError, match=rf"test_sim_to_c\.py:{line}: .*{why}"):
-        translate(function, "entry", {})
+        translate({"entry": function}, {})
 
 
 def test_without_a_compiler_the_reason_is_told_and_runs_go_on_plain(monkeypatch, tmp_path):
@@ -113,7 +113,7 @@ def test_without_a_compiler_the_reason_is_told_and_runs_go_on_plain(monkeypatch,
     from specsim.sim.request import Request
     from specsim.sim.run import simulate
 
-    compiled._entry.cache_clear()
+    compiled._library.cache_clear()
     monkeypatch.setattr(compiled, "_places", lambda: (tmp_path / "specsim" / "steps.so",))
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
@@ -125,18 +125,18 @@ def test_without_a_compiler_the_reason_is_told_and_runs_go_on_plain(monkeypatch,
         with pytest.raises(UsageError, match=r"needs a C compiler.*leave compiled out"):
             simulate(SimConfig(1000, compiled=True), load, cost)
         monkeypatch.setenv("CC", "/bin/false")
-        compiled._entry.cache_clear()
+        compiled._library.cache_clear()
         assert not compiled.available()
     finally:
-        compiled._entry.cache_clear()
+        compiled._library.cache_clear()
 
 
 @needs_compiler
 def test_a_library_that_another_user_could_have_put_there_is_not_loaded(monkeypatch, tmp_path):
-    compiled._entry.cache_clear()
+    compiled._library.cache_clear()
     monkeypatch.setattr(compiled, "_places", lambda: (tmp_path / "steps.so",))
     monkeypatch.setattr(compiled, "_user", lambda: tmp_path.stat().st_uid + 1)
     try:
-        assert "another user" in compiled._entry()
+        assert "another user" in compiled._library()
     finally:
-        compiled._entry.cache_clear()
+        compiled._library.cache_clear()
