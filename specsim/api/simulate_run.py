@@ -25,6 +25,7 @@ from specsim.sim.compare import LoadPlan, Report, SimulatedComparison, compare
 from specsim.sim.config import ROUTERS, Fault
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import value_at
+from specsim.sim.policies.choice import PolicyChoice, parse_policy
 from specsim.sim.result import SimulationFigures
 from specsim.sim.run import Progress
 from specsim.sim.scenario import Scenario, find_scenario
@@ -115,9 +116,6 @@ def _deployment(
         table = parse_speculative_config(str(options.speculative_config)).batch_table
         if TABLE_NOTE in warnings:
             warnings.remove(TABLE_NOTE)  # what the analytic model leaves out is simulated
-    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    if options.adaptive:
-        adaptive = _adaptive(request)
     slo = gates if options.slo is None else parse_slo(str(options.slo))
     settings: dict[str, object] = {
         "n_replicas": options.replicas,
@@ -141,7 +139,7 @@ def _deployment(
         context_variation=plan.context_variation,
         acceptance_spread=acceptance_spread(options.easiness) or _spread_of_work(options, system),
         per_batch_size=table,
-        adaptive=adaptive,
+        policy=_policy(options, system, bool(table)),
         prefix_caching=options.prefix_caching,
         settings=tuple(settings.items()),
     )
@@ -231,24 +229,24 @@ def _spread_of_work(options: SimulateOptions, system: System) -> AcceptanceSprea
     )
 
 
-def _adaptive(request: DeploymentRequest) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    system = request.system
-    tiers = system.engine.scheduler.adaptive_tiers
-    if not tiers:
+def _policy(options: SimulateOptions, system: System, table: bool) -> PolicyChoice | None:
+    """What decides on draft lengths; None: they are fixed, or in the table of the config."""
+    text = "adaptive" if options.adaptive else options.policy
+    if text is None:
+        return None
+    if options.adaptive and options.policy is not None:
+        raise UsageError("--adaptive is --policy adaptive; give one of them")
+    if table:
         raise UsageError(
-            f"--adaptive is SGLang's, but the engine is {system.engine.name}; for vLLM give "
-            f"{TABLE_FIELD} in --speculative-config"
+            f"--policy and {TABLE_FIELD} in --speculative-config exclude each other; give one"
         )
-    if not system.setup.drafting.adapts or system.setup.tree_topk > 1:
+    choice = parse_policy(text)
+    if not system.speculative and not options.adaptive:
         raise UsageError(
-            "--adaptive needs eagle, eagle3 or mtp with chains, but the method is "
-            f"{system.setup.method}{' with a tree' if system.setup.tree_topk > 1 else ''}"
+            f"--policy {choice.text} decides on draft lengths, but the method is 'none'; name a "
+            "--method or leave it out"
         )
-    k = system.setup.k
-    return tuple(
-        (batch, tuple(sorted({min(length, k) for length in lengths})))
-        for batch, lengths in tiers
-    )
+    return choice
 
 
 def _warn_of_overload(

@@ -30,7 +30,7 @@ from specsim.options.groups import (
 )
 from specsim.options.registry import command_model, command_names
 from specsim.options.serving import SharedPromptsOptions
-from specsim.options.values import shown, shown_value
+from specsim.options.values import refuse_code, shown, shown_value
 
 EVERY = "defaults"
 MAX_BYTES = 1_000_000
@@ -154,6 +154,8 @@ def read_file(path: Path, asked: str = "") -> ConfigFile:
                 raise _wrong(path, section, key, value, [option])
             item = OptionDefault(section, option.name, option.flag, fit, section)
             found[item.command, item.name] = item
+    for item in found.values():
+        refuse_code(item.name, item.value, f"{path}:")
     return ConfigFile(path, tuple(sorted(found.values(), key=lambda d: (d.command, d.flag))))
 
 

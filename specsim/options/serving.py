@@ -164,8 +164,16 @@ class BaselineOptions(OptionSet):
     )
 
 
-class AdaptiveOptions(OptionSet):
-    adaptive: bool = opt(False, help="SGLang's adaptive draft length, up to k.")
+class PolicyOptions(OptionSet):
+    """What decides on the draft length of each step, up to k."""
+
+    policy: str | None = opt(
+        None, metavar="NAME[,KEY=VALUE]",
+        help="What decides on the draft length of each step, up to k: static, table, off-above, "
+             "adaptive, goodput, utility, per-request, unload; or FILE.py:CLASS, code of your own, "
+             "which is run.",
+    )
+    adaptive: bool = opt(False, help="SGLang's adaptive draft length: --policy adaptive.")
 
 
 class ReplicaOptions(OptionSet):
@@ -211,7 +219,7 @@ class SimulateOptions(
     ModelArgument, ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
     SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
     GatesOptions, BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
-    AcceptanceTraceOptions, AdaptiveOptions, TreeOptions,
+    AcceptanceTraceOptions, PolicyOptions, TreeOptions,
     DraftShareOptions, RequestOptions, ReplicaOptions, GatewayOptions,
     FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions, PricingOptions,
     ExportOptions,

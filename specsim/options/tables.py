@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from specsim.errors import UsageError
 from specsim.options.declare import Declared, OptionSet, declared
-from specsim.options.values import shown_value
+from specsim.options.values import refuse_code, shown_value
 
 VALUE_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -48,6 +48,7 @@ def from_value(
 ) -> object:
     """A value of a file as the option has it. UsageError."""
     kind = item.kind
+    refuse_code(key, value, place)
     if kind is str and Sequence in item.accepted and float in item.accepted:
         if isinstance(value, str):
             return value

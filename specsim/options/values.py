@@ -33,6 +33,20 @@ def shown_value(value: object) -> str:
     return shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]
 
 
+def names_code(policy: str) -> bool:
+    """Whether a policy of speculation is a class in a Python file of the user's own."""
+    return ".py" in policy.partition(",")[0]
+
+
+def refuse_code(name: str, value: object, where: str) -> None:
+    """Files that others may have written run no Python files. UsageError."""
+    if name in ("policy", "policies") and names_code(str(value)):
+        raise UsageError(
+            f"{where} {name} is {shown_value(value)}, a file of Python; such a policy is run only "
+            "where it is typed: --policy FILE.py:CLASS"
+        )
+
+
 def as_text(given: Numbers | Words) -> str:
     """A list as the command line has it, with commas."""
     if isinstance(given, str):

@@ -78,7 +78,7 @@ def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of 
     return Section(f"Simulation: {d.title_of(inputs)}", f"Simulation: {model}", [
         Lines([
             *(partial if doc.flag("partial") else []),
-            head, d.drafting(inputs), load_line(inputs.at("load")), _window(doc),
+            head, d.drafting(inputs), *_policy(inputs), load_line(inputs.at("load")), _window(doc),
         ]),
         _latencies(doc),
         _figures(doc),
@@ -91,6 +91,11 @@ def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of 
 
 def _replicas(count: int, router: str) -> str:
     return f", {count} replicas behind {router}" if count > 1 else ""
+
+
+def _policy(inputs: Doc) -> list[str]:
+    text = inputs.text("policy", "")
+    return [f"draft lengths by policy: {text}, up to k"] if text else []
 
 
 def _window(doc: Doc) -> str:

@@ -32,13 +32,16 @@ from functools import cached_property
 from typing import cast
 
 from specsim.analytic.system import System
-from specsim.errors import CapacityError
+from specsim.errors import CapacityError, UsageError
 from specsim.latency.launches import Launches, mean_launches
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.model.spec import Attention
 from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationRules
+from specsim.sim.policies.adaptive import Tiers
+from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules
+from specsim.sim.policies.table import BatchTable
 from specsim.sim.spread import SpreadCost
 from specsim.speculation.acceptance_spread import (
     INDEPENDENT,
@@ -143,20 +146,41 @@ def speculation_rules(
     system: System,
     *,
     extra_tokens: int = 0,
-    per_batch_size: tuple[tuple[int, int, int], ...] = (),
-    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = (),
+    per_batch_size: BatchTable = (),
+    policy: PolicyChoice | None = None,
 ) -> SpeculationRules:
     """What the deployment's speculation asks of the scheduler; extra_tokens: see `CacheBlocks`."""
     setup = system.setup
     if not system.speculative:
         return SpeculationRules(num_lookahead_tokens=extra_tokens)
+    lengths: LengthRules = {"per_batch_size": per_batch_size}
+    if policy is not None:
+        lengths = length_rules(policy, setup.k, lambda: adaptive_tiers(system))
     return SpeculationRules(
         num_speculative_tokens=setup.k,
         verify_tokens=setup.verify_tokens if setup.tree_tokens else 0,
         num_lookahead_tokens=setup.lookahead_tokens + extra_tokens,
         drop_last_cached_block=setup.drops_last_block,
-        per_batch_size=per_batch_size,
-        adaptive=adaptive,
+        **lengths,
+    )
+
+
+def adaptive_tiers(system: System) -> Tiers:
+    """The engine's adaptive draft lengths, up to k. UsageError where it has none."""
+    tiers, setup = system.engine.scheduler.adaptive_tiers, system.setup
+    if not tiers:
+        raise UsageError(
+            f"--adaptive is SGLang's, but the engine is {system.engine.name}; for vLLM give a "
+            "table, such as --policy table,1=3,9=1"
+        )
+    if not setup.drafting.adapts or setup.tree_topk > 1:
+        raise UsageError(
+            "--adaptive needs eagle, eagle3 or mtp with chains, but the method is "
+            f"{setup.method}{' with a tree' if setup.tree_topk > 1 else ''}"
+        )
+    return tuple(
+        (batch, tuple(sorted({min(length, setup.k) for length in lengths})))
+        for batch, lengths in tiers
     )
 
 
@@ -224,7 +248,7 @@ class Deployment:
     context_tokens: what a running request of the load holds on average (prompt + half of its
         output); it matters only where windows or states do. context_variation: see `step_cost`.
     acceptance_spread: None: the fitted set of the method. prefix_caching: None: as the engine.
-    per_batch_size, adaptive: see `SpeculationRules`.
+    per_batch_size: see `SpeculationRules`. policy: what decides on draft lengths instead.
     settings: further fields of `SimConfig` (`RunSettings`), which replace what is built here.
     """
 
@@ -233,8 +257,8 @@ class Deployment:
     context_variation: float = 0.0
     acceptance_spread: AcceptanceSpread | None = None
     prefix_caching: bool | None = None
-    per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    per_batch_size: BatchTable = ()
+    policy: PolicyChoice | None = None
     settings: tuple[tuple[str, object], ...] = ()
 
     @cached_property
@@ -253,13 +277,14 @@ class Deployment:
                 system,
                 extra_tokens=blocks.extra_tokens,
                 per_batch_size=self.per_batch_size,
-                adaptive=self.adaptive,
+                policy=self.policy,
             ),
             acceptance=system.acceptance if system.speculative else None,
             acceptance_spread=self.acceptance_spread or acceptance_spread_of(system),
             # Where every chunk is a pass of its own, a step's price jumps with their number, and
             # no table over tokens and spans can be read between its nodes.
             exact_cost=system.engine.separate_passes,
+            drafter_blocks=self._drafter_blocks(rules, blocks.num_kv_blocks),
             **settings,
         )
         if longest is None:
@@ -268,6 +293,19 @@ class Deployment:
             # The tangent overstates what requests far longer than the load's hold.
             longest = min(longest, max(1, config.longest_request))
         return replace(config, max_model_len=longest)
+
+    def _drafter_blocks(self, rules: EngineRules, blocks: int) -> int:
+        """Blocks that the drafter's memory is worth, where a policy unloads it."""
+        policy = self.policy
+        if policy is None or not policy.unloads or not self.system.speculative:
+            return 0
+        alone = blocks_of(self.system.plain(), self.context_tokens, rules).num_kv_blocks
+        if alone <= blocks:
+            raise UsageError(
+                f"policy {policy.text} unloads the drafter, but {self.system.setup.method} keeps "
+                "none in memory; use another policy"
+            )
+        return alone - blocks
 
     @property
     def cost(self) -> StepCost:
@@ -278,5 +316,5 @@ class Deployment:
         limit of running requests under speculation does not hold."""
         settings = tuple(item for item in self.settings if item[0] != "recorded")
         return replace(
-            self, system=self.system.plain(), per_batch_size=(), adaptive=(), settings=settings
+            self, system=self.system.plain(), per_batch_size=(), policy=None, settings=settings
         )

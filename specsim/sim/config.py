@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
+from specsim.sim.policies.adaptive import Tiers
+from specsim.sim.policies.choice import PolicyChoice
+from specsim.sim.policies.table import BatchTable, drafts_by_batch
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
@@ -101,14 +104,16 @@ class SpeculationRules:
     per_batch_size: vLLM's num_speculative_tokens_per_batch_size, ((first, last, k), ...), counted
         in scheduled requests, prompts included; gaps and what follows keep the k before.
     adaptive: SGLang's tiers, ((lowest batch, (k, ...)), ...).
+    policy: one that is asked at every step (`policies`), up to num_speculative_tokens.
     """
 
     num_speculative_tokens: int = 0
     verify_tokens: int = 0
     num_lookahead_tokens: int | None = None
     drop_last_cached_block: bool = True
-    per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    adaptive: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    per_batch_size: BatchTable = ()
+    adaptive: Tiers = ()
+    policy: PolicyChoice | None = None
 
     def __post_init__(self) -> None:
         k = self.num_speculative_tokens
@@ -140,9 +145,15 @@ class SpeculationRules:
             if list(lengths) != sorted(set(lengths)) or lengths[0] < 0:
                 raise UsageError(f"adaptive draft lengths {lengths} must rise and be 0 or more")
             lowest = batch
-        if self.adaptive and self.per_batch_size:
+        if bool(self.adaptive) + bool(self.per_batch_size) + (self.policy is not None) > 1:
             raise UsageError(
-                "adaptive draft lengths and a table by batch size exclude each other; give one"
+                "adaptive draft lengths, a table by batch size and a policy exclude each other; "
+                "give one"
+            )
+        if self.verify_tokens and self.policy is not None and self.policy.per_request:
+            raise UsageError(
+                f"policy {self.policy.text} gives lengths by request, but trees are verified "
+                "whole; use chains (leave out the tree) or another policy"
             )
 
     def step_width(self, drafts: int) -> int:
@@ -154,21 +165,12 @@ class SpeculationRules:
         given = self.num_lookahead_tokens
         return self.num_speculative_tokens if given is None else given
 
-    def drafts_by_batch(self, max_num_seqs: int) -> list[int]:
-        """Draft length by number of scheduled requests, 0..max_num_seqs."""
-        k = self.num_speculative_tokens
-        if not self.per_batch_size:
-            return [k] * (max_num_seqs + 1)
-        table, current = [], min(k, self.per_batch_size[0][2])
-        starts = {first: min(k, drafts) for first, _, drafts in self.per_batch_size}
-        for batch in range(max_num_seqs + 1):
-            current = starts.get(batch, current)
-            table.append(current)
-        return table
-
     def draft_lengths(self, max_num_seqs: int) -> list[int]:
         """All draft lengths a run may use, with 0 for steps of prompts alone."""
-        used = {0, *self.drafts_by_batch(max_num_seqs)}
+        k = self.num_speculative_tokens
+        used = {0, *drafts_by_batch(self.per_batch_size, k, max_num_seqs)}
+        if self.policy is not None:
+            used = set(range(k + 1))
         if self.adaptive:
             used = {0} | {k for _, lengths in self.adaptive for k in lengths}
         return sorted(used)
@@ -217,7 +219,8 @@ class SimConfig:
 
     acceptance, acceptance_spread: how drafts fare; needed with speculation. recorded: replay
         accepted lengths instead (see `acceptance.Recorded`).
-    num_kv_blocks: blocks of every replica. max_model_len: longest prompt + output; a request's
+    num_kv_blocks: blocks of every replica. drafter_blocks: more of them while a policy has unloaded
+        the drafter. max_model_len: longest prompt + output; a request's
         output is cut there; None: what the memory holds.
     request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
         tokeniser), part of TTFT.
@@ -255,6 +258,7 @@ class SimConfig:
     compiled: bool | None = None
     exact_cost: bool = False
     stretches: bool = True
+    drafter_blocks: int = 0
     slo: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -317,6 +321,11 @@ class SimConfig:
         return max(1 + spec.num_speculative_tokens, spec.verify_tokens)
 
     @property
+    def most_kv_blocks(self) -> int:
+        """Blocks of a replica, those of an unloaded drafter included."""
+        return self.num_kv_blocks + self.drafter_blocks
+
+    @property
     def longest_request(self) -> int:
         """Most tokens (prompt + output) of a request that a replica can serve alone."""
         slots = self.num_kv_blocks * self.rules.block_size
@@ -328,6 +337,8 @@ class SimConfig:
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name in ("acceptance", "acceptance_spread", "recorded", "rules", "speculation"):
+                continue
+            if item.name == "drafter_blocks" and not value:
                 continue
             out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
         out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]

@@ -28,7 +28,7 @@ Draws = Annotated[NDArray[np.uint8], 1]
 # Core.pricing: interpolate, ask the cost function at each step with prompts, at each step
 INTERPOLATED, EXACT_MIXED, EXACT = range(3)
 # Core.stage
-BOUNDARY, UNPRICED, IN_FLIGHT = range(3)
+BOUNDARY, UNDECIDED, UNPRICED, IN_FLIGHT = range(4)
 # Slot.where
 NOWHERE, WAITING, IN_PREFILL, DECODING = range(4)
 # Rows.state; a finished request lingers for the step that was planned before its end was known
@@ -45,12 +45,13 @@ ROOT = 0  # serial before the first piece of a prompt
     RAN_IDLE,  # nothing to do
     RAN_TO_ARRIVAL,  # nothing to do before a request leaves the front end
     RAN_STUCK,  # requests wait, none runs, none can be admitted
+    NEED_POLICY,  # how many tokens to draft in the planned step
     NEED_PRICE,
     NEED_DRAWS,
     NEED_LOG,
     NEED_NODES,
     NEED_FEED,
-) = range(10)
+) = range(11)
 
 
 @dataclass(slots=True)
@@ -78,6 +79,8 @@ class StepRules:
     draws_by_position: bool = False  # draws are indexed by output position, not verify step
     draws_skip: bool = False  # some verify steps carry no draft
     adaptive: bool = False
+    asks_policy: bool = False  # a policy outside decides on every draft (`policies`)
+    ragged: bool = False  # drafts of a step may differ by request (`Rows.depth`)
     hides_launches: bool = False  # of prompts, behind the step before (`latency.launches`)
     stretches: bool = False  # decode steps may be taken many at a time (`stretch`)
     log_capacity: int = 0
@@ -106,6 +109,7 @@ class Slot:
     cached_tokens: int = 0  # prompt tokens found in the cache at the first admission
     draw: int = 0  # position in `Core.accept`
     draw_block: int = 0  # which block of draws is loaded
+    depth: int = 0  # drafts proposed at the end of its prompt, where they differ by request
     verify_steps: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -202,11 +206,13 @@ class Rows:
     drafted: Ints
     state: Ints
     stalled: Ints
+    depth: Ints  # drafts verified in the coming step, where they differ by request
+    next_depth: Ints  # proposed in the step being run
 
     @classmethod
     def empty(cls, most: int) -> "Rows":
         """Room for `most` requests."""
-        table = np.zeros((10, most), dtype=np.int64)
+        table = np.zeros((12, most), dtype=np.int64)
         return cls(table, table[4:8], *table)
 
 
@@ -311,6 +317,10 @@ class Core:
     chunks: list[Chunk]  # of the step being run
     drafts_by_batch: list[int]  # drafts to propose by number of scheduled requests
     adapt: list[list[int]]  # [[lowest batch, drafts...]] of adaptive drafts, padded with -1
+    # Rows that took part in verify steps since the policy was asked last, by accepted drafts; and
+    # those of them whose drafts were all accepted.
+    accepted_rows: Ints
+    complete_rows: Ints
     accept: Draws  # [slot * draws + draw]: accepted drafts of the coming verify steps
     cover: Ints  # [decode step]: change in the number of streams whose gap this step ends
     gaps: Floats  # gaps between tokens of requests that sat out at least one step
@@ -329,10 +339,12 @@ class Core:
     free_blocks: int = 0  # not held by any request; cached ones count as free
     admission_blocked: bool = False  # the first waiting request does not fit before a release
     preempted: int = 0  # in this step
-    drafts: int = 0  # verified in the coming step
+    drafts: int = 0  # verified in the coming step, the most of any request
     next_drafts: int = 0  # proposed in the step being run
+    undecided: bool = False  # `next_drafts` is the most a policy may ask for
     context: int = 0  # cached tokens of all decoding requests
     scheduled: int = 0  # decoding requests in the step being run
+    verified: int = 0  # tokens they take part with
     n_chunks: int = 0
     new_tokens: int = 0  # prompt tokens in the step being run
     span_work: int = 0  # sum over them of the tokens each attends to

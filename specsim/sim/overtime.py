@@ -43,7 +43,7 @@ def over_time(result: SimResult) -> OverTime:
     spans = np.minimum(starts + width, merged.end_s) - starts
     levels = dict(zip(cells, area / np.maximum(spans, 1e-12), strict=True))
     config = result.config
-    blocks = config.num_kv_blocks * config.n_replicas
+    blocks = config.most_kv_blocks * config.n_replicas
     out: OverTime = {
         "width_s": width,
         "t_s": _short(starts),

@@ -34,14 +34,44 @@ def price_step(c: Core) -> bool:
 
 
 def interpolate(c: Core, prices: Prices) -> bool:
-    """Price the planned step from the tables; False if an entry is missing."""
+    """Price the planned step from the tables; False if an entry is missing.
+
+    Where drafts differ by request, the price lies between those of the two equal lengths around
+    their mean: step time is near linear in the tokens."""
+    below = mean_drafts(c)
+    if not at_drafts(c, prices, below):
+        return False
+    share = drafts_above(c, below)
+    if share == 0.0:
+        return True
+    step_s, idle_s, free_s = c.step_s, c.idle_s, c.free_s
+    if not at_drafts(c, prices, below + 1):
+        return False
+    c.step_s = step_s + share * (c.step_s - step_s)
+    c.idle_s = idle_s + share * (c.idle_s - idle_s)
+    c.free_s = free_s + share * (c.free_s - free_s)
+    return True
+
+
+def mean_drafts(c: Core) -> int:
+    """Drafts that a scheduled request verifies, rounded down where they differ."""
+    return c.verified // c.scheduled - 1 if c.rules.ragged and c.scheduled > 0 else c.drafts
+
+
+def drafts_above(c: Core, below: int) -> float:
+    """By how much of a draft the mean lies above `below`."""
+    return c.verified / c.scheduled - 1 - below if c.rules.ragged and c.scheduled > 0 else 0.0
+
+
+def at_drafts(c: Core, prices: Prices, drafts: int) -> bool:
+    """Set the prices of the planned step from the tables of steps that verify `drafts`."""
     seqs = c.scheduled
-    tier = prices.tier[c.drafts][c.next_drafts]
+    tier = prices.tier[drafts][c.next_drafts]
     if tier < 0:
         return False
     context = mean_context(c)
     if c.new_tokens > 0:
-        tokens = seqs * step_width(c, c.drafts) + c.new_tokens
+        tokens = c.verified + c.new_tokens
         span = c.span_work / c.new_tokens
         seconds = mixed_seconds(prices, prices.mixed_s, tier, seqs, tokens, span)
         if seqs > 0:

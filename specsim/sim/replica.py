@@ -25,6 +25,7 @@ from specsim.sim.core import (
     NEED_FEED,
     NEED_LOG,
     NEED_NODES,
+    NEED_POLICY,
     NEED_PRICE,
     NOWHERE,
     RAN_IDLE,
@@ -37,6 +38,8 @@ from specsim.sim.core import (
     Ring,
     Slot,
 )
+from specsim.sim.kv import queue_prepend, take_blocks
+from specsim.sim.policies.deciding import Decider
 from specsim.sim.request import UNFINISHED
 from specsim.sim.slots import Ended, EndedBlock, Slots
 from specsim.sim.spans import SpanPool
@@ -76,6 +79,7 @@ class Replica(Slots):
         self._back: Event | None = None
         fresh = as_struct(Slot())
         self._fresh_slot = (lambda: fresh) if run.compiled else Slot
+        self._decider: Decider | None = None
         self._use(make_core(run))
         self.process = self.clock.process(self._serve())
 
@@ -172,7 +176,7 @@ class Replica(Slots):
 
     @property
     def kv_usage_max(self) -> float:
-        return self.core.held_max / self.core.rules.num_kv_blocks
+        return self.core.held_max / self.run.config.most_kv_blocks
 
     def check(self) -> None:
         """AssertionError if blocks or counters do not add up (used after every run)."""
@@ -222,6 +226,8 @@ class Replica(Slots):
             reason = self._run(horizon_s)
             if reason == NEED_PRICE:
                 self._price()
+            elif reason == NEED_POLICY:
+                self._decide()
             elif reason == NEED_DRAWS:
                 self._more_draws()
             elif reason == NEED_LOG:
@@ -262,8 +268,32 @@ class Replica(Slots):
         if core.pricing == INTERPOLATED:
             surface.price(core)
             return
-        core.step_s, core.idle_s, core.free_s = surface.exact(surface.shape_of(core))
+        core.step_s, core.idle_s, core.free_s = surface.exact_of(core)
         core.priced = True
+
+    def _decide(self) -> None:
+        """Ask the policy about the planned step; the drafter goes and comes as it wants."""
+        decider, core = self._decider, self.core
+        assert decider is not None
+        decider.decide(core)
+        blocks, wanted = decider.drafter_blocks, decider.policy.drafter_wanted
+        if not decider.policy.unloads or wanted == decider.drafter_loaded:
+            return
+        if wanted and core.free_blocks >= blocks:
+            take_blocks(core, blocks)
+            core.rules.num_kv_blocks -= blocks
+        elif not wanted and core.next_drafts == core.drafts == 0:
+            if core.rules.prefix_caching:
+                if core.cache.unused < 1:
+                    grow_nodes(core.cache, 1)
+                    self._bind()
+                queue_prepend(core.cache, blocks)
+            core.free_blocks += blocks
+            core.rules.num_kv_blocks += blocks
+            core.admission_blocked = False
+        else:
+            return
+        decider.drafter_loaded = wanted
 
     def _take_grids(self) -> None:
         """The tables of prices were made anew, with more nodes."""
@@ -289,6 +319,10 @@ class Replica(Slots):
     def _use(self, core: Core) -> None:
         """Run on this state, in which nothing has happened yet."""
         self.core = core
+        config, self._decider = self.run.config, None
+        choice = config.speculation.policy
+        if choice is not None and core.rules.asks_policy:
+            self._decider = Decider(choice, self.run.surface, config.drafter_blocks)
         self.stats.last_emit_s = self.clock.now
         self.spans = SpanPool(core.rules.block_size)
         slots = len(core.slots)

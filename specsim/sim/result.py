@@ -36,6 +36,7 @@ class SimulationFigures:
             "num_speculative_tokens_per_batch_size": [
                 list(row) for row in self.deployment.per_batch_size
             ],
+            **({"policy": policy.text} if (policy := self.deployment.policy) else {}),
             "fidelity": system.fidelity,
             "load": self.load,
             "config": config.to_dict(),

@@ -68,17 +68,26 @@ def emit_rows(c: Core, count: int) -> int:
         draw = rows.draw[:count]
         # [accepted, draws, verify steps, drafted] of every row in this step
         gain = np.empty((4, count), dtype=np.int64)
-        gain[1:] = _ADVANCE[drafts]
+        gain[1:] = _ADVANCE[1 if c.rules.ragged else drafts]
         accepted = gain[0]
         c.accept.take(draw, out=accepted, mode="clip")
         if c.rules.draws_skip:
             drafted = accepted != NO_DRAFT
             accepted *= drafted
             gain[2:] *= drafted
-        if drafts < c.rules.num_speculative_tokens:
+        if c.rules.ragged:
+            depth = rows.depth[:count]
+            np.minimum(accepted, depth, out=accepted)
+            gain[1:3] *= depth > 0
+            gain[3] *= depth
+        elif drafts < c.rules.num_speculative_tokens:
             np.minimum(accepted, drafts, out=accepted)
         if c.rules.adaptive:
             c.step_accepted = int(np.add.reduce(accepted))
+        if c.rules.asks_policy:
+            size = len(c.accepted_rows)
+            c.accepted_rows += np.bincount(accepted, minlength=size)
+            c.complete_rows += np.bincount(accepted[accepted == gain[3]], minlength=size)
         if c.rules.draws_by_position:
             gain[1] += accepted
         rows.gains[:, :count] += gain

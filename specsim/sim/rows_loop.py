@@ -70,17 +70,22 @@ def emit_rows_loop(c: Core, count: int) -> int:
     for r in range(count):
         got = 1
         if drafts > 0:
+            depth = int(c.rows.depth[r]) if c.rules.ragged else drafts
             drawn = int(c.accept[draw[r]])
-            accepted = min(drawn, drafts)
+            accepted = min(drawn, depth)
             if skips > 0 and drawn == NO_DRAFT:
-                accepted = 0
-            else:
+                accepted = depth = 0
+            elif depth > 0:
                 verify_steps[r] += 1
-                drafted[r] += drafts
+                drafted[r] += depth
+            if c.rules.asks_policy > 0:
+                c.accepted_rows[accepted] += 1
+                c.complete_rows[accepted] += accepted == depth
             accepted_sum[r] += accepted
             all_accepted += accepted
             got = accepted + 1
-            draw[r] += got if by_position > 0 else 1
+            if not c.rules.ragged or c.rows.depth[r] > 0:
+                draw[r] += got if by_position > 0 else 1
         got = min(got, left[r])
         left[r] -= got
         computed[r] += got

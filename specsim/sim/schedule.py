@@ -14,7 +14,6 @@ Functions here run as Python or compiled.
 
 import numpy as np
 
-from specsim.sim.adapt import adaptive_drafts
 from specsim.sim.core import (
     IN_PREFILL,
     LIVE,
@@ -27,6 +26,7 @@ from specsim.sim.core import (
     pop,
 )
 from specsim.sim.kv import match_prefix, pin_prefix, take_blocks
+from specsim.sim.policies.adaptive import adaptive_drafts
 from specsim.sim.preempt import discard, grow_or_preempt, preempt
 from specsim.sim.price import step_width
 from specsim.sim.rows import grow_rows
@@ -52,6 +52,7 @@ def schedule(c: Core, now: float) -> int:
     c.new_tokens = 0
     c.span_work = 0
     c.scheduled = 0
+    c.verified = 0
     c.preempted = 0
     if c.rules.prefill_first:
         budget = continue_prefill(c, c.rules.max_num_batched_tokens)
@@ -88,6 +89,7 @@ def schedule(c: Core, now: float) -> int:
 
 def next_drafts(c: Core, asked: int) -> int:
     """Drafts proposed in this step for the next one; none if no request could use them."""
+    c.undecided = False
     if c.rules.num_speculative_tokens == 0:
         return 0
     if c.rules.adaptive:
@@ -102,6 +104,7 @@ def next_drafts(c: Core, asked: int) -> int:
         # Requests that wait for this prompt step keep the drafts they have.
         if not usable:
             return c.drafts if c.n_rows > 0 else 0
+    c.undecided = c.rules.asks_policy
     return c.drafts_by_batch[min(asked, len(c.drafts_by_batch) - 1)]
 
 
@@ -111,14 +114,28 @@ def schedule_rows(c: Core) -> int:
     budget = c.rules.max_num_batched_tokens
     if c.n_rows == 0:
         return budget
-    count = min(c.n_rows, budget // width)
+    count = rows_within(c, budget) if c.rules.ragged else min(c.n_rows, budget // width)
     if count > 0 and not grow_rows(c, count, width):
         count = grow_or_preempt(c, count, width)
     c.scheduled = count
+    c.verified = count * width
+    if c.rules.ragged:
+        c.verified = count
+        for r in range(count):
+            c.verified += int(c.rows.depth[r])
     for r in range(count, c.n_rows):
         if c.rows.stalled[r] == 0 and c.rows.state[r] == LIVE:
             sit_out(c, r)
-    return budget - count * width
+    return budget - c.verified
+
+
+def rows_within(c: Core, budget: int) -> int:
+    """How many decoding requests, oldest first, verify their own drafts within the budget."""
+    count = 0
+    while count < c.n_rows and c.rows.depth[count] + 1 <= budget:
+        budget -= int(c.rows.depth[count]) + 1
+        count += 1
+    return count
 
 
 def add_chunk(c: Core, slot: int, new: int) -> None:

@@ -24,6 +24,8 @@ from specsim.sim.core import (
     StepRules,
 )
 from specsim.sim.kv import bucket_of, new_node, queue_append
+from specsim.sim.policies.adaptive import tier_lines
+from specsim.sim.policies.table import drafts_by_batch
 from specsim.sim.structs import as_struct, longer
 
 LOG_STEPS = 1 << 14
@@ -62,8 +64,10 @@ def make_core(run: RunContext) -> Core:
         finished=SlotList([0] * slots),
         freed=SlotList([0] * slots),
         chunks=[Chunk() for _ in range(most + 1)],
-        drafts_by_batch=spec.drafts_by_batch(most),
-        adapt=_tiers(spec.adaptive, k),
+        drafts_by_batch=drafts_by_batch(spec.per_batch_size, k, most),
+        adapt=tier_lines(spec.adaptive, k),
+        accepted_rows=np.zeros(k + 1, dtype=np.int64),
+        complete_rows=np.zeros(k + 1, dtype=np.int64),
         # numpy's `take` into whole numbers wants them in the plain loop.
         accept=np.zeros(slots * DRAWS if source else 1, dtype=np.int64),
         cover=np.zeros(LOG_STEPS + 3, dtype=np.int64),
@@ -99,12 +103,15 @@ def _rules(run: RunContext) -> StepRules:
     out.draws_by_position = source is not None and source.by_position
     out.draws_skip = source is not None and source.skips
     out.adaptive = k > 0 and bool(spec.adaptive)
+    out.asks_policy = k > 0 and spec.policy is not None
+    out.ragged = k > 0 and spec.policy is not None and spec.policy.per_request
     out.stretches = config.stretches and not (
         run.compiled
         or config.exact_cost
         or out.draws_by_position
         or out.draws_skip
         or spec.adaptive
+        or spec.policy
     )
     out.hides_launches = run.surface.hides
     out.log_capacity = LOG_STEPS
@@ -118,15 +125,6 @@ def _rules(run: RunContext) -> StepRules:
     reserve = rules.output_reserve - rules.output_reserve_min
     out.reserve_decay = reserve / rules.output_reserve_steps
     return out
-
-
-def _tiers(adaptive: tuple[tuple[int, tuple[int, ...]], ...], k: int) -> list[list[int]]:
-    """`Core.adapt` of the tiers, lines of equal length."""
-    widest = max((len(lengths) for _, lengths in adaptive), default=0)
-    return [
-        [batch, *(min(drafts, k) for drafts in lengths), *[-1] * (widest - len(lengths))]
-        for batch, lengths in adaptive
-    ] or [[-1]]
 
 
 def _fill_cache(cache: PrefixCache, blocks: int) -> None:

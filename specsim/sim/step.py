@@ -10,7 +10,6 @@ Functions here run as Python or compiled.
 import numpy as np
 
 from specsim.latency.launches import hidden_s
-from specsim.sim.adapt import observe_step
 from specsim.sim.core import (
     BOUNDARY,
     DECODING,
@@ -20,11 +19,13 @@ from specsim.sim.core import (
     LIVE,
     NEED_DRAWS,
     NEED_LOG,
+    NEED_POLICY,
     NEED_PRICE,
     RAN_IDLE,
     RAN_TO_ARRIVAL,
     RAN_TO_FINISH,
     RAN_TO_FLIGHT,
+    UNDECIDED,
     UNPRICED,
     WAITING,
     Core,
@@ -33,6 +34,7 @@ from specsim.sim.core import (
     push,
 )
 from specsim.sim.kv import publish_prefix
+from specsim.sim.policies.adaptive import observe_step
 from specsim.sim.preempt import discard, save_blocks, save_row
 from specsim.sim.price import price_step, scheduled_context, step_width
 from specsim.sim.rows import close_gaps, draws_left, emit_rows, ending_rows, fewest_left
@@ -68,7 +70,9 @@ def run(c: Core, horizon_s: float) -> int:
                 continue
             if code != SCHEDULED:
                 return code
-            c.stage = UNPRICED
+            c.stage = UNDECIDED if c.undecided else UNPRICED
+        if c.stage == UNDECIDED:
+            return NEED_POLICY
         if c.stage == UNPRICED:
             if not price_step(c):
                 return NEED_PRICE
@@ -112,6 +116,8 @@ def begin_step(c: Core) -> None:
     log.end_s[n] = c.end_s
     log.rows[n] = c.scheduled
     log.width[n] = step_width(c, c.drafts)
+    if c.rules.ragged and c.scheduled > 0:
+        log.width[n] = (2 * c.verified + c.scheduled) // (2 * c.scheduled)  # rounded mean
     log.context[n] = scheduled_context(c)
     log.new[n] = c.new_tokens
     log.chunks[n] = c.n_chunks
@@ -159,6 +165,9 @@ def settle_step(c: Core) -> bool:
         # or after it where that is planned ahead.
         c.held_max = max(c.held_max, c.rules.num_kv_blocks - c.free_blocks)
     c.drafts = c.next_drafts
+    if c.rules.ragged:
+        for r in range(c.n_rows):
+            c.rows.depth[r] = c.rows.next_depth[r]
     c.clock_s = end_s
     c.stage = BOUNDARY
     return True
@@ -255,6 +264,7 @@ def join_rows(c: Core, slot: int) -> None:
     rows.drafted[r] = request.drafted_tokens
     rows.state[r] = LIVE
     rows.stalled[r] = request.stalled
+    rows.depth[r] = rows.next_depth[r] = request.depth
     c.sitting_out += request.stalled
     c.n_rows = r + 1
     c.context += request.computed

@@ -60,7 +60,7 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
     inside = max(0, totals["output_tokens"] - totals["chunks"])
     stats = [replica.stats for replica in cluster.replicas]
     running_area, kv_area = sum(s.running_area for s in stats), sum(s.kv_area for s in stats)
-    blocks = config.num_kv_blocks * config.n_replicas
+    blocks = config.most_kv_blocks * config.n_replicas
     verify = totals["verify_steps"]
     measured = sum(counts.values())
     seconds = window.seconds

@@ -22,7 +22,13 @@ from specsim.latency.launches import Launching
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim.config import SimConfig, SpeculationRules
 from specsim.sim.core import EXACT_MIXED, Core, Prices
-from specsim.sim.price import interpolate, mean_context
+from specsim.sim.price import (
+    decode_seconds,
+    drafts_above,
+    interpolate,
+    mean_context,
+    mean_drafts,
+)
 from specsim.sim.rows import node_below
 
 CHECKED_OF_LOG = 16  # decode steps of each full log
@@ -142,21 +148,47 @@ class Surface:
 
     def fill(self, c: Core) -> None:
         """Ask for the nodes around the step that `c` has planned."""
-        prices, now, following = self.prices, c.drafts, c.next_drafts
+        for _, drafts in self._drafts_of(c):
+            self._fill_at(c, drafts)
+
+    @staticmethod
+    def _drafts_of(c: Core) -> list[tuple[float, int]]:
+        """(share, drafts) of the steps of equal drafts whose mean the planned one is."""
+        below = mean_drafts(c)
+        share = drafts_above(c, below)
+        return [(1.0 - share, below), (share, below + 1)] if share else [(1.0, below)]
+
+    def decode_s(self, seqs: int, context: float, now: int, following: int) -> float:
+        """Seconds of a step of `seqs` sequences with `context` cached tokens each, without prompts,
+        that verifies `now` drafts of each and proposes `following`."""
+        at = node_below(self.prices.context, context)
+        self._fill_decode(seqs, {at, at + 1}, now, following)
+        return decode_seconds(self.prices, self.prices.tier[now][following], seqs, context)
+
+    def _fill_decode(self, seqs: int, nodes: set[int], now: int, following: int) -> None:
+        """Ask for entries of the decode table, at nodes of the context."""
+        prices = self.prices
+        tier = prices.tier[now][following]
+        for j in nodes:
+            if math.isnan(prices.decode_s[tier, seqs, j]):
+                total = seqs * prices.context[j]
+                shape = StepShape(seqs, self.speculation.step_width(now), total, (), following)
+                self.asked += 1
+                prices.decode_s[tier, seqs, j] = checked_seconds(self.cost, shape)
+
+    def _fill_at(self, c: Core, now: int) -> None:
+        """`fill` for a step that verifies `now` drafts of each sequence."""
+        prices, following = self.prices, c.next_drafts
         tier, seqs, new = prices.tier[now][following], c.scheduled, c.new_tokens
-        at = node_below(prices.context, mean_context(c))
         if seqs > 0:
-            for j in {at, at + 1} if new == 0 else {at, at + 1, prices.mixed_at}:
-                if math.isnan(prices.decode_s[tier, seqs, j]):
-                    total = seqs * prices.context[j]
-                    shape = StepShape(seqs, self.speculation.step_width(now), total, (), following)
-                    self.asked += 1
-                    prices.decode_s[tier, seqs, j] = checked_seconds(self.cost, shape)
+            at = node_below(prices.context, mean_context(c))
+            mixed = {prices.mixed_at} if new > 0 else set[int]()
+            self._fill_decode(seqs, {at, at + 1} | mixed, now, following)
         if new == 0:
             return
         span, width = c.span_work / new, self.speculation.step_width(now)
         for a in self._around(prices.seqs, seqs):
-            for b in self._around(prices.tokens, seqs * width + new):
+            for b in self._around(prices.tokens, c.verified + new):
                 for d in self._around(prices.span, span):
                     if math.isnan(prices.mixed_s[tier, a, b, d]):
                         priced = self._mixed_node(
@@ -204,27 +236,31 @@ class Surface:
             return seconds, 0.0, seconds
         return (seconds, *cast(Launching, self.cost).launches(shape))
 
-    def shape_of(self, c: Core) -> StepShape:
-        """The planned step itself, chunk by chunk."""
+    def exact_of(self, c: Core) -> tuple[float, float, float]:
+        """`exact` of the planned step itself, chunk by chunk."""
         chunks = []
         for j in range(c.n_chunks):
             chunk = c.chunks[j]
             last = chunk.cached + chunk.new >= c.slots[chunk.slot].target
             chunks.append(PrefillChunk(chunk.new, chunk.cached, last))
-        return StepShape(
-            c.scheduled,
-            self.speculation.step_width(c.drafts),
-            c.scheduled * mean_context(c),
-            tuple(chunks),
-            c.next_drafts,
+        context, following = c.scheduled * mean_context(c), c.next_drafts
+        parts = [
+            (share, self.exact(StepShape(
+                c.scheduled, self.speculation.step_width(drafts), context, tuple(chunks), following
+            )))
+            for share, drafts in self._drafts_of(c)
+        ]
+        step_s, idle_s, free_s = (
+            sum(share * part[i] for share, part in parts) for i in range(3)
         )
+        return step_s, idle_s, free_s
 
     def price(self, c: Core) -> None:
         """Price the planned step: from the tables if what they give is close to what the cost
         function says, with nodes added where it was not; else by that itself, from here on."""
         late = c.unchecked > c.check_after
         self.fill(c)
-        exact = self.exact(self.shape_of(c))
+        exact = self.exact_of(c)
         gap = self._gap(c, exact[0])
         if late:
             self.checked.append(gap)
@@ -253,7 +289,7 @@ class Surface:
         """A node where the planned step stands, on the first axis that has none there."""
         prices = self.prices
         seqs = c.scheduled
-        tokens = seqs * self.speculation.step_width(c.drafts) + c.new_tokens
+        tokens = c.verified + c.new_tokens
         axes = ((prices.span, c.span_work / c.new_tokens), (prices.tokens, tokens),
                 (prices.seqs, seqs))
         for axis, (grid, x) in zip((3, 2, 1), axes, strict=True):
@@ -270,6 +306,8 @@ class Surface:
         """Compare some of the decode steps in the log with the cost function."""
         log = c.log
         steps = np.flatnonzero((log.new[: c.logged] == 0) & (log.rows[: c.logged] > 0))
+        if c.rules.ragged:  # the log has the mean of the drafts; steps are checked before they run
+            return
         for n in steps[:: max(1, len(steps) // CHECKED_OF_LOG)].tolist():
             shape = StepShape(
                 int(log.rows[n]), int(log.width[n]), float(log.context[n]), (),

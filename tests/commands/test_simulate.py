@@ -379,6 +379,38 @@ def test_sglang_drafts_less_as_the_batch_grows() -> None:
     assert few["tokens_per_chunk"] > 2.2 > many["tokens_per_chunk"]
 
 
+def test_a_policy_decides_and_is_named_in_the_result(tmp_path: Path) -> None:
+    arguments = (*LLAMA, *SHORT, *FEW, "--concurrency", "4", "--no-baseline")
+    path = tmp_path / "mine.py"
+    path.write_text("from specsim.sim.policies.protocol import Policy\n"
+                    "class Mine(Policy):\n"
+                    "    def __init__(self, k=2):\n        self.k = k\n"
+                    "    def drafts(self, state):\n        return min(self.k, state.longest)\n")
+    mine = figures(*arguments, "--policy", f"{path}:Mine,k=1")
+    fixed = figures(*arguments, "--policy", "static,k=1")
+    assert fixed["inputs"]["policy"] == "static,k=1"
+    for found in (mine, fixed):
+        for name in ("inputs", "command", "cost_surface"):
+            del found[name]
+    assert mine == fixed
+    assert "draft lengths by policy: goodput, up to k" in call(*arguments, "--policy", "goodput")
+
+
+def test_files_of_settings_run_no_policy_of_their_own(tmp_path: Path, monkeypatch: Any) -> None:
+    """Only who types FILE.py:CLASS runs it."""
+    (tmp_path / "mine.py").write_text("raise SystemExit('the file was run')")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "specsim.toml").write_text('[simulate]\npolicy = "./mine.py:Mine"\n')
+    found = CliRunner().invoke(app, ["simulate", *LLAMA, "--concurrency", "2"])
+    assert "is run only where it is typed" in str(found.exception) + found.output
+    (tmp_path / "specsim.toml").unlink()
+    (tmp_path / "grid.toml").write_text(
+        '[fixed]\nmodel = "llama-3.1-8b"\nconcurrency = 2\n[grid]\npolicy = ["./mine.py:Mine"]\n'
+    )
+    found = CliRunner().invoke(app, ["sweep", "grid.toml"])
+    assert "is run only where it is typed" in str(found.exception) + found.output
+
+
 def test_lookups_without_a_draft_bring_one_token() -> None:
     found = figures("llama-3.1-8b", "--method", "ngram", "--k", "4", "--acceptance-length", "3",
                     "--draft-share", "0.5", *SHORT, "--concurrency", "4", "--requests", "200",
@@ -599,6 +631,19 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--adaptive needs eagle",
      ("llama-3.1-8b", "--method", "ngram", "--k", "3", "--acceptance-length", "2", "--engine",
       "sglang", "--concurrency", "2", "--adaptive")),
+    ("policy 'godput' is not known; did you mean goodput?", (*ONE, "--policy", "godput")),
+    ("there is no Python file", (*ONE, "--policy", "./no_such_file.py:Mine")),
+    ("--adaptive is --policy adaptive", (*ONE, "--policy", "goodput", "--adaptive")),
+    ("exclude each other",
+     ("llama-3.1-8b", "--concurrency", "2", "--policy", "goodput", "--speculative-config",
+      json.dumps({"method": "eagle3", "num_speculative_tokens": 3,
+                  "num_speculative_tokens_per_batch_size": [[1, 8, 3]],
+                  "synthetic_acceptance_length": 2.5}))),
+    ("the method is 'none'", ("llama-3.1-8b", "--method", "none", "--concurrency", "2",
+                              "--policy", "goodput")),
+    ("keeps none in memory",
+     ("llama-3.1-8b", "--method", "ngram", "--k", "3", "--acceptance-length", "2",
+      "--concurrency", "2", "--policy", "unload")),
     ("acceptance spread 'eagle-sharegp' is not known; did you mean eagle-sharegpt?",
      (*ONE, "--easiness", "eagle-sharegp")),
     # the cluster

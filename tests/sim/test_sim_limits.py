@@ -8,6 +8,7 @@ from sim_costs import Linear, config, plain_requests
 from specsim.errors import CapacityError, UsageError
 from specsim.sim.config import EngineRules, SpeculationRules
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
+from specsim.sim.policies.table import drafts_by_batch
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance import Acceptance
 
@@ -137,7 +138,7 @@ def test_rules_that_no_engine_has_are_refused(make, words):
 
 def test_table_by_batch_size_fills_gaps_and_tail():
     spec = SpeculationRules(4, per_batch_size=((1, 2, 9), (5, 6, 1)))
-    assert spec.drafts_by_batch(8) == [4, 4, 4, 4, 4, 1, 1, 1, 1]
+    assert drafts_by_batch(spec.per_batch_size, 4, 8) == [4, 4, 4, 4, 4, 1, 1, 1, 1]
     assert spec.draft_lengths(8) == [0, 1, 4]
 
 

@@ -9,11 +9,21 @@ as listed in its documentation; the thresholds are recalled from its source.)
 
 from specsim.sim.core import Core
 
+Tiers = tuple[tuple[int, tuple[int, ...]], ...]  # (lowest batch, draft lengths)
 ADAPT_WARM_UP = 10
 ADAPT_EVERY = 5
 EMA_WEIGHT = 0.2
 UP_MARGIN = 0.5
 DOWN_MARGIN = 0.75
+
+
+def tier_lines(tiers: Tiers, k: int) -> list[list[int]]:
+    """`Core.adapt` of the tiers with drafts of at most k, lines of equal length."""
+    widest = max((len(lengths) for _, lengths in tiers), default=0)
+    return [
+        [batch, *(min(drafts, k) for drafts in lengths), *[-1] * (widest - len(lengths))]
+        for batch, lengths in tiers
+    ] or [[-1]]
 
 
 def observe_step(c: Core) -> None:
