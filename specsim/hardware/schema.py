@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from specsim.errors import ProfileError
+from specsim.hardware.inherited import inherited_tables
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.units import DTYPE_BYTES
 
@@ -209,7 +210,7 @@ def profile_from_document(
     values["aliases"] = _aliases(origin, tables["device"].get("aliases", []))
     values["flops"] = _flops(origin, tables["peak"].get("flops"))
     _check_link(values, origin)
-    values["kernels"] = _kernels(origin, tables["kernels"], inherited)
+    values["kernels"] = _kernels(origin, tables["kernels"], inherited, values)
     sources, assumed = _sources(origin, tables["sources"], values["flops"])
     bare = HardwareProfile(**values, sources=sources, origin=origin)
     # A number without a source is an assumption, whether or not the file admits it.
@@ -301,11 +302,14 @@ def inherit_name(doc: Mapping[str, object], origin: str) -> str | None:
 
 
 def _kernels(
-    origin: str, table: Mapping[str, object], inherited: HardwareProfile | None
+    origin: str, table: Mapping[str, object], inherited: HardwareProfile | None,
+    values: Mapping[str, Any],
 ) -> dict[str, KernelTable]:
     tables: dict[str, KernelTable] = {}
     if inherited is not None:
-        tables = {n: _as_inherited(t, inherited.name) for n, t in inherited.kernels.items()}
+        tables = inherited_tables(
+            inherited, values["arch"], values.get("sms", 0), values["flops"]
+        )
     own = {k: v for k, v in table.items() if k != "inherit"}
     if len(own) > MAX_KERNEL_TABLES:
         raise ProfileError(f"{origin}: {len(own)} kernel tables; at most {MAX_KERNEL_TABLES}")
@@ -315,17 +319,6 @@ def _kernels(
         label = f'kernels."{_line(origin, "kernel table name", name)}"'
         tables[name] = _kernel(origin, label, name, _table(origin, label, raw), tables.get(name))
     return tables
-
-
-def _as_inherited(table: KernelTable, parent: str) -> KernelTable:
-    return KernelTable(
-        table.name,
-        table.params,
-        table.source,
-        table.measured_on,
-        assumed=True,
-        inherited_from=table.inherited_from or parent,
-    )
 
 
 def _kernel(

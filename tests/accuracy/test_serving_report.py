@@ -9,11 +9,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from specsim import simulate
 from specsim.sim.config import SimConfig
+from specsim.sim.run import SimResult
+from specsim.sim.run import simulate as run_once
 
 FOLDER = Path(__file__).resolve().parents[2] / "validation" / "reports"
 
@@ -60,9 +63,20 @@ def test_1200_requests_replayed() -> None:
     e2e = script("simulate_e2e")
     found = {run.key: e2e.replay(run) for run in e2e.REPLAYS}
     assert sum(len(each["e2e"]) for each in found.values()) == 1200
-    # The models on RTX PRO 6000 are predicted far too fast: validation/reports/serving.md.
-    each = found["RTX4090", "Llama-3.1-8B"]
-    assert abs(each["sim_e2e"].mean() / each["e2e"].mean() - 1) < 0.25
+    for key, each in found.items():
+        for name, bar in (("e2e", 0.35), ("itl", 0.32)):
+            error = each[f"sim_{name}"].mean() / each[name].mean() - 1
+            assert abs(error) < bar, (key, name, error)
+
+
+def test_servers_that_did_not_speculate_are_simulated_without() -> None:
+    """Models with a known drafter get one where the method is left open: it made the replays 30
+    to 50 % too fast."""
+    e2e = script("simulate_e2e")
+    for run in e2e.REPLAYS:
+        options = {"engine": e2e.REPLAYED, **run.options}
+        system = e2e.served(options, [(0.0, 100, 5), (0.1, 100, 5)]).deployment.system
+        assert not system.speculative
 
 
 def test_a_replay_is_what_the_command_gives(tmp_path: Path) -> None:
@@ -80,7 +94,7 @@ def test_a_replay_is_what_the_command_gives(tmp_path: Path) -> None:
                     "output_length": int(row["output_tokens"]), "hash_ids": []}) + "\n"
         for row in rows
     ), encoding="utf-8")
-    told = simulate(trace=trace, engine=e2e.REPLAYED, baseline=False, **run.options)
+    told = simulate(trace=trace, engine=e2e.REPLAYED, method="none", **run.options)
     figures = told.comparison.main.figures
     assert figures["ttft_s"]["mean"] == pytest.approx(ours["sim_ttft"].mean() / 1e3, rel=0.01)
     assert figures["e2el_s"]["mean"] == pytest.approx(ours["sim_e2e"].mean() / 1e3, rel=0.01)
@@ -113,12 +127,11 @@ def test_first_tokens_wait_for_the_step_that_was_planned_before(
     )[:1]
     measured = e2e.h100_measured(stages[0])
     (ahead,), _ = e2e.h100_run(stages, scale=0.1)
-    run = e2e.simulate
+    def at_once(config: SimConfig, *rest: Any, **named: Any) -> SimResult:
+        rules = replace(config.rules, plan_ahead=False)
+        return run_once(replace(config, rules=rules), *rest, **named)
 
-    def at_once(config: SimConfig, *rest: object) -> object:
-        return run(replace(config, rules=replace(config.rules, plan_ahead=False)), *rest)
-
-    monkeypatch.setattr(e2e, "simulate", at_once)
+    monkeypatch.setattr("specsim.sim.compare.simulate", at_once)
     (without,), _ = e2e.h100_run(stages, scale=0.1)
     assert ahead["ttft"] == pytest.approx(measured["ttft"], rel=0.15)
     assert without["ttft"] < 0.8 * measured["ttft"]
