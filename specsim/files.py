@@ -114,7 +114,11 @@ def _same(one: Path, two: Path) -> bool:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """The name to write to, beside `path`, which it replaces once all is written: `path` is there
-    whole or as it was. What goes wrong passes through, and leaves nothing behind."""
+    whole or as it was. What goes wrong passes through, and leaves nothing behind. A device or pipe
+    is written to itself: one that were replaced by a file would be lost to the whole machine."""
+    if path.exists() and not path.is_file():
+        yield path
+        return
     part = path.with_name(path.name + ".part")
     try:
         yield part

@@ -100,3 +100,11 @@ def test_a_text_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> Non
     assert (tmp_path / "made" / "a.txt").read_text() == "text"
     with pytest.raises(FormatError, match=r"cannot write .*b\.txt"):
         write_whole(tmp_path / "made" / "a.txt" / "b.txt", "text")
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with replacing(pipe) as part:
+        assert part == pipe
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]

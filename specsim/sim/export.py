@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from specsim.errors import UsageError
+from specsim.files import replacing
 from specsim.sim.cluster import Cluster
 from specsim.sim.core import StepLog
 from specsim.sim.records import INT_FIELDS, TIME_FIELDS, Records
@@ -16,7 +17,7 @@ REQUEST_LANES = 256  # request slices are spread over so many rows of the trace
 
 def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
     """One JSON object per request."""
-    with Path(path).open("w", encoding="utf-8") as file:
+    with replacing(Path(path)) as part, part.open("w", encoding="utf-8") as file:
         for record in records:
             file.write(json.dumps(record.to_dict()) + "\n")
 
@@ -24,7 +25,7 @@ def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
 def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
     """One row per request."""
     names = [*INT_FIELDS, *TIME_FIELDS, "reason"]
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
+    with replacing(Path(path)) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         for record in records:
@@ -36,7 +37,7 @@ def write_chrome_trace(cluster: Cluster, path: Path | str) -> None:
     slices (queue, prefill, decode). UsageError for a run without keep_trace=True."""
     if not any(replica.stats.trace for replica in cluster.replicas):
         raise UsageError("this run kept no steps; simulate with keep_trace=True to write a trace")
-    with Path(path).open("w", encoding="utf-8") as file:
+    with replacing(Path(path)) as part, part.open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
         first = True
         for event in _events(cluster):
