@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specsim.api.fleet import Fleet, fleet
     from specsim.api.matrix import Matrix, matrix
     from specsim.api.pareto import Pareto, pareto
+    from specsim.api.policies import Policies, policies
     from specsim.api.predict import Prediction, predict
     from specsim.api.report import report
     from specsim.api.simulate import Simulation, simulate
@@ -48,6 +49,7 @@ _PLACES = {
     "Fleet": "api.fleet",
     "Matrix": "api.matrix",
     "Pareto": "api.pareto",
+    "Policies": "api.policies",
     "Prediction": "api.predict",
     "Simulation": "api.simulate",
     "SpecSimError": "errors",
@@ -62,6 +64,7 @@ _PLACES = {
     "fleet": "api.fleet",
     "matrix": "api.matrix",
     "pareto": "api.pareto",
+    "policies": "api.policies",
     "predict": "api.predict",
     "read_bench": "api.bench",
     "report": "api.report",
@@ -82,6 +85,7 @@ __all__ = [
     "Fleet",
     "Matrix",
     "Pareto",
+    "Policies",
     "Prediction",
     "Simulation",
     "SpecSimError",
@@ -97,6 +101,7 @@ __all__ = [
     "fleet",
     "matrix",
     "pareto",
+    "policies",
     "predict",
     "read_bench",
     "report",

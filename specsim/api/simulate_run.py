@@ -1,9 +1,9 @@
 """`specsim simulate`, from checked options to the result: deployment, load, runs, files."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from specsim.sim.build import Deployment
 from specsim.sim.compare import LoadPlan, Report, SimulatedComparison, compare
 from specsim.sim.config import ROUTERS, Fault
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
-from specsim.sim.figures import value_at
+from specsim.sim.figures import Figures, value_at
 from specsim.sim.policies.choice import PolicyChoice, parse_policy
 from specsim.sim.result import SimulationFigures
 from specsim.sim.run import Progress
@@ -42,10 +42,19 @@ if TYPE_CHECKING:
     from specsim.sim.acceptance import Recorded
 
 
-def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
-    """Check everything, run, write the files asked for. UsageError and its kin for any misuse.
+@dataclass(frozen=True)
+class CheckedLoad:
+    """What options ask for, checked. steps_wanted: a file is written that has every step."""
 
-    bar: show progress."""
+    options: SimulateOptions
+    deployment: Deployment
+    plan: LoadPlan
+    warnings: list[str]
+    steps_wanted: bool
+
+
+def checked_load(options: SimulateOptions) -> CheckedLoad:
+    """The deployment and its load. UsageError and its kin for any misuse."""
     options, notes = expand_command(options)
     check_together(options)
     people = options.users is not None or options.scenario is not None
@@ -74,7 +83,18 @@ def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
     if options.trace is None and scenario is None:
         _check_servable(deployment, request.workload)
     _warn_of_overload(options, request, deployment, warnings)
-    with _progress(bar, plan, deployment, options.baseline, options.replications) as report:
+    steps_wanted = steps_wanted or options.trace_out is not None
+    return CheckedLoad(options, deployment, plan, warnings, steps_wanted)
+
+
+def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
+    """Check everything, run, write the files asked for. UsageError and its kin for any misuse.
+
+    bar: show progress."""
+    load = checked_load(options)
+    options, deployment, plan, warnings = load.options, load.deployment, load.plan, load.warnings
+    sides = ["with", "without"] if options.baseline and deployment.system.speculative else ["with"]
+    with progress(bar, sides, options.replications) as report:
         found = compare(
             deployment,
             plan,
@@ -82,11 +102,11 @@ def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
             replications=options.replications,
             precision=options.precision,
             baseline=options.baseline,
-            keep_trace=options.trace_out is not None or steps_wanted,
+            keep_trace=load.steps_wanted,
             report=report,
         )
     _write(options, found)
-    warnings += _what_went_wrong(found)
+    warnings += what_went_wrong(found.main.figures)
     if found.partial:
         warnings.append(_partial_words(found, options.baseline, deployment))
     result = SimulationFigures(deployment, found, plan.description, options.seed, tuple(warnings))
@@ -296,9 +316,9 @@ def _check_servable(deployment: Deployment, workload: Workload) -> None:
         )
 
 
-def _what_went_wrong(found: SimulatedComparison) -> list[str]:
+def what_went_wrong(figures: Figures) -> list[str]:
     """Requests that were not served, in words."""
-    counts = found.main.figures["requests"]
+    counts = figures["requests"]
     words = {
         "rejected": "refused: too long for max_model_len or the cache",
         "timeout": "given up by their clients",
@@ -344,10 +364,11 @@ def _write(options: SimulateOptions, found: SimulatedComparison) -> None:
 
 
 @contextmanager
-def _progress(
-    wanted: bool, plan: LoadPlan, deployment: Deployment, baseline: bool, replications: int
+def progress(
+    wanted: bool, sides: Sequence[str], replications: int, suffix: str = " speculation"
 ) -> Iterator[Report | None]:
-    """A bar on stderr while the runs go on; None where nobody looks."""
+    """A bar on stderr while the runs go on; None where nobody looks. suffix: behind a side's name.
+    """
     if not wanted:
         yield None
         return
@@ -355,7 +376,6 @@ def _progress(
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    sides = 2 if baseline and deployment.system.speculative else 1
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(),
@@ -363,15 +383,15 @@ def _progress(
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("simulating", total=None)
 
-        def report(side: str, number: int, progress: Progress | None) -> None:
-            done = number * sides + (side == "without")
-            words = f"{side} speculation" if sides > 1 else "simulating"
+        def report(side: str, number: int, state: Progress | None) -> None:
+            done = number * len(sides) + sides.index(side)
+            words = f"{side}{suffix}" if len(sides) > 1 else "simulating"
             if replications > 1:
                 words += f", run {number + 1} of {replications}"
-            if progress is not None:
-                words += f", {progress.now_s:.0f} s, {progress.ended} requests"
-            share = progress.share if progress is not None else 0.0
-            whole = None if share is None else float(sides * replications)
+            if state is not None:
+                words += f", {state.now_s:.0f} s, {state.ended} requests"
+            share = state.share if state is not None else 0.0
+            whole = None if share is None else float(len(sides) * replications)
             bars.update(task, description=words, total=whole, completed=done + (share or 0.0))
 
         yield report

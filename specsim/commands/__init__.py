@@ -17,6 +17,9 @@ COMMANDS = {
     "simulate":
         "Simulate a load request by request: tails, queues, bursts, prefix caches, several "
         "replicas.",
+    "policies":
+        "Compare policies of speculation on one load: goodput, latencies, wasted drafts, and which "
+        "differences are real.",
     "explain": "Show where a decode step's time goes: bytes, FLOP, bound and a bar per op.",
     "models": "List the bundled models, or show one: parameters, bytes, cache, state, drafters.",
     "gpus": "List the hardware profiles, or show one with its sources.",

@@ -12,7 +12,7 @@ FAMILIES = {
     "prediction": ("predict",),
     "tuning": ("tune",),
     "analytic": ("explain", "crossover", "pareto", "matrix"),
-    "serving": ("simulate",),
+    "serving": ("simulate", "policies"),
     "sizing": ("capacity", "fleet", "sweep"),
     "listing": ("models", "gpus", "import", "config", "report"),
     "measured": ("diagnose", "watch", "calibrate", "validate published", "validate live",

@@ -227,5 +227,32 @@ class SimulateOptions(
     NAME: ClassVar = "simulate"
 
 
+class ComparedPoliciesOptions(SeedOptions):
+    policy: list[str] | None = opt(
+        None, metavar="NAME[,KEY=VALUE]",
+        help="A policy to compare, or none (no speculation); repeat it. The others are compared "
+             "with the first. As --policy of simulate. Default: static, none and those that "
+             "decide by themselves.",
+    )
+    replications: int = opt(
+        5, help="Runs of each policy, with seeds seed, seed + 1, ...", ge=1, le=1000
+    )
+
+
+class PoliciesOptions(
+    ModelArgument, ServerCommandOptions, ComparedPoliciesOptions, SimulatedLoadOptions,
+    ScenarioOptions, SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions,
+    GatesOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
+    AcceptanceTraceOptions, TreeOptions, DraftShareOptions, RequestOptions, ReplicaOptions,
+    GatewayOptions, FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions,
+    PricingOptions,
+):
+    NAME: ClassVar = "policies"
+
+
+class PoliciesCommand(PoliciesOptions, OutputOptions):
+    """`specsim policies`."""
+
+
 class SimulateCommand(SimulateOptions, OutputOptions):
     """`specsim simulate`."""

@@ -40,7 +40,8 @@ def names_code(policy: str) -> bool:
 
 def refuse_code(name: str, value: object, where: str) -> None:
     """Files that others may have written run no Python files. UsageError."""
-    if name in ("policy", "policies") and names_code(str(value)):
+    items = value if isinstance(value, list) else [value]
+    if name == "policy" and any(names_code(str(item)) for item in items):
         raise UsageError(
             f"{where} {name} is {shown_value(value)}, a file of Python; such a policy is run only "
             "where it is typed: --policy FILE.py:CLASS"

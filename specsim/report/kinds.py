@@ -15,6 +15,7 @@ from specsim.report.live import validation_section
 from specsim.report.matrix import matrix_section
 from specsim.report.mindrouter import mindrouter_section
 from specsim.report.paretos import pareto_section
+from specsim.report.policies import policies_section
 from specsim.report.predictions import prediction_section
 from specsim.report.records import records_section
 from specsim.report.saved import SavedResult
@@ -26,6 +27,7 @@ from specsim.report.tuning import tuning_section
 SECTIONS: dict[str, Callable[[Doc], Section]] = {
     "prediction": prediction_section,
     "simulation": simulation_section,
+    "policies": policies_section,
     "explanation": explanation_section,
     "tune": tuning_section,
     "crossover": crossover_section,

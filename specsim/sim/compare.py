@@ -106,6 +106,45 @@ def compare(
     """
     plain = deployment.plain() if baseline and deployment.system.speculative else None
     sides = [("with", deployment)] + ([("without", plain)] if plain else [])
+    found = run_sides(
+        sides, plan, seed, replications=replications, precision=precision, keep_trace=keep_trace,
+        report=report,
+    )
+    main = found.arms["with"]
+    # Without speculation the same load without speculation is the run itself.
+    same = baseline and not deployment.system.speculative
+    other = main if same else found.arms.get("without")
+    gain, gain_95 = _gains(main, other)
+    seeds = tuple(range(seed, seed + len(main.runs)))
+    return SimulatedComparison(
+        main, other, found.first, gain, gain_95, found.interrupted, seeds, found.timelines
+    )
+
+
+@dataclass(frozen=True)
+class SidesRun:
+    """Sides of a comparison by name; first, timelines: see `SimulatedComparison`."""
+
+    arms: dict[str, Arm]
+    first: SimResult
+    timelines: dict[str, OverTime]
+    interrupted: bool
+
+
+def run_sides(
+    sides: Sequence[tuple[str, Deployment]],
+    plan: LoadPlan,
+    seed: int,
+    *,
+    replications: int,
+    precision: float | None = None,
+    keep_trace: bool = False,
+    report: Report | None = None,
+    figures: Callable[[SimResult], Figures] = SimResult.summary,
+) -> SidesRun:
+    """Run the load on each side with seeds seed, seed + 1, ...; see `compare`. figures: what is
+    kept of a run."""
+    lead = sides[0][0]
     done: dict[str, list[Figures]] = {name: [] for name, _ in sides}
     cut: dict[str, Figures] = {}
     interrupted = False
@@ -120,12 +159,12 @@ def compare(
                 first = first or result
                 if name not in timelines:
                     timelines[name] = over_time(result)
-                found[name] = result.summary()
+                found[name] = figures(result)
                 if result.partial:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
             # Also between the runs: while a load is made, a table set up, or figures added up.
-            if not found and not done["with"]:
+            if not found and not done[lead]:
                 raise
             cut, interrupted = found, True
             break
@@ -135,18 +174,11 @@ def compare(
         if precision is not None and enough and _precise_enough(done.values(), precision):
             break
     assert first is not None
-    if not done["with"]:
+    if not done[lead]:
         done = {name: [cut[name]] if name in cut else [] for name, _ in sides}
-    arms = {name: _arm(runs, deployment.config.slo) for name, runs in done.items() if runs}
-    main = arms["with"]
-    # Without speculation the same load without speculation is the run itself.
-    same = baseline and not deployment.system.speculative
-    other = main if same else arms.get("without")
-    gain, gain_95 = _gains(main, other)
-    count = len(main.runs)
-    return SimulatedComparison(
-        main, other, first, gain, gain_95, interrupted, tuple(range(seed, seed + count)), timelines
-    )
+    slo = sides[0][1].config.slo
+    arms = {name: _arm(runs, slo) for name, runs in done.items() if runs}
+    return SidesRun(arms, first, timelines, interrupted)
 
 
 def _run(

@@ -48,6 +48,17 @@ class Latencies(TypedDict):
     stream_tok_s: Distribution  # 1 / TPOT
 
 
+class DraftingFigures(TypedDict):
+    """What a policy of speculation did."""
+
+    switches: float  # decode steps whose draft length is another than in the one before
+    drafts_mean: float  # verified per decoding request and step
+    off_share: float  # of these, with none
+    wasted_tokens: float  # drafted and not accepted
+    wasted_share: float  # of the drafted ones
+    wasted_per_token: float  # of output
+
+
 class Figures(Latencies, total=False):
     """A run, or the mean of several (`compare`)."""
 
@@ -78,6 +89,7 @@ class Figures(Latencies, total=False):
     partial: Required[bool]
     cost_surface: Required[dict[str, float | None]]  # how far interpolated prices are off
     slo: Required[dict[str, object] | None]
+    drafting: DraftingFigures  # only where policies are compared
 
 
 def value_at(figures: object, path: str) -> float | None:

@@ -8,6 +8,29 @@ from specsim.sim.build import Deployment, acceptance_spread_of, blocks_of
 from specsim.sim.compare import Arm, SimulatedComparison
 
 
+def inputs_of(deployment: Deployment, load: Mapping[str, object]) -> dict[str, object]:
+    """Everything that decides the figures of a load, besides the seed."""
+    system, config = deployment.system, deployment.config
+    acceptance_spread = deployment.acceptance_spread or acceptance_spread_of(system)
+    blocks = blocks_of(system, deployment.context_tokens, config.rules)
+    return {
+        **system.summary(
+            "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
+            "engine_version", "method", "draft", "k", "acceptance_length", "acceptance",
+        ),
+        "easiness": acceptance_spread.source if system.speculative else None,
+        "num_speculative_tokens_per_batch_size": [
+            list(row) for row in deployment.per_batch_size
+        ],
+        "policy": None if deployment.policy is None else deployment.policy.text,
+        "fidelity": system.fidelity,
+        "load": load,
+        "config": config.to_dict(),
+        "kv_block_bytes": blocks.block_bytes,
+        "kv_extra_tokens_per_request": blocks.extra_tokens,
+    }
+
+
 @dataclass(frozen=True)
 class SimulationFigures:
     """A comparison with its inputs. load: the description of the load plan."""
@@ -23,26 +46,7 @@ class SimulationFigures:
         return self.comparison.partial
 
     def inputs(self) -> dict[str, object]:
-        """Everything that decides the figures, besides the seed."""
-        system, config = self.deployment.system, self.deployment.config
-        acceptance_spread = self.deployment.acceptance_spread or acceptance_spread_of(system)
-        blocks = blocks_of(system, self.deployment.context_tokens, config.rules)
-        return {
-            **system.summary(
-                "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
-                "engine_version", "method", "draft", "k", "acceptance_length", "acceptance",
-            ),
-            "easiness": acceptance_spread.source if system.speculative else None,
-            "num_speculative_tokens_per_batch_size": [
-                list(row) for row in self.deployment.per_batch_size
-            ],
-            **({"policy": policy.text} if (policy := self.deployment.policy) else {}),
-            "fidelity": system.fidelity,
-            "load": self.load,
-            "config": config.to_dict(),
-            "kv_block_bytes": blocks.block_bytes,
-            "kv_extra_tokens_per_request": blocks.extra_tokens,
-        }
+        return inputs_of(self.deployment, self.load)
 
     def to_dict(self, over_time: bool = False) -> dict[str, object]:
         """JSON-ready: the figures with speculation at the top, the others under `baseline`.

@@ -103,6 +103,8 @@ class StepStats:
     timeline: Timeline = field(default_factory=Timeline)
     steps: int = 0
     steps_measured: int = 0
+    switches: int = 0  # decode steps whose draft length is another than in the one before
+    last_width: int = 0
     busy_s: float = 0.0
     running_area: float = 0.0
     waiting_area: float = 0.0
@@ -138,6 +140,11 @@ class StepStats:
         self.timeline.add(start, end, values.astype(np.float64))
         if self.keep_trace:
             self.trace.append(log)
+        widths = log.width[log.rows > 0]
+        if len(widths):
+            before = self.last_width or int(widths[0])
+            self.switches += int(np.count_nonzero(np.diff(widths, prepend=before)))
+            self.last_width = int(widths[-1])
         late = np.minimum(np.maximum(start, self.warmup_s), end)
         seconds = end - late
         self.steps_measured += int((seconds > 0.0).sum())

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where output goes, and what only draws, has no place in a function that returns its result.
 ONLY_TYPED = {"json_out", "csv_out", "plot", "no_plot", "every_point", "help"}
 FUNCTIONS = ["calibrate", "capacity", "crossover", "diagnose", "explain", "fleet", "matrix",
-             "pareto", "predict", "read_bench", "report", "simulate", "sweep", "tune",
+             "pareto", "policies", "predict", "read_bench", "report", "simulate", "sweep", "tune",
              "validate_bench", "validate_live", "validate_records"]
 # The command line has the records and the model of calibrate as one list of words.
 SAME = sorted(
@@ -134,6 +134,8 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
                                 "weights": ["bf16", "fp8"]}),
     ("simulate", "llama-3.1-8b", {"rate": 2, "requests": 20, "baseline": False, "seed": 3}),
     ("simulate", "llama-3.1-8b", {"concurrency": 2, "requests": 8, "prefix_caching": False}),
+    ("policies", "llama-3.1-8b", {"concurrency": 2, "requests": 8, "replications": 2,
+                                  "policy": ["static", "goodput,probe=5", "none"]}),
 ]
 
 

@@ -87,6 +87,11 @@ def crossover() -> dict[str, Any]:
     return of("crossover", *DRAFTS, "--k", "3", "--contexts", "1k,4k", "--max-concurrency", "64")
 
 
+def policies() -> dict[str, Any]:
+    return of("policies", *DRAFTS, "--k", "3", "--concurrency", "8", "--requests", "40",
+              "--replications", "2", "--output-len", "40")
+
+
 def pareto() -> dict[str, Any]:
     return of(
         "pareto", *DRAFTS, "--k", "3", "--ks", "0,2,4", "--tps", "1", "--weights", "bf16", "--kv",
@@ -157,6 +162,6 @@ def _published_file() -> str:
 
 
 MAKERS = (
-    prediction, explanation, simulation, validation, mindrouter, published, tune, crossover, pareto,
-    matrix, fleet, sweep, diagnosis, capacity, calibration, calibration_bench,
+    prediction, explanation, simulation, validation, mindrouter, published, tune, crossover,
+    policies, pareto, matrix, fleet, sweep, diagnosis, capacity, calibration, calibration_bench,
 )

@@ -2,7 +2,8 @@
 
 As vLLM's adaptive verification of DSpark chooses: of all drafts of all requests, each accepted with
 a probability S, the B most likely ones, with B = argmax (requests + sum of their S) / step time
-(B). S of a request's draft i is its own acceptance to the power i; the acceptance is a moving
+(B). S of draft i is the batch's moving acceptance of that position to a power that is 1 for a
+request like the batch: log(its acceptance) / log(that of the batch). Its acceptance is a moving
 average of what was accepted of its drafts, drawn towards that of the batch.
 
 The step costs what its verified tokens cost together, and as many drafter passes as the longest
@@ -18,6 +19,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from specsim.sim.policies.protocol import STRICT, Policy, PolicyState, RequestState
 
+WITHIN = (1e-6, 1.0 - 1e-6)  # of a chance whose logarithm is taken
 IDLE_FADE = 0.005  # per step without a draft, so that a request is tried again in the end
 
 
@@ -34,12 +36,13 @@ class _Seen:
 
 @checked_dataclass(kw_only=True, config=STRICT)
 class PerRequest(Policy):
-    """fade: weight that a request's own past loses per verify step. prior: how many drafts the
-    batch's acceptance counts beside its own."""
+    """fade: weight that a request's own past loses per verify step; traces remember some ten steps
+    (`catalog/acceptance_spread.csv`). prior: how many drafts the batch's acceptance counts beside
+    its own."""
 
     per_request = True
-    fade: float = Field(0.05, ge=0, lt=1)
-    prior: float = Field(4.0, gt=0)
+    fade: float = Field(0.1, ge=0, lt=1)
+    prior: float = Field(8.0, gt=0)
 
     def __post_init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
@@ -50,7 +53,8 @@ class PerRequest(Policy):
         batch = sum(marginal) / (1.0 + sum(marginal[:-1]))  # of drafts that were looked at
         before, self._seen = self._seen, {}
         rates = np.array([self._rate(request, before, batch) for request in requests])
-        likely = rates[:, None] ** np.arange(1, state.longest + 1)  # [requests, position]
+        power = np.log(rates.clip(*WITHIN)) / np.log(min(max(batch, WITHIN[0]), WITHIN[1]))
+        likely = np.array(marginal) ** power[:, None]  # [requests, position]
         best, depths = 0.0, np.zeros(len(requests), dtype=np.int64)
         for longest in state.lengths:
             flat = likely[:, :longest].ravel()
