@@ -3,9 +3,14 @@
 A request arrives at the gateway after its front-end time (HTTP, tokeniser). It goes to the replica
 the router chooses among those that are up and have room under `max_concurrent`;
 if there is none it waits in the gateway, first come first served.
+
+Where prompts and decoding are apart, the router first chooses a prefill replica. It computes the
+prompt and the first token and sends the cache over its link; when all of it has left, and the
+link's latency has passed, the router chooses a decode replica, which goes on from there.
 """
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,7 +37,7 @@ MOST_REFUSALS = 10_000
 def can_supply(config: SimConfig) -> bool:
     """Whether a closed loop may run inside the engine: one replica and nothing in between."""
     return (
-        config.n_replicas == 1
+        config.all_replicas == 1
         and not config.max_concurrent
         and not config.faults
         and math.isinf(config.request_timeout_s)
@@ -68,7 +73,8 @@ class Counters:
 class Cluster:
     """All that serves. Loads call `submit`; what ends goes to `records`."""
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunContext, prefill: RunContext | None = None) -> None:
+        """prefill: what the replicas share that compute prompts, where others decode."""
         self.config = config = run.config
         self.clock = clock = run.clock
         self.surface = run.surface
@@ -77,8 +83,12 @@ class Cluster:
         self.records = Records()
         self.queue: deque[Ticket] = deque()
         self.queue_max = 0
+        self.between: deque[Ticket] = deque()  # computed, while no decode replica is up
+        self.transfers_s = array("d")  # of measured requests: first token to decode replica
         self.last_end_s = 0.0
         self._router = make_router(config.router, run.seed)
+        self._decode_router = make_router(config.router, run.seed)
+        self._computing = prefill
         self._live: dict[int, Ticket] = {}  # only if clients give up
         self._front_end: dict[int, Ticket] = {}
         self.closing = False
@@ -86,9 +96,14 @@ class Cluster:
         # Many at once where nobody needs to hear of each: needs state in arrays.
         alone = run.compiled and not run.coupled and math.isinf(config.request_timeout_s)
         ended_block = self._ended_block if alone else None
+        first = config.prefill.n_replicas if config.prefill is not None else 0
         self.replicas = [
-            Replica(index, run, self._ended, ended_block) for index in range(config.n_replicas)
+            Replica(index, prefill if prefill is not None and index < first else run, self._ended,
+                    ended_block, self._computed)
+            for index in range(config.all_replicas)
         ]
+        self._entry = self.replicas[:first] or self.replicas
+        self._decode = self.replicas[first:]
         for fault in config.faults:
             clock.call_at(fault.fail_s, self._fail, fault)
             if math.isfinite(fault.return_s):
@@ -167,6 +182,14 @@ class Cluster:
                 f"holds one request of at most {self._longest}"
             )
         rules = self.config.rules
+        if self._computing is not None:
+            computing = self._computing.config
+            rules = computing.rules
+            if prompt + 1 > computing.longest_request:
+                return (
+                    f"prompt of {prompt} tokens, but the cache of a prefill replica holds one of "
+                    f"at most {computing.longest_request - 1}"
+                )
         if not rules.chunked_prefill and prompt > rules.max_num_batched_tokens:
             return (
                 f"prompt of {prompt} tokens exceeds max_num_batched_tokens "
@@ -184,7 +207,7 @@ class Cluster:
         limit = self.config.max_concurrent
         able = [
             replica
-            for replica in self.replicas
+            for replica in self._entry
             if replica.up and (not limit or replica.outstanding < limit)
         ]
         if able:
@@ -194,6 +217,29 @@ class Cluster:
     def _drain_queue(self) -> None:
         while self.queue and self._send(self.queue[0]):
             self.queue.popleft()
+
+    def _computed(self, ticket: Ticket, counts: Counts, times: Times, sent_s: float) -> None:
+        """A prompt is computed; its cache leaves the prefill replica until sent_s."""
+        assert self._computing is not None and self._computing.link is not None
+        arrives_s = sent_s + self._computing.link.latency_s
+        if ticket.measured:
+            self.transfers_s.append(arrives_s - times.first_token_s)
+        self.clock.call_at(arrives_s, self._handed_over, ticket, ticket.attempts, counts, times)
+
+    def _handed_over(self, ticket: Ticket, attempt: int, counts: Counts, times: Times) -> None:
+        if ticket.slot < 0 or ticket.attempts != attempt:
+            return  # its client gave up, or its replica failed
+        self.replicas[ticket.replica].let_go(ticket)
+        ticket.counts, ticket.times = counts, times
+        self.between.append(ticket)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Computed requests go to the decode replicas that are up."""
+        able = [replica for replica in self._decode if replica.up]
+        while able and self.between:
+            ticket = self.between.popleft()
+            self._decode_router.choose(ticket, able).submit(ticket)
 
     def _ended(
         self,
@@ -259,8 +305,8 @@ class Cluster:
             self.replicas[ticket.replica].abort(ticket, TIMEOUT)
             return
         if self._front_end.pop(ticket.request_id, None) is None:
-            self.queue.remove(ticket)
-        self._note(ticket, TIMEOUT, NO_COUNTS, NO_TIMES)
+            (self.between if ticket.computed else self.queue).remove(ticket)
+        self._note(ticket, TIMEOUT, ticket.counts, ticket.times)
 
     def _fail(self, fault: Fault) -> None:
         retry = self.config.retry
@@ -269,6 +315,7 @@ class Cluster:
             started = counts[1] > 0
             if retry == "all" or (retry == "unstarted" and not started):
                 ticket.attempts += 1
+                ticket.counts, ticket.times = NO_COUNTS, NO_TIMES
                 again.append(ticket)
             else:
                 ticket.replica = fault.replica
@@ -282,6 +329,7 @@ class Cluster:
     def _return(self, index: int) -> None:
         self.replicas[index].come_back()
         self._drain_queue()
+        self._hand_on()
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -291,9 +339,10 @@ class Cluster:
         for replica in self.replicas:
             self.counters.arrived -= replica.unsent
             replica.close()
-        for ticket in [*self.queue, *self._front_end.values()]:
-            self._note(ticket, UNFINISHED, NO_COUNTS, NO_TIMES)
+        for ticket in [*self.queue, *self.between, *self._front_end.values()]:
+            self._note(ticket, UNFINISHED, ticket.counts, ticket.times)
         self.queue.clear()
+        self.between.clear()
         self._front_end.clear()
 
     @property

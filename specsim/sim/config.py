@@ -6,13 +6,14 @@ of `block_size` tokens. Every object checks itself; a rule that is broken is a `
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import PolicyChoice
 from specsim.sim.policies.table import BatchTable, drafts_by_batch
+from specsim.sim.pools import MOST_REPLICAS, PrefillPool
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_BLOCKS = 1 << 40
 ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity")
+# Settings that `SimConfig.to_dict` writes in a form of their own, or not at all.
+_NOT_PLAIN = ("acceptance", "acceptance_spread", "recorded", "rules", "speculation", "prefill")
 RETRIES = ("unstarted", "all", "none")
 
 
@@ -201,6 +204,7 @@ class RunSettings(TypedDict, total=False):
     request_overhead_s: float
     recorded: "Recorded"
     n_replicas: int
+    prefill: PrefillPool | None
     router: str
     max_concurrent: int
     retry: str
@@ -225,7 +229,8 @@ class SimConfig:
     request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
         tokeniser), part of TTFT.
     n_replicas; router; max_concurrent: requests a gateway lets into
-        one backend at a time (0: no limit), the others wait in the gateway.
+        one backend at a time (0: no limit), the others wait in the gateway. prefill: replicas that
+        compute prompts; the n_replicas then only decode. None: each does both.
     retry: which requests of a failed replica the gateway sends again: those without a token yet
         ('unstarted'), 'all' or 'none'.
     warmup_s: requests sent before it are served but not measured. duration_s: when the run stops;
@@ -247,6 +252,7 @@ class SimConfig:
     request_overhead_s: float = 0.0
     request_overhead_per_token_s: float = 0.0
     n_replicas: int = 1
+    prefill: PrefillPool | None = None
     router: str = "round_robin"
     max_concurrent: int = 0
     retry: str = "unstarted"
@@ -269,22 +275,27 @@ class SimConfig:
             _seconds(name, getattr(self, name))
         for name in ("duration_s", "request_timeout_s", "stall_s"):
             _seconds(name, getattr(self, name), positive=True)
-        _whole("n_replicas", self.n_replicas, 1, 4096)
+        _whole("n_replicas", self.n_replicas, 1, MOST_REPLICAS)
         _whole("max_concurrent", self.max_concurrent, 0)
         if self.router not in ROUTERS:
             raise UsageError(f"router {self.router!r} is not known; use {', '.join(ROUTERS)}")
         if self.retry not in RETRIES:
             raise UsageError(f"retry is {self.retry!r}; it must be one of {', '.join(RETRIES)}")
         for fault in self.faults:
-            if fault.replica >= self.n_replicas:
+            if fault.replica >= self.all_replicas:
                 raise UsageError(
-                    f"a fault names replica {fault.replica}, but there are {self.n_replicas} "
+                    f"a fault names replica {fault.replica}, but there are {self.all_replicas} "
                     "(counted from 0)"
                 )
         if self.warmup_s >= self.duration_s:
             raise UsageError(
                 f"warmup_s {self.warmup_s:g} leaves nothing of the {self.duration_s:g} s to "
                 "measure; make the run longer or the warm-up shorter"
+            )
+        if self.prefill is not None and self.max_concurrent:
+            raise UsageError(
+                f"max_concurrent is {self.max_concurrent}, but prompts and decoding are apart and "
+                "no replica holds a request all the time; leave it out"
             )
         k = self.speculation.num_speculative_tokens
         if k and self.acceptance is None and self.recorded is None:
@@ -315,6 +326,22 @@ class SimConfig:
             )
 
     @property
+    def all_replicas(self) -> int:
+        """Replicas of both kinds."""
+        return self.n_replicas + (self.prefill.n_replicas if self.prefill else 0)
+
+    @property
+    def of_prefill(self) -> "SimConfig":
+        """The configuration of the prefill replicas alone."""
+        pool = self.prefill
+        assert pool is not None
+        return replace(
+            self, prefill=None, faults=(), max_model_len=None, n_replicas=pool.n_replicas,
+            rules=pool.rules or self.rules,
+            num_kv_blocks=pool.num_kv_blocks or self.num_kv_blocks,
+        )
+
+    @property
     def step_width(self) -> int:
         """Most tokens that one decoding request takes part with in a step."""
         spec = self.speculation
@@ -336,11 +363,13 @@ class SimConfig:
         out: dict[str, object] = {}
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in ("acceptance", "acceptance_spread", "recorded", "rules", "speculation"):
+            if item.name in _NOT_PLAIN:
                 continue
             if item.name == "drafter_blocks" and not value:
                 continue
             out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
+        if self.prefill is not None:
+            out["prefill"] = self.prefill.to_dict()
         out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]
         out["rules"] = {item.name: getattr(self.rules, item.name) for item in fields(EngineRules)}
         spec = self.speculation

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specsim.latency.kv_link import KVLink
 from specsim.sim.acceptance import DrawSource
 from specsim.sim.clock import Clock
 from specsim.sim.config import SimConfig
@@ -16,6 +17,7 @@ class RunContext:
     coupled: somebody outside waits for finished requests, so engines may not run past one.
     compiled: the step loop is machine code. keep_trace: steps are kept. pulse: called now and then.
     clients: of a closed loop that runs inside the engine; 0: none does.
+    link: over which prompts are handed over once computed; None: who computes one also decodes.
     """
 
     config: SimConfig
@@ -28,3 +30,4 @@ class RunContext:
     keep_trace: bool = False
     pulse: Callable[[], None] | None = None
     clients: int = 0
+    link: KVLink | None = None

@@ -30,7 +30,7 @@ INTERPOLATED, EXACT_MIXED, EXACT = range(3)
 # Core.stage
 BOUNDARY, UNDECIDED, UNPRICED, IN_FLIGHT = range(4)
 # Slot.where
-NOWHERE, WAITING, IN_PREFILL, DECODING = range(4)
+NOWHERE, WAITING, IN_PREFILL, DECODING, SENDING = range(5)
 # Rows.state; a finished request lingers for the step that was planned before its end was known
 LIVE, LINGERING, GONE = range(3)
 
@@ -90,6 +90,8 @@ class StepRules:
     front_end_s: float = 0.0  # from the client to the scheduler, for a loop inside the engine
     warmup_s: float = 0.0  # requests sent from here on are measured
     stall_s: float = 0.0  # a gap longer than this is a stall
+    send_token_s: float = 0.0  # of the link, for a token of a prompt that is handed over
+    send_by_chunk: bool = False  # else when the whole prompt is computed
     reserve_min: float = 0.0
     reserve_decay: float = 0.0  # per decode step
 
@@ -123,6 +125,7 @@ class Slot:
     pieces: int = 0
     grows: int = 0
     measured: int = 0
+    sends: int = 0  # the request is handed over when its prompt is complete
     dropped: int = 0  # by the client or a failure; its place is given up at the next chance
     where: int = NOWHERE
     session: int = 0
@@ -134,6 +137,8 @@ class Slot:
     last_token_s: float = -1.0
     end_s: float = -1.0
     ready_s: float = -1.0  # in the engine's queue from here on
+    send_rest_s: float = 0.0  # of the link, for what does not grow with every token
+    sent_s: float = -1.0  # when the link is through with what is computed of the prompt
 
 
 @dataclass(slots=True)
@@ -316,6 +321,7 @@ class Core:
     freed: SlotList  # nothing refers to them any more
     chunks: list[Chunk]  # of the step being run
     drafts_by_batch: list[int]  # drafts to propose by number of scheduled requests
+    lanes: list[float]  # when each link to the decode replicas is free
     adapt: list[list[int]]  # [[lowest batch, drafts...]] of adaptive drafts, padded with -1
     # Rows that took part in verify steps since the policy was asked last, by accepted drafts; and
     # those of them whose drafts were all accepted.
@@ -333,6 +339,7 @@ class Core:
     emit_step: int = 0  # steps that gave every decoding request its tokens
     n_rows: int = 0
     lingering: int = 0
+    sending: int = 0  # prompts whose blocks are held until their cache is sent
     sitting_out: int = 0  # decoding requests that took no part in the last step
     supply_left: bool = False  # the closed loop has more than stands in `standby`
     backlog: int = 0  # requests that wait outside for a slot

@@ -38,6 +38,15 @@ class RequestCounts(TypedDict):
     arrived: float
 
 
+class PoolLoad(TypedDict):
+    """Of the prefill or the decode replicas, where they are apart."""
+
+    replicas: float
+    busy: float  # share of the window in which a step ran
+    running_mean: float
+    kv_usage_max: float
+
+
 class Latencies(TypedDict):
     """Of single requests."""
 
@@ -66,6 +75,8 @@ class Figures(Latencies, total=False):
     itl_per_token_s: Required[Distribution]  # with the 0 s gaps between the tokens of one chunk
     output_tok_s: Required[float]  # given out per second of the measured window
     request_rate: Required[float]  # finished per second
+    transfer_s: Distribution  # first token to decode replica; only where prefill is apart
+    pools: dict[str, PoolLoad]
     goodput: float  # of these, those within every limit; only with an SLO
     running_mean: Required[float]
     running_max: Required[float]

@@ -42,8 +42,8 @@ def over_time(result: SimResult) -> OverTime:
     starts = np.arange(count) * width
     spans = np.minimum(starts + width, merged.end_s) - starts
     levels = dict(zip(cells, area / np.maximum(spans, 1e-12), strict=True))
-    config = result.config
-    blocks = config.most_kv_blocks * config.n_replicas
+    replicas = result.cluster.replicas
+    blocks = sum(replica.run.config.most_kv_blocks for replica in replicas)
     out: OverTime = {
         "width_s": width,
         "t_s": _short(starts),
@@ -51,7 +51,7 @@ def over_time(result: SimResult) -> OverTime:
         "waiting": _short(levels["waiting"]),
         "kv_usage": _short(levels["kv_blocks"] / blocks),
         "output_tok_s": _short(levels["tokens"]),
-        "busy": _short(levels["busy"] / config.n_replicas),
+        "busy": _short(levels["busy"] / len(replicas)),
     }
     arrival = result.records.times("arrival_s")
     ttft = result.records.times("first_token_s") - arrival

@@ -33,6 +33,7 @@ from specsim.sim.core import (
     RAN_TO_ARRIVAL,
     RAN_TO_FINISH,
     RAN_TO_FLIGHT,
+    SENDING,
     WAITING,
     Core,
     Ring,
@@ -40,14 +41,15 @@ from specsim.sim.core import (
 )
 from specsim.sim.kv import queue_prepend, take_blocks
 from specsim.sim.policies.deciding import Decider
+from specsim.sim.preempt import discard
 from specsim.sim.request import UNFINISHED
-from specsim.sim.slots import Ended, EndedBlock, Slots
+from specsim.sim.slots import Computed, Ended, EndedBlock, Slots
 from specsim.sim.spans import SpanPool
 from specsim.sim.state import check_integrity, grow_nodes, make_core
 from specsim.sim.step import run as run_steps
 from specsim.sim.steplog import StepStats
 from specsim.sim.structs import as_struct
-from specsim.sim.ticket import NO_COUNTS, NO_TIMES, Counts, Ticket, Times
+from specsim.sim.ticket import Counts, Ticket, Times
 
 HANG_PREEMPTIONS = 1000  # in one log without a token
 
@@ -61,7 +63,8 @@ class Replica(Slots):
     """A serving engine. Times in seconds on the run's clock."""
 
     def __init__(
-        self, index: int, run: RunContext, ended: Ended, ended_block: EndedBlock | None
+        self, index: int, run: RunContext, ended: Ended, ended_block: EndedBlock | None,
+        computed: Computed,
     ) -> None:
         self.index = index
         self.run = run
@@ -72,6 +75,7 @@ class Replica(Slots):
         self.backlog: deque[Ticket] = deque()
         self._ended = ended
         self._ended_block = ended_block
+        self._computed = computed
         self._supply: Iterator[Ticket] | None = None
         self._grids = run.surface.added  # nodes added to the tables when they were last taken
         self._seen = (0, 0)  # tokens and preemptions at the last look
@@ -94,9 +98,25 @@ class Replica(Slots):
         else:
             self.backlog.append(ticket)
             self.core.backlog = len(self.backlog)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._bell is not None:
             bell, self._bell = self._bell, None
             self.clock.ring(bell)
+
+    def let_go(self, ticket: Ticket) -> None:
+        """The cache of a computed prompt has been sent: its blocks come free."""
+        slot = ticket.slot
+        self.tickets[slot] = None
+        ticket.slot = ticket.replica = -1
+        self.outstanding -= 1
+        self._stop_sending(slot)
+
+    def _stop_sending(self, slot: int) -> None:
+        self.core.sending -= 1
+        discard(self.core, slot)
+        self._wake()
 
     def abort(self, ticket: Ticket, status: str) -> None:
         """The client of a live request gives up."""
@@ -104,7 +124,7 @@ class Replica(Slots):
             self.backlog.remove(ticket)
             self.core.backlog = len(self.backlog)
             self.outstanding -= 1
-            self._ended(ticket, status, NO_COUNTS, NO_TIMES)
+            self._ended(ticket, status, ticket.counts, ticket.times)
             return
         c, slot = self.core, ticket.slot
         where = c.slots[slot].where
@@ -114,6 +134,8 @@ class Replica(Slots):
             self._leave_queue(slot)
         elif where == IN_PREFILL:
             c.slots[slot].dropped = 1
+        elif where == SENDING:
+            self._stop_sending(slot)
         else:
             row = self._row_of(slot)
             if c.rows.stalled[row]:
@@ -130,7 +152,7 @@ class Replica(Slots):
             if ticket is not None:
                 self._settle_row(slot)
                 lost.append((ticket, self._counts(slot), self._times(slot)))
-        lost.extend((ticket, NO_COUNTS, NO_TIMES) for ticket in self.backlog)
+        lost.extend((ticket, ticket.counts, ticket.times) for ticket in self.backlog)
         lost.sort(key=lambda entry: entry[0].request_id)
         for ticket, _, _ in lost:
             ticket.slot = ticket.replica = -1
@@ -160,7 +182,7 @@ class Replica(Slots):
                 self._end(slot, UNFINISHED)
         for ticket in self.backlog:
             self.outstanding -= 1
-            self._ended(ticket, UNFINISHED, NO_COUNTS, NO_TIMES)
+            self._ended(ticket, UNFINISHED, ticket.counts, ticket.times)
         self.backlog.clear()
         self._flush()
 
@@ -351,9 +373,7 @@ class Replica(Slots):
             self._append(self.core.coming, ticket, ready_s)
         self.core.supply_left = True
         self._feed()
-        if self._bell is not None:
-            bell, self._bell = self._bell, None
-            self.clock.ring(bell)
+        self._wake()
 
     def _feed(self) -> None:
         while self.backlog and self._free:

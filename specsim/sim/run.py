@@ -8,7 +8,7 @@ same seed see the same requests with the same luck, so that their difference is 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simpy.core import EmptySchedule
 
@@ -77,12 +77,14 @@ def simulate(
     cost: StepCost,
     seed: int = 0,
     *,
+    prefill_cost: StepCost | None = None,
     progress: Callable[[Progress], None] | None = None,
     keep_trace: bool = False,
 ) -> SimResult:
     """Run `load` on the cluster of `config`, with engine steps priced by `cost`.
 
-    progress: called a few times per second of wall time. keep_trace: keep every step for
+    prefill_cost: prices the steps of prefill replicas (None: as `cost`). progress: called a few
+    times per second of wall time. keep_trace: keep every step for
     `export.write_chrome_trace`. Ctrl-C ends the run early; the result then says that it is partial.
 
     UsageError or CapacityError for what cannot be run.
@@ -90,20 +92,27 @@ def simulate(
     clock, compiled = Clock(), _compile(config, load)
     watch = _Watch(config, load, progress)
     inside = load if isinstance(load, ClosedLoop) and can_supply(config) else None
-    cluster = Cluster(
-        RunContext(
-            config,
-            draw_source(config, seed, compiled=compiled),
-            Surface.of(config, cost),
-            clock,
-            seed,
-            coupled=(load.listens and inside is None) or config.max_concurrent > 0,
-            compiled=compiled,
-            keep_trace=keep_trace,
-            pulse=watch.look,
-            clients=inside.concurrency if inside else 0,
-        )
+    apart = config.prefill
+    run = RunContext(
+        config,
+        draw_source(config, seed, compiled=compiled),
+        Surface.of(config, cost),
+        clock,
+        seed,
+        coupled=(load.listens and inside is None) or config.max_concurrent > 0 or apart is not None,
+        compiled=compiled,
+        keep_trace=keep_trace,
+        pulse=watch.look,
+        clients=inside.concurrency if inside else 0,
     )
+    computing = None
+    if apart is not None:
+        of_prefill = config.of_prefill
+        surface = Surface.of(of_prefill, prefill_cost or cost)
+        computing = replace(
+            run, config=of_prefill, source=None, surface=surface, link=apart.link
+        )
+    cluster = Cluster(run, computing)
     watch.cluster = cluster
     tokens_before = [0]
     if config.warmup_s > 0:

@@ -25,6 +25,7 @@ from specsim.sim.core import (
     append,
     pop,
 )
+from specsim.sim.joining import admit_received, has_room
 from specsim.sim.kv import match_prefix, pin_prefix, take_blocks
 from specsim.sim.policies.adaptive import adaptive_drafts
 from specsim.sim.preempt import discard, grow_or_preempt, preempt
@@ -33,14 +34,12 @@ from specsim.sim.rows import grow_rows
 from specsim.sim.streams import sit_out
 
 SCHEDULED = -1
-# SGLang counts so much of a new request's own output in full (CLIP_MAX_NEW_TOKENS_ESTIMATION).
-OWN_RESERVE = 4096
 
 
 def schedule(c: Core, now: float) -> int:
     """Plan the next step. Returns SCHEDULED, or why there is none (RAN_* or NEED_*)."""
     running = c.n_rows + c.prefill.count
-    places = c.rules.max_num_seqs - running
+    places = c.rules.max_num_seqs - running - c.sending
     if c.backlog > 0 and c.waiting.count < places:
         return NEED_FEED
     entering = min(places, c.waiting.count)
@@ -54,6 +53,7 @@ def schedule(c: Core, now: float) -> int:
     c.scheduled = 0
     c.verified = 0
     c.preempted = 0
+    admit_received(c)
     if c.rules.prefill_first:
         budget = continue_prefill(c, c.rules.max_num_batched_tokens)
         if c.preempted == 0:
@@ -77,9 +77,13 @@ def schedule(c: Core, now: float) -> int:
         c.before_s = 0.0
         if c.rules.plan_ahead and c.waiting.count > 0:
             c.planned_s = np.inf
+            if admit_received(c) > 0:
+                schedule_rows(c)
             admit(c, now, c.rules.max_num_batched_tokens)
-            asked = c.n_chunks
+            asked = c.scheduled + c.n_chunks
     if asked == 0:
+        if c.sending > 0:
+            return RAN_IDLE  # their blocks come free when their caches are sent
         if c.n_rows + c.prefill.count > 0:
             return RAN_STUCK
         return RAN_STUCK if c.waiting.count > 0 else RAN_IDLE
@@ -198,10 +202,12 @@ def admit(c: Core, now: float, budget: int) -> None:
         c.waiting.count > 0
         and not c.admission_blocked
         and budget > 0
-        and c.n_rows + c.prefill.count < rules.max_num_seqs
+        and c.n_rows + c.prefill.count + c.sending < rules.max_num_seqs
     ):
         slot = c.waiting.slots[c.waiting.head]
         request = c.slots[slot]
+        if request.computed > 0:
+            return  # it brings its cache, and joins before a step is planned
         if rules.plan_ahead and request.ready_s > c.planned_s:
             return
         target = request.target
@@ -219,17 +225,8 @@ def admit(c: Core, now: float, budget: int) -> None:
         whole = need
         if rules.reserve_full_isl:
             whole = (target + reach) // block - hits
-        free = c.free_blocks - c.cache.matched_unused - rules.watermark_blocks
-        if c.reserve > 0.0:
-            may_come = c.reserve * may_still_write(c)
-            own = min(request.remaining, OWN_RESERVE)
-            free -= (int(may_come) + own) // block + 1
-        if whole > free:
-            # SGLang admits a lone request whatever its reserve, vLLM whatever its watermark.
-            alone = c.n_rows + c.prefill.count == 0
-            if not alone or whole > c.free_blocks - c.cache.matched_unused:
-                c.admission_blocked = True
-                return
+        if not has_room(c, slot, whole):
+            return
         pin_prefix(c, slot, hits)
         take_blocks(c, need)
         request.held = hits + need
@@ -244,25 +241,8 @@ def admit(c: Core, now: float, budget: int) -> None:
         budget -= new
 
 
-def may_still_write(c: Core) -> int:
-    """Output tokens that the running requests may still write."""
-    total = 0
-    for r in range(c.n_rows):
-        total += int(c.rows.remaining[r])
-    for j in range(c.prefill.count):
-        total += c.slots[c.prefill.slots[j]].remaining
-    return total
-
-
 def settle_reserve(c: Core) -> None:
     """SGLang expects the running requests to write less and less of what they may."""
     if c.scheduled > 0:
         lower = c.reserve - c.rules.reserve_decay
         c.reserve = max(lower, c.rules.reserve_min)
-
-
-def steps_of_draws(c: Core, draws: int) -> int:
-    """Verify steps that `draws` surely last for."""
-    if c.rules.draws_by_position:
-        return (draws + c.rules.num_speculative_tokens) // (c.rules.num_speculative_tokens + 1)
-    return draws

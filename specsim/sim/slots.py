@@ -16,6 +16,7 @@ from specsim.sim.context import RunContext
 from specsim.sim.core import (
     DECODING,
     NOWHERE,
+    SENDING,
     WAITING,
     Core,
     Ring,
@@ -37,6 +38,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 Ended = Callable[[Ticket, str, Counts, Times], None]
 EndedBlock = Callable[[IntArray, FloatArray], None]
+Computed = Callable[[Ticket, Counts, Times, float], None]
 
 
 _OUTPUT_TOKENS = INT_FIELDS.index("output_tokens")
@@ -59,6 +61,7 @@ class Slots:
     _fresh_slot: Callable[[], Slot]
     _ended: Ended
     _ended_block: EndedBlock | None
+    _computed: Computed
 
     def _bind(self) -> None:
         """Lists or arrays of the core were replaced."""
@@ -132,10 +135,28 @@ class Slots:
         inside.turn = request.turn
         inside.attempts = ticket.attempts
         inside.arrival_s = ticket.arrival_s
+        if ticket.computed:
+            self._go_on(inside, ticket)
+        elif self.run.link is not None:
+            inside.requested_tokens = inside.remaining = min(1, ticket.output_tokens)
+            inside.sends = int(ticket.output_tokens > 1)
+            inside.send_rest_s = self.run.link.rest_s(request.prompt_tokens)
         if request.spans and c.rules.prefix_caching and self.spans.place(c, slot, request):
             self._bind()
         self._occupy(slot, ticket)
         return slot
+
+    def _go_on(self, inside: Slot, ticket: Ticket) -> None:
+        """The request comes with its cache and its first token, and sits out until it gets more."""
+        for name in Counts._fields:
+            if name != "output_tokens":
+                setattr(inside, name, getattr(ticket.counts, name))
+        for name in TIME_FIELDS:
+            value = getattr(ticket.times, name)
+            setattr(inside, name, -1.0 if math.isnan(value) else value)
+        inside.computed = inside.prompt_tokens
+        inside.remaining -= ticket.counts.output_tokens
+        inside.stalled = 1
 
     def _occupy(self, slot: int, ticket: Ticket) -> None:
         self._load_draws(slot, ticket.request_id, 0)
@@ -155,12 +176,21 @@ class Slots:
             self._end_block(ended)
         else:
             for slot in ended:
-                self._end(slot, FINISHED)
+                if self.core.slots[slot].where == SENDING:
+                    self._hand_over(slot)
+                else:
+                    self._end(slot, FINISHED)
         freed = drain(self.core.freed)
         if self.spans.count:
             for slot in freed:
                 self.spans.forget(slot)
         self._free.extend(freed)
+
+    def _hand_over(self, slot: int) -> None:
+        """A prompt is computed and its cache on its way; its blocks are held until `let_go`."""
+        ticket = self.tickets[slot]
+        assert ticket is not None
+        self._computed(ticket, self._counts(slot), self._times(slot), self.core.slots[slot].sent_s)
 
     def _end(self, slot: int, status: str) -> None:
         ticket = self.tickets[slot]

@@ -68,6 +68,7 @@ def make_core(run: RunContext) -> Core:
         adapt=tier_lines(spec.adaptive, k),
         accepted_rows=np.zeros(k + 1, dtype=np.int64),
         complete_rows=np.zeros(k + 1, dtype=np.int64),
+        lanes=[0.0] * (run.link.lanes if run.link is not None else 1),
         # numpy's `take` into whole numbers wants them in the plain loop.
         accept=np.zeros(slots * DRAWS if source else 1, dtype=np.int64),
         cover=np.zeros(LOG_STEPS + 3, dtype=np.int64),
@@ -121,6 +122,9 @@ def _rules(run: RunContext) -> StepRules:
     out.front_end_s = config.request_overhead_s
     out.warmup_s = config.warmup_s
     out.stall_s = config.stall_s
+    if run.link is not None:
+        out.send_token_s = run.link.token_s
+        out.send_by_chunk = run.link.by_chunk
     out.reserve_min = rules.output_reserve_min
     reserve = rules.output_reserve - rules.output_reserve_min
     out.reserve_decay = reserve / rules.output_reserve_steps

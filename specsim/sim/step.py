@@ -12,7 +12,6 @@ import numpy as np
 from specsim.latency.launches import hidden_s
 from specsim.sim.core import (
     BOUNDARY,
-    DECODING,
     GONE,
     IN_FLIGHT,
     LINGERING,
@@ -33,6 +32,7 @@ from specsim.sim.core import (
     pop,
     push,
 )
+from specsim.sim.joining import join_rows, send_chunk, steps_of_draws
 from specsim.sim.kv import publish_prefix
 from specsim.sim.policies.adaptive import observe_step
 from specsim.sim.preempt import discard, save_blocks, save_row
@@ -42,7 +42,6 @@ from specsim.sim.schedule import (
     SCHEDULED,
     schedule,
     settle_reserve,
-    steps_of_draws,
 )
 from specsim.sim.streams import close_run, prompt_token, resume_rows
 from specsim.sim.stretch import stretch
@@ -226,6 +225,8 @@ def settle_chunks(c: Core, end_s: float) -> None:
         request.computed += c.chunks[j].new
         publish_prefix(c, slot, request.computed, False)
         if request.dropped or request.computed < request.target:
+            if request.sends and not request.dropped:
+                send_chunk(c, slot, c.chunks[j].new, end_s)
             continue
         if request.remaining > 0:
             request.remaining -= 1
@@ -235,6 +236,8 @@ def settle_chunks(c: Core, end_s: float) -> None:
             prompt_token(c, slot, end_s)
         if request.remaining > 0:
             join_rows(c, slot)
+        elif request.sends:
+            send_chunk(c, slot, c.chunks[j].new, end_s)
         else:
             # The length was known before the step: nothing runs on.
             finish(c, slot, end_s)
@@ -248,28 +251,3 @@ def settle_chunks(c: Core, end_s: float) -> None:
             prefill.slots[kept] = slot
             kept += 1
     prefill.count = kept
-
-
-def join_rows(c: Core, slot: int) -> None:
-    """A request whose prompt is complete joins the decoding ones, as the last."""
-    rows, request = c.rows, c.slots[slot]
-    r = c.n_rows
-    rows.slot[r] = slot
-    rows.remaining[r] = request.remaining
-    rows.computed[r] = request.computed
-    rows.held[r] = request.held
-    rows.draw[r] = slot * c.rules.draws + request.draw
-    rows.accepted[r] = request.accepted_tokens
-    rows.verify_steps[r] = request.verify_steps
-    rows.drafted[r] = request.drafted_tokens
-    rows.state[r] = LIVE
-    rows.stalled[r] = request.stalled
-    rows.depth[r] = rows.next_depth[r] = request.depth
-    c.sitting_out += request.stalled
-    c.n_rows = r + 1
-    c.context += request.computed
-    if c.rules.num_speculative_tokens > 0:
-        steps = steps_of_draws(c, c.rules.draws - request.draw)
-        c.safe_draws = min(c.safe_draws, steps) if r > 0 else steps
-    c.least_left = min(c.least_left, request.remaining) if r > 0 else request.remaining
-    request.where = DECODING

@@ -6,6 +6,7 @@ ends are censored observations (`survival`), not dropped.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,11 +20,13 @@ from specsim.sim.figures import (
     STREAM_STATISTICS,
     Distribution,
     Figures,
+    PoolLoad,
     RequestCounts,
     percents,
 )
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.records import Records
+from specsim.sim.replica import Replica
 from specsim.sim.request import FAILED, FINISHED, REJECTED, STATUSES, TIMEOUT, UNFINISHED
 from specsim.sim.steplog import Timeline
 
@@ -60,7 +63,7 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
     inside = max(0, totals["output_tokens"] - totals["chunks"])
     stats = [replica.stats for replica in cluster.replicas]
     running_area, kv_area = sum(s.running_area for s in stats), sum(s.kv_area for s in stats)
-    blocks = config.most_kv_blocks * config.n_replicas
+    blocks = sum(replica.run.config.most_kv_blocks for replica in cluster.replicas)
     verify = totals["verify_steps"]
     measured = sum(counts.values())
     seconds = window.seconds
@@ -105,6 +108,17 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
         cost_surface=cluster.surface.error(),
         slo=None,
     )
+    if config.prefill is not None:
+        out["transfer_s"] = _distribution(
+            np.array(cluster.transfers_s), np.empty(0), LATENCY_PERCENTS
+        )
+        first = config.prefill.n_replicas
+        out["pools"] = {
+            name: _pool_load(some, seconds)
+            for name, some in (
+                ("prefill", cluster.replicas[:first]), ("decode", cluster.replicas[first:])
+            )
+        }
     if config.slo:
         out["slo"] = slo.judge(config.slo, out)
     else:
@@ -116,6 +130,17 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
+def _pool_load(replicas: Sequence[Replica], seconds: float) -> PoolLoad:
+    """How busy the replicas of one kind are."""
+    each_s = max(seconds, 1e-12)
+    return PoolLoad(
+        replicas=float(len(replicas)),
+        busy=sum(replica.stats.busy_s for replica in replicas) / len(replicas) / each_s,
+        running_mean=sum(replica.stats.running_area for replica in replicas) / each_s,
+        kv_usage_max=max(replica.kv_usage_max for replica in replicas),
+    )
+
+
 def _time_share(cluster: Cluster, seconds: float) -> dict[str, float]:
     """Shares of the window, averaged over replicas, by what the engine was doing."""
     total = seconds * len(cluster.replicas)
@@ -125,7 +150,7 @@ def _time_share(cluster: Cluster, seconds: float) -> dict[str, float]:
     busy = 0.0
     for replica in cluster.replicas:
         busy += replica.stats.busy_s
-        for name, part in replica.stats.time_parts(cluster.surface).items():
+        for name, part in replica.stats.time_parts(replica.run.surface).items():
             shares[name] = shares.get(name, 0.0) + part / total
     shares["idle"] = max(0.0, 1.0 - busy / total)
     return shares

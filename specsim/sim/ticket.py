@@ -38,7 +38,8 @@ Done = Callable[["Ticket", str, float], None]
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One live request. replica: where it is, -1 before and between; slot: its place there, -1
-    while it has none.
+    while it has none. counts, times: what an earlier replica gave it (a prefill replica: its first
+    token), which the next one goes on from.
 
     on_done(ticket, status, time_s) tells whoever sent it that it ended.
     """
@@ -52,3 +53,10 @@ class Ticket:
     replica: int = -1
     slot: int = -1
     attempts: int = 1
+    counts: Counts = NO_COUNTS
+    times: Times = NO_TIMES
+
+    @property
+    def computed(self) -> bool:
+        """Whether its prompt is computed, and its cache comes with it."""
+        return self.counts.output_tokens > 0
