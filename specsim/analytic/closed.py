@@ -145,6 +145,10 @@ def _cycle(system: System, workload: Workload, running: int) -> _Cycle:
     always = system.setup.draft_share >= 1  # else the mean with steps that carry no draft
     step_s = plain.total_s if always else system.decode_step_s(decode)
     request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
+    if workload.computed_elsewhere:
+        wall_s = steps * step_s
+        each_s = wall_s / max(1, workload.output_len - 1)
+        return _Cycle(each_s, 0.0, 0.0, wall_s, step_s, 0.0, 0.0, plain.bound)
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
     if running == 1:
@@ -195,7 +199,7 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     # others brings one into one of its steps; those without any cost nothing.
     met = 1 + (others - 1) / (steps + own_steps)
     at_once = min(typical_group(others, met), room // prompt, MAX_CHUNKS)
-    chunks, weight = _sampled(prompt, workload.input_len - prompt, room)
+    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, room)
     if at_once > 1:
         each_s = _shared_extra_s(system, decode, chunks[0], at_once, decode_s)
     else:
@@ -238,7 +242,7 @@ def _apart(system: System, workload: Workload, running: int, decode: StepShape) 
     saved_s = 0.0
     alone = 1 - (group - 1) / max(1, running - 1)
     if system.plans_ahead:
-        chunks, _ = _sampled(workload.computed_input, 0, system.batched_tokens)
+        chunks, _ = sampled_chunks(workload.computed_input, 0, system.batched_tokens)
         prompt = system.latency.launches(_prompt_shape(system, tuple(chunks[:1])))
         saved_s = hidden_s(prompt.idle_s, system.latency.launches(decode).free_s)
     others = running - group  # of other groups
@@ -264,7 +268,7 @@ def _prompt_shape(system: System, chunks: tuple[PrefillChunk, ...]) -> StepShape
 def _packed(system: System, workload: Workload, prompts: float) -> float:
     """Seconds of the steps that so many prompts share (a mean: between whole numbers of them)."""
     prompt = workload.computed_input
-    chunks, weight = _sampled(prompt, workload.input_len - prompt, system.batched_tokens)
+    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, system.batched_tokens)
     low = int(prompts)
 
     def whole_s(count: int) -> float:
@@ -294,7 +298,7 @@ def _prompts_only(
     return _Cycle(0.0, busy_s, busy_s, busy_s, step_s, 0.0, share, bound)
 
 
-def _sampled(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:
+def sampled_chunks(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:
     """(chunks of a prompt to price, how many each stands for)."""
     count = math.ceil(prompt / room)
     if count <= MAX_CHUNKS:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from specsim.analytic.apart import Apart, apart_open, decode_load
 from specsim.analytic.closed import SteadyState, closed_loop
 from specsim.analytic.open import OpenState, open_loop
 from specsim.analytic.system import System
@@ -26,9 +27,11 @@ class Compared:
 
 
 def compared(
-    system: System, workload: Workload, clients: int = 1, rate: float | None = None
+    system: System, workload: Workload, clients: int = 1, rate: float | None = None,
+    apart: Apart | None = None,
 ) -> Compared:
-    """Both sides with so many clients (closed loop), or at a rate (open loop)."""
+    """Both sides with so many clients (closed loop), or at a rate (open loop). apart: prompts are
+    computed by replicas of their own, at a rate."""
     plain = system.plain()
     if rate is None:
         state = closed_loop(system, workload, clients)
@@ -36,14 +39,26 @@ def compared(
         speedup = state.output_tok_s / base.output_tok_s
         ratio = _step_ratio(plain, workload, state, base)
         return Compared(state, base, state, base, speedup, ratio)
-    found = open_loop(system, workload, rate)
-    alone = open_loop(plain, workload, rate) if system.speculative else found
+    found = at_rate(system, workload, rate, apart)
+    alone = found
+    if system.speculative:
+        alone = at_rate(plain, workload, rate, apart.plain() if apart is not None else None)
     if found.stable and alone.stable:
         speedup = alone.tpot_s / found.tpot_s if found.tpot_s > 0 else 1.0
     else:
         speedup = found.output_tok_s / alone.output_tok_s
-    ratio = _step_ratio(plain, workload, found.state, alone.state)
+    seen = workload if apart is None else decode_load(workload)
+    ratio = _step_ratio(plain, seen, found.state, alone.state)
     return Compared(found, alone, found.state, alone.state, speedup, ratio)
+
+
+def at_rate(
+    system: System, workload: Workload, rate: float, apart: Apart | None
+) -> OpenState:
+    """The steady state of one side, whether or not prompts are computed apart."""
+    if apart is None:
+        return open_loop(system, workload, rate)
+    return apart_open(apart, system, workload, rate)
 
 
 def _step_ratio(

@@ -14,6 +14,7 @@ load. Definitions:
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from specsim.analytic.apart import Apart, decode_load
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.compare import compared
 from specsim.analytic.intervals import interval_note, interval_of
@@ -66,7 +67,7 @@ class PredictionFigures:
     """Result of `predict`. break_even_concurrency: smallest number of clients at which speculation
     does not pay, looked for up to the largest batch of either side; None when it pays throughout
     (or there is none), 1 when it never does. max_concurrency: most requests of this length that
-    run together."""
+    run together. apart: replicas that compute the prompts, where others decode."""
 
     system: System
     workload: Workload
@@ -74,6 +75,7 @@ class PredictionFigures:
     break_even_concurrency: int | None
     max_concurrency: int
     warnings: tuple[str, ...] = ()
+    apart: Apart | None = None
 
     @property
     def best_k(self) -> int | None:
@@ -99,6 +101,7 @@ class PredictionFigures:
             "best_k": self.best_k,
             "max_concurrency": self.max_concurrency,
             "memory": self.system.memory.to_dict(),
+            **({"apart": self.apart.to_dict()} if self.apart is not None else {}),
             "warnings": list(self.warnings),
         }
 
@@ -110,13 +113,17 @@ def predict(
     rates: list[float] | None = None,
     warnings: tuple[str, ...] = (),
     search_k: bool = True,
+    apart: Apart | None = None,
 ) -> PredictionFigures:
-    """Predicts every load asked for (closed loop by concurrency, open loop by rate)."""
+    """Predicts every load asked for (closed loop by concurrency, open loop by rate).
+
+    apart: replicas that compute the prompts, while `system` decodes; rates alone may be asked for,
+    and break-even, best k and the limit are those of decode replicas."""
     plain = system.plain()
     notes = list(warnings)
     points = [_point(system, workload, clients) for clients in concurrencies or []]
     for rate in rates or []:
-        point = _point(system, workload, rate=rate)
+        point = _point(system, workload, rate=rate, apart=apart)
         if not point.stable:
             notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
         points.append(point)
@@ -125,27 +132,35 @@ def predict(
             f"TTFT: mean of a run of {workload.requests_per_client} requests per client that "
             "starts with all clients at once"
         )
+    replicas = 1
+    if apart is not None:
+        workload, replicas = decode_load(workload), apart.decode_replicas
     limit = running_limit(system, workload)
     if note := interval_note(system):
         notes.append(note)
     candidates = candidate_k(system) if search_k else []
     if candidates:
         points = [
-            replace(p, best_k=best_k_at(system, workload, max(1, round(p.concurrency)), candidates))
+            replace(p, best_k=best_k_at(
+                system, workload, max(1, round(p.concurrency / replicas)), candidates
+            ))
             for p in points
         ]
     even = None
     if system.speculative:
         # Clients beyond the batch that speculation holds wait, while a plain server may run them.
         even = break_even(system, workload, max(limit, running_limit(plain, workload)))
-    return PredictionFigures(system, workload, tuple(points), even, limit, tuple(notes))
+    return PredictionFigures(
+        system, workload, tuple(points), even, limit * replicas, tuple(notes), apart
+    )
 
 
 def _point(
-    system: System, workload: Workload, clients: int = 1, rate: float | None = None
+    system: System, workload: Workload, clients: int = 1, rate: float | None = None,
+    apart: Apart | None = None,
 ) -> LoadPoint:
     """One load: so many clients, or requests per second."""
-    pair = compared(system, workload, clients, rate)
+    pair = compared(system, workload, clients, rate, apart)
     found, base, plain = pair.found, pair.base, system.plain()
     intervals = {
         "tpot_s": interval_of(system, "tpot", found.tpot_s),

@@ -19,6 +19,8 @@ class Workload:
         acceptance: then it does not pull clients apart.
     requests_per_client: requests each client sends in a run that starts with all clients at once;
         their first prompts queue, which the mean TTFT of a short run keeps. 0: steady state.
+    computed_elsewhere: other replicas compute the prompts and the first token; here requests come
+        with their cache, and nothing but decoding is timed.
     """
 
     input_len: int = 1024
@@ -28,6 +30,7 @@ class Workload:
     spread: float = 1.0
     pinned: bool = False
     requests_per_client: int = 0
+    computed_elsewhere: bool = False
 
     def __post_init__(self) -> None:
         for field in ("input_len", "output_len"):

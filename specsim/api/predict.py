@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from specsim.analytic import predict as analytic
+from specsim.api.apart import apart_of
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, flat
@@ -56,7 +57,15 @@ def run(options: PredictOptions) -> Prediction:
         rates = parse_rates(options.rate)
     else:
         clients = parse_concurrency(options.concurrency)
-    found = analytic.predict(request.system, load, clients, rates, request.warnings)
+    apart = apart_of(options, request.system)
+    if apart is not None and rates is None:
+        raise UsageError(
+            "prefill and decode replicas are predicted at a rate; give --rate (requests per "
+            "second), or `specsim simulate` clients with --concurrency"
+        )
+    found = analytic.predict(
+        request.system, load, clients, rates, request.warnings, apart=apart
+    )
     deployment = deployment_of(options)
     case = None if is_plain(deployment.method) else unmeasured(request)
     verdict = of_prediction(found, served_names(deployment), case)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.api.apart import apart_of
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, DeploymentRequest, build_request
 from specsim.api.simulate_export import check_exports, write_exports
@@ -137,11 +138,20 @@ def _deployment(
         if TABLE_NOTE in warnings:
             warnings.remove(TABLE_NOTE)  # what the analytic model leaves out is simulated
     slo = gates if options.slo is None else parse_slo(str(options.slo))
+    apart = apart_of(options, system)
+    if apart is not None and options.replicas > 1:
+        raise UsageError(
+            f"--replicas {options.replicas} do both, but --prefill-replicas and --decode-replicas "
+            "each do one; leave out --replicas"
+        )
+    count = options.replicas
+    if apart is not None:
+        count = apart.prefill_replicas + apart.decode_replicas
     settings: dict[str, object] = {
         "n_replicas": options.replicas,
         "router": _router(options.router),
         "max_concurrent": options.max_concurrent,
-        "faults": _faults(options.fail, options.replicas),
+        "faults": _faults(options.fail, count),
         "slo": slo,
     }
     limits = {
@@ -161,6 +171,7 @@ def _deployment(
         per_batch_size=table,
         policy=_policy(options, system, bool(table)),
         prefix_caching=options.prefix_caching,
+        apart=apart,
         settings=tuple(settings.items()),
     )
     _ = deployment.config, deployment.plain().config  # refuse what cannot run before it runs
@@ -217,7 +228,8 @@ def _faults(text: str | None, replicas: int) -> tuple[Fault, ...]:
             ) from None
         if not 0 <= replica < replicas:
             raise UsageError(
-                f"--fail names replica {replica}, but they are 0 to {replicas - 1}; see --replicas"
+                f"--fail names replica {replica}, but they are 0 to {replicas - 1}; see "
+                "--replicas, or --prefill-replicas (which come first) and --decode-replicas"
             )
         faults.append(Fault(replica, numbers[1], numbers[2] if len(numbers) > 2 else math.inf))
     return tuple(faults)
@@ -280,21 +292,21 @@ def _warn_of_overload(
     workload = request.workload
     if load.shared_prefix:
         workload = replace(workload, cached_share=load.shared_prefix / workload.input_len)
-    from specsim.analytic.open import open_loop
+    from specsim.analytic.compare import at_rate
 
-    share = load.rate / deployment.config.n_replicas
-    sides = [("", request.system)]
+    sides = [("", deployment)]
     if request.system.speculative:
-        sides.append((" without speculation", request.system.plain()))
-    for words, system in sides:
+        sides.append((" without speculation", deployment.plain()))
+    for words, side in sides:
+        count = 1 if side.apart is not None else side.config.n_replicas
         try:
-            state = open_loop(system, workload, share)
+            state = at_rate(side.system, workload, load.rate / count, side.apart)
         except SpecSimError:
             continue
         if not state.stable:
             warnings.append(
                 f"rate {load.rate:g}/s is beyond the capacity{words} (about "
-                f"{state.capacity_rate * deployment.config.n_replicas:.3g}/s): the queue grows "
+                f"{state.capacity_rate * count:.3g}/s): the queue grows "
                 "as long as requests come, and the figures depend on how long that is"
             )
 

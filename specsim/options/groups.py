@@ -224,6 +224,45 @@ class MemoryShareOptions(OptionSet):
     )
 
 
+class ApartOptions(OptionSet):
+    """Prefill and decoding on replicas apart."""
+
+    prefill_replicas: int | None = opt(
+        None, help="Replicas that compute prompts only; others decode.", ge=1, le=4096,
+    )
+    decode_replicas: int | None = opt(
+        None, help="Replicas that decode only, beside --prefill-replicas.", ge=1, le=4096,
+    )
+    prefill_tp: int | None = opt(
+        None, help="GPUs of a prefill replica that share every layer. Default: --tp.",
+        ge=1, le=1024,
+    )
+    kv_link: str | None = opt(
+        None,
+        help="Link of one GPU over which caches are sent: GB/s, inf, nvlink, eth-25, eth-100, "
+             "ib-200, ib-400, ib-800, pcie4-x16 or pcie5-x16. Default: 40, a 400 Gbit/s card.",
+    )
+    kv_transfer: str | None = opt(
+        None, help="whole: a cache is sent once its prompt is computed; chunks: as it is computed. "
+                   "Default: whole.",
+    )
+
+    @model_validator(mode="after")
+    def _both_kinds(self) -> Self:
+        given = [item.flag for name, item in declared(ApartOptions).items()
+                 if getattr(self, name) is not None]
+        if given and (self.prefill_replicas is None or self.decode_replicas is None):
+            raise UsageError(
+                f"{given[0]} is given, but prompts and decoding are apart only where both "
+                "--prefill-replicas and --decode-replicas say how many replicas do which; give both"
+            )
+        if self.kv_transfer not in (None, "whole", "chunks"):
+            raise UsageError(
+                f"--kv-transfer is {shown(str(self.kv_transfer))}; it must be whole or chunks"
+            )
+        return self
+
+
 class ProfilesOptions(OptionSet):
     profiles: TextPath | None = opt(None, help="Folder with hardware profiles of your own.")
 

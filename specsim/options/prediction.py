@@ -8,6 +8,7 @@ from specsim.errors import UsageError
 from specsim.options.declare import OptionSet, opt
 from specsim.options.groups import (
     AcceptanceOptions,
+    ApartOptions,
     BatchLimitsOptions,
     DraftShareOptions,
     LoadOptions,
@@ -51,8 +52,8 @@ class RunOptions(OptionSet):
 
 class PredictOptions(
     ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, RunOptions, LoadOptions, BatchLimitsOptions,
-    MemoryShareOptions, PricingOptions,
+    DraftShareOptions, RequestOptions, RunOptions, LoadOptions, ApartOptions,
+    BatchLimitsOptions, MemoryShareOptions, PricingOptions,
 ):
     NAME: ClassVar = "predict"
 

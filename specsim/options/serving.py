@@ -9,6 +9,7 @@ from specsim.errors import UsageError
 from specsim.options.declare import OptionSet, opt
 from specsim.options.groups import (
     AcceptanceOptions,
+    ApartOptions,
     BatchLimitsOptions,
     DraftShareOptions,
     MemoryShareOptions,
@@ -220,7 +221,7 @@ class SimulateOptions(
     SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
     GatesOptions, BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
     AcceptanceTraceOptions, PolicyOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, ReplicaOptions, GatewayOptions,
+    DraftShareOptions, RequestOptions, ReplicaOptions, ApartOptions, GatewayOptions,
     FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions, PricingOptions,
     ExportOptions,
 ):

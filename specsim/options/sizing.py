@@ -6,6 +6,7 @@ from typing import ClassVar
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.groups import (
     AcceptanceOptions,
+    ApartOptions,
     BatchLimitsOptions,
     DraftShareOptions,
     JobsOptions,
@@ -87,8 +88,8 @@ class CapacityOptions(
     ModelArgument, ServerCommandOptions, DemandOptions, ScenarioOptions, GatesOptions,
     CapacityAnswerOptions, JobsOptions, SeedOptions, CapacityBaselineOptions, StageOptions,
     VariationOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, GatewayOptions, BatchLimitsOptions, CacheOptions,
-    MemoryShareOptions, PricingOptions,
+    DraftShareOptions, RequestOptions, ApartOptions, GatewayOptions, BatchLimitsOptions,
+    CacheOptions, MemoryShareOptions, PricingOptions,
 ):
     NAME: ClassVar = "capacity"
 

@@ -37,6 +37,17 @@ def deployed(doc: Doc) -> str:
     )
 
 
+def apart(doc: Doc) -> str:
+    """', 2 replicas for prompts (tp 4) and 1 for decoding' where they are apart, else nothing."""
+    found = doc.at("apart")
+    if not found.has("prefill_replicas"):
+        return ""
+    return (
+        f", {found.words('prefill_replicas')} replicas for prompts (tp {found.words('prefill_tp')})"
+        f" and {found.words('decode_replicas')} for decoding"
+    )
+
+
 def engine_of(doc: Doc) -> str:
     return f"{doc.text('engine', 'an engine')} {doc.text('engine_version', '')}".strip()
 
@@ -44,6 +55,17 @@ def engine_of(doc: Doc) -> str:
 def gpus_of(doc: Doc) -> int:
     """GPUs of a deployment: tensor parallel times attention groups."""
     return int((doc.maybe("tp") or 1) * (doc.maybe("attention_dp") or 1))
+
+
+def all_gpus_of(doc: Doc) -> int:
+    """GPUs of all replicas, where some compute prompts for others."""
+    each, found = gpus_of(doc), doc.at("apart")
+    if not found.has("prefill_replicas"):
+        return each
+    prefill = each * found.number("prefill_tp") / (doc.maybe("tp") or 1)
+    return int(
+        found.number("prefill_replicas") * prefill + found.number("decode_replicas") * each
+    )
 
 
 def speculative(doc: Doc) -> bool:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 def prediction_blocks(result: "PredictionFigures") -> Section:
     """Header with every assumption, one line per load, and the answers below."""
-    head = d.deployed_on(result.system)
-    return prediction_section(Doc(result.to_dict()), head, f" ({result.workload.name})")
+    doc = Doc(result.to_dict())
+    head = d.deployed_on(result.system) + d.apart(doc)
+    return prediction_section(doc, head, f" ({result.workload.name})")
 
 
 def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Section:
@@ -41,7 +42,7 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
     return Section(f"Prediction: {d.title_of(doc)}", f"Prediction: {model}", [
         verdict_block(doc),
         Lines([
-            deployed or d.deployed(doc), d.drafting(doc),
+            deployed or d.deployed(doc) + d.apart(doc), d.drafting(doc),
             f"requests of {doc.words('input_len')} + {doc.words('output_len')} tokens{workload}; "
             f"fidelity: {doc.text('fidelity', '-')}",
         ]),
@@ -216,7 +217,7 @@ def _times_panel(doc: Doc, name: str, words: str) -> Panel | None:
 
 
 def _trade_panel(doc: Doc) -> Panel | None:
-    points, gpus = doc.items("points"), d.gpus_of(doc)
+    points, gpus = doc.items("points"), d.all_gpus_of(doc)
     sides = []
     for hue, name in enumerate(("with speculation", "without")):
         across: list[Value] = []

@@ -31,10 +31,15 @@ _FIGURES = (  # label, key, key of the gain
     ("waiting, max", "waiting_max", ""),
     ("KV usage, max", "kv_usage_max", ""),
     ("preemptions", "preemptions", ""),
+    ("cache transfer, mean", "transfer_s.mean", ""),
+    ("prefill replicas busy", "pools.prefill.busy", ""),
+    ("decode replicas busy", "pools.decode.busy", ""),
     ("prefix hit rate", "prefix_hit_rate", ""),
     ("engine steps", "steps", ""),
     *((f"time: {name}", f"time_share.{name}", "") for name in _SHARES),
 )
+# Figures that only some deployments have.
+_WHERE_THERE = ("time_share", "transfer_s", "pools")
 _OVER_TIME = (  # title, words, unit, keys, whether it is a share
     ("Requests waiting over time", "Mean number in the engines' queues.", "requests",
      ("waiting",), False),
@@ -54,23 +59,22 @@ def simulation_blocks(result: "SimulationFigures") -> Section:
     found = result.to_dict()
     if result.comparison.baseline is result.comparison.main:
         found["baseline"] = None
-    system, config = result.deployment.system, result.deployment.config
+    system = result.deployment.system
     plan = system.memory
     drafter = f", drafter {size(plan.drafter_bytes)}" if plan.drafter_bytes else ""
     pool = (
         f"memory per GPU: weights {size(plan.weight_bytes)}{drafter}, cache pool "
         f"{size(plan.pool_bytes)}"
     )
-    head = d.deployed_on(system) + _replicas(config.n_replicas, config.router)
-    return simulation_section(Doc(found), head, pool)
+    doc = Doc(found)
+    head = d.deployed_on(system) + _replicas(doc.at("inputs"))
+    return simulation_section(doc, head, pool)
 
 
 def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of a GPU") -> Section:
     """All blocks. deployed, pool: titles and sizes that a live result has and its JSON has not."""
     inputs = doc.at("inputs")
-    head = deployed or d.deployed(inputs) + _replicas(
-        int(inputs.maybe("config.n_replicas") or 1), inputs.text("config.router", "a router")
-    )
+    head = deployed or d.deployed(inputs) + _replicas(inputs)
     load = [(f"load: {key}", value.words()) for key, value in inputs.members("load")
             if key != "assumed" and value.has("")]
     partial = ["PARTIAL: interrupted; what follows is what was simulated until then", ""]
@@ -89,8 +93,11 @@ def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of 
     ])
 
 
-def _replicas(count: int, router: str) -> str:
-    return f", {count} replicas behind {router}" if count > 1 else ""
+def _replicas(inputs: Doc) -> str:
+    count, router = inputs.maybe("config.n_replicas") or 1, inputs.text("config.router", "a router")
+    if told := d.apart(inputs):
+        return f"{told}, behind {router}"
+    return f", {count:g} replicas behind {router}" if count > 1 else ""
 
 
 def _policy(inputs: Doc) -> list[str]:
@@ -158,7 +165,7 @@ def _figures(doc: Doc) -> Table:
     rows = []
     for label, key, gain in _FIGURES:
         values = [side.maybe(key) for side in sides]
-        if key.startswith("time_share") and not any(values):
+        if key.startswith(_WHERE_THERE) and not any(values):
             continue
         cells = [_number(value, key) for value in values]
         if both:
@@ -176,8 +183,10 @@ def _figures(doc: Doc) -> Table:
 def _number(value: float | None, key: str) -> str:
     if value is None or not math.isfinite(value):
         return "-"
-    if key.startswith("time_share") or key in ("kv_usage_max", "prefix_hit_rate"):
+    if key.startswith(("time_share", "pools")) or key in ("kv_usage_max", "prefix_hit_rate"):
         return f"{value:.1%}"
+    if key == "transfer_s.mean":
+        return seconds(value)
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

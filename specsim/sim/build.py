@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
+from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.launches import Launches, mean_launches
@@ -42,6 +43,7 @@ from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationR
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules
 from specsim.sim.policies.table import BatchTable
+from specsim.sim.pools import PrefillPool
 from specsim.sim.spread import SpreadCost
 from specsim.speculation.acceptance_spread import (
     INDEPENDENT,
@@ -249,6 +251,7 @@ class Deployment:
         output); it matters only where windows or states do. context_variation: see `step_cost`.
     acceptance_spread: None: the fitted set of the method. prefix_caching: None: as the engine.
     per_batch_size: see `SpeculationRules`. policy: what decides on draft lengths instead.
+    apart: replicas that compute the prompts, where those of `system` decode.
     settings: further fields of `SimConfig` (`RunSettings`), which replace what is built here.
     """
 
@@ -259,6 +262,7 @@ class Deployment:
     prefix_caching: bool | None = None
     per_batch_size: BatchTable = ()
     policy: PolicyChoice | None = None
+    apart: Apart | None = None
     settings: tuple[tuple[str, object], ...] = ()
 
     @cached_property
@@ -270,6 +274,9 @@ class Deployment:
         settings = cast(RunSettings, dict(self.settings))
         longest = settings.pop("max_model_len", None)
         settings.setdefault("request_overhead_s", request_overhead_s(system))
+        if self.apart is not None:
+            settings["n_replicas"] = self.apart.decode_replicas
+            settings["prefill"] = self._prefill_pool(self.apart)
         config = SimConfig(
             num_kv_blocks=blocks.num_kv_blocks,
             rules=rules,
@@ -307,14 +314,25 @@ class Deployment:
             )
         return alone - blocks
 
+    def _prefill_pool(self, apart: Apart) -> PrefillPool:
+        rules = engine_rules(apart.prefill, prefix_caching=self.prefix_caching)
+        blocks = blocks_of(apart.prefill, self.context_tokens, rules)
+        return PrefillPool(apart.prefill_replicas, apart.link, rules, blocks.num_kv_blocks)
+
     @property
     def cost(self) -> StepCost:
         return step_cost(self.system, self.context_variation)
+
+    @property
+    def prefill_cost(self) -> StepCost | None:
+        """What prices the steps of prefill replicas; None where there are none."""
+        return None if self.apart is None else step_cost(self.apart.prefill)
 
     def plain(self) -> "Deployment":
         """The same without speculation: its memory is without the drafter, and the engine's own
         limit of running requests under speculation does not hold."""
         settings = tuple(item for item in self.settings if item[0] != "recorded")
         return replace(
-            self, system=self.system.plain(), per_batch_size=(), policy=None, settings=settings
+            self, system=self.system.plain(), per_batch_size=(), policy=None, settings=settings,
+            apart=None if self.apart is None else self.apart.plain(),
         )

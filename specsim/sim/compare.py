@@ -195,7 +195,10 @@ def _run(
         report(name, number, None)
         heard = partial(report, name, number)
     load = plan.make(seed)
-    return simulate(side.config, load, side.cost, seed, progress=heard, keep_trace=keep_trace)
+    return simulate(
+        side.config, load, side.cost, seed, prefill_cost=side.prefill_cost, progress=heard,
+        keep_trace=keep_trace,
+    )
 
 
 def interval_95(values: Sequence[float]) -> tuple[float, float] | None:

@@ -26,6 +26,7 @@ def inputs_of(deployment: Deployment, load: Mapping[str, object]) -> dict[str, o
         "fidelity": system.fidelity,
         "load": load,
         "config": config.to_dict(),
+        **({"apart": apart.to_dict()} if (apart := deployment.apart) is not None else {}),
         "kv_block_bytes": blocks.block_bytes,
         "kv_extra_tokens_per_request": blocks.extra_tokens,
     }
