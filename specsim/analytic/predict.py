@@ -132,24 +132,24 @@ def predict(
             f"TTFT: mean of a run of {workload.requests_per_client} requests per client that "
             "starts with all clients at once"
         )
-    replicas = 1
+    seen, replicas = workload, 1
     if apart is not None:
-        workload, replicas = decode_load(workload), apart.decode_replicas
-    limit = running_limit(system, workload)
+        seen, replicas = decode_load(workload), apart.decode_replicas
+    limit = running_limit(system, seen)
     if note := interval_note(system):
         notes.append(note)
     candidates = candidate_k(system) if search_k else []
     if candidates:
         points = [
             replace(p, best_k=best_k_at(
-                system, workload, max(1, round(p.concurrency / replicas)), candidates
+                system, seen, max(1, round(p.concurrency / replicas)), candidates
             ))
             for p in points
         ]
     even = None
     if system.speculative:
         # Clients beyond the batch that speculation holds wait, while a plain server may run them.
-        even = break_even(system, workload, max(limit, running_limit(plain, workload)))
+        even = break_even(system, seen, max(limit, running_limit(plain, seen)))
     return PredictionFigures(
         system, workload, tuple(points), even, limit * replicas, tuple(notes), apart
     )

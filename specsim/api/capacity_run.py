@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from specsim.analytic.workload import MAX_TOKENS, Workload
+from specsim.api.apart import apart_of
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
 from specsim.api.simulate_run import acceptance_spread
@@ -64,6 +66,14 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
     wishes = _wishes(options, gates, demand, scenario)
     request = build_request(options)
     shape = _shape(options, request.workload, scenario)
+    apart = apart_of(options, request.system)
+    if apart is not None:
+        if options.stream_floor is not None:
+            raise UsageError(
+                "--stream-floor recommends the slots of one replica, but prompts and decoding are "
+                "apart; leave it out, or give a gate such as --slo stream_tok_s_p10=15"
+            )
+        wishes = replace(wishes, floor_tok_s=0.0)
     study = Study(
         request.system,
         (shape,),
@@ -71,6 +81,7 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
         settings=_settings(options),
         prefix_caching=options.prefix_caching,
         acceptance_spread=acceptance_spread(options.easiness),
+        apart=apart,
     )
     _check_servable(study, shape)
     warnings = [*said, *request.warnings]

@@ -110,7 +110,7 @@ class Finder:
         """Bracket of one side with what follows from it."""
         study, wishes, shape = self.study, self.wishes, self.study.shape
         system = study.system_of(side, slots)
-        estimate = estimate_capacity(system, shape, study.slo)
+        estimate = estimate_capacity(system, shape, study.slo, study.apart_of(side))
         most = wishes.replications
         searched = max(FEWEST, most // 2) if most > FEWEST else most
 
@@ -165,7 +165,7 @@ class Finder:
             operating = self.point(side, slots, amount)
             system = study.system
             cost = cost_of(
-                operating.figures["output_tok_s"] or 0.0, system.parallel.gpus, system.profile,
+                operating.figures["output_tok_s"] or 0.0, study.gpus, system.profile,
                 self.wishes.price_per_gpu_hour,
             )
         return Side(
@@ -215,7 +215,7 @@ def find_capacity(
 
     heard(trial, summary) is told of every run."""
     check_gates(study.slo)
-    shape = lengthened(study.system, study.shape, study.slo)
+    shape = lengthened(study.system, study.shape, study.slo, study.apart)
     study = replace(study, shapes=(shape, *study.shapes[1:]))
     sides = [WITH, WITHOUT] if wishes.baseline and study.system.speculative else [WITH]
     found: dict[str, Side] = {}

@@ -171,11 +171,12 @@ class CapacityFigures:
         ]
 
     def to_dict(self) -> dict[str, object]:
-        system = self.study.system
+        system, apart = self.study.system, self.study.apart
         return {
             "kind": "capacity",
             **system.summary("model", "gpu", "tp"),
-            "gpus_per_replica": system.parallel.gpus,
+            "gpus_per_replica": self.study.gpus,
+            **({"apart": apart.to_dict()} if apart is not None else {}),
             **system.summary(
                 "weights", "kv_dtype", "engine", "engine_version", "method", "k",
                 "acceptance_length",

@@ -20,6 +20,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
 from specsim.latency.shape import StepCost, StepShape
 from specsim.planning.capacity_loads import LoadShape, People
@@ -77,7 +78,8 @@ class KeptCost:
 @dataclass(frozen=True)
 class Study:
     """What is run: a system under loads of some shapes, judged by gates. settings: further fields
-    of `SimConfig` (max_concurrent, max_model_len, ...). prefix_caching: None: as the engine."""
+    of `SimConfig` (max_concurrent, max_model_len, ...). prefix_caching: None: as the engine.
+    apart: replicas that compute prompts; what is counted is all of both kinds together."""
 
     system: System
     shapes: tuple[LoadShape, ...]
@@ -85,6 +87,7 @@ class Study:
     settings: tuple[tuple[str, object], ...] = ()
     prefix_caching: bool | None = None
     acceptance_spread: AcceptanceSpread | None = None
+    apart: Apart | None = None
     _deployments: dict[tuple[str, int, int], Deployment] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -96,6 +99,15 @@ class Study:
     @property
     def shape(self) -> LoadShape:
         return self.shapes[0]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of what is counted: a replica, or all of both kinds."""
+        own = self.system.parallel.gpus
+        return own if self.apart is None else self.apart.gpus(self.system)
+
+    def apart_of(self, side: str) -> Apart | None:
+        return self.apart if self.apart is None or side == WITH else self.apart.plain()
 
     def system_of(self, side: str, slots: int = 0) -> System:
         """The deployment of one side with other slots; priced steps are shared."""
@@ -119,6 +131,7 @@ class Study:
                 context_variation=load.context_variation,
                 acceptance_spread=self.acceptance_spread if side == WITH else None,
                 prefix_caching=self.prefix_caching,
+                apart=self.apart_of(side),
                 settings=tuple(settings.items()),
             )
         return found
@@ -134,7 +147,10 @@ class Study:
         """The summary of one run. KeyboardInterrupt if it was cut short."""
         deployment = self.deployment(trial.side, trial.slots, trial.shape)
         load = self.shapes[trial.shape].make(trial.amount, trial.seed)
-        result = simulate(deployment.config, load, self._cost(trial), trial.seed)
+        result = simulate(
+            deployment.config, load, self._cost(trial), trial.seed,
+            prefill_cost=deployment.prefill_cost,
+        )
         if result.partial:
             raise KeyboardInterrupt
         summary = result.summary()

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specsim.analytic.apart import Apart
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
-from specsim.analytic.open import open_loop
+from specsim.analytic.compare import at_rate
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
@@ -237,10 +238,12 @@ def _grid(slots: int) -> list[int]:
     return sorted(sizes)
 
 
-def arrivals_at(system: System, arrivals: Arrivals, rate: float) -> Crowd:
+def arrivals_at(
+    system: System, arrivals: Arrivals, rate: float, apart: Apart | None = None
+) -> Crowd:
     """Requests of fixed lengths at a rate, by formulas."""
     workload = arrivals.workload
-    state = open_loop(system, workload, rate)
+    state = at_rate(system, workload, rate, apart)
     own_s = state.ttft_s - state.queue_s if state.stable else math.inf
     p95_s = own_s + state.queue_s * TAIL_P95 if state.stable else math.inf
     return Crowd(
@@ -250,33 +253,39 @@ def arrivals_at(system: System, arrivals: Arrivals, rate: float) -> Crowd:
     )
 
 
-def estimate_capacity(system: System, shape: LoadShape, slo: Mapping[str, float]) -> float:
+def estimate_capacity(
+    system: System, shape: LoadShape, slo: Mapping[str, float], apart: Apart | None = None
+) -> float:
     """Largest amount of load that meets the gates by formulas, `shape.lowest` when none does."""
     if isinstance(shape, People):
         model = CrowdModel(system, shape)
         output = model.turns.output
-        return _largest(lambda x: model.at(x).meets(slo, output), shape)
+        # People beside whom no prompt is computed: as many as without, at least.
+        replicas = apart.decode_replicas if apart is not None else 1
+        return replicas * _largest(lambda x: model.at(x).meets(slo, output), shape)
     output = float(shape.workload.output_len)
 
     def fits(rate: float) -> bool:
         try:
-            return arrivals_at(system, shape, rate).meets(slo, output)
+            return arrivals_at(system, shape, rate, apart).meets(slo, output)
         except SpecSimError:
             return False
 
     return _largest(fits, shape)
 
 
-def lengthened(system: System, shape: LoadShape, slo: Mapping[str, float]) -> LoadShape:
+def lengthened(
+    system: System, shape: LoadShape, slo: Mapping[str, float], apart: Apart | None = None
+) -> LoadShape:
     """The shape with a warm-up of WARM_ANSWERS answers and LEAST_REQUESTS requests measured at the
     capacity that formulas give, where its times may be stretched: percentiles of a few requests,
     or of a server that is still filling up, say nothing."""
     if not isinstance(shape, Arrivals) or not shape.stretch:
         return shape
     shape = replace(shape, stretch=False)
-    rate = estimate_capacity(system, shape, slo)
+    rate = estimate_capacity(system, shape, slo, apart)
     try:
-        answer_s = arrivals_at(system, shape, rate).e2el_s
+        answer_s = arrivals_at(system, shape, rate, apart).e2el_s
     except SpecSimError:
         return shape
     if not math.isfinite(answer_s):

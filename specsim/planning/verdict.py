@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from specsim.analytic.apart import Apart, apart_open
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.compare import compared
 from specsim.analytic.predict import LoadPoint, PredictionFigures, break_even
@@ -164,7 +165,9 @@ def of_prediction(
                 _pair(p.interval_90["speedup"]))
         for p in found.points
     )
-    below, top = pays_below_of(system, found.workload, rated, found.break_even_concurrency)
+    below, top = pays_below_of(
+        system, found.workload, rated, found.break_even_concurrency, found.apart
+    )
     side = system if loads[0].decision == "on" else system.plain()
     flags = flags_of(side, names)[0]
     return verdict_of(loads, unit, VerdictBasis(system, found.workload, flags, below, top, loads))
@@ -267,7 +270,8 @@ def verdict_of(loads: tuple[LoadVerdict, ...], unit: str, about: VerdictBasis) -
 
 
 def pays_below_of(
-    system: System, workload: Workload, rated: bool, clients: int | None
+    system: System, workload: Workload, rated: bool, clients: int | None,
+    apart: Apart | None = None,
 ) -> tuple[float | None, float | None]:
     """(smallest load at which it does not pay, largest load looked at): clients up to the largest
     batch of either side, or requests per second up to what that batch completes. clients: the
@@ -276,10 +280,16 @@ def pays_below_of(
     top = max(running_limit(side, workload) for side in sides)
     if not rated:
         return break_even(system, workload, top) if clients == 0 else clients, top
-    most = max(closed_loop(side, workload, top).request_rate for side in sides)
+    if apart is None:
+        most = max(closed_loop(side, workload, top).request_rate for side in sides)
+    else:
+        most = apart_open(apart, system, workload, 1.0).capacity_rate
     step = most / RATE_STEPS
-    found = first_from_one(
-        lambda count: compared(system, workload, rate=count * step).speedup < 1, RATE_STEPS)
+
+    def loses(count: int) -> bool:
+        return compared(system, workload, rate=count * step, apart=apart).speedup < 1
+
+    found = first_from_one(loses, RATE_STEPS)
     return None if found is None else found * step, most
 
 

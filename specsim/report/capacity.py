@@ -20,7 +20,8 @@ def capacity_blocks(result: "CapacityFigures") -> Section:
     system = result.study.system
     source = system.acceptance.source if system.acceptance else ""
     share = f"{result.wishes.share:.0%}"
-    return capacity_section(Doc(result.to_dict()), d.deployed_on(system), source, share)
+    doc = Doc(result.to_dict())
+    return capacity_section(doc, d.deployed_on(system) + d.apart(doc), source, share)
 
 
 def capacity_section(
@@ -36,7 +37,7 @@ def capacity_section(
     gates = [(f"gate {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
         verdict_block(doc),
-        Lines(_head(doc, deployed or d.deployed(doc), source)),
+        Lines(_head(doc, deployed or d.deployed(doc) + d.apart(doc), source)),
         _facts(doc),
         _loads(doc),
         Lines(_answers(doc, share)),
