@@ -1,4 +1,4 @@
-"""Prefill and decoding apart, in closed form: queueing theory, limits, agreement with simulation."""
+"""Prefill and decoding apart, in closed form: theory, limits, agreement with simulation."""
 
 import math
 from dataclasses import replace
