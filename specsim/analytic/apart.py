@@ -67,8 +67,8 @@ class Apart:
     def gpus(self, system: System) -> int:
         """GPUs of all replicas; system: of a decode replica."""
         return (
-            self.prefill_replicas * self.prefill.parallel.gpus
-            + self.decode_replicas * system.parallel.gpus
+            self.prefill_replicas * self.prefill.parallel.all_gpus
+            + self.decode_replicas * system.parallel.all_gpus
         )
 
 

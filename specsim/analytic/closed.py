@@ -83,7 +83,7 @@ def running_limit(system: System, workload: Workload) -> int:
             f"max_num_batched_tokens is {system.batched_tokens}, but one sequence verifies "
             f"{each} tokens in a step; raise it or draft less"
         )
-    return min(system.seqs_limit, fits, system.batched_tokens // each)
+    return min(system.seqs_limit, fits, system.round_tokens // each)
 
 
 def decode_steps(output_len: int, tokens_per_step: float) -> float:
@@ -226,7 +226,7 @@ def _apart(system: System, workload: Workload, running: int, decode: StepShape) 
     waves = workload.requests_per_client
     spread = steps_spread(system, workload, steps)
     group = running if waves == 1 else together(running, steps, spread, waves)
-    most = max(1, system.batched_tokens // workload.computed_input)
+    most = max(1, system.round_tokens // workload.computed_input)
 
     def all_s(prompts: float) -> float:
         """Seconds of a group of so many prompts."""
@@ -242,7 +242,7 @@ def _apart(system: System, workload: Workload, running: int, decode: StepShape) 
     saved_s = 0.0
     alone = 1 - (group - 1) / max(1, running - 1)
     if system.plans_ahead:
-        chunks, _ = sampled_chunks(workload.computed_input, 0, system.batched_tokens)
+        chunks, _ = sampled_chunks(workload.computed_input, 0, system.round_tokens)
         prompt = system.latency.launches(_prompt_shape(system, tuple(chunks[:1])))
         saved_s = hidden_s(prompt.idle_s, system.latency.launches(decode).free_s)
     others = running - group  # of other groups
@@ -268,7 +268,7 @@ def _prompt_shape(system: System, chunks: tuple[PrefillChunk, ...]) -> StepShape
 def _packed(system: System, workload: Workload, prompts: float) -> float:
     """Seconds of the steps that so many prompts share (a mean: between whole numbers of them)."""
     prompt = workload.computed_input
-    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, system.batched_tokens)
+    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, system.round_tokens)
     low = int(prompts)
 
     def whole_s(count: int) -> float:
@@ -291,7 +291,7 @@ def _prompts_only(
 ) -> _Cycle:
     """One output token per request: the prefill gives it, nothing decodes. Clients wait for each
     other's prompts."""
-    packed = max(1, min(running, system.batched_tokens // workload.computed_input))
+    packed = max(1, min(running, system.round_tokens // workload.computed_input))
     group_s = _packed(system, workload, packed)
     busy_s = max(group_s + request_s, running / packed * group_s)
     share = min(1.0, running / packed * group_s / busy_s)
@@ -327,7 +327,7 @@ def _room(system: System, decode: StepShape, prompt_per_step: float) -> int:
 
     Where decoding and prompts together ask more than the budget, prompts hold sequences back until
     both balance: then fewer decode than run, and the room is what those leave."""
-    budget, each = system.batched_tokens, decode.decode_q_len
+    budget, each = system.round_tokens, decode.decode_q_len
     decoding = min(float(decode.decode_seqs), budget / (each + prompt_per_step))
     return max(1, round(budget - decoding * each))
 

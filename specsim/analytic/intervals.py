@@ -24,7 +24,7 @@ def prediction_class(system: System) -> str:
     kind = "moe" if system.spec.has_experts else "dense"
     table = system.profile.kernels.get("gemm.bf16")
     kernels = "assumed" if table is None or table.assumed else "measured"
-    gpus = "several" if system.parallel.gpus > 1 else "one"
+    gpus = "several" if system.parallel.all_gpus > 1 else "one"
     return f"{side}|{kind}|{system.engine.name}|{kernels}|{gpus}"
 
 

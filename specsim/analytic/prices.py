@@ -29,13 +29,16 @@ class PriceCache:
         self._memory: list[tuple[tuple[object, ...], MemoryPlan]] = []
 
     def latency(
-        self, instance: Instance, routing: Routing | None, fidelity: str
+        self, instance: Instance, routing: Routing | None, fidelity: str, budget: int = 0
     ) -> LatencyModel:
-        """The model of an instance's steps: kernels priced so far, under its own overheads."""
-        key = (*_kernel_parts(instance), routing, fidelity)
+        """The model of an instance's steps: kernels priced so far, under its own overheads.
+
+        budget: tokens of a microbatch, which matters where layers are split over stages."""
+        budget = budget if instance.parallel.pp > 1 else 0
+        key = (*_kernel_parts(instance), routing, fidelity, budget)
         model = _kept(
             self._latency, key,
-            lambda: LatencyModel(instance, routing=routing, fidelity=fidelity),
+            lambda: LatencyModel(instance, routing=routing, fidelity=fidelity, budget=budget),
         )
         engine = instance.engine
         return model if model.engine == engine else model.under(engine)

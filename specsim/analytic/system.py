@@ -56,7 +56,7 @@ class System(Instance):
     def latency(self) -> LatencyModel:
         """Prices of this deployment's steps, shared with every system derived from the same one
         whose steps cost the same (see `analytic.prices`)."""
-        return self.prices.latency(self, self.routing, self.fidelity)
+        return self.prices.latency(self, self.routing, self.fidelity, self.batched_tokens)
 
     @cached_property
     def memory(self) -> MemoryPlan:
@@ -88,7 +88,13 @@ class System(Instance):
 
     @property
     def batched_tokens(self) -> int:
+        """Of a step, or of a microbatch where layers are split over stages."""
         return self.max_num_batched_tokens or self.engine.max_num_batched_tokens
+
+    @property
+    def round_tokens(self) -> int:
+        """Token budget of a round: of every microbatch that is under way."""
+        return self.batched_tokens * self.parallel.pp
 
     def decode_shape(self, running: float, context: float) -> StepShape:
         """A pure decode (verify) step of `running` sequences with `context` cached tokens each."""
@@ -120,7 +126,10 @@ class System(Instance):
             "acceptance_length": self.acceptance_length,
             "acceptance": accepted.to_dict() if accepted else None,
         }
-        return {name: known[name] for name in names}
+        out = {name: known[name] for name in names}
+        if self.parallel.pp > 1 and "tp" in out:
+            out["pp"] = self.parallel.pp
+        return out
 
     @property
     def acceptance_length(self) -> float | None:

@@ -14,6 +14,11 @@ def apart_of(options: ApartOptions, system: System) -> Apart | None:
     for a link that is not known, and where a prefill replica does not hold the model."""
     if options.prefill_replicas is None or options.decode_replicas is None:
         return None
+    if system.parallel.pp > 1:
+        raise UsageError(
+            f"--pp is {system.parallel.pp}, but replicas that only compute prompts or decode "
+            "are not split into stages; leave out --pp or --prefill-replicas and --decode-replicas"
+        )
     prefill = system
     if options.prefill_tp is not None and options.prefill_tp != system.parallel.tp:
         parallel = system.parallel

@@ -40,8 +40,9 @@ from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import Numbers, parse_numbers, profile_folder, shown
-from specsim.roofline.device import FIDELITIES
+from specsim.roofline.device import FIDELITIES, params
 from specsim.speculation.acceptance import Acceptance
+from specsim.units import GB
 
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
 TABLE_NOTE = (
@@ -196,7 +197,7 @@ def _routing(text: str | None, spec: ModelSpec) -> Routing | None:
 def _parallel(
     options: DeploymentOptions, spec: ModelSpec, profile: HardwareProfile, warnings: list[str]
 ) -> Parallel:
-    parallel = Parallel(options.tp, options.ep, options.attention_dp)
+    parallel = Parallel(options.tp, options.ep, options.attention_dp, options.pp)
     experts = [
         part.n_experts
         for group in spec.layers
@@ -211,10 +212,11 @@ def _parallel(
                 f"ep is {parallel.ep}, but the {min(experts)} experts of {spec.name} do not divide "
                 "by it; choose a divisor"
             )
-    if parallel.gpus > profile.gpus_per_node > 1:
+    if parallel.all_gpus > profile.gpus_per_node > 1:
         warnings.append(
-            f"{parallel.gpus} GPUs are more than the {profile.gpus_per_node} of one node; they are "
-            "priced as if its link joined them all"
+            f"{parallel.all_gpus} GPUs are more than the {profile.gpus_per_node} of one node; what "
+            "they exchange between nodes is priced over one network card per GPU, of "
+            f"{params(profile, 'network')['bytes_per_s'] / GB:.0f} GB/s"
         )
     return parallel
 

@@ -24,6 +24,7 @@ class CommandValues(TypedDict, total=False):
     tp: int
     ep: int
     attention_dp: int
+    pp: int
     weights: str
     kv: str
     max_num_seqs: int

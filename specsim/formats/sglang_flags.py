@@ -72,6 +72,9 @@ def _parallel(read: Mapping[str, str], values: CommandValues, notes: list[str]) 
         values["tp"] = gpus // groups
     if groups > 1:
         values["attention_dp"] = groups
+    stages = whole(read, "pp", "--pp-size") or 1
+    if stages > 1:
+        values["pp"] = stages
     if experts > 1:
         values["ep"] = experts
 

@@ -30,6 +30,9 @@ def read_vllm(words: list[str], engine: str) -> ServerCommand:
     groups = whole(read, "dp", "--data-parallel-size") or 1
     if tp is not None:
         values["tp"] = tp
+    stages = whole(read, "pp", "--pipeline-parallel-size")
+    if stages is not None and stages > 1:
+        values["pp"] = stages
     if groups > 1:
         values["attention_dp"] = groups
     if "ep" in read:

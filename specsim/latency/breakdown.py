@@ -38,13 +38,13 @@ class OpTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepLatency:
-    """total_s = target_s + sample_s + draft_s + host_s. Bytes and FLOPs are per GPU.
+    """total_s = target_s + sample_s + draft_s + host_s + pipeline_s. Bytes and FLOPs are per GPU.
 
     target_s: kernels (or eager launches) of the target pass with its output head.
     draft_s: the drafter's passes with the gaps between them. host_s: exposed host time.
     memory_s, compute_s: parts of the total in which kernels stream memory or multiply.
     idle_s: of target_s, when the device waits for launches. launch_s: of the host, for all launches
-    of an eager pass; 0 for a CUDA graph.
+    of an eager pass; 0 for a CUDA graph. pipeline_s: hand-overs between stages and waits for them.
     breakdown: makes `ops`; a simulation prices many steps and looks into few.
     """
 
@@ -60,6 +60,7 @@ class StepLatency:
     idle_s: float
     launch_s: float
     breakdown: Callable[[], tuple[OpTime, ...]] = field(repr=False, compare=False)
+    pipeline_s: float = 0.0
 
     @property
     def ops(self) -> tuple[OpTime, ...]:
@@ -90,6 +91,7 @@ class StepLatency:
             "sample_s": self.sample_s,
             "draft_s": self.draft_s,
             "host_s": self.host_s,
+            **({"pipeline_s": self.pipeline_s} if self.pipeline_s else {}),
             "memory_s": self.memory_s,
             "compute_s": self.compute_s,
             "rows": self.rows,

@@ -7,7 +7,9 @@ own layers live in the same pool. Sliding layers hold at most their window.
 
 Tensor parallelism splits weights and state; it splits the cache by KV heads, each layer's until
 they run out, and a latent cache not at all. Attention groups (attention_dp) hold copies of
-everything but the routed experts, and each its own sequences. Bytes; GB is 1e9.
+everything but the routed experts, and each its own sequences. Where layers are spread over pipeline
+stages the plan is that of the stage that holds the fewest tokens: one with the most layers, or the
+last, which keeps output head and drafter besides. Bytes; GB is 1e9.
 """
 
 import math
@@ -17,6 +19,7 @@ from dataclasses import dataclass, replace
 from specsim.errors import CapacityError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.instance import Instance
+from specsim.latency.pipeline import stage_layers
 from specsim.model.counts import (
     KVBytes,
     drafter_kv_bytes,
@@ -141,6 +144,14 @@ def _routed(layers: Iterable[LayerGroup], hidden: int) -> float:
     )
 
 
+def _ends(spec: ModelSpec) -> float:
+    """Bytes of the embedding and the output head."""
+    matrix = float(spec.vocab * spec.hidden)
+    if spec.tied_embeddings:
+        return matrix * spec.embed_weight.bytes_per_weight
+    return matrix * (spec.embed_weight.bytes_per_weight + spec.head_weight.bytes_per_weight)
+
+
 def plan_memory(
     instance: Instance,
     *,
@@ -167,32 +178,52 @@ def plan_memory(
         # Experts of an MTP head are spread over all GPUs like the target's.
         draft_routed = drafter.n_predict * _routed(drafter.layers, drafter.hidden)
     shared, routed = _weights(spec)
-    per_token, windows = _cache(
+    target_cache = _cache(
         spec.layers, lambda g: kv_bytes_per_token(replace(spec, layers=(g,)), kv_dtype), tp
     )
+    draft_cache: tuple[float, dict[int, float]] = (0.0, {})
     if drafter is not None:
-        own, more = _cache(
+        draft_cache = _cache(
             drafter.layers,
             lambda g: drafter_kv_bytes(replace(drafter, layers=(g,)), kv_dtype),
             draft_tp,
         )
-        per_token += own
-        for window, size in more.items():
-            windows[window] = windows.get(window, 0.0) + size
     slots = 1 + setup.k if setup.speculates else 1
-    plan = MemoryPlan(
-        capacity_bytes=float(profile.mem_bytes),
-        usable_bytes=profile.mem_bytes * share,
-        weight_bytes=shared / tp + routed / parallel.gpus,
-        drafter_bytes=(draft_bytes - draft_routed) / draft_tp + draft_routed / parallel.gpus,
-        reserve_bytes=RESERVE_BYTES
-        + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden,
-        kv_bytes_per_token=per_token / groups,
-        windows=tuple((window, size / groups) for window, size in sorted(windows.items())),
-        state_bytes_per_seq=state_bytes(spec).total * slots / tp / groups,
-        lookahead_tokens=setup.lookahead_tokens + setup.verify_tokens,
-        block_size=engine.block_size,
-    )
+    ends = _ends(spec)
+
+    def stage(layers: float, ends_bytes: float, drafts: bool) -> MemoryPlan:
+        """Of a stage that has this share of the layers; drafts: and the drafter."""
+        own, windows = target_cache[0] * layers, {w: b * layers for w, b in target_cache[1].items()}
+        draft = 0.0
+        if drafts:
+            own += draft_cache[0]
+            for window, size in draft_cache[1].items():
+                windows[window] = windows.get(window, 0.0) + size
+            draft = (draft_bytes - draft_routed) / draft_tp + draft_routed / parallel.gpus
+        return MemoryPlan(
+            capacity_bytes=float(profile.mem_bytes),
+            usable_bytes=profile.mem_bytes * share,
+            weight_bytes=((shared - ends) * layers + ends_bytes) / tp
+            + routed * layers / parallel.gpus,
+            drafter_bytes=draft,
+            reserve_bytes=RESERVE_BYTES
+            + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden,
+            kv_bytes_per_token=own / groups,
+            windows=tuple((window, size / groups) for window, size in sorted(windows.items())),
+            state_bytes_per_seq=state_bytes(spec).total * layers * slots / tp / groups,
+            lookahead_tokens=setup.lookahead_tokens + setup.verify_tokens,
+            block_size=engine.block_size,
+        )
+
+    plan = stage(1.0, ends, True)
+    if parallel.pp > 1:
+        most, last = (part / spec.n_layers for part in stage_layers(spec.n_layers, parallel.pp))
+        # Embedding and output head are about one size; where they are tied, both ends have them.
+        one_end = ends if spec.tied_embeddings else ends / 2
+        plan = min(
+            stage(most, one_end, False), stage(last, one_end, True),
+            key=lambda found: found.pool_bytes / max(found.bytes_per_request(1024), 1.0),
+        )
     if check and plan.pool_bytes <= 0:
         fits = None
         if profile.link_bytes_per_s > 0:

@@ -17,16 +17,17 @@ from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.launches import Launches
+from specsim.latency.pipeline import Trip, crossings, round_of, trip
 from specsim.latency.price import LooseOps, Pricer, Sums, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
 from specsim.methods.base import SpecSetup
 from specsim.model.spec import LayerGroup
-from specsim.ops.network import context_kv_ops, markov_ops
+from specsim.ops.network import context_kv_ops, handover, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, drafter_pass, early_exit_pass, target_pass
 from specsim.ops.shapes import Sample
-from specsim.ops.work import UNIFORM, Parallel, Routing, Work, split_fault
+from specsim.ops.work import UNIFORM, Parallel, Routing, Work, attention_share, split_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ class _Plan:
 class LatencyModel:
     """Prices engine steps of one model on one device under one engine. Implements `StepCost`.
 
-    routing: how the traffic chooses experts (None: as text does among those of this model, or
-    uniformly under 'datasheet'). fidelity: 'calibrated' (kernel efficiencies of the profile,
-    engine overheads) or 'datasheet' (for each op the greater of bytes/bandwidth and FLOPs/peak,
-    no overheads, no padding).
+    budget: tokens of a microbatch where layers are split over stages (0: the engine's). routing:
+    how the traffic chooses experts (None: as text does among those of this model, or uniformly
+    under 'datasheet'). fidelity: 'calibrated' (kernel efficiencies of the profile, engine
+    overheads) or 'datasheet' (for each op the greater of bytes/bandwidth and FLOPs/peak, no
+    overheads, no padding).
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class LatencyModel:
         *,
         routing: Routing | None = None,
         fidelity: str = "calibrated",
+        budget: int = 0,
     ) -> None:
         spec, profile, engine = instance.spec, instance.profile, instance.engine
         self.spec, self.profile, self.engine = spec, profile, engine
@@ -77,7 +80,13 @@ class LatencyModel:
         self.fidelity = fidelity
         self._datasheet = fidelity == "datasheet"
         self.routing = routing or (UNIFORM if self._datasheet else routing_of(spec))
-        profile.require_link(self.parallel.gpus)
+        profile.require_link(self.parallel.all_gpus)
+        if self.parallel.pp > spec.n_layers:
+            raise UsageError(
+                f"pp is {self.parallel.pp}, but {spec.name} has {spec.n_layers} layers; choose at "
+                "most one stage per layer"
+            )
+        self._budget = budget or engine.max_num_batched_tokens
         fault = split_fault(spec.layers, self.parallel.tp)
         if fault:
             raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
@@ -91,13 +100,14 @@ class LatencyModel:
         )
         self._draft_graphs = engine.draft_graphs(self.setup, spec)
         unsplit = not self._datasheet and spec.family in engine.unsplit_verify_families
-        split = self.parallel.gpus > 1
+        split = self.parallel.all_gpus > 1
         collectives = Collectives.of(engine.all_reduce, profile, spec) if split else None
         self._pricer = Pricer(
             profile, engine, self.kv_dtype, self.routing, datasheet=self._datasheet,
             unsplit=unsplit, collectives=collectives,
         )
         self._kernels: dict[StepShape, _Kernels] = {}
+        self._rounds: dict[StepShape, StepLatency] = {}
         self._setups = {self.setup.k: self.setup}  # the setup at each draft length asked for
         self._early_layers = tuple(
             replace_count(group, group.count * self.setup.exit_layers / spec.n_layers)
@@ -111,7 +121,7 @@ class LatencyModel:
     def launches(self, shape: StepShape) -> Launches:
         """What of the step's launches a plan ahead can hide, and what it leaves the next one."""
         step = self.step(shape)
-        if shape.prefill and step.launch_s:
+        if shape.prefill and step.launch_s and self.parallel.pp == 1:
             return Launches(step.idle_s, step.target_s - step.launch_s)
         return Launches(0.0, step.total_s)
 
@@ -119,6 +129,8 @@ class LatencyModel:
         """Seconds by phase; a mixed step gives prefill what it costs beyond its decode part."""
         whole = self.step(shape)
         parts = {"draft": whole.draft_s, "host": whole.host_s, "prefill": 0.0}
+        if self.parallel.pp > 1:
+            parts["pipeline"] = whole.pipeline_s
         forward = whole.target_s + whole.sample_s
         if shape.prefill:
             alone = 0.0
@@ -130,7 +142,35 @@ class LatencyModel:
         return parts
 
     def step(self, shape: StepShape) -> StepLatency:
-        """The priced step; its `ops` break it down, one entry per kind of call."""
+        """The priced step; its `ops` break it down, one entry per kind of call. With stages: the
+        round in which all of it takes part once (`latency.pipeline`)."""
+        if self.parallel.pp == 1:
+            return self._step(shape)
+        found = self._rounds.get(shape)
+        if found is None:
+            found = round_of(shape, self.parallel.pp, self._budget, self._trip)
+            keep(self._rounds, shape, found)
+        return found
+
+    def _trip(self, shape: StepShape) -> Trip:
+        """One microbatch alone."""
+        par, spec = self.parallel, self.spec
+        step, target = self._step(shape), self._plan(shape).target
+        first, last = target.ends(attention_share(target.work, par))
+        ends = self._pricer.total([LooseOps("target", first + last)]).scaled(self._scales[0], 1.0)
+        passed = spec.hidden, step.rows / par.attention_dp, par.tp
+        nodes = crossings(par, self.profile.gpus_per_node)
+        hops_s = sum(
+            count * self._pricer.total([LooseOps("target", handover(*passed, n))]).seconds
+            for n, count in ((1, par.pp - 1 - nodes), (2, nodes))
+        )
+        waits_s = 0.0  # for the tokens, without which the microbatch cannot go on
+        if not self._datasheet and self.engine.plans_ahead(self.setup.method, self.profile.kind):
+            waits_s = self.engine.overheads.lockstep_s
+        return trip(step, ends.seconds, hops_s / (par.pp - 1), waits_s, spec.n_layers, par.pp)
+
+    def _step(self, shape: StepShape) -> StepLatency:
+        """The step of the whole model on the GPUs of one stage."""
         kernels = self._kernels.get(shape)
         if kernels is None:
             kernels = self._price(shape)
@@ -212,7 +252,9 @@ class LatencyModel:
         instance = Instance(
             self.spec, self.profile, engine, self.parallel, self.kv_dtype, self.setup
         )
-        other = LatencyModel(instance, routing=self.routing, fidelity=self.fidelity)
+        other = LatencyModel(
+            instance, routing=self.routing, fidelity=self.fidelity, budget=self._budget
+        )
         other._kernels, other._pricer = self._kernels, self._pricer
         return other
 

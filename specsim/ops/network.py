@@ -42,7 +42,7 @@ from specsim.ops.recurrent import (
     mamba2_context,
     mamba2_rows,
 )
-from specsim.ops.shapes import AllGather, AllReduce, Elementwise, ExpertExchange
+from specsim.ops.shapes import AllGather, AllReduce, AllToAll, Elementwise, ExpertExchange
 from specsim.ops.work import Parallel, Routing, Rows, Work
 
 
@@ -226,6 +226,17 @@ def drafter_ends(
         return first, last
     last += head_ops(h, drafter.draft_vocab, head_rows, drafter.head_weight, par, prefix)
     return first, last
+
+
+def handover(hidden: int, rows: float, tp: int, nodes: int) -> list[OpCost]:
+    """Hidden states and residual of `rows` rows from one pipeline stage to the next, in the same
+    node or another: every GPU sends its share, and the next stage gathers them."""
+    moved = 2 * ACT_BYTES * rows * hidden
+    # An exchange of two keeps half of its buffer at home.
+    ops = [OpCost("stage_send", AllToAll(2 * moved / tp, 2, nodes), act_bytes=moved / tp)]
+    if tp > 1:
+        ops.append(OpCost("stage_gather", AllGather(moved, tp), act_bytes=moved))
+    return ops
 
 
 def markov_ops(drafter: Drafter, rows: float, k: int, prefix: str = "draft.") -> list[OpCost]:

@@ -40,14 +40,16 @@ class Parallel:
     """tp: GPUs that share every layer. ep: GPUs over which whole experts are spread (divides
     tp * attention_dp; 1 = experts are sliced like dense layers). attention_dp: groups that each
     serve a share of the sequences with their own copy of the attention weights; the experts then
-    span all tp * attention_dp GPUs."""
+    span all tp * attention_dp GPUs. pp: stages of so many GPUs each, over which the layers are
+    spread."""
 
     tp: int = 1
     ep: int = 1
     attention_dp: int = 1
+    pp: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("tp", "ep", "attention_dp"):
+        for name in ("tp", "ep", "attention_dp", "pp"):
             value = getattr(self, name)
             if not isinstance(value, int) or not 1 <= value <= 1024:
                 raise UsageError(f"{name} is {value!r}; it must be a whole number from 1 to 1024")
@@ -59,7 +61,12 @@ class Parallel:
 
     @property
     def gpus(self) -> int:
+        """Of a stage."""
         return self.tp * self.attention_dp
+
+    @property
+    def all_gpus(self) -> int:
+        return self.gpus * self.pp
 
 
 @dataclass(frozen=True, slots=True)

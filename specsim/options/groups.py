@@ -43,6 +43,12 @@ class ExpertParallelOptions(OptionSet):
     attention_dp: int = opt(1, help="Attention groups (DP attention).")
 
 
+class PipelineOptions(OptionSet):
+    pp: int = opt(
+        1, help="Pipeline stages over which the layers are spread, each of --tp GPUs.",
+    )
+
+
 class NumberFormatsOptions(OptionSet):
     weights: str | None = opt(None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int4.")
     kv: str | None = opt(None, help="KV cache dtype: bf16, fp8.")
@@ -81,8 +87,8 @@ class SpeculativeJsonOptions(OptionSet):
 
 
 class ServerOptions(
-    GpuOptions, TensorParallelOptions, ExpertParallelOptions, NumberFormatsOptions, EngineOptions,
-    DraftingOptions, SpeculativeJsonOptions,
+    GpuOptions, TensorParallelOptions, ExpertParallelOptions, PipelineOptions, NumberFormatsOptions,
+    EngineOptions, DraftingOptions, SpeculativeJsonOptions,
 ):
     """What is served, on what."""
 

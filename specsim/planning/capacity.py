@@ -185,7 +185,7 @@ class Finder:
         system, shape = self.study.system_of(side), self.study.shape
         most = MOST_SLOTS
         each = system.setup.verify_tokens if system.mixes else 1
-        most = max(1, min(most, system.batched_tokens // max(1, each)))
+        most = max(1, min(most, system.round_tokens // max(1, each)))
         guess = first_slots(system, shape, floor_tok_s)
         return recommend_slots(
             guess, floor_tok_s, lambda n: self.slot_trial(side, n, floor_tok_s), most

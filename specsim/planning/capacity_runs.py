@@ -103,7 +103,7 @@ class Study:
     @property
     def gpus(self) -> int:
         """GPUs of what is counted: a replica, or all of both kinds."""
-        own = self.system.parallel.gpus
+        own = self.system.parallel.all_gpus
         return own if self.apart is None else self.apart.gpus(self.system)
 
     def apart_of(self, side: str) -> Apart | None:

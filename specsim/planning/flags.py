@@ -249,6 +249,8 @@ def _warn_of_graphs(system: System, seqs: int, warnings: list[str]) -> None:
 def _parallel_vllm(system: System, warnings: list[str]) -> list[str]:
     par = system.parallel
     words = ["--tensor-parallel-size", str(par.tp)] if par.tp > 1 else []
+    if par.pp > 1:
+        words += ["--pipeline-parallel-size", str(par.pp)]
     if par.attention_dp > 1:
         words += ["--data-parallel-size", str(par.attention_dp)]
     if par.ep > 1:
@@ -354,6 +356,8 @@ def _max_num_seqs(system: System, version: str, tokens: int, warnings: list[str]
 def _parallel_sglang(system: System) -> list[str]:
     par = system.parallel
     words = ["--tp-size", str(par.gpus)] if par.gpus > 1 else []
+    if par.pp > 1:
+        words += ["--pp-size", str(par.pp)]
     if par.attention_dp > 1:
         words += ["--dp-size", str(par.attention_dp), "--enable-dp-attention"]
     return [*words, "--ep-size", str(par.ep)] if par.ep > 1 else words

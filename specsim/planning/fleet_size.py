@@ -87,7 +87,7 @@ class Sized:
 
     @property
     def gpus(self) -> int:
-        return self.system.parallel.gpus
+        return self.system.parallel.all_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def size_model(
         fits = fits or found
         if best is not None:
             # Twice the smallest width that serves: no wider one is tried.
-            if load / system.parallel.gpus > best.load / best.system.parallel.gpus:
+            if load / system.parallel.all_gpus > best.load / best.system.parallel.all_gpus:
                 best = found
             break
         if load > asked.shape.lowest:

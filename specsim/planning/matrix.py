@@ -256,7 +256,7 @@ def _side(system: System, point: OperatingPoint) -> Served | None:
 
 
 def _at(state: SteadyState, system: System, point: OperatingPoint) -> Served:
-    gpus = system.parallel.gpus
+    gpus = system.parallel.all_gpus
     answer_s = state.ttft_s + state.tpot_s * max(0, point.workload.output_len - 1)
     return Served(
         concurrency=round(state.running),

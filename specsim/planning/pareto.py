@@ -67,7 +67,7 @@ class ParetoPoint:
     def to_dict(self) -> dict[str, object]:
         return {
             **{name: getattr(self, name) for name in AXES},
-            "gpus": self.system.parallel.gpus,
+            "gpus": self.system.parallel.all_gpus,
             "stream_tok_s": self.stream_tok_s,
             "gpu_tok_s": self.gpu_tok_s,
             "ttft_s": self.ttft_s,
@@ -241,7 +241,8 @@ def _point(
         )
     return ParetoPoint(
         system, k, system.parallel.tp, system.spec.weights, system.kv_dtype, seqs, budget,
-        state.stream_tok_s, state.output_tok_s / system.parallel.gpus, state.ttft_s, state.tpot_s,
+        state.stream_tok_s, state.output_tok_s / system.parallel.all_gpus, state.ttft_s,
+        state.tpot_s,
     )
 
 

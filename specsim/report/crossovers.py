@@ -122,7 +122,7 @@ def crossover_picture(result: "CrossoverFigures") -> Picture:
     """All panels as one figure."""
     system = result.system
     title = (
-        f"{system.spec.name} on {system.parallel.gpus} x {system.profile.name}: "
+        f"{system.spec.name} on {system.parallel.all_gpus} x {system.profile.name}: "
         f"{system.setup.method}, k = {system.setup.k}, acceptance length "
         f"{result.acceptance_length:.2f}"
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     "weights": "weights", "kv_dtype": "KV cache", "tp": "tensor parallel",
+    "pp": "pipeline stages",
     "ep": "expert parallel", "attention_dp": "attention groups", "engine": "engine profile",
     "engine_version": "engine version", "method": "method", "draft": "drafter",
     "k": "draft tokens per step (k)", "input_len": "prompt tokens",
@@ -24,7 +25,7 @@ def deployed_on(system: "System") -> str:
     """A live result's deployment, with the titles of GPU and engine that its JSON does not hold."""
     return (
         f"{system.spec.name} ({system.spec.weights} weights, {system.kv_dtype} cache) on "
-        f"{system.parallel.gpus} x {system.profile.title or system.profile.name}, "
+        f"{system.parallel.all_gpus} x {system.profile.title or system.profile.name}, "
         f"{system.engine.title or system.engine.name}"
     )
 
@@ -53,8 +54,10 @@ def engine_of(doc: Doc) -> str:
 
 
 def gpus_of(doc: Doc) -> int:
-    """GPUs of a deployment: tensor parallel times attention groups."""
-    return int((doc.maybe("tp") or 1) * (doc.maybe("attention_dp") or 1))
+    """GPUs of a deployment: tensor parallel times attention groups times pipeline stages."""
+    return int(
+        (doc.maybe("tp") or 1) * (doc.maybe("attention_dp") or 1) * (doc.maybe("pp") or 1)
+    )
 
 
 def all_gpus_of(doc: Doc) -> int:

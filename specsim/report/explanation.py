@@ -10,6 +10,7 @@ from specsim.report.tables import Table, bar, percent, seconds, size, work
 
 MOST_STEPS = 16  # on a page
 MOST_PARTS = 14  # bars of a waterfall before the small ones are put together
+PIPELINE = "waits and hand-overs between stages"
 _ORDER = {"draft": 0, "target": 1, "sample": 2}
 
 
@@ -47,7 +48,8 @@ def _name(step: Doc) -> str:
 def _summary(step: Doc) -> str:
     rows = step.number("rows")
     parts = ", ".join(f"{name} {seconds(step.maybe(key))}" for name, key in (
-        ("target", "target_s"), ("sampling", "sample_s"), ("draft", "draft_s"), ("host", "host_s")))
+        ("target", "target_s"), ("sampling", "sample_s"), ("draft", "draft_s"), ("host", "host_s"),
+        ("pipeline", "pipeline_s")) if name != "pipeline" or step.maybe(key))
     return (
         f"{seconds(step.number('total_s'))} ({parts}); {size(step.number('bytes'))}, "
         f"{work(step.number('flops'))}, {step.text('bound')}-bound, {rows:g} "
@@ -70,9 +72,11 @@ def _table(step: Doc) -> Table:
         longest = max(ops, key=lambda op: op.number("seconds"))
         label = name if calls == 1 else f"{name} x{calls:g}"
         entries.append((label, spent, moved, flops, longest.text("bound")))
-    total, host = step.number("total_s"), step.number("host_s")
-    rest = total - host - sum(entry[1] for entry in entries)
-    for label, spent, least in (("gaps between kernels", rest, 1e-9), ("host", host, 0.0)):
+    total, host, piped = step.number("total_s"), step.number("host_s"), _piped(step)
+    rest = total - host - piped - sum(entry[1] for entry in entries)
+    for label, spent, least in (
+        ("gaps between kernels", rest, 1e-9), ("host", host, 0.0), (PIPELINE, piped, 0.0),
+    ):
         if spent > least:
             entries.append((label, spent, 0.0, 0.0, "latency"))
     rows = []
@@ -104,11 +108,16 @@ def _parts(step: Doc) -> list[tuple[str, float]]:
     kept = sorted(sums, key=lambda key: -sums[key])[:MOST_PARTS]
     parts = [(_labelled(*key), spent) for key, spent in sums.items() if key in kept]
     rest = sum(spent for key, spent in sums.items() if key not in kept)
-    total, host = step.number("total_s"), step.number("host_s")
-    gaps = total - host - sum(sums.values())
+    total, host, piped = step.number("total_s"), step.number("host_s"), _piped(step)
+    gaps = total - host - piped - sum(sums.values())
     parts += [("smaller operations", rest)] if rest > 0 else []
     parts += [("gaps between kernels", gaps)] if gaps > 1e-3 * total else []
-    return [*parts, ("host", host)] if host > 0 else parts
+    return [*parts, *((name, s) for name, s in (("host", host), (PIPELINE, piped)) if s > 0)]
+
+
+def _piped(step: Doc) -> float:
+    """Seconds of hand-overs and waits between pipeline stages, where there are any."""
+    return step.maybe("pipeline_s") or 0.0
 
 
 def _labelled(phase: str, name: str) -> str:

@@ -19,7 +19,7 @@ _TIMES = (
     ("ITL, per token", "itl_per_token_s"), ("E2E latency", "e2el_s"),
 )
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-_SHARES = ("draft", "verify", "decode", "prefill", "host", "idle")
+_SHARES = ("draft", "verify", "decode", "prefill", "host", "pipeline", "idle")
 _FIGURES = (  # label, key, key of the gain
     ("output tok/s", "output_tok_s", "output_tok_s"),
     ("requests/s", "request_rate", ""),

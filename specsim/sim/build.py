@@ -123,7 +123,7 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
     return EngineRules(
         name=engine.name,
         max_num_seqs=system.seqs_limit,
-        max_num_batched_tokens=system.batched_tokens,
+        max_num_batched_tokens=system.round_tokens,
         block_size=memory_of(system).block_size,
         prefix_caching=caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
@@ -288,9 +288,9 @@ class Deployment:
             ),
             acceptance=system.acceptance if system.speculative else None,
             acceptance_spread=self.acceptance_spread or acceptance_spread_of(system),
-            # Where every chunk is a pass of its own, a step's price jumps with their number, and
-            # no table over tokens and spans can be read between its nodes.
-            exact_cost=system.engine.separate_passes,
+            # Where every chunk is a pass or a microbatch of its own, a step's price jumps with
+            # their number, and no table over tokens and spans can be read between its nodes.
+            exact_cost=system.engine.separate_passes or system.parallel.pp > 1,
             drafter_blocks=self._drafter_blocks(rules, blocks.num_kv_blocks),
             **settings,
         )

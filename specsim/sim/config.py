@@ -337,8 +337,10 @@ class SimConfig:
         assert pool is not None
         return replace(
             self, prefill=None, faults=(), max_model_len=None, n_replicas=pool.n_replicas,
-            rules=pool.rules or self.rules,
+            rules=pool.rules or self.rules, drafter_blocks=0,
             num_kv_blocks=pool.num_kv_blocks or self.num_kv_blocks,
+            # Nothing is drafted there: no policy has anything to decide.
+            speculation=replace(self.speculation, policy=None, per_batch_size=(), adaptive=()),
         )
 
     @property
