@@ -12,7 +12,6 @@ another kernel would be faster; where none holds, the engine's own kernel. A rul
 from collections.abc import Iterable
 from dataclasses import replace
 from math import ceil
-from statistics import NormalDist
 from typing import NamedTuple
 
 from specsim.hardware.profile import HardwareProfile
@@ -20,7 +19,7 @@ from specsim.latency.engine_profile import SumRule
 from specsim.model.spec import LayerGroup, ModelSpec
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AllGather, AllReduce, AllToAll, Elementwise, ExpertExchange
-from specsim.ops.work import Parallel
+from specsim.ops.work import Parallel, blom
 
 MIB = 2.0**20
 
@@ -92,8 +91,4 @@ def wait_share(gpus: int) -> float:
     1.23 for 16."""
     if gpus <= 1:
         return 0.0
-    return _largest(gpus) / _largest(8)
-
-
-def _largest(count: int) -> float:
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+    return blom(gpus) / blom(8)

@@ -116,7 +116,10 @@ def group_rows(
     if experts and par.attention_dp > 1:
         gathered = ACT_BYTES * rows * hidden
         # Each row goes to as many GPUs as it has experts at most: there in 8 bit, back in 16.
-        sent = own_bytes * 1.5 * min(experts[0].top_k, par.gpus)
+        part = experts[0]
+        sent = own_bytes * 1.5 * min(part.top_k, par.gpus)
+        # All wait for the GPU whose experts are asked most, which receives and returns more.
+        sent *= routing.busiest(part.n_experts / par.ep, par.ep, rows * part.top_k)
         exchange = ExpertExchange(gathered, sent, par.gpus)
         after.append(OpCost(f"{prefix}ffn_all_reduce", exchange, act_bytes=gathered, count=count))
     elif parts and par.tp > 1:

@@ -8,6 +8,7 @@ CUDA-graph padding can raise above the useful tokens.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from specsim.errors import UsageError
 from specsim.model.spec import LayerGroup
@@ -104,6 +105,25 @@ class Routing:
             return experts
         visits = math.expm1(missed / self.shape)
         return -experts * math.expm1(-self.shape * math.log1p(groups * visits))
+
+
+    def busiest(self, local: float, ranks: int, assignments: float) -> float:
+        """What the GPU with most rows of its `local` experts gets, over the mean of all `ranks`,
+        when `assignments` rows are routed in all.
+
+        The popularities of a GPU's experts add up to a gamma number with variance 1 / (shape
+        local), and routed rows are counts besides. Of such sums the mean of the largest (Blom)."""
+        mean = assignments / ranks
+        if ranks <= 1 or mean <= 0:
+            return 1.0
+        deviation = math.sqrt(1 / (self.shape * local) + 1 / mean)
+        # At least one row, at most all.
+        return min(float(ranks), max(1 / mean, 1 + blom(ranks) * deviation))
+
+
+def blom(count: int) -> float:
+    """Mean of the largest of some standard normal numbers, by Blom's formula."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 _ALL = 700.0  # the largest exponent of a float: nothing is missed beyond

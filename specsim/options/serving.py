@@ -180,7 +180,8 @@ class PolicyOptions(OptionSet):
 class ReplicaOptions(OptionSet):
     replicas: int = opt(1, help="Equal replicas behind a router.", ge=1, le=4096)
     router: str = opt(
-        "round_robin", help="round_robin, least_loaded, power_of_two or prefix_affinity.",
+        "round_robin",
+        help="round_robin, least_loaded, power_of_two, prefix_affinity or cache_aware.",
     )
 
 

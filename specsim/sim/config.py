@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specsim.sim.acceptance import Recorded
 
 MAX_BLOCKS = 1 << 40
-ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity")
+ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity", "cache_aware")
 # Settings that `SimConfig.to_dict` writes in a form of their own, or not at all.
 _NOT_PLAIN = ("acceptance", "acceptance_spread", "recorded", "rules", "speculation", "prefill")
 RETRIES = ("unstarted", "all", "none")

@@ -16,6 +16,10 @@ from specsim.sim.ticket import Ticket
 STICKY_SESSIONS = 100_000
 # A session leaves its replica when that has this many requests more than twice the least.
 SPILL = 8
+# Defaults of SGLang's router.
+CACHE_THRESHOLD = 0.3
+BALANCE_ABS = 64
+BALANCE_REL = 1.5
 
 
 class Router(Protocol):
@@ -89,6 +93,68 @@ class PrefixAffinity:
         return chosen
 
 
+class CacheAware:
+    """The replica that has seen most of the prompt, as long as loads are balanced; SGLang's router
+    with its defaults (sgl-model-gateway, policies/cache_aware.rs).
+
+    It remembers, of what it sent where, the content pieces and their tokens. Where the loads differ
+    by more than BALANCE_ABS and by the factor BALANCE_REL, the least loaded replica is taken; where
+    no replica knows more than CACHE_THRESHOLD of the prompt, the one that knows the fewest tokens.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, OrderedDict[int, int]] = {}  # of a replica: piece -> its tokens
+        self._tokens: dict[int, int] = {}
+
+    def choose(self, ticket: Ticket, replicas: Sequence[Replica]) -> Replica:
+        request = ticket.request
+        loads = [replica.outstanding for replica in replicas]
+        pieces = _chained(request.spans)
+        if max(loads) - min(loads) > BALANCE_ABS and max(loads) > BALANCE_REL * min(loads):
+            chosen = least_loaded(replicas)
+        else:
+            found = [(self._matched(replica.index, pieces), replica) for replica in replicas]
+            most = max(tokens for tokens, _ in found)
+            if most > CACHE_THRESHOLD * request.prompt_tokens:
+                chosen = least_loaded([replica for tokens, replica in found if tokens == most])
+            else:
+                chosen = min(
+                    replicas, key=lambda r: (self._tokens.get(r.index, 0), r.outstanding, r.index)
+                )
+        self._learn(chosen.index, pieces)
+        return chosen
+
+    def _matched(self, index: int, pieces: Sequence[tuple[int, int]]) -> int:
+        """Tokens from the beginning that a replica has been sent."""
+        known, total = self._known.get(index, {}), 0
+        for piece, tokens in pieces:
+            held = min(known.get(piece, 0), tokens)
+            total += held
+            if held < tokens:
+                break
+        return total
+
+    def _learn(self, index: int, pieces: Sequence[tuple[int, int]]) -> None:
+        known = self._known.setdefault(index, OrderedDict())
+        added = 0
+        for piece, tokens in pieces:
+            added += max(0, tokens - known.get(piece, 0))
+            known[piece] = max(tokens, known.get(piece, 0))
+            known.move_to_end(piece)
+        while len(known) > STICKY_SESSIONS:
+            added -= known.popitem(last=False)[1]
+        self._tokens[index] = self._tokens.get(index, 0) + added
+
+
+def _chained(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(piece with all before it, its tokens) of a prompt's beginning."""
+    out, before = [], 0
+    for key, tokens in spans:
+        before = hash((before, key))
+        out.append((before, tokens))
+    return out
+
+
 def make_router(name: str, seed: int) -> Router:
     """One of `config.ROUTERS`."""
     routers: dict[str, Callable[[], Router]] = {
@@ -96,5 +162,6 @@ def make_router(name: str, seed: int) -> Router:
         "least_loaded": LeastLoaded,
         "power_of_two": partial(PowerOfTwo, seed),
         "prefix_affinity": PrefixAffinity,
+        "cache_aware": CacheAware,
     }
     return routers[name]()
