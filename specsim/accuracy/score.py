@@ -22,7 +22,8 @@ from specsim.accuracy.lookups import forget
 from specsim.accuracy.row_burst import burst, overflows
 from specsim.accuracy.rows import PublishedCase, published_case, silicon_case
 from specsim.accuracy.scored import Scored, ScoreReport
-from specsim.analytic.closed import SteadyState, closed_loop, decode_steps
+from specsim.analytic.apart import decode_load
+from specsim.analytic.closed import SteadyState, closed_loop
 from specsim.analytic.intervals import prediction_class
 from specsim.analytic.system import System
 from specsim.checked import file_text
@@ -170,7 +171,5 @@ def _state(system: System, case: PublishedCase) -> SteadyState:
         return burst(system, case, state)
     if not case.pure_decode:
         return state
-    shape = system.decode_shape(state.running, case.workload.mean_context)
-    step_s = system.latency.seconds(shape)
-    steps = decode_steps(case.workload.output_len, system.tokens_per_step)
-    return replace(state, tpot_s=steps * step_s / max(1, case.workload.output_len - 1))
+    apart = closed_loop(system, decode_load(case.workload), case.concurrency)
+    return replace(state, tpot_s=apart.tpot_s)
