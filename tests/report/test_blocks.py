@@ -30,13 +30,15 @@ from specsim.report.text import section_text
 # Keys that only some results have: settings that a kind does not print, and figures that are there
 # for some loads, engines and measurements.
 SETTINGS = {"acceptance", "easiness", "draft", "method", "k", "ep", "attention_dp", "tp", "weights",
-            "kv_dtype", "engine_version", "input_len", "output_len", "apart"}
+            "kv_dtype", "engine_version", "input_len", "output_len", "apart", "pp"}
 SOMETIMES = {
     "simulation": {
         "confidence_95", "ttft_s.censored", "tpot_s.censored", "time_share.decode",
         "baseline.time_share.decode", "inputs.load.assumed",
-        "transfer_s", "pools", "baseline.transfer_s", "baseline.pools",
+        "transfer_s", "pools", "baseline.transfer_s", "baseline.pools", "time_share.pipeline",
+        "baseline.time_share.pipeline",
     },
+    "explanation": {"steps[].pipeline_s"},
     "validation": {"reasons[].share"},
     "published": {"judged[].low", "judged[].high"},
     "diagnosis": {"diagnoses[].measured.waiting", "diagnoses[].measured.kv_cache_usage"},
