@@ -4,7 +4,7 @@ Load is the number of requests sent to a replica and not yet ended.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -126,7 +126,8 @@ class CacheAware:
 
     def _matched(self, index: int, pieces: Sequence[tuple[int, int]]) -> int:
         """Tokens from the beginning that a replica has been sent."""
-        known, total = self._known.get(index, {}), 0
+        known: Mapping[int, int] = self._known.get(index, {})
+        total = 0
         for piece, tokens in pieces:
             held = min(known.get(piece, 0), tokens)
             total += held

@@ -36,7 +36,7 @@ SOMETIMES = {
         "confidence_95", "ttft_s.censored", "tpot_s.censored", "time_share.decode",
         "baseline.time_share.decode", "inputs.load.assumed",
         "transfer_s", "pools", "baseline.transfer_s", "baseline.pools", "time_share.pipeline",
-        "baseline.time_share.pipeline",
+        "baseline.time_share.pipeline", "inputs.policy",
     },
     "explanation": {"steps[].pipeline_s"},
     "validation": {"reasons[].share"},
