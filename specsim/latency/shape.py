@@ -23,13 +23,15 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """decode_context_tokens: sum over the decoding sequences of tokens already cached."""
+    """decode_context_tokens: sum over the decoding sequences of tokens already cached. drafter:
+    False where it was taken out of memory; such a step costs what one without speculation does."""
 
     decode_seqs: int = 0
     decode_q_len: int = 1
     decode_context_tokens: float = 0.0
     prefill: tuple[PrefillChunk, ...] = ()
     num_drafts: int = 0
+    drafter: bool = True
 
     @property
     def prefill_tokens(self) -> int:

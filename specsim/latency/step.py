@@ -211,7 +211,7 @@ class LatencyModel:
                 if not ahead:
                     draft_s = max(draft_s, launching_s)
             host_s = over.step_s + over.seq_s * seqs + (0.0 if ahead else over.lockstep_s)
-            if setup.speculates:
+            if setup.speculates and shape.drafter:
                 host_s += over.spec_step_s + over.spec_seq_s * seqs
                 if setup.drafting.lookup:
                     host_s += over.ngram_seq_s * seqs
@@ -330,7 +330,7 @@ class LatencyModel:
     ) -> tuple[list[Pass | LooseOps], int]:
         """All draft passes of a step, and how many they are (see `specsim.methods`)."""
         k, seqs, chunks = shape.num_drafts, target.seqs, target.prefill
-        if not self.setup.drafting.runs_passes:
+        if not (self.setup.drafting.runs_passes and shape.drafter):
             return [], 0
         setup = self._setup_at(k) if k else self.setup
         par = replace(self.parallel, tp=setup.draft_tp, ep=1) if setup.draft_tp else self.parallel

@@ -348,6 +348,7 @@ class Core:
     preempted: int = 0  # in this step
     drafts: int = 0  # verified in the coming step, the most of any request
     next_drafts: int = 0  # proposed in the step being run
+    unloaded: bool = False  # the drafter is not in memory
     undecided: bool = False  # `next_drafts` is the most a policy may ask for
     context: int = 0  # cached tokens of all decoding requests
     scheduled: int = 0  # decoding requests in the step being run

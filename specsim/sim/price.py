@@ -53,6 +53,12 @@ def interpolate(c: Core, prices: Prices) -> bool:
     return True
 
 
+def proposing(c: Core) -> int:
+    """Column of the tables: drafts proposed in the planned step, or one more than the most where
+    there is no drafter in memory."""
+    return c.rules.num_speculative_tokens + 1 if c.unloaded else c.next_drafts
+
+
 def mean_drafts(c: Core) -> int:
     """Drafts that a scheduled request verifies, rounded down where they differ."""
     return c.verified // c.scheduled - 1 if c.rules.ragged and c.scheduled > 0 else c.drafts
@@ -66,7 +72,7 @@ def drafts_above(c: Core, below: int) -> float:
 def at_drafts(c: Core, prices: Prices, drafts: int) -> bool:
     """Set the prices of the planned step from the tables of steps that verify `drafts`."""
     seqs = c.scheduled
-    tier = prices.tier[drafts][c.next_drafts]
+    tier = prices.tier[drafts][proposing(c)]
     if tier < 0:
         return False
     context = mean_context(c)

@@ -316,6 +316,7 @@ class Replica(Slots):
         else:
             return
         decider.drafter_loaded = wanted
+        core.unloaded = not wanted
 
     def _take_grids(self) -> None:
         """The tables of prices were made anew, with more nodes."""

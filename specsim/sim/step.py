@@ -36,7 +36,7 @@ from specsim.sim.joining import join_rows, send_chunk, steps_of_draws
 from specsim.sim.kv import publish_prefix
 from specsim.sim.policies.adaptive import observe_step
 from specsim.sim.preempt import discard, save_blocks, save_row
-from specsim.sim.price import price_step, scheduled_context, step_width
+from specsim.sim.price import price_step, proposing, scheduled_context, step_width
 from specsim.sim.rows import close_gaps, draws_left, emit_rows, ending_rows, fewest_left
 from specsim.sim.schedule import (
     SCHEDULED,
@@ -121,7 +121,7 @@ def begin_step(c: Core) -> None:
     log.new[n] = c.new_tokens
     log.chunks[n] = c.n_chunks
     log.span_work[n] = c.span_work
-    log.next_drafts[n] = c.next_drafts
+    log.next_drafts[n] = proposing(c)
     log.waiting[n] = waiting
     log.held[n] = held
     log.emits[n] = 0 if c.rules.prefill_first and c.scheduled == 0 else 1

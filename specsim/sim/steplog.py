@@ -5,12 +5,11 @@ time count from the end of the warm-up.
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.latency.shape import StepShape
 from specsim.sim.core import Core, StepLog
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.streams import cut_runs
@@ -181,12 +180,12 @@ class StepStats:
             count = round(rows / steps)
             per_row = context / rows if rows else 0.0
             prompts = chunks_like(round(new / steps), span / new) if new else ()
-            shape = StepShape(count, width, count * per_row, prompts, drafts)
+            shape = surface.shape(count, width, count * per_row, prompts, drafts)
             if split is not None:
                 parts = dict(split(shape))
             else:
                 whole = surface.cost.seconds(shape)
-                bare = StepShape(count, width, count * per_row, (), drafts)
+                bare = replace(shape, prefill=())
                 alone = surface.cost.seconds(bare) if count else 0.0
                 decode = min(alone, whole)
                 parts = {"verify" if width > 1 else "decode": decode, "prefill": whole - decode}

@@ -28,6 +28,7 @@ from specsim.sim.price import (
     interpolate,
     mean_context,
     mean_drafts,
+    proposing,
 )
 from specsim.sim.rows import node_below
 
@@ -110,8 +111,11 @@ class Surface:
     def __post_init__(self) -> None:
         lengths = self.speculation.draft_lengths(self.max_seqs)
         longest = max(lengths)
-        tier = [[-1] * (longest + 1) for _ in range(longest + 1)]
+        tier = [[-1] * (longest + 2) for _ in range(longest + 1)]
         pairs = [(now, following) for now in lengths for following in lengths]
+        policy = self.speculation.policy
+        if policy is not None and policy.unloads:
+            pairs += [(0, longest + 1)]  # no drafter in memory (`price.proposing`)
         for index, (now, following) in enumerate(pairs):
             tier[now][following] = index
         last = max(self.max_context, 2)
@@ -172,13 +176,13 @@ class Surface:
         for j in nodes:
             if math.isnan(prices.decode_s[tier, seqs, j]):
                 total = seqs * prices.context[j]
-                shape = StepShape(seqs, self.speculation.step_width(now), total, (), following)
+                shape = self.shape(seqs, self.speculation.step_width(now), total, (), following)
                 self.asked += 1
                 prices.decode_s[tier, seqs, j] = checked_seconds(self.cost, shape)
 
     def _fill_at(self, c: Core, now: int) -> None:
         """`fill` for a step that verifies `now` drafts of each sequence."""
-        prices, following = self.prices, c.next_drafts
+        prices, following = self.prices, proposing(c)
         tier, seqs, new = prices.tier[now][following], c.scheduled, c.new_tokens
         if seqs > 0:
             at = node_below(prices.context, mean_context(c))
@@ -214,7 +218,7 @@ class Surface:
         def price(prompt: int) -> NDArray[np.float64]:
             self.asked += 1
             chunks = chunks_like(prompt, span)
-            return np.array(self.exact(StepShape(seqs, width, context, chunks, following)))
+            return np.array(self.exact(self.shape(seqs, width, context, chunks, following)))
 
         prompt = tokens - seqs * width
         if prompt >= 1:
@@ -228,6 +232,14 @@ class Surface:
         if x == grid[i]:
             return (i,)
         return (i + 1,) if x == grid[i + 1] else (i, i + 1)
+
+    def shape(
+        self, seqs: int, width: int, context: float, chunks: tuple[PrefillChunk, ...],
+        following: int,
+    ) -> StepShape:
+        """A step from its column of the tables (`price.proposing`)."""
+        drafter = following <= self.speculation.num_speculative_tokens
+        return StepShape(seqs, width, context, chunks, following * drafter, drafter)
 
     def exact(self, shape: StepShape) -> tuple[float, float, float]:
         """Seconds of a step as if none ran before it, and its `launches`."""
@@ -243,9 +255,9 @@ class Surface:
             chunk = c.chunks[j]
             last = chunk.cached + chunk.new >= c.slots[chunk.slot].target
             chunks.append(PrefillChunk(chunk.new, chunk.cached, last))
-        context, following = c.scheduled * mean_context(c), c.next_drafts
+        context, following = c.scheduled * mean_context(c), proposing(c)
         parts = [
-            (share, self.exact(StepShape(
+            (share, self.exact(self.shape(
                 c.scheduled, self.speculation.step_width(drafts), context, tuple(chunks), following
             )))
             for share, drafts in self._drafts_of(c)
@@ -309,7 +321,7 @@ class Surface:
         if c.rules.ragged:  # the log has the mean of the drafts; steps are checked before they run
             return
         for n in steps[:: max(1, len(steps) // CHECKED_OF_LOG)].tolist():
-            shape = StepShape(
+            shape = self.shape(
                 int(log.rows[n]), int(log.width[n]), float(log.context[n]), (),
                 int(log.next_drafts[n]),
             )

@@ -98,6 +98,20 @@ def test_the_text_says_what_is_real() -> None:
     assert "one run says nothing of what is real" in one
 
 
+def test_on_a_routed_model_that_accepts_nothing_utility_and_goodput_turn_off() -> None:
+    """Qwen3-30B-A3B at a batch in which each verified token wakes further experts."""
+    found = compared("static", "static,k=0", "utility", "goodput", load=(
+        "qwen3-30b-a3b", "--method", "eagle3", "--k", "4", "--acceptance-rate", "0.05", *SHORT,
+        "--output-len", "400", "--concurrency", "8", "--requests", "24", "--replications", "2",
+    ))
+    static, off, *dynamic = found["policies"]
+    assert static["output_tok_s"] < 0.75 * off["output_tok_s"]
+    for policy in dynamic:
+        assert policy["drafting"]["off_share"] > 0.8, policy["policy"]
+        assert policy["output_tok_s"] > 0.93 * off["output_tok_s"]
+        assert policy["against_first"]["output_tok_s"]["better"]
+
+
 @pytest.mark.parametrize(("options", "words"), [
     ({"method": "none", "policy": ["static"]}, "the method is 'none'"),
     ({"policy": ["static", "static"]}, "named twice"),

@@ -149,6 +149,25 @@ def test_tables_are_data_of_the_loop():
     assert parse_policy("table,1=4,9=0").make().table(4) == ((1, 8, 4), (9, 65536, 0))
 
 
+@pytest.mark.parametrize("policy", ["goodput", "per-request", "unload,below=0.5"])
+def test_littles_law_holds_under_a_policy(policy):
+    """Mean number in the system (running, waiting) times the length of the run is the sum of the
+    times that requests spent in it."""
+    generator = random.Random(4)
+    requests = plain_requests(
+        *[(0.0, generator.randint(1, 40), generator.randint(2, 60)) for _ in range(120)]
+    )
+    cfg = replace(under(policy, num_kv_blocks=40, max_num_seqs=10), drafter_blocks=10)
+    result = simulate(cfg, OpenLoop(requests), Linear(0.01, 1e-3, 1e-4))
+    figures = result.summary()
+    records = result.records
+    assert len(records) == 120 and {r.status for r in records} == {"finished"}
+    start_s, end_s = figures["window_s"]
+    inside = (figures["running_mean"] + figures["waiting_mean"]) * (end_s - start_s)
+    sojourn = (records.times("end_s") - records.times("arrival_s")).sum()
+    assert inside == pytest.approx(float(sojourn), rel=1e-9)
+
+
 # --- the acceptance that a policy sees --------------------------------------------------------
 
 
@@ -263,10 +282,19 @@ def test_unloading_gives_its_blocks_to_the_cache_and_takes_them_back():
     requests = plain_requests(*[(0.0, 8, 84)] * 5, (0.0, 8, 300))
     cfg = replace(under("unload,below=0.2,above=0.4,reload_s=0.5", num_kv_blocks=30),
                   drafter_blocks=20)
-    result = simulate(cfg, OpenLoop(requests), Linear(), keep_trace=True)
+
+    class Drafting(Linear):
+        def seconds(self, shape: StepShape) -> float:
+            return super().seconds(shape) + 0.002 * shape.drafter
+
+    result = simulate(cfg, OpenLoop(requests), Drafting(), keep_trace=True)
     (log,) = result.cluster.replicas[0].stats.trace
     assert log.held.max() > 30
     decode = log.rows > 0
+    without = (log.next_drafts == 5) & decode  # one more than the longest: no drafter in memory
+    seconds = log.end_s - log.start_s
+    assert seconds[without] == pytest.approx(0.010) and without.sum() > 20
+    assert seconds[~without & decode] == pytest.approx(0.012)
     drafting = log.width[decode] > 1
     assert drafting[0] and not drafting[20] and drafting[-1]
     assert result.summary()["kv_usage_max"] <= 1.0
