@@ -8,6 +8,7 @@ from specsim.analytic.workload import MAX_TOKENS, Workload
 from specsim.api.apart import apart_of
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
+from specsim.api.simulate_load import check_settled
 from specsim.api.simulate_run import acceptance_spread
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, with_scenario
 from specsim.errors import CapacityError, UsageError
@@ -29,6 +30,7 @@ from specsim.planning.capacity_result import CapacityFigures, Wishes
 from specsim.planning.capacity_runs import WITH, WITHOUT, Study, Summary, Trial, default_jobs
 from specsim.planning.cost import check_price
 from specsim.report.progress import words_line
+from specsim.sim.passing import MOST
 from specsim.sim.scenario import Scenario, find_scenario
 from specsim.sim.slo import parse_slo
 
@@ -74,9 +76,12 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
                 "apart; leave it out, or give a gate such as --slo stream_tok_s_p10=15"
             )
         wishes = replace(wishes, floor_tok_s=0.0)
+    shapes: tuple[LoadShape, ...] = (shape,)
+    if isinstance(shape, People) and not options.quick:
+        shapes += (replace(shape, settled=not shape.settled),)
     study = Study(
         request.system,
-        (shape,),
+        shapes,
         gates,
         settings=_settings(options),
         prefix_caching=options.prefix_caching,
@@ -172,15 +177,20 @@ def _wishes(
         ladder = parse_ladder(options.ladder, whole=scenario is not None)
     elif scenario is not None and options.scenario is not None:
         ladder = tuple(scenario.ladder)
+    if options.quick and ladder:
+        if options.ladder is not None:
+            raise UsageError("--quick looks for its own loads; leave out --ladder")
+        ladder = ()
     return Wishes(
-        replications=options.replications,
+        replications=options.replications or MOST,
         seed=options.seed,
         resolution=options.resolution,
         share=options.operating_share,
         ladder=ladder,
         ladder_only=options.ladder is not None,
-        floor_tok_s=floor or 0.0,
-        baseline=options.baseline,
+        floor_tok_s=0.0 if options.quick else floor or 0.0,
+        baseline=options.baseline and not options.quick,
+        quick=options.quick,
         price_per_gpu_hour=options.price_per_gpu_hour,
         demand=demand,
     )
@@ -197,7 +207,10 @@ def _shape(options: CapacityOptions, workload: Workload, scenario: Scenario | No
             f"--warmup is {warmup:g}; it must be 0 or more and below the {duration:g} s of a run"
         )
     if scenario is not None:
-        return People(scenario.behaviour, duration, warmup, scenario.name, scenario.thinking)
+        return People(
+            scenario.behaviour, duration, warmup, scenario.name, scenario.thinking, options.settled
+        )
+    check_settled(options.settled, False)
     free = options.duration is None and options.warmup is None
     return Arrivals(
         workload, duration, warmup, options.burstiness or 1.0, options.range_ratio or 0.0,

@@ -55,7 +55,8 @@ def run(options: PoliciesOptions, bar: bool = False) -> Policies:
         )
     warnings = [*load.warnings]
     for name, arm in found.arms.items():
-        warnings += [f"{name}: {text}" for text in what_went_wrong(arm.figures)]
+        said = what_went_wrong(arm.figures, completed=load.plan.completed)
+        warnings += [f"{name}: {text}" for text in said]
     if found.partial:
         warnings.append("interrupted: the figures cover what was simulated until then")
     return Policies.of(replace(found, warnings=tuple(warnings)), repeat(options))

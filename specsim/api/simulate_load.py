@@ -71,6 +71,7 @@ def check_together(o: SimulateOptions) -> None:
         raise UsageError(
             f"--cached-share says how much is found, {shared[0]} what could be; give one of them"
         )
+    check_settled(o.settled, people)
     if people and o.requests is not None:
         raise UsageError("--requests does not limit simulated users; give --duration")
     endless = o.duration is not None and o.requests is None and o.trace is None
@@ -83,6 +84,16 @@ def check_together(o: SimulateOptions) -> None:
                 f"--rate {o.rate:g} for --duration {o.duration:g} sends {sent:.3g} requests; at "
                 f"most {MAX_SENT} are simulated: shorten it, or say how many with --requests"
             )
+
+
+def check_settled(settled: bool, people: bool) -> None:
+    """Only what has a history can be met in the middle of it."""
+    if settled and not people:
+        raise UsageError(
+            "--settled is about people whose conversations grow; these requests do not depend on "
+            "each other, so leave it out and give --warmup the seconds until as many are in flight "
+            "as stay"
+        )
 
 
 def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:

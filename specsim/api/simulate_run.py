@@ -26,6 +26,7 @@ from specsim.sim.compare import LoadPlan, Report, SimulatedComparison, compare
 from specsim.sim.config import ROUTERS, Fault
 from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import Figures, value_at
+from specsim.sim.passing import MOST
 from specsim.sim.policies.choice import PolicyChoice, parse_policy
 from specsim.sim.result import SimulationFigures
 from specsim.sim.run import Progress
@@ -73,7 +74,8 @@ def checked_load(options: SimulateOptions) -> CheckedLoad:
     if scenario is not None:
         assert options.duration is not None and options.warmup is not None
         plan = people_plan(
-            scenario, options.users, options.concurrency, options.duration, options.warmup
+            scenario, options.users, options.concurrency, options.duration, options.warmup,
+            options.settled,
         )
     elif options.trace is not None:
         plan = trace_plan(options)
@@ -95,19 +97,20 @@ def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
     load = checked_load(options)
     options, deployment, plan, warnings = load.options, load.deployment, load.plan, load.warnings
     sides = ["with", "without"] if options.baseline and deployment.system.speculative else ["with"]
-    with progress(bar, sides, options.replications) as report:
+    runs = options.replications or (None if deployment.config.slo else 1)
+    with progress(bar, sides, runs) as report:
         found = compare(
             deployment,
             plan,
             options.seed,
-            replications=options.replications,
+            replications=runs,
             precision=options.precision,
             baseline=options.baseline,
             keep_trace=load.steps_wanted,
             report=report,
         )
     _write(options, found)
-    warnings += what_went_wrong(found.main.figures)
+    warnings += what_went_wrong(found.main.figures, completed=plan.completed)
     if found.partial:
         warnings.append(_partial_words(found, options.baseline, deployment))
     result = SimulationFigures(deployment, found, plan.description, options.seed, tuple(warnings))
@@ -328,14 +331,17 @@ def _check_servable(deployment: Deployment, workload: Workload) -> None:
         )
 
 
-def what_went_wrong(figures: Figures) -> list[str]:
+def what_went_wrong(figures: Figures, *, completed: bool) -> list[str]:
     """Requests that were not served, in words."""
     counts = figures["requests"]
     words = {
         "rejected": "refused: too long for max_model_len or the cache",
         "timeout": "given up by their clients",
         "failed": "lost with a failed replica",
-        "unfinished": "unfinished at the end; they count in TTFT and E2EL as far as they waited",
+        "unfinished": "unfinished at the end; " + (
+            "latencies are of the completed ones" if completed
+            else "they count in TTFT and E2EL as far as they waited"
+        ),
     }
     out = []
     if not counts["measured"]:
@@ -356,7 +362,7 @@ def _partial_words(found: SimulatedComparison, baseline: bool, deployment: Deplo
         return "interrupted before the baseline was simulated"
     if found.baseline is not None and found.baseline.partial:
         return "interrupted: the baseline covers what was simulated until then"
-    return f"interrupted: means of the {len(found.main.runs)} runs that were finished"
+    return f"interrupted: medians of the {len(found.main.runs)} runs that were finished"
 
 
 def _write(options: SimulateOptions, found: SimulatedComparison) -> None:
@@ -377,7 +383,7 @@ def _write(options: SimulateOptions, found: SimulatedComparison) -> None:
 
 @contextmanager
 def progress(
-    wanted: bool, sides: Sequence[str], replications: int, suffix: str = " speculation"
+    wanted: bool, sides: Sequence[str], runs: int | None, suffix: str = " speculation"
 ) -> Iterator[Report | None]:
     """A bar on stderr while the runs go on; None where nobody looks. suffix: behind a side's name.
     """
@@ -388,6 +394,7 @@ def progress(
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
+    most = runs or MOST
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(),
@@ -398,12 +405,12 @@ def progress(
         def report(side: str, number: int, state: Progress | None) -> None:
             done = number * len(sides) + sides.index(side)
             words = f"{side}{suffix}" if len(sides) > 1 else "simulating"
-            if replications > 1:
-                words += f", run {number + 1} of {replications}"
+            if most > 1:
+                words += f", run {number + 1} of {'at most ' if runs is None else ''}{most}"
             if state is not None:
                 words += f", {state.now_s:.0f} s, {state.ended} requests"
             share = state.share if state is not None else 0.0
-            whole = None if share is None else float(len(sides) * replications)
+            whole = None if share is None else float(len(sides) * most)
             bars.update(task, description=words, total=whole, completed=done + (share or 0.0))
 
         yield report

@@ -38,7 +38,8 @@ def with_scenario(options: O, scenario: Scenario) -> O:
 
 
 def people_plan(
-    scenario: Scenario, users: int | None, streams: int | None, duration_s: float, warmup_s: float
+    scenario: Scenario, users: int | None, streams: int | None, duration_s: float,
+    warmup_s: float, settled: bool = False,
 ) -> LoadPlan:
     """The scenario's people (`users` of them, or as many as it says), or `streams` of them that
     never pause."""
@@ -50,17 +51,19 @@ def people_plan(
         "source": scenario.source,
         "users": count if thinking else None,
         "streams": None if thinking else count,
+        "settled": settled,
         "duration_s": duration_s,
         "warmup_s": warmup_s,
         "behaviour": behaviour_to_dict(scenario.behaviour),
         "assumed": dict(scenario.assumed),
     }
     context, variation = chat_contexts(
-        scenario.behaviour, warmup_s, duration_s, thinking=thinking
+        scenario.behaviour, warmup_s, duration_s, thinking=thinking, settled=settled
     )
     return LoadPlan(
-        lambda seed: scenario.load(count, thinking=thinking),
+        lambda seed: scenario.load(count, thinking=thinking, settled=settled),
         description,
         max(1, round(context)),
         context_variation=variation,
+        completed=True,
     )

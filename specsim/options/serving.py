@@ -52,6 +52,10 @@ class StageOptions(OptionSet):
         None, help="Seconds at the start that are not measured.",
         ge=0, lt=FINITE, rule="seconds, 0 or more, and finite",
     )
+    settled: bool = opt(
+        False, help="Meet the people in mid-life, with conversations as long as after hours, "
+                    "instead of all beginning together as in a load test.",
+    )
 
     @model_validator(mode="after")
     def _not_for_ever(self) -> Self:
@@ -151,7 +155,11 @@ class RequestCountOptions(OptionSet):
 
 
 class RunsOptions(SeedOptions):
-    replications: int = opt(1, help="Runs with seeds seed, seed + 1, ...", ge=1, le=1000)
+    replications: int | None = opt(
+        None, ge=1, le=1000,
+        help="Runs with seeds seed, seed + 1, ... Default: 1; with an SLO until it is sure whether "
+             "the load passes, 24 at most.",
+    )
     precision: float | None = opt(
         None, gt=0, lt=1, rule="a share of the mean, above 0 and below 1",
         help="Go on replicating until the 95 % intervals of TTFT, TPOT and throughput are this "

@@ -73,8 +73,13 @@ class CapacityAnswerOptions(OptionSet):
     resolution: float = opt(
         0.05, help="Width of the answer, a share of the capacity.", ge=0.001, le=1,
     )
-    replications: int = opt(
-        24, help="Most runs per load (fewer where the case is clear).", ge=2, le=1000,
+    replications: int | None = opt(
+        None, ge=2, le=1000,
+        help="Most runs per load (fewer where the case is clear). Default: 16.",
+    )
+    quick: bool = opt(
+        False, help="A rough answer: two runs per load, of this deployment alone, and the loads "
+                    "between which its capacity lies.",
     )
 
 

@@ -2,7 +2,7 @@
 with it.
 
 For each side (with speculation, without) the capacity is bracketed from an estimate by formulas
-and bisected, each load judged by `capacity_verdict` over replications with the same seeds on both
+and bisected, each load judged by `sim.passing` over replications with the same seeds on both
 sides and at all loads. Then: the limit that stops more load, the figures at the operating point
 (a share of the capacity), the slots that keep a floor per stream and the capacity with them,
 replicas for a demand, cost. Ctrl-C ends the study; what was found until then is kept.
@@ -34,18 +34,23 @@ from specsim.planning.capacity_slots import (
     recommend_slots,
 )
 from specsim.planning.capacity_start import estimate_capacity, lengthened
-from specsim.planning.capacity_verdict import FEWEST, WAVE, PassVerdict, verdict_of
 from specsim.planning.cost import cost_of
-from specsim.planning.ladder import Bracket, Prober, climb, search
+from specsim.planning.ladder import Bracket, Prober, climb, search, search_roughly
 from specsim.planning.limits import ADMISSION, name_limit
+from specsim.sim.compare import middle_of
+from specsim.sim.figures import value_at
+from specsim.sim.intervals import median_interval
+from specsim.sim.passing import FEWEST, ROUGH_RUNS, WAVE, PassVerdict, enough, verdict_of
 from specsim.sim.slo import judge
+from specsim.sim.stationarity import judge_trends
 
 __all__ = [
     "WAITING_GATE", "WAITING_LIMIT_S", "CapacityFigures", "Finder", "Point", "Side", "Wishes",
     "check_gates", "find_capacity", "with_waiting_gate",
 ]
 WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
-RESEATED = 0.1  # resolution of the capacity with other slots, which is for orientation
+COARSE = 0.1  # resolution of the capacities besides: with other slots, of the other question
+SLOT_RUNS = 2  # with all slots taken, streams hardly differ between runs
 GROWS_WITH_LOAD = ("output_tok_s", "request_rate")
 # Figures that are reported at an operating point, by dotted name of the summary.
 FIGURES = (
@@ -81,34 +86,51 @@ def with_waiting_gate(slo: dict[str, float]) -> dict[str, float]:
 class Finder:
     """Looks for capacities of one study."""
 
-    def __init__(self, runner: Runner, wishes: Wishes) -> None:
+    def __init__(self, runner: Runner, wishes: Wishes, shape: int = 0) -> None:
         self.runner = runner
         self.study = runner.study
         self.wishes = wishes
+        self.shape = runner.study.shapes[shape]
+        self._index = shape
         self.interrupted = False  # Ctrl-C came; what was tried until then is kept
 
     def runs_at(
         self, side: str, slots: int, amount: float, slo: dict[str, float], most: int
     ) -> tuple[list[Summary], PassVerdict]:
         """Replications until the verdict is sure, or `most` are done."""
+        rough = self.wishes.quick
+        most = ROUGH_RUNS if rough else most
         count = min(FEWEST, most)
         while True:
             trials = [
-                Trial(side, slots, amount, self.wishes.seed + i) for i in range(count)
+                Trial(side, slots, amount, self.wishes.seed + i, self._index)
+                for i in range(count)
             ]
             runs = self.runner.summaries(trials)
-            verdict = verdict_of([judge(slo, run) for run in runs])
-            if verdict.sure or count >= most:
-                return runs, verdict
+            judged = [judge(slo, run) for run in runs]
+            if enough(judged, most):
+                return runs, verdict_of(judged, rough=rough)
             count = min(most, count + WAVE)
 
     def point(self, side: str, slots: int, amount: float, most: int = FEWEST) -> Point:
         runs, verdict = self.runs_at(side, slots, amount, self.study.slo, most)
-        return Point(amount, len(runs), {path: mean_of(runs, path) for path in FIGURES}, verdict)
+        figures = middle_of(runs)
+        columns = {path: [value_at(run, path) for run in runs] for path in FIGURES}
+        intervals = {
+            path: median_interval([value for value in values if value is not None])
+            for path, values in columns.items()
+            if None not in values and not path.endswith("_max")
+        }
+        return Point(
+            amount, len(runs), {path: value_at(figures, path) for path in FIGURES}, verdict,
+            {path: pair for path, pair in intervals.items() if pair is not None},
+            judge_trends(runs),
+        )
 
-    def side(self, side: str, slots: int, guess: float | None = None) -> Side:
-        """Bracket of one side with what follows from it."""
-        study, wishes, shape = self.study, self.wishes, self.study.shape
+    def side(self, side: str, slots: int, guess: float = 1.0) -> Side:
+        """Bracket of one side with what follows from it. guess: capacity over what formulas say,
+        as known from another side."""
+        study, wishes, shape = self.study, self.wishes, self.shape
         system = study.system_of(side, slots)
         estimate = estimate_capacity(system, shape, study.slo, study.apart_of(side))
         most = wishes.replications
@@ -124,9 +146,14 @@ class Finder:
         try:
             if wishes.ladder:
                 stages = climb(prober, wishes.ladder)
-            if not wishes.ladder_only:
+            if wishes.quick:
+                search_roughly(
+                    prober, guess * estimate, whole=shape.whole, lowest=shape.lowest,
+                    highest=shape.highest,
+                )
+            elif not wishes.ladder_only:
                 search(
-                    prober, guess or estimate, whole=shape.whole, resolution=wishes.resolution,
+                    prober, guess * estimate, whole=shape.whole, resolution=wishes.resolution,
                     lowest=shape.lowest, highest=shape.highest,
                 )
         except KeyboardInterrupt:
@@ -144,21 +171,24 @@ class Finder:
     def _complete(
         self, side: str, slots: int, estimate: float, bracket: Bracket, stages: float | None
     ) -> Side:
-        study, shape = self.study, self.study.shape
+        study, shape = self.study, self.shape
         limit, relieved, at, operating, cost = None, None, None, None, None
         config = study.deployment(side, slots).config
         failing = bracket.sure_fail or bracket.fails
+        main = side == WITH and not self._index
         if failing is not None:
             runs, verdict = self.runs_at(side, slots, failing, study.slo, FEWEST)
             offered = failing if isinstance(shape, Arrivals) else None
             limit = name_limit(runs, config, verdict.worst, failing, offered)
             # With a floor, the capacity with the slots that it allows says the same and more.
-            if limit.cause == ADMISSION and not self.wishes.floor_tok_s:
+            asked = main and not self.wishes.quick and not self.wishes.floor_tok_s
+            if limit.cause == ADMISSION and asked:
                 relieved = self._relieved(side, config.rules.max_num_seqs, failing)
         if bracket.capacity > 0:
             # The runs that decided, which are known already.
             decided = next(t for t in bracket.trials if t.load == bracket.capacity)
             at = self.point(side, slots, bracket.capacity, decided.verdict.runs)
+        if bracket.capacity > 0 and main and not self.wishes.quick:
             amount = self.wishes.share * bracket.capacity
             if shape.whole:
                 amount = float(max(1, int(amount)))
@@ -195,7 +225,7 @@ class Finder:
         """So many slots with all of them taken."""
         study = self.study
         amount = crowd_for(study.system_of(side, slots), study.shape, slots)
-        runs, verdict = self.runs_at(side, slots, amount, {GATE: floor_tok_s}, FEWEST)
+        runs, verdict = self.runs_at(side, slots, amount, {GATE: floor_tok_s}, SLOT_RUNS)
         stream = mean_of(runs, "stream_tok_s.p10") or 0.0
         return SlotTrial(
             slots, amount, stream,
@@ -218,28 +248,35 @@ def find_capacity(
     shape = lengthened(study.system, study.shape, study.slo, study.apart)
     study = replace(study, shapes=(shape, *study.shapes[1:]))
     sides = [WITH, WITHOUT] if wishes.baseline and study.system.speculative else [WITH]
+    coarse = replace(
+        wishes, ladder=wishes.ladder if wishes.ladder_only else (),
+        replications=min(FEWEST, wishes.replications),
+        resolution=max(wishes.resolution, COARSE),
+    )
     found: dict[str, Side] = {}
     slots: SlotAdvice | None = None
     reseated: Side | None = None
+    other: Side | None = None
     partial = False
     with Runner(study, jobs, heard) as runner:
         finder = Finder(runner, wishes)
         try:
             for side in sides:
-                found[side] = finder.side(side, 0)
+                fewer = replace(coarse, resolution=wishes.resolution)
+                finder = finder if side == WITH else Finder(runner, fewer)
+                found[side] = finder.side(side, 0, _off(found))
+                if finder.interrupted:
+                    raise KeyboardInterrupt
+            for index in range(1, len(study.shapes)):
+                finder = Finder(runner, coarse, index)
+                other = finder.side(WITH, 0, _off(found))
                 if finder.interrupted:
                     raise KeyboardInterrupt
             if wishes.floor_tok_s > 0:
-                slots = finder.slots(WITH, wishes.floor_tok_s)
+                slots = Finder(runner, wishes).slots(WITH, wishes.floor_tok_s)
                 if slots.slots and slots.slots != found[WITH].slots:
-                    again = Finder(
-                        runner,
-                        replace(
-                            wishes, ladder=(), ladder_only=False,
-                            resolution=max(wishes.resolution, RESEATED),
-                        ),
-                    )
-                    reseated = again.side(WITH, slots.slots)
+                    again = Finder(runner, replace(coarse, ladder=(), ladder_only=False))
+                    reseated = again.side(WITH, slots.slots, _off(found))
                     partial = again.interrupted
         except KeyboardInterrupt:
             if WITH not in found:
@@ -255,8 +292,14 @@ def find_capacity(
             again_replicas = replicas_for(wishes.demand, reseated.capacity, wishes.share)
     return CapacityFigures(
         study, wishes, main, found.get(WITHOUT), slots, reseated, replicas, runs, partial,
-        (*warnings, *_notes(main, slots, reseated, partial)), again_replicas,
+        (*warnings, *_notes(main, slots, reseated, partial)), again_replicas, other,
     )
+
+
+def _off(found: dict[str, Side]) -> float:
+    """How many times the capacity is what formulas say, as far as it is known."""
+    main = found.get(WITH)
+    return main.capacity / main.estimate if main and main.capacity > 0 and main.estimate else 1.0
 
 
 def _notes(
@@ -264,6 +307,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     bracket = main.bracket
+    if main.at is not None and main.at.stationarity.stationary is False:
+        notes.append(f"at {main.at.amount:g} the stage is {main.at.stationarity.sentence}")
     if bracket.capacity <= 0:
         notes.append("no load that was tried meets the objectives; see the binding limit")
     if bracket.fails is None:

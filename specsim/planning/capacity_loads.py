@@ -28,13 +28,15 @@ LOWEST_RATE = 1e-4
 
 @dataclass(frozen=True)
 class People:
-    """People who chat as `behaviour` says; name: the scenario they are from."""
+    """People who chat as `behaviour` says; name: the scenario they are from. settled: met in
+    mid-life, where the run as a load test makes it begins with first messages."""
 
     behaviour: ChatBehaviour
     duration_s: float = 300.0
     warmup_s: float = 60.0
     name: str = ""
     thinking: bool = True
+    settled: bool = False
 
     whole = True
     lowest = 1.0
@@ -47,7 +49,8 @@ class People:
     @cached_property
     def _contexts(self) -> tuple[float, float]:
         return chat_contexts(
-            self.behaviour, self.warmup_s, self.duration_s, thinking=self.thinking
+            self.behaviour, self.warmup_s, self.duration_s, thinking=self.thinking,
+            settled=self.settled,
         )
 
     @property
@@ -59,13 +62,16 @@ class People:
         return self._contexts[1]
 
     def make(self, amount: float, seed: int) -> Load:
-        return Humans(self.behaviour, round(amount), thinking=self.thinking)
+        return Humans(
+            self.behaviour, round(amount), thinking=self.thinking, settled=self.settled
+        )
 
     def to_dict(self) -> dict[str, object]:
         return {
             "kind": "people",
             "scenario": self.name,
             "thinking": self.thinking,
+            "settled": self.settled,
             "duration_s": self.duration_s,
             "warmup_s": self.warmup_s,
             "behaviour": behaviour_to_dict(self.behaviour),

@@ -10,12 +10,13 @@ from specsim.jsonable import jsonable
 from specsim.planning.capacity_demand import Demand, Replicas
 from specsim.planning.capacity_runs import WITH, Study
 from specsim.planning.capacity_slots import SlotAdvice
-from specsim.planning.capacity_verdict import PassVerdict
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand, ready_flags
 from specsim.planning.ladder import Bracket
 from specsim.planning.limits import Limit
 from specsim.sim.config import RunSettings
+from specsim.sim.passing import MOST, PassVerdict
+from specsim.sim.stationarity import Stationarity
 
 RULE = (
     "a load passes when at least half of its replications meet every gate (the median does); it "
@@ -37,9 +38,9 @@ class Wishes:
     """How a capacity is looked for. ladder: stages to try, as a load test does; ladder_only: no
     search besides. resolution: width of the bracket, a share of the load. replications: most per
     load. share: of the capacity, at the operating point. floor_tok_s: least p10 of the streams for
-    which slots are recommended, 0: none."""
+    which slots are recommended, 0: none. quick: two runs per load and a wider answer."""
 
-    replications: int = 24
+    replications: int = MOST
     seed: int = 0
     resolution: float = 0.05
     share: float = 0.8
@@ -47,21 +48,29 @@ class Wishes:
     ladder_only: bool = False
     floor_tok_s: float = 0.0
     baseline: bool = True
+    quick: bool = False
     price_per_gpu_hour: float | None = None
     demand: Demand | None = None
 
 
 @dataclass(frozen=True)
 class Point:
-    """Mean figures over `runs` replications at a load; names as in the summary."""
+    """Median figures over `runs` replications at a load, their 95 % intervals, and whether the
+    runs are stationary; names as in the summary."""
 
     amount: float
     runs: int
     figures: dict[str, float | None]
     verdict: PassVerdict
+    confidence_95: dict[str, tuple[float, float]]
+    stationarity: Stationarity
 
     def to_dict(self) -> dict[str, object]:
-        return {"load": self.amount, **self.verdict.to_dict(), "figures": self.figures}
+        return {
+            "load": self.amount, **self.verdict.to_dict(), "figures": self.figures,
+            "confidence_95": jsonable(self.confidence_95),
+            "stationarity": self.stationarity.to_dict(),
+        }
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,9 @@ class Side:
 
 @dataclass(frozen=True)
 class CapacityFigures:
-    """The whole answer. partial: interrupted; then parts may be missing."""
+    """The whole answer. partial: interrupted; then parts may be missing. other: for people, what
+    carries the other question, settled service where the test as run was asked for or the other
+    way round, coarser."""
 
     study: Study
     wishes: Wishes
@@ -125,6 +136,7 @@ class CapacityFigures:
     partial: bool
     warnings: tuple[str, ...] = field(default=())
     reseated_replicas: Replicas | None = None  # for the demand, with the slots the floor allows
+    other: Side | None = None
 
     @property
     def advised_slots(self) -> int:
@@ -188,6 +200,9 @@ class CapacityFigures:
             **self.main.to_dict(),
             "baseline": jsonable(self.baseline),
             "gain": self.gain,
+            "other_question": self.other and {
+                "settled": not self.study.shape.to_dict()["settled"], **self.other.to_dict()
+            },
             "stream_floor": jsonable(self.slots),
             "recommended_max_num_seqs": self.slots.slots if self.slots else None,
             "with_recommended_max_num_seqs": jsonable(self.with_advised),
@@ -198,6 +213,7 @@ class CapacityFigures:
             "demand_with_recommended_max_num_seqs": jsonable(self.reseated_replicas),
             "seed": self.wishes.seed,
             "replications_at_most": self.wishes.replications,
+            "quick": self.wishes.quick,
             "runs": self.runs,
             "fidelity": system.fidelity,
             "partial": self.partial,

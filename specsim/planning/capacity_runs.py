@@ -15,19 +15,14 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
 from specsim.latency.shape import StepCost, StepShape
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
-from specsim.sim.figures import Distribution, Figures, Latencies, value_at
-from specsim.sim.request import FINISHED
-from specsim.sim.run import SimResult, simulate
+from specsim.sim.figures import Figures, value_at
+from specsim.sim.run import simulate
 from specsim.speculation.acceptance_spread import AcceptanceSpread
 
 MOST_KEPT = 200_000  # step prices
@@ -39,7 +34,7 @@ Heard = Callable[["Trial", Summary], None]
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One run. slots: max_num_seqs; 0: as the deployment has it. shape: index of the load shape of
-    the study (0: the load whose capacity is looked for)."""
+    the study (0: the load whose capacity is looked for; others are asked about besides)."""
 
     side: str
     slots: int
@@ -153,39 +148,7 @@ class Study:
         )
         if result.partial:
             raise KeyboardInterrupt
-        summary = result.summary()
-        if isinstance(self.shapes[trial.shape], People):
-            return {**summary, **completed_turns(result)}
-        return summary
-
-
-def completed_turns(result: SimResult) -> Latencies:
-    """Latencies as a load test of people records them: of the turns that are complete inside the
-    measured time. (The summary's own are of the turns sent in it, those that still wait included;
-    near capacity a run ends in its worst minute, and the two differ by how much of it they see.)"""
-    records, window = result.records, result.window
-    arrival, end = records.times("arrival_s"), records.times("end_s")
-    first, last = records.times("first_token_s"), records.times("last_token_s")
-    tokens = records.ints("output_tokens")
-    done = records.status(FINISHED) & (end >= window.start_s) & (end <= window.end_s)
-    several = done & (tokens > 1) & (last > first)
-    gap = (last - first)[several] / (tokens[several] - 1)
-    return {
-        "ttft_s": _percentiles((first - arrival)[done]),
-        "queue_s": _percentiles((records.times("scheduled_s") - arrival)[done]),
-        "e2el_s": _percentiles((end - arrival)[done]),
-        "tpot_s": _percentiles(gap),
-        "stream_tok_s": _percentiles(1.0 / gap),
-    }
-
-
-def _percentiles(values: NDArray[np.float64]) -> Distribution:
-    names = {"p10": 10, "p50": 50, "p90": 90, "p95": 95, "p99": 99}
-    found: dict[str, float | None] = dict.fromkeys(("mean", *names))
-    if len(values):
-        percentiles = np.percentile(values, list(names.values())).tolist()
-        found = {"mean": float(values.mean()), **dict(zip(names, percentiles, strict=True))}
-    return cast(Distribution, found)
+        return result.summary(completed=isinstance(self.shapes[trial.shape], People))
 
 
 _study: Study | None = None  # of a worker process; set before it is forked

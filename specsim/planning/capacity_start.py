@@ -68,7 +68,9 @@ def turns_of(people: People) -> Turns:
     behaviour = people.behaviour
     turns = [
         turn
-        for turn in played_turns(behaviour, people.duration_s, thinking=people.thinking)
+        for turn in played_turns(
+            behaviour, people.duration_s, thinking=people.thinking, settled=people.settled
+        )
         if turn.at_s >= people.warmup_s
     ]
     rows: list[tuple[float, ...]] = [

@@ -217,7 +217,7 @@ def _by_runs(
                     f"{asked.name}: with all {asked.slots} request slots taken streams fall to "
                     f"{got:.3g} tok/s (p10), below the floor of {floor:g}: lower max_num_seqs"
                 )
-        side = finder.side(WITH, slots, best.load)
+        side = finder.side(WITH, slots)
         if finder.interrupted:
             raise KeyboardInterrupt
     at = side.at

@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specsim.planning.capacity_verdict import PassVerdict
+from specsim.sim.passing import PassVerdict
 
+ROUGH_STEP = 1.15  # between the loads of a quick search
 FIRST_STEP = 1.15  # from the guess to the next load
 GROWTH = 1.6  # of the logarithm of the step, each time it was too short
+WIDE = 1.5  # ends of a bracket from which its middle is geometric
 MOST_LOADS = 40
 
 
@@ -104,7 +106,8 @@ def search(
     lowest: float,
     highest: float,
 ) -> Bracket:
-    """Bracket the capacity around `guess` and halve it. lowest, highest: loads never left."""
+    """Bracket the capacity around `guess` and halve it, beginning with the guess where stages tried
+    before have bracketed it widely. lowest, highest: loads never left."""
 
     def rounded(load: float) -> float:
         load = min(highest, max(lowest, load))
@@ -135,8 +138,33 @@ def search(
         if gap <= resolution * found.capacity or (whole and gap <= 1):
             break
         middle = rounded((found.capacity + found.fails) / 2)
+        if found.fails > WIDE * found.capacity:
+            untried = found.capacity < rounded(guess) < found.fails
+            middle = rounded(guess if untried else math.sqrt(found.capacity * found.fails))
         if not found.capacity < middle < found.fails:
             break
         prober.verdict(middle)
         found = prober.bracket()
     return found
+
+
+def search_roughly(
+    prober: Prober, guess: float, *, whole: bool, lowest: float, highest: float
+) -> Bracket:
+    """Step away from `guess` until a load below passes and one above fails beyond doubt."""
+
+    def tried(load: float) -> PassVerdict:
+        load = min(highest, max(lowest, load))
+        return prober.verdict(float(round(load)) if whole else float(f"{load:.4g}"))
+
+    first = tried(guess)
+    for up in (True, False):
+        if first.sure and first.ok != up:
+            continue
+        load = guess
+        for _ in range(MOST_LOADS):
+            load = load * ROUGH_STEP if up else load / ROUGH_STEP
+            verdict = tried(load)
+            if not lowest < load < highest or (verdict.sure and verdict.ok != up):
+                break
+    return prober.bracket()

@@ -8,6 +8,7 @@ from specsim.report.blocks import Charts, Command, Facts, Fold, Lines, Notes, Se
 from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
+from specsim.report.simulation import gated
 from specsim.report.tables import Table, number, seconds, times
 from specsim.report.verdict import verdict_block
 
@@ -55,7 +56,8 @@ def _head(doc: Doc, deployed: str, source: str) -> list[str]:
     partial = ["PARTIAL: interrupted; what follows is what was found until then", ""]
     offered = f"requests of {load.words('input_len')} + {load.words('output_len')} tokens at a rate"
     if load.text("kind") == "people":
-        offered = f"people of scenario {load.text('scenario', '-')}"
+        met = "met in mid-life (settled)" if load.flag("settled") else "all beginning together"
+        offered = f"people of scenario {load.text('scenario', '-')}, {met}"
     gates = ", ".join(f"{name} {limit.number():g}" for name, limit in doc.members("slo"))
     duration, warmup = load.maybe("duration_s") or 0, load.maybe("warmup_s") or 0
     return [
@@ -65,7 +67,8 @@ def _head(doc: Doc, deployed: str, source: str) -> list[str]:
         f"load: {offered}",
         f"objectives: {gates}; runs of {duration:g} s, the first {warmup:g} s not measured; "
         f"{doc.words('runs')} runs",
-        "a load passes when its median replication does",
+        "a load passes when its median replication does"
+        + ("; quick: two runs per load, rough" if doc.flag("quick") else ""),
     ]
 
 
@@ -89,11 +92,32 @@ def verdict(found: Doc) -> str:
 def _loads(doc: Doc) -> Table:
     rows = [
         ["" if i else name, f"{trial.number('load'):g}",
-         f"{trial.words('passes')} of {trial.words('replications')}", verdict(trial),
-         trial.text("worst_gate", "-")]
-        for name, side in _sides(doc) for i, trial in enumerate(side.items("trials"))
+         f"{trial.words('passes')} of {trial.words('replications')}", _probability(trial),
+         verdict(trial), *_worst(trial)]
+        for name, side in [*_sides(doc), *_other(doc)]
+        for i, trial in enumerate(side.items("trials"))
     ]
-    return Table(["speculation", doc.text("unit"), "runs that pass", "", "worst gate"], rows)
+    return Table(["speculation", doc.text("unit"), "runs that pass", "probability (95 %)", "",
+                  "worst gate", "its median"], rows)
+
+
+def _probability(trial: Doc) -> str:
+    low, high = trial.pair("pass_probability_95") or (0.0, 1.0)
+    share = trial.maybe("pass_probability")
+    return "-" if share is None else f"{share:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _worst(trial: Doc) -> tuple[str, str]:
+    gate = trial.text("worst_gate", "-")
+    return gate, gated(gate, trial.maybe(f"gate_medians.{gate}"))
+
+
+def _other(doc: Doc) -> list[tuple[str, Doc]]:
+    """What carries the other question, where both were asked."""
+    other = doc.at("other_question")
+    if not other.has(""):
+        return []
+    return [("with, settled" if other.flag("settled") else "with, as run", other)]
 
 
 def _answers(doc: Doc, share: str) -> list[str]:
@@ -121,6 +145,12 @@ def _answers(doc: Doc, share: str) -> list[str]:
         if point.has(""):
             lines.append(f"  run at {share}: {point.number('load'):g} {unit}: {_point(point)}")
         lines += _cost(side.at("cost"))
+    for _, other in _other(doc):
+        asked = (
+            "settled service (conversations as long as after hours): " if other.flag("settled")
+            else "the same as a load test runs it (all begin together): "
+        )
+        lines.append(asked + _capacity(other, unit))
     if doc.has("gain"):
         lines.append(f"speculation carries {doc.number('gain'):.2f} times the load")
     floor = doc.at("stream_floor")
@@ -150,7 +180,8 @@ def _capacity(side: Doc, unit: str) -> str:
         text += f" ({side.number('smallest_failing'):g} fails)"
     if not all(trial.flag("sure") for trial in trials):
         upper = f"{side.number('sure_fail'):g}" if side.has("sure_fail") else "?"
-        text += f"; too close to call between {side.number('sure_pass'):g} and {upper}"
+        lower = f"{side.number('sure_pass'):g}" if side.number("sure_pass") else "?"
+        text += f"; too close to call between {lower} and {upper}"
     return text
 
 
@@ -162,9 +193,12 @@ def _point(point: Doc) -> str:
         value = figures.get(name)
         return "-" if value is None else f"{value:.3g}"
 
+    pair = point.at("confidence_95").child("ttft_s.p95").pair()
+    ends = f" ({seconds(pair[0])} to {seconds(pair[1])})" if pair else ""
     return (
-        f"TTFT p95 {seconds(figures.get('ttft_s.p95'))}, streams p50 {rate('stream_tok_s.p50')} "
-        f"p10 {rate('stream_tok_s.p10')} tok/s, {rate('output_tok_s')} tok/s in all, "
+        f"TTFT p95 {seconds(figures.get('ttft_s.p95'))}{ends}, "
+        f"streams p50 {rate('stream_tok_s.p50')} p10 {rate('stream_tok_s.p10')} tok/s, "
+        f"{rate('output_tok_s')} tok/s in all, "
         f"{rate('running_mean')} running, cache {figures.get('kv_usage_max') or 0:.0%}"
     )
 
@@ -269,4 +303,4 @@ def _figures(doc: Doc) -> Fold | None:
                              for column in columns)])
     headers = ["", *(name for name, _ in found)]
     return Fold("Figures at these loads", [
-        Table(headers, rows, title="Means over replications")]) if found else None
+        Table(headers, rows, title="Medians over replications")]) if found else None

@@ -87,7 +87,7 @@ def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of 
         _latencies(doc),
         _figures(doc),
         _gates(doc),
-        Group([Lines(_answers(doc, pool)), Notes(doc.texts("warnings"))]),
+        Group([Lines([*pass_lines(doc), *_answers(doc, pool)]), Notes(doc.texts("warnings"))]),
         Charts([*_percentiles(doc), *_over_time(doc), _time_shares(doc)]),
         d.settings(inputs, load),
     ])
@@ -109,7 +109,7 @@ def _window(doc: Doc) -> str:
     start, end = doc.pair("window_s") or (0.0, 0.0)
     seed, runs = int(doc.number("seed")), int(doc.number("replications"))
     text = f"measured from {start:.4g} s to {end:.4g} s of simulated time, seed {seed}"
-    return text + (f" to {seed + runs - 1}: means of {runs} runs" if runs > 1 else "")
+    return text + (f" to {seed + runs - 1}: medians of {runs} runs" if runs > 1 else "")
 
 
 def load_line(load: Doc) -> str:
@@ -121,7 +121,8 @@ def load_line(load: Doc) -> str:
         pace = f"{load.words('users')} simulated {who}"
         if load.maybe("streams"):
             pace = f"{load.words('streams')} streams without pauses"
-        return f"load: {pace} of scenario {load.text('scenario', '-')}"
+        met = ", met in mid-life (settled)" if load.flag("settled") else ""
+        return f"load: {pace} of scenario {load.text('scenario', '-')}{met}"
     if kind == "trace":
         return (
             f"load: {total}requests of {load.text('file', '-')} ({load.text('format', '-')}), "
@@ -172,7 +173,8 @@ def _figures(doc: Doc) -> Table:
             better = doc.maybe(f"gain.{gain}") if gain else None
             cells.append("" if better is None else times(better))
         if banded:
-            pair = intervals.child(gain if both else key).pair()
+            named = gain if both else key
+            pair = intervals.child(named).pair() if named else None
             ends = "" if pair is None else f"{_number(pair[0], key)} to {_number(pair[1], key)}"
             cells.append(interval(pair) if both and pair else ends)
         rows.append([label, *cells])
@@ -196,20 +198,39 @@ def _gates(doc: Doc) -> Table | None:
     sides = _sides(doc)
     rows = []
     for name, gate in doc.members("slo"):
-        if name in ("pass", "pass_share"):  # of all gates; the others are gates
+        if name in ("pass", "verdict"):  # of all gates; the others are gates
             continue
-        cells = [name, _gated(name, gate.maybe("limit"))]
+        cells = [name, gated(name, gate.maybe("limit"))]
         for side in sides:
             judged = side.at("slo").child(name)
             word = "ok" if judged.flag("pass") else "FAILS"
-            cells.append(f"{_gated(name, judged.maybe('value'))} {word}")
+            cells.append(f"{gated(name, judged.maybe('value'))} {word}")
         rows.append(cells)
     rows.append(["all", "", *("ok" if side.flag("slo.pass") else "FAILS" for side in sides)])
     headers = ["gate", "limit", "with", "without"][: 2 + len(sides)]
     return Table(headers, rows) if doc.members("slo") else None
 
 
-def _gated(name: str, value: float | None) -> str:
+def pass_lines(doc: Doc) -> list[str]:
+    """How sure it is that the load passes, and whether what was measured is stationary."""
+    names = ("with speculation: ", "without: ") if len(_sides(doc)) > 1 else ("",)
+    lines = [name + passing(side.at("slo.verdict")) for name, side in zip(names, _sides(doc),
+             strict=True) if side.has("slo.verdict")]
+    said = doc.text("stationarity.sentence", "")
+    return [*lines, *([said] if said else [])]
+
+
+def passing(verdict: Doc) -> str:
+    """'passes with probability 0.88 (95 %: 0.69 to 0.96; 21 of 24 runs)'."""
+    low, high = verdict.pair("pass_probability_95") or (0.0, 1.0)
+    text = (
+        f"passes with probability {verdict.number('pass_probability'):.2f} (95 %: {low:.2f} to "
+        f"{high:.2f}; {verdict.words('passes')} of {verdict.words('replications')} runs)"
+    )
+    return text if verdict.flag("sure") else text + ": open, too close to call"
+
+
+def gated(name: str, value: float | None) -> str:
     """A gate's limit or value: latencies as times, everything else as a number."""
     if value is None:
         return "-"

@@ -7,10 +7,15 @@ messages, answers and results so far. One that would outgrow `context_limit` is 
 a call writes a summary of it, which takes its place behind the system prompt.
 
 What a user does depends on his random stream alone, not on how fast the system answers.
+
+A run begins as a load test does: everybody opens his first conversation in the first seconds, so
+that histories grow for minutes. Or it is settled: everybody is met at a random moment of his life,
+so that histories are as long from the first second as after hours (`begun`).
 """
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +27,7 @@ MOST_TOKENS = 20_000_000  # of one message
 MOST_CALLS = 10_000  # of one turn
 PLAYED_USERS = 200
 PLAYED_TOK_S = 40.0  # assumed speed of answers; it only places turns in time
+LIVED = 6  # conversations, at least, before a settled run begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,31 +194,92 @@ class PlayedTurn(NamedTuple):
     pause_s: float
 
 
+class Begun(NamedTuple):
+    """Where a user is: his further calls, the next of them and when it is sent, the tokens of the
+    conversation before it, and how many of those were in a prompt or an answer before."""
+
+    calls: Script
+    call: Call
+    at_s: float
+    context: int
+    old: int
+
+    def pause_s(self, habits: ChatBehaviour) -> float:
+        """After the call."""
+        read_s = habits.reading_s(self.call.output_tokens) if self.call.reads else 0.0
+        return self.call.pause_s + read_s
+
+
+def begun(
+    habits: ChatBehaviour, generator: np.random.Generator, *, thinking: bool, settled: bool = False
+) -> Begun:
+    """The first call of a user in a run.
+
+    settled: the run begins at a moment drawn from a later part of his life, after at least LIVED
+    conversations of usual length. So it falls into long conversations and long pauses more often
+    than into short ones, in proportion to their length (inspection paradox: what is left of a
+    pause of length D is E[D^2] / 2 E[D] on average; Ross, Stochastic Processes, 3.4), and finds
+    the turn and the history that belong to that moment. Who is being answered then sends his next
+    message when the answer and the pause after it are over."""
+    start_s = habits.start_s.draw(generator)
+    calls = script(habits, generator, thinking=thinking)
+    now = Begun(calls, next(calls), start_s if thinking else 0.0, habits.system_tokens,
+                _shared(habits))
+    if not settled:
+        return now
+    moment_s = _life_s(habits, thinking) * (1 + generator.random())
+    while now.at_s < moment_s:
+        now = _after(habits, now)
+    return now._replace(at_s=now.at_s - moment_s)
+
+
+@lru_cache(maxsize=64)
+def _life_s(habits: ChatBehaviour, thinking: bool) -> float:
+    """Seconds that LIVED conversations of a user take on average."""
+    spans_s = []
+    for number in range(LIVED):
+        now = begun(habits, user_stream(0, number), thinking=thinking)
+        first_s = now.at_s
+        while now.call.conversation <= LIVED:
+            now = _after(habits, now)
+        spans_s.append(now.at_s - first_s)
+    return float(np.mean(spans_s))
+
+
+def _shared(habits: ChatBehaviour) -> int:
+    """Tokens that a new conversation has from others."""
+    return habits.system_tokens if habits.system_prompts else 0
+
+
+def _after(habits: ChatBehaviour, now: Begun) -> Begun:
+    """The next call, if the answer comes at PLAYED_TOK_S."""
+    call, output = now.call, now.call.output_tokens
+    prompt = now.context + call.message_tokens
+    at_s = now.at_s + output / PLAYED_TOK_S + now.pause_s(habits)
+    old = prompt + (output if habits.answers_cached else 0)
+    context = habits.system_tokens + output if call.compacts else prompt + output
+    following = now.calls.send((False, context))
+    if following.part != call.part:
+        old = _shared(habits)
+    if following.conversation != call.conversation:
+        context = habits.system_tokens
+    return Begun(now.calls, following, at_s, context, old)
+
+
 def played_turns(
-    behaviour: ChatBehaviour, last_s: float, *, thinking: bool
+    behaviour: ChatBehaviour, last_s: float, *, thinking: bool, settled: bool = False
 ) -> Iterator[PlayedTurn]:
     """What PLAYED_USERS users send until `last_s`, if answers come at PLAYED_TOK_S: they are the
     users of a run with seed 0."""
     for number in range(PLAYED_USERS):
         generator = user_stream(0, number)
-        start_s = behaviour.start_s.draw(generator)
-        now_s = start_s if thinking else 0.0
-        calls = script(behaviour, generator, thinking=thinking)
-        call = next(calls)
-        shared = behaviour.system_tokens if behaviour.system_prompts else 0
-        context, old = behaviour.system_tokens, shared
-        while now_s < last_s:
-            prompt, output = context + call.message_tokens, call.output_tokens
-            pause_s = call.pause_s + (behaviour.reading_s(output) if call.reads else 0.0)
-            yield PlayedTurn(now_s, prompt, old, output, pause_s)
-            now_s += output / PLAYED_TOK_S + pause_s
-            old = prompt + (output if behaviour.answers_cached else 0)
-            context = behaviour.system_tokens + output if call.compacts else prompt + output
-            before, call = call, calls.send((False, context))
-            if call.part != before.part:
-                old = shared
-            if call.conversation != before.conversation:
-                context = behaviour.system_tokens
+        now = begun(behaviour, generator, thinking=thinking, settled=settled)
+        while now.at_s < last_s:
+            yield PlayedTurn(
+                now.at_s, now.context + now.call.message_tokens, now.old, now.call.output_tokens,
+                now.pause_s(behaviour),
+            )
+            now = _after(behaviour, now)
 
 
 def user_stream(seed: int, number: int) -> np.random.Generator:

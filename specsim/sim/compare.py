@@ -1,26 +1,36 @@
 """One load on a deployment with and without speculation, run several times.
 
 Run i of both has the seed `seed + i`: the same requests with the same luck, so that the ratio of
-the two is the effect of speculation alone (common random numbers). Figures are means over the
-runs, `*_max` the largest; confidence intervals are Student's t at 95 % over the runs (of the
-ratios: over the runs' own ratios, paired by seed). SLO gates are judged on the means.
+the two is the effect of speculation alone (common random numbers). Figures are medians over the
+runs, `*_max` the largest; confidence intervals are those of the median at 95 % (of the ratios:
+over the runs' own ratios, paired by seed). A load passes its SLO as `passing` says, which also
+decides how many runs there are where nobody said.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
+from specsim.sim import passing
 from specsim.sim import slo as gates
 from specsim.sim.build import Deployment
 from specsim.sim.figures import Figures, numbers_in, value_at
-from specsim.sim.intervals import mean_of_runs
+from specsim.sim.intervals import mean_of_runs, median_interval, median_or_none
 from specsim.sim.loads import Load
 from specsim.sim.overtime import OverTime, over_time
 from specsim.sim.run import Progress, SimResult, simulate
+from specsim.sim.stationarity import Stationarity, judge_trends
 
 Report = Callable[[str, int, Progress | None], None]
+
+
+class Summarise(Protocol):
+    """What is kept of a run."""
+
+    def __call__(self, result: SimResult, /, *, completed: bool) -> Figures: ...
+
+
 # Ratios with / without speculation; above 1 is better in all of them (times are inverted).
 GAINS = {
     "output_tok_s": ("output_tok_s", False),
@@ -33,28 +43,31 @@ GAINS = {
 PRECISE = ("tpot_s.mean", "ttft_s.mean", "output_tok_s")
 FEWEST_FOR_PRECISION = 3
 MOST_REPLICATIONS = 64
-NO_INTERVAL = ("window_s", "cost_surface", "slo", "partial")
+NO_INTERVAL = ("window_s", "cost_surface", "slo", "partial", "trend")
 
 
 @dataclass(frozen=True)
 class LoadPlan:
     """make(seed): a fresh load. description: what it is, for people and JSON. context_tokens: what
     a running request holds on average. total: requests, None if the time limits them.
-    context_variation: coefficient of variation of what running requests hold."""
+    context_variation: coefficient of variation of what running requests hold. completed: latencies
+    are of the requests that are complete inside the measured time (see `summary`)."""
 
     make: Callable[[int], Load]
     description: Mapping[str, object]
     context_tokens: int
     total: int | None = None
     context_variation: float = 0.0
+    completed: bool = False
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Figures of one side: mean over the runs, and an interval where there are several."""
+    """Figures of one side: median over the runs, and an interval where there are several."""
 
     figures: Figures
     runs: tuple[Figures, ...]
+    stationarity: Stationarity
     confidence_95: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -62,7 +75,7 @@ class Arm:
         return bool(self.figures["partial"])
 
     def to_dict(self) -> dict[str, object]:
-        out: dict[str, object] = {**self.figures}
+        out: dict[str, object] = {**self.figures, "stationarity": self.stationarity.to_dict()}
         if self.confidence_95:
             out["confidence_95"] = {name: list(pair) for name, pair in self.confidence_95.items()}
         return out
@@ -90,7 +103,7 @@ def compare(
     plan: LoadPlan,
     seed: int,
     *,
-    replications: int = 1,
+    replications: int | None = 1,
     precision: float | None = None,
     baseline: bool = True,
     keep_trace: bool = False,
@@ -98,6 +111,7 @@ def compare(
 ) -> SimulatedComparison:
     """Run the load on the deployment and, if asked for, on the same one without speculation.
 
+    replications: None: until the verdict on the SLO is sure, at most `passing.MOST`.
     precision: go on after `replications` runs until the half-width of the intervals of `PRECISE`
     is at most this share of the mean, or MOST_REPLICATIONS runs are done. report(side,
     replication, progress) hears of the progress; side is 'with' or 'without', progress None at
@@ -136,11 +150,11 @@ def run_sides(
     plan: LoadPlan,
     seed: int,
     *,
-    replications: int,
+    replications: int | None,
     precision: float | None = None,
     keep_trace: bool = False,
     report: Report | None = None,
-    figures: Callable[[SimResult], Figures] = SimResult.summary,
+    figures: Summarise = SimResult.summary,
 ) -> SidesRun:
     """Run the load on each side with seeds seed, seed + 1, ...; see `compare`. figures: what is
     kept of a run."""
@@ -150,7 +164,8 @@ def run_sides(
     interrupted = False
     timelines: dict[str, OverTime] = {}
     first: SimResult | None = None
-    last = replications if precision is None else max(replications, MOST_REPLICATIONS)
+    fixed = replications or (1 if precision is not None else passing.MOST)
+    last = fixed if precision is None else max(fixed, MOST_REPLICATIONS)
     for i in range(last):
         found: dict[str, Figures] = {}
         try:
@@ -159,7 +174,7 @@ def run_sides(
                 first = first or result
                 if name not in timelines:
                     timelines[name] = over_time(result)
-                found[name] = figures(result)
+                found[name] = figures(result, completed=plan.completed)
                 if result.partial:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -170,8 +185,10 @@ def run_sides(
             break
         for name, summary in found.items():
             done[name].append(summary)
-        enough = i + 1 >= max(replications, FEWEST_FOR_PRECISION)
+        enough = i + 1 >= max(fixed, FEWEST_FOR_PRECISION)
         if precision is not None and enough and _precise_enough(done.values(), precision):
+            break
+        if replications is None and precision is None and passing.enough(_judged(done[lead]), last):
             break
     assert first is not None
     if not done[lead]:
@@ -201,49 +218,54 @@ def _run(
     )
 
 
-def interval_95(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's t interval of the mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    return mean_of_runs(values).interval
+def _judged(runs: Sequence[Figures]) -> list[Mapping[str, object]]:
+    """The gates of every run."""
+    return [run["slo"] for run in runs if run["slo"]]
 
 
 def _arm(runs: list[Figures], slo: dict[str, float]) -> Arm:
-    if len(runs) == 1:
-        return Arm(runs[0], tuple(runs))
-    figures = cast(Figures, _mean(runs, ""))
+    figures = middle_of(runs) if len(runs) > 1 else cast(Figures, {**runs[0]})
     if slo:
-        passed = sum(bool(run["slo"] and run["slo"]["pass"]) for run in runs)
-        figures["slo"] = {**gates.judge(slo, figures), "pass_share": passed / len(runs)}
+        verdict = passing.verdict_of(_judged(runs))
+        figures["slo"] = {**gates.judge(slo, figures), "pass": verdict.ok,
+                          "verdict": verdict.to_dict()}
     columns: dict[str, list[float]] = {}
     for run in runs:
         for name, value in numbers_in(run):
-            if name.partition(".")[0] not in NO_INTERVAL:
+            if name.partition(".")[0] not in NO_INTERVAL and not name.endswith("_max"):
                 columns.setdefault(name, []).append(value)
     confidence = {}
     for name, values in columns.items():
-        pair = interval_95(values) if len(values) == len(runs) else None
+        pair = median_interval(values) if len(values) == len(runs) else None
         if pair is not None:
             confidence[name] = pair
-    return Arm(figures, tuple(runs), confidence)
+    figures.pop("trend", None)
+    return Arm(figures, tuple(runs), judge_trends(runs), confidence)
 
 
-def _mean(values: Sequence[object], name: str) -> object:
-    """Mean of equal structures: numbers averaged, '*_max' the largest, None where any is."""
+def middle_of(runs: Sequence[Figures]) -> Figures:
+    """Figure by figure the median of several runs, of `*_max` the largest."""
+    return cast(Figures, _middle(runs, ""))
+
+
+def _middle(values: Sequence[object], name: str) -> object:
     if any(isinstance(x, bool) for x in values):
         return any(values)
     tables = [value for value in values if isinstance(value, dict)]
     if tables:
         # Only counts (censored, time parts) may be missing in a run: there were none.
         keys = dict.fromkeys(key for table in tables for key in table)
-        return {key: _mean([table.get(key, 0) for table in tables], key) for key in keys}
+        return {key: _middle([table.get(key, 0) for table in tables], key) for key in keys}
     lists = [value for value in values if isinstance(value, list)]
     if lists:
-        return [_mean(items, name) for items in zip(*lists, strict=True)]
-    numbers = [x for x in values if isinstance(x, int | float)]
-    if len(numbers) < len(values):
-        return next((x for x in values if isinstance(x, str)), None)
-    return max(numbers) if name.endswith("_max") else math.fsum(numbers) / len(numbers)
+        return [_middle(items, name) for items in zip(*lists, strict=True)]
+    word = next((x for x in values if isinstance(x, str)), None)
+    if word is not None:
+        return word
+    numbers = [x if isinstance(x, int | float) else None for x in values]
+    if name.endswith("_max"):
+        return max((x for x in numbers if x is not None), default=None)
+    return median_or_none(numbers)
 
 
 def _ratio(
@@ -267,7 +289,7 @@ def _gains(
         pairs = zip(main.runs, other.runs, strict=True)
         ratios = [_ratio(a, b, path, inverted) for a, b in pairs]
         known = [x for x in ratios if x is not None]
-        pair = interval_95(known) if len(known) == len(ratios) else None
+        pair = median_interval(known) if len(known) == len(ratios) else None
         if pair is not None:
             intervals[name] = pair
     return gain, intervals

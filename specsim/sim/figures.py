@@ -68,6 +68,18 @@ class DraftingFigures(TypedDict):
     wasted_per_token: float  # of output
 
 
+class TrendFigures(TypedDict):
+    """A series over the batches of the measured time and the line through it (`stationarity`).
+    change_se: standard error of the change, None where too few batches are independent."""
+
+    mean: float
+    first: float
+    last: float
+    change: float  # of the line, from the first batch to the last
+    change_se: float | None
+    independent: float  # batches
+
+
 class Figures(Latencies, total=False):
     """A run, or the mean of several (`compare`)."""
 
@@ -101,6 +113,7 @@ class Figures(Latencies, total=False):
     cost_surface: Required[dict[str, float | None]]  # how far interpolated prices are off
     slo: Required[dict[str, object] | None]
     drafting: DraftingFigures  # only where policies are compared
+    trend: dict[str, TrendFigures]  # by series; empty where the run is too short
 
 
 def value_at(figures: object, path: str) -> float | None:

@@ -6,7 +6,7 @@ random stream of his own: users 1..n are the same people in a run with more of t
 """
 
 from specsim.errors import UsageError
-from specsim.sim.behaviour import ChatBehaviour, script, user_stream
+from specsim.sim.behaviour import ChatBehaviour, begun, user_stream
 from specsim.sim.cluster import Cluster
 from specsim.sim.request import FINISHED, Request
 from specsim.sim.ticket import Ticket
@@ -15,17 +15,22 @@ KEYS_PER_USER = 1 << 20  # conversations of one user, and their parts after comp
 
 
 class Humans:
-    """`users` people behaving alike. thinking False: they answer at once (saturation)."""
+    """`users` people behaving alike. thinking False: they answer at once (saturation). settled:
+    the run meets them in mid-life (`behaviour.begun`). The engine's cache is empty either way;
+    within everybody's first turn it comes to hold what it would."""
 
     listens = True
     total: int | None = None
 
-    def __init__(self, behaviour: ChatBehaviour, users: int, *, thinking: bool = True) -> None:
+    def __init__(
+        self, behaviour: ChatBehaviour, users: int, *, thinking: bool = True, settled: bool = False
+    ) -> None:
         if isinstance(users, bool) or users < 1:
             raise UsageError(f"users is {users!r}; it must be 1 or more")
         self.behaviour = behaviour
         self.users = users
         self.thinking = thinking
+        self.settled = settled
 
     def start(self, cluster: Cluster, seed: int) -> None:
         for number in range(self.users):
@@ -43,13 +48,11 @@ class _User:
         if habits.system_prompts and habits.system_tokens:
             # Beside the keys of conversations, which begin at 1 and have other parents.
             self._system = ((number % habits.system_prompts, habits.system_tokens),)
-        generator = user_stream(seed, number)
-        start_s = habits.start_s.draw(generator)
-        self._calls = script(habits, generator, thinking=crowd.thinking)
-        self._call = next(self._calls)
-        self._context = habits.system_tokens
-        # Streams that never pause are all there from the start.
-        cluster.clock.call_at(start_s if crowd.thinking else 0.0, self._send)
+        first = begun(
+            habits, user_stream(seed, number), thinking=crowd.thinking, settled=crowd.settled
+        )
+        self._calls, self._call, self._context = first.calls, first.call, first.context
+        cluster.clock.call_at(first.at_s, self._send)
 
     def _send(self) -> None:
         call, habits = self._call, self._habits

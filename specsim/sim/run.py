@@ -58,9 +58,9 @@ class SimResult:
     def records(self) -> Records:
         return self.cluster.records
 
-    def summary(self) -> Figures:
-        """All figures of the run, plain types."""
-        return summarise(self.cluster, self.window, partial=self.partial)
+    def summary(self, *, completed: bool = False) -> Figures:
+        """All figures of the run, plain types; completed: see `summary.completed_latencies`."""
+        return summarise(self.cluster, self.window, partial=self.partial, completed=completed)
 
     def timeline(self) -> dict[str, list[float]]:
         """Running, waiting, KV blocks, busy replicas and tokens per second over time."""

@@ -107,12 +107,15 @@ class Scenario:
     assumed: Mapping[str, str] = field(default_factory=dict)
     ladder: tuple[int, ...] = ()
 
-    def load(self, users: int | None = None, *, thinking: bool | None = None) -> Humans:
+    def load(
+        self, users: int | None = None, *, thinking: bool | None = None, settled: bool = False
+    ) -> Humans:
         """The scenario's people; `users` and `thinking` override the file."""
         return Humans(
             self.behaviour,
             self.users if users is None else users,
             thinking=self.thinking if thinking is None else thinking,
+            settled=settled,
         )
 
 

@@ -73,16 +73,16 @@ class SpreadCost:
 
 
 def chat_contexts(
-    behaviour: ChatBehaviour, first_s: float, last_s: float, *, thinking: bool = True
+    behaviour: ChatBehaviour, first_s: float, last_s: float, *, thinking: bool = True,
+    settled: bool = False,
 ) -> tuple[float, float]:
     """(mean, coefficient of variation) of the tokens that conversations hold between two times of
     a run, halfway through the answers and weighted by their length.
 
     Users are played without an engine, so that a short run sees young conversations.
     """
-    turns = [
-        turn for turn in played_turns(behaviour, last_s, thinking=thinking) if turn.at_s >= first_s
-    ]
+    played = played_turns(behaviour, last_s, thinking=thinking, settled=settled)
+    turns = [turn for turn in played if turn.at_s >= first_s]
     held = [turn.prompt_tokens + turn.answer_tokens / 2 for turn in turns]
     weights = [turn.answer_tokens for turn in turns]
     if not held:

@@ -3,6 +3,10 @@
 What each figure is stands in `figures`. Measured are requests sent after the warm-up; rates and
 time averages are over the time from there to the end. Requests without a first token when the run
 ends are censored observations (`survival`), not dropped.
+
+Latencies of people who chat are `completed` ones, as a load test of people records them: of the
+turns that are complete inside the measured time. Near capacity a run ends in its worst minute, and
+the two ways differ by how much of it they see.
 """
 
 import math
@@ -20,6 +24,7 @@ from specsim.sim.figures import (
     STREAM_STATISTICS,
     Distribution,
     Figures,
+    Latencies,
     PoolLoad,
     RequestCounts,
     percents,
@@ -28,6 +33,7 @@ from specsim.sim.histogram import LogHistogram
 from specsim.sim.records import Records
 from specsim.sim.replica import Replica
 from specsim.sim.request import FAILED, FINISHED, REJECTED, STATUSES, TIMEOUT, UNFINISHED
+from specsim.sim.stationarity import trend_figures
 from specsim.sim.steplog import Timeline
 
 LATENCY_PERCENTS = percents(LATENCY_STATISTICS)
@@ -52,7 +58,9 @@ class Window:
         return max(0.0, self.end_s - self.start_s)
 
 
-def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
+def summarise(
+    cluster: Cluster, window: Window, *, partial: bool, completed: bool = False
+) -> Figures:
     """All figures of a run as plain types; the keys of `specsim simulate --json`."""
     config = cluster.config
     parts = _from_records(cluster.records, window, slo.request_limits(config.slo))
@@ -107,6 +115,10 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
         partial=partial,
         cost_surface=cluster.surface.error(),
         slo=None,
+        trend=trend_figures(
+            merged_timeline(cluster), cluster.records, window.start_s, window.end_s,
+            config.rules.block_size,
+        ),
     )
     if config.prefill is not None:
         out["transfer_s"] = _distribution(
@@ -119,6 +131,8 @@ def summarise(cluster: Cluster, window: Window, *, partial: bool) -> Figures:
                 ("prefill", cluster.replicas[:first]), ("decode", cluster.replicas[first:])
             )
         }
+    if completed:
+        out = cast(Figures, {**out, **completed_latencies(cluster.records, window)})
     if config.slo:
         out["slo"] = slo.judge(config.slo, out)
     else:
@@ -232,6 +246,28 @@ def _from_records(records: Records, window: Window, limits: dict[str, float]) ->
         stalled=int((measured & (records.ints("stalls") > 0)).sum()),
         finished_in_window=int((finished & (end >= window.start_s)).sum()),
         good=int(good.sum()),
+    )
+
+
+def completed_latencies(records: Records, window: Window) -> Latencies:
+    """Of the requests that are complete inside the window."""
+    arrival, end = records.times("arrival_s"), records.times("end_s")
+    first, last = records.times("first_token_s"), records.times("last_token_s")
+    tokens = records.ints("output_tokens")
+    done = records.status(FINISHED) & (end >= window.start_s) & (end <= window.end_s)
+    several = done & (tokens > 1) & (last > first)
+    gap = (last - first)[several] / (tokens[several] - 1)
+    none = np.empty(0)
+
+    def of(values: Floats) -> Distribution:
+        return _distribution(values, none, LATENCY_PERCENTS)
+
+    return Latencies(
+        ttft_s=of((first - arrival)[done]),
+        queue_s=of((records.times("scheduled_s") - arrival)[done]),
+        e2el_s=of((end - arrival)[done]),
+        tpot_s=of(gap),
+        stream_tok_s=_distribution(1.0 / gap, none, STREAM_PERCENTS),
     )
 
 

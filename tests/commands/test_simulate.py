@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -125,28 +126,43 @@ def test_csv_is_one_row_per_side() -> None:
     assert rows[0]["steps"].isdigit()
 
 
-def test_replications_give_means_and_intervals() -> None:
+def test_replications_give_medians_and_intervals() -> None:
     arguments = (*LLAMA, *SHORT, *FEW, "--rate", "8")
     found = figures(*arguments, "--replications", "4", "--slo", "ttft_p95=2")
     runs = [figures(*arguments, "--seed", str(seed)) for seed in range(4)]
-    mean = sum(run["tpot_s"]["mean"] for run in runs) / 4
+    middle = statistics.median(run["tpot_s"]["mean"] for run in runs)
     assert found["replications"] == 4
-    assert found["tpot_s"]["mean"] == pytest.approx(mean, rel=1e-12)
+    assert found["tpot_s"]["mean"] == pytest.approx(middle, rel=1e-12)
     assert found["running_max"] == max(run["running_max"] for run in runs)
     low, high = found["confidence_95"]["tpot_s.mean"]
-    assert low < mean < high and high - low < mean
+    assert low < middle < high and high - low < middle
     assert found["baseline"]["confidence_95"]["tpot_s.mean"]
     low, high = found["gain_confidence_95"]["tpot_mean"]
     ratios = [run["gain"]["tpot_mean"] for run in runs]
     assert low < sum(ratios) / 4 < high
-    assert found["slo"]["pass"] is True and found["slo"]["pass_share"] == 1.0
+    assert found["slo"]["pass"] is True and found["slo"]["verdict"]["pass_probability"] == 1.0
+
+
+def test_an_slo_is_replicated_until_it_is_sure() -> None:
+    arguments = (*LLAMA, *SHORT, *FEW, "--rate", "8", "--no-baseline")
+    assert figures(*arguments)["replications"] == 1
+    clear = figures(*arguments, "--slo", "ttft_p95=2")
+    assert clear["replications"] == 4 and clear["slo"]["verdict"]["sure"]
+    limit = clear["ttft_s"]["p95"]  # its own median: half of the runs pass
+    close = figures(*arguments, "--slo", f"ttft_p95={limit}")
+    verdict = close["slo"]["verdict"]
+    assert close["replications"] == verdict["replications"] > 4
+    low, high = verdict["pass_probability_95"]
+    assert 0 <= low < verdict["pass_probability"] < high <= 1
+    text = call(*arguments, "--slo", f"ttft_p95={limit}")
+    assert f"passes with probability {verdict['pass_probability']:.2f} (95 %:" in text
 
 
 def test_gates_of_several_runs_are_shown() -> None:
-    """The share of runs that pass stands among the gates and is none."""
+    """The verdict over the runs stands among the gates and is none."""
     words = call(*LLAMA, *SHORT, "--requests", "5", "--rate", "8", "--replications", "2",
                  "--slo", "ttft_p95=2")
-    assert "ttft_p95" in words and "pass_share" not in words
+    assert "ttft_p95" in words and "\nverdict" not in words
 
 
 def test_precision_goes_on_until_the_intervals_are_narrow() -> None:
@@ -157,7 +173,7 @@ def test_precision_goes_on_until_the_intervals_are_narrow() -> None:
         assert (high - low) / (high + low) <= 0.03 + 1e-9
 
 
-def test_means_over_runs_keep_what_is_no_number() -> None:
+def test_medians_over_runs_keep_what_is_no_number() -> None:
     from specsim.sim.compare import _arm
 
     def run(p95: float | None, tail: int, partial: bool) -> dict[str, Any]:
@@ -296,7 +312,7 @@ def test_the_built_in_scenario_brings_its_system_and_flags_override_it() -> None
     assert other["inputs"]["k"] == 2 and other["inputs"]["gpu"].startswith("h100")
     assert other["inputs"]["acceptance_length"] == pytest.approx(1 + 2 * 0.52)
     assert other["inputs"]["config"]["rules"]["max_num_seqs"] == 7
-    assert set(other["slo"]) == {"pass", "ttft_p50"}
+    assert set(other["slo"]) == {"pass", "ttft_p50", "verdict"}
 
 
 def test_another_model_puts_aside_the_scenarios_drafter() -> None:

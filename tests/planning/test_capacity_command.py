@@ -102,6 +102,45 @@ def test_twice_the_seats_relieve_the_queue(people: dict[str, Any], desk: str) ->
     assert more["ladder_capacity"] >= people["ladder_capacity"]
 
 
+def test_simulate_and_capacity_say_the_same_of_a_load(desk: str) -> None:
+    """Same seeds, same rule, same figures: what one prints of a load the other prints too."""
+    result = CliRunner().invoke(
+        app, ["simulate", "--scenario", desk, "--users", "16", "--json"], catch_exceptions=False
+    )
+    one = json.loads(result.stdout)
+    other = as_json("--scenario", desk, "--ladder", "16", "--jobs", "1", "--no-stream-floor")
+    assert one["slo"]["verdict"] == {
+        key: value for key, value in other["trials"][0].items() if key != "load"
+    }
+    assert one["slo"]["verdict"]["replications"] > 4
+    point = other["at_capacity"]
+    for path, value in point["figures"].items():
+        name, _, statistic = path.partition(".")
+        assert (one[name][statistic] if statistic else one[name]) == value, path
+    for path, pair in point["confidence_95"].items():
+        assert one["confidence_95"][path] == pair, path
+    assert point["stationarity"] == one["stationarity"]
+
+
+def test_both_questions_are_answered_and_the_verdict_rests_on_the_one_asked(
+    people: dict[str, Any], desk: str
+) -> None:
+    assert people["load"]["settled"] is False and people["other_question"]["settled"] is True
+    settled = as_json("--scenario", desk, "--settled", "--no-stream-floor", "--ladder", "10,24",
+                      "--jobs", "1")
+    assert settled["load"]["settled"] is True and settled["other_question"]["settled"] is False
+    assert [trial["load"] for trial in settled["other_question"]["trials"]] == [10, 24]
+    text = run("--scenario", desk, "--no-stream-floor", "--ladder", "10", "--jobs", "1")
+    assert "settled service" in text and "all beginning together" in text
+
+
+def test_a_quick_answer_brackets_the_full_one(people: dict[str, Any], desk: str) -> None:
+    quick = as_json("--scenario", desk, "--users", "400", "--quick", "--jobs", "1")
+    assert quick["quick"] and quick["runs"] <= 16 and quick["other_question"] is None
+    assert quick["sure_pass"] <= people["capacity"] < quick["sure_fail"]
+    assert {trial["decided_by"] for trial in quick["trials"]} <= {"rough", "close"}
+
+
 def test_results_do_not_depend_on_processes(desk: str) -> None:
     words = ["--scenario", desk, "--ladder", "10,200", "--replications", "6"]
     one, two = (as_json(*words, "--jobs", jobs) for jobs in "12")

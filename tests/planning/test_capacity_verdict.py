@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsim.planning.capacity_verdict import (
+from specsim.planning.ladder import Prober, climb, search, search_roughly
+from specsim.sim.passing import (
     MOST_MARGIN,
     PassVerdict,
     binomial_p,
+    enough,
     gate_margin,
     verdict_of,
+    wilson_interval,
 )
-from specsim.planning.ladder import Prober, climb, search
 from specsim.sim.slo import judge
 
 SLO = {"ttft_p95": 2.0, "stream_tok_s_p10": 15.0}
@@ -126,3 +128,44 @@ def test_noise_does_not_break_the_search() -> None:
 
         found = search(Prober(evaluate), 60, whole=True, resolution=0.05, lowest=1, highest=1e5)
         assert 60 < found.capacity < 140
+
+
+def test_wilsons_interval_is_the_root_of_its_equation() -> None:
+    """Its ends are the p with (share - p)^2 = z^2 p (1 - p) / n (Wilson 1927)."""
+    for passes, runs in ((4, 4), (0, 8), (14, 24), (1, 2)):
+        low, high = wilson_interval(passes, runs)
+        for end in (low, high):
+            left, right = (passes / runs - end) ** 2, 1.959964**2 * end * (1 - end) / runs
+            assert left == pytest.approx(right, abs=1e-9), (passes, runs)
+    assert wilson_interval(4, 4)[1] == 1.0 and wilson_interval(0, 8)[0] == 0.0
+
+
+def test_replicating_stops_when_it_is_sure_or_at_the_most() -> None:
+    clear, scattered = [run(0.5, 30.0), run(0.6, 30.0)], [run(1.0, 30.0), run(3.0, 30.0)]
+    assert [enough(clear * n, 16) for n in (1, 2)] == [False, True]
+    assert [enough(scattered * n, 16) for n in (2, 5, 8)] == [False, False, True]
+    assert not enough(clear * 2 + clear[:1], 16)  # looked at every second run
+
+
+def test_medians_of_gates_count_what_never_came_as_longest() -> None:
+    verdict = verdict_of([run(1.0, 30.0), run(None, 20.0), run(3.0, 25.0)])
+    assert verdict.medians == {"ttft_p95": 3.0, "stream_tok_s_p10": 25.0}
+    assert verdict_of([run(1.0, 30.0), run(None, 20.0)]).medians["ttft_p95"] is None
+
+
+def test_a_rough_verdict_needs_agreement_and_a_margin() -> None:
+    assert verdict_of([run(1.0, 30.0)] * 2, rough=True).decided == "rough"
+    assert not verdict_of([run(1.9, 30.0)] * 2, rough=True).sure
+    assert not verdict_of([run(0.5, 30.0), run(3.0, 30.0)], rough=True).sure
+
+
+@pytest.mark.parametrize("guess", [20.0, 100.0, 104.0, 700.0])
+def test_a_rough_search_ends_between_a_load_that_passes_and_one_that_fails(guess: float) -> None:
+    def evaluate(load: float) -> PassVerdict:
+        close = 95 < load < 110
+        return PassVerdict(1, 2, "close", 0.1, "ttft_p95") if close else sure(load < 102)
+
+    prober = Prober(evaluate)
+    found = search_roughly(prober, guess, whole=True, lowest=1.0, highest=1e5)
+    assert found.sure_pass <= 95 and found.sure_fail is not None and found.sure_fail >= 110
+    assert found.sure_fail / found.sure_pass < 1.15**4

@@ -139,9 +139,9 @@ def sides_of(
     return sides
 
 
-def _with_policy(result: SimResult) -> Figures:
+def _with_policy(result: SimResult, *, completed: bool) -> Figures:
     """The figures of a run, with those of its policy."""
-    return {**result.summary(), "drafting": _drafting(result)}
+    return {**result.summary(completed=completed), "drafting": _drafting(result)}
 
 
 def _drafting(result: SimResult) -> DraftingFigures:

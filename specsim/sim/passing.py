@@ -1,10 +1,11 @@
-"""Whether a load meets its objectives, from replications that each meet them or do not.
+"""Whether a load meets its objectives, from replications that each meet them or do not: the one
+rule of `simulate` and `capacity`, which run the same seeds and so say the same of the same load.
 
 Rule: a load passes when more than half of all replications would meet every gate, that is, when
 the median replication does. (One measured stage is one replication, so this is the load that a
 measured ladder would more likely than not have called passed.) Ties count as a pass.
 
-How sure that is: replications are added, two at a time, until one of these holds,
+How sure that is: replications are added (`enough`), two at a time, until one of these holds,
 
     count    two-sided binomial test of "half of them pass": p < 0.01
     margin   all of them on one side, and the 99 % t interval of the log margin of the worst gate
@@ -14,26 +15,36 @@ or the most that were allowed have run; then the load is too close to call, and 
 decides. A margin is log(limit / value) of a gate that must not be exceeded, log(value / limit) of
 one that must be reached; the worst gate's counts, cut at tenfold so that
 one run without any answer does not drown the others.
+
+Where a quick answer is asked for (`rough`), ROUGH_RUNS runs decide a load, if they agree and their
+mean margin is ROUGH_MARGIN at least: no test, but near capacity it leaves the load open.
+
+The probability that a run of this length passes is estimated by the share that does, with Wilson's
+95 % interval (E. B. Wilson 1927, J. Am. Stat. Assoc. 22:209): few runs are a wide one.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specsim.sim.figures import value_at
-from specsim.sim.intervals import mean_of_runs
+from specsim.sim.intervals import mean_of_runs, median_or_none
 from specsim.sim.slo import AT_LEAST
 
 FEWEST = 4
 WAVE = 2
+MOST = 16  # replications after which a verdict that is not sure is said to be open
+ROUGH_RUNS = 2
+ROUGH_MARGIN = math.log(1.25)
 LEVEL = 0.01
 MOST_MARGIN = math.log(10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class PassVerdict:
-    """passes of `runs` replications met all gates. decided: 'count', 'margin' or 'close' (too close
-    to call). margin: mean log margin of the worst gate. worst: the gate that was worst most often.
+    """passes of `runs` replications met all gates. decided: 'count', 'margin', 'rough' or 'close'
+    (too close to call). margin: mean log margin of the worst gate. worst: the gate that was worst
+    most often. medians: of each gate's figure over the replications; None where half have none.
     """
 
     passes: int
@@ -41,6 +52,7 @@ class PassVerdict:
     decided: str
     margin: float
     worst: str
+    medians: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -49,6 +61,15 @@ class PassVerdict:
     @property
     def sure(self) -> bool:
         return self.decided != "close"
+
+    @property
+    def probability(self) -> float:
+        """That a replication passes: the share that did."""
+        return self.passes / self.runs
+
+    @property
+    def probability_95(self) -> tuple[float, float]:
+        return wilson_interval(self.passes, self.runs)
 
     @property
     def word(self) -> str:
@@ -60,10 +81,23 @@ class PassVerdict:
             "sure": self.sure,
             "passes": self.passes,
             "replications": self.runs,
+            "pass_probability": self.probability,
+            "pass_probability_95": list(self.probability_95),
             "decided_by": self.decided,
             "margin": math.exp(self.margin),
             "worst_gate": self.worst,
+            "gate_medians": dict(self.medians),
         }
+
+
+def wilson_interval(passes: int, runs: int) -> tuple[float, float]:
+    """Wilson's score interval at 95 % of a probability, from `passes` in `runs`."""
+    z = 1.959964
+    share, room = passes / runs, z * z / runs
+    middle = (share + room / 2) / (1 + room)
+    half = math.sqrt(share * (1 - share) * room + room * room / 4) / (1 + room)
+    # The ends are exact where all or none pass, whatever the rounding.
+    return (middle - half if passes else 0.0), (middle + half if passes < runs else 1.0)
 
 
 def gate_margin(name: str, gate: Mapping[str, object]) -> float:
@@ -95,7 +129,15 @@ def binomial_p(passes: int, runs: int) -> float:
     return min(1.0, 2.0 * tail)
 
 
-def verdict_of(judged: Sequence[Mapping[str, object]]) -> PassVerdict:
+def enough(judged: Sequence[Mapping[str, object]], most: int) -> bool:
+    """Whether to stop replicating: after FEWEST runs and every WAVE from there, if sure."""
+    count = len(judged)
+    if count >= most:
+        return True
+    return count >= FEWEST and (count - FEWEST) % WAVE == 0 and verdict_of(judged).sure
+
+
+def verdict_of(judged: Sequence[Mapping[str, object]], *, rough: bool = False) -> PassVerdict:
     """The verdict so far, from the judged gates of each replication."""
     worst = [worst_gate(one) for one in judged]
     margins = [margin for _, margin in worst]
@@ -105,10 +147,17 @@ def verdict_of(judged: Sequence[Mapping[str, object]]) -> PassVerdict:
     runs = len(judged)
     found = mean_of_runs(margins, 1.0 - LEVEL)
     decided = "close"
-    if binomial_p(passes, runs) < LEVEL:
+    if rough:
+        if passes in (0, runs) and abs(found.mean) >= ROUGH_MARGIN:
+            decided = "rough"
+    elif binomial_p(passes, runs) < LEVEL:
         decided = "count"
     elif (
         runs >= FEWEST and passes in (0, runs) and abs(found.mean) > found.half_width
     ):
         decided = "margin"
-    return PassVerdict(passes, runs, decided, found.mean, most_often)
+    medians = {
+        name: median_or_none([value_at(one, f"{name}.value") for one in judged])
+        for name, gate in judged[0].items() if isinstance(gate, Mapping)
+    }
+    return PassVerdict(passes, runs, decided, found.mean, most_often, medians)
