@@ -17,8 +17,8 @@ and so into TPOT. Seconds, tokens.
 import math
 from dataclasses import dataclass, replace
 
-from specsim.analytic.closed import sampled_chunks
 from specsim.analytic.open import OpenState, open_loop
+from specsim.analytic.prompts import passes
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
@@ -116,6 +116,7 @@ def apart_open(apart: Apart, system: System, workload: Workload, rate: float) ->
         ttft_s=first.ttft_s if stable else math.inf,
         tpot_s=tpot_s if stable else then.tpot_s,
         output_tok_s=min(rate, capacity) * workload.output_len,
+        steepness=then.steepness if stable else math.inf,
         state=then.state,
     )
 
@@ -124,9 +125,9 @@ def _prefill(apart: Apart, workload: Workload, rate: float) -> _Prefill:
     system, link = apart.prefill, apart.link
     prompt, budget = workload.computed_input, system.batched_tokens
     most = max(1, budget // prompt)
-    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, budget)
+    steps, weight = passes(1, prompt, workload.input_len - prompt, budget)
     step_s = [
-        weight * sum(system.latency.seconds(_prompts(chunk, count)) for chunk in chunks)
+        weight * sum(system.latency.seconds(_prompts(chunk, count)) for (chunk,) in steps)
         for count in range(1, most + 1)
     ]
     sent_s = link.whole_s(workload.input_len)

@@ -21,18 +21,25 @@ excess. Times in seconds, per replica.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
+from specsim.analytic.prompts import (
+    beside,
+    each_packed_s,
+    mean_passes,
+    packed_s,
+    room_beside,
+    saved_s,
+)
 from specsim.analytic.system import System
-from specsim.analytic.waves import steps_spread, together, typical_group
+from specsim.analytic.waves import group_sizes, joining, rounds, steps_spread, together
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
-from specsim.latency.launches import hidden_s
-from specsim.latency.shape import PrefillChunk, StepShape
+from specsim.latency.shape import StepShape
 
 MAX_CONCURRENCY = 1_000_000
-MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones stand for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ def running_limit(system: System, workload: Workload) -> int:
             f"{system.spec.name} on {system.profile.name}; use shorter requests, a larger tp or "
             "an fp8 cache"
         )
+    fits = memory_limit(system, workload)
     if not system.mixes:
         return min(system.seqs_limit, fits)
     each = system.setup.verify_tokens
@@ -86,12 +94,48 @@ def running_limit(system: System, workload: Workload) -> int:
     return min(system.seqs_limit, fits, system.round_tokens // each)
 
 
+def memory_limit(system: System, workload: Workload) -> int:
+    """Sequences that memory holds on average while others wait: each has its prompt, what it has
+    written, and the share of what it may still write that the engine keeps free."""
+    written = workload.mean_context - workload.input_len
+    reserve = system.engine.scheduler.output_reserve_min
+    return max(1, system.memory.max_requests(workload.input_len + written * (1 + reserve)))
+
+
+def preemptions(system: System, workload: Workload, running: int) -> float:
+    """Times that a request loses its place for want of memory, on average, where others wait.
+
+    An engine admits the next prompt once what it needs is free, I (with its states and windows in
+    tokens of cache that grows), so that between none and I are left; the running ones then write O
+    tokens, exponentially distributed, until one ends and frees its own. They run out with
+    probability (1 - exp(-I / O)) O / I; the request admitted last then starts again. Rarer where
+    an engine keeps free a share of the outputs still to come, or where it is the token budget that
+    prompts wait for, in a share of the steps."""
+    output, memory = workload.output_len, system.memory
+    written = workload.mean_context - workload.input_len
+    if memory.kv_bytes_per_token <= 0:
+        return 0.0
+    tokens = memory.bytes_per_request(workload.input_len) / memory.kv_bytes_per_token
+    kept = system.engine.scheduler.output_reserve_min * running * written
+    steps = max(1.0, decode_steps(output, system.tokens_per_step))
+    decode = system.decode_shape(running, workload.mean_context)
+    room = room_beside(system, decode, workload.computed_input / steps)
+    asked = running * workload.computed_input / (steps + mean_passes(workload, room)) / room
+    lost = -math.expm1(-tokens / output) * output / tokens * math.exp(-kept / output)
+    return lost * max(0.0, 1 - asked)
+
+
 def decode_steps(output_len: int, tokens_per_step: float) -> float:
     """Mean steps that produce the output after its first token (which the prefill gives)."""
     if output_len <= 1:
         return 0.0
     surplus = (tokens_per_step - 1) / (2 * tokens_per_step)
     return (output_len - 1) / tokens_per_step + surplus
+
+
+def request_overhead_s(system: System) -> float:
+    """Front end per request before scheduling; the datasheet knows none."""
+    return 0.0 if system.fidelity == "datasheet" else system.engine.overheads.request_s
 
 
 class _Cycle(NamedTuple):
@@ -115,9 +159,11 @@ def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyS
         )
     limit = running_limit(system, workload)
     running = min(concurrency, limit)
-    cycle = _cycle(system, workload, running)
-    tpot_s, rate = cycle.tpot_s, running / cycle.busy_s
     waits = concurrency > running
+    full = waits and running == memory_limit(system, workload)
+    again = preemptions(system, workload, running) if full else 0.0
+    cycle = _cycle(system, workload, running, again)
+    tpot_s, rate = cycle.tpot_s, running / cycle.busy_s
     queue_s = max(0.0, concurrency / rate - cycle.busy_s) if waits else 0.0
     return SteadyState(
         concurrency=concurrency,
@@ -137,30 +183,31 @@ def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyS
     )
 
 
-def _cycle(system: System, workload: Workload, running: int) -> _Cycle:
-    """The cycle of one request with `running` sequences in the system."""
+def _cycle(system: System, workload: Workload, running: int, again: float) -> _Cycle:
+    """The cycle of one request with `running` sequences in the system, whose prompt is computed
+    `again` so many times on average."""
     steps = decode_steps(workload.output_len, system.tokens_per_step)
     decode = system.decode_shape(running, workload.mean_context)
     plain = system.latency.step(decode)
     always = system.setup.draft_share >= 1  # else the mean with steps that carry no draft
     step_s = plain.total_s if always else system.decode_step_s(decode)
-    request_s = system.engine.overheads.request_s if system.fidelity != "datasheet" else 0.0
     if workload.computed_elsewhere:
         wall_s = steps * step_s
         each_s = wall_s / max(1, workload.output_len - 1)
         return _Cycle(each_s, 0.0, 0.0, wall_s, step_s, 0.0, 0.0, plain.bound)
+    request_s = request_overhead_s(system)
     if steps == 0:
         return _prompts_only(system, workload, running, request_s, step_s, plain.bound)
     if running == 1:
-        prefill_s = _packed(system, workload, 1.0)
+        prefill_s = packed_s(system, workload, 1.0)
         busy_s = prefill_s + steps * step_s + request_s
         tpot_s, ttft_s = steps * step_s / max(1, workload.output_len - 1), prefill_s + request_s
         share = prefill_s / busy_s
         return _Cycle(tpot_s, ttft_s, ttft_s, busy_s, step_s, 0.0, share, plain.bound)
     wait = _mixed(system, workload, decode, plain.total_s) if system.mixes else _apart(
-        system, workload, running, decode
+        system, workload, decode, step_s, request_s
     )
-    decode_wall = steps * step_s + wait.decoding_s
+    decode_wall = steps * step_s + wait.decoding_s * (1 + again) + again * wait.prompt_s
     step_ahead_s = (0.5 + system.plans_ahead) * decode_wall / steps * wait.alone
     typical_s = request_s + step_ahead_s + wait.prompt_s
     # At the start all prompts are there at once and nothing decodes.
@@ -192,23 +239,18 @@ class _Wait(NamedTuple):
 def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: float) -> _Wait:
     """Prompts share the steps of those that decode."""
     steps = decode_steps(workload.output_len, system.tokens_per_step)
-    prompt, others = workload.computed_input, decode.decode_seqs - 1
-    room = _room(system, decode, prompt / steps)
-    own_steps = math.ceil(prompt / room)
+    others = decode.decode_seqs - 1
+    room = room_beside(system, decode, workload.computed_input / steps)
+    own_steps = mean_passes(workload, room)
     # Prompts that come into one step together share what the step reads for them. Each of the
     # others brings one into one of its steps; those without any cost nothing.
     met = 1 + (others - 1) / (steps + own_steps)
-    at_once = min(typical_group(others, met), room // prompt, MAX_CHUNKS)
-    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, room)
-    if at_once > 1:
-        each_s = _shared_extra_s(system, decode, chunks[0], at_once, decode_s)
-    else:
-        each_s = weight * sum(_extra_s(system, decode, (c,), decode_s) for c in chunks)
+    each_s = beside(system, workload, decode, room)(group_sizes(others, met))
     # During one cycle (own decode and own prefill) each of the other requests prefills once. Those
     # prompts hit my decode steps or my own prefill steps.
     share = steps / (steps + own_steps)
-    group = min(others + 1.0, max(1, room // prompt))
-    group_s = _packed(system, workload, group)
+    group = min(others + 1.0, max(1, room // workload.computed_input))
+    group_s = packed_s(system, workload, group)
     start_s = (others + 1) / group * (group_s + own_steps * decode_s / 2) / 2 + group_s / 2
     once = workload.requests_per_client == 1
     return _Wait(
@@ -220,65 +262,49 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     )
 
 
-def _apart(system: System, workload: Workload, running: int, decode: StepShape) -> _Wait:
+def _apart(
+    system: System, workload: Workload, decode: StepShape, step_s: float, request_s: float
+) -> _Wait:
     """Prompts run in steps of their own, before any decoding."""
+    running = decode.decode_seqs
     steps = decode_steps(workload.output_len, system.tokens_per_step)
     waves = workload.requests_per_client
     spread = steps_spread(system, workload, steps)
     group = running if waves == 1 else together(running, steps, spread, waves)
-    most = max(1, system.round_tokens // workload.computed_input)
+    fit = max(1, system.round_tokens // workload.computed_input)
 
     def all_s(prompts: float) -> float:
         """Seconds of a group of so many prompts."""
-        packed = min(prompts, most)
-        return prompts / packed * _packed(system, workload, packed)
+        return packed_s(system, workload, prompts)
 
     def middle_s(prompts: float) -> float:
         """Until half of a group is through: the mean wait of one of it."""
-        return (all_s(prompts) + all_s(min(prompts, most))) / 2
+        return (all_s(prompts) + all_s(min(prompts, fit))) / 2
 
     # Where the next step is planned ahead, the first launches of a group go out while the last
-    # decode step runs.
-    saved_s = 0.0
-    alone = 1 - (group - 1) / max(1, running - 1)
+    # decode step runs, if that is what runs before it.
+    saved, alone = 0.0, 1 - (group - 1) / max(1, running - 1)
+    first, groups = alone, group_sizes(running, group)
+    met = float(running - group)  # prompts of others between my tokens
+    after_s = (all_s(group) - all_s(min(group, fit))) / 2  # those of my group that come after me
+    if group <= 1 + (running - 1) / max(1.0, steps) * (1 + 1e-9):
+        most = system.round_tokens / workload.computed_input
+        found = rounds(running / steps, most, request_s / step_s, system.plans_ahead)
+        first, groups = found.first, group_sizes(running, joining(running, found.size))
+        met = (running - 1) * max(0.0, steps - 1) / (steps + found.waited)
+        # Groups that run after mine, before the next decode step.
+        after_s = packed_s(system, workload, found.size) * (1 / first - 1) / 2
     if system.plans_ahead:
-        chunks, _ = sampled_chunks(workload.computed_input, 0, system.round_tokens)
-        prompt = system.latency.launches(_prompt_shape(system, tuple(chunks[:1])))
-        saved_s = hidden_s(prompt.idle_s, system.latency.launches(decode).free_s)
-    others = running - group  # of other groups
-    after_s = (all_s(group) - all_s(min(group, most))) / 2  # those of my group that come after me
-    size = typical_group(running, group)
-    each_s = (all_s(size) - saved_s * alone) / size
+        saved = first * saved_s(system, workload, groups, decode)
+    each_s = each_packed_s(system, workload, groups) - saved / fmean(groups)
     return _Wait(
-        prompt_s=middle_s(group) - saved_s * alone,
-        decoding_s=others * each_s + after_s,
+        prompt_s=middle_s(group) - saved,
+        decoding_s=met * each_s + after_s,
         start_s=middle_s(running),
         each_s=each_s,
         mixed_share=0.0,
         alone=alone,
     )
-
-
-def _prompt_shape(system: System, chunks: tuple[PrefillChunk, ...]) -> StepShape:
-    """A step of prompts alone. The one that ends a prompt already drafts for the next step."""
-    drafts = system.setup.k if system.speculative and any(c.last for c in chunks) else 0
-    return StepShape(prefill=chunks, num_drafts=drafts)
-
-
-def _packed(system: System, workload: Workload, prompts: float) -> float:
-    """Seconds of the steps that so many prompts share (a mean: between whole numbers of them)."""
-    prompt = workload.computed_input
-    chunks, weight = sampled_chunks(prompt, workload.input_len - prompt, system.round_tokens)
-    low = int(prompts)
-
-    def whole_s(count: int) -> float:
-        shapes = [_prompt_shape(system, (chunk,) * count) for chunk in chunks]
-        return weight * sum(system.latency.seconds(shape) for shape in shapes)
-
-    seconds = whole_s(low)
-    if prompts > low:
-        seconds += (prompts - low) * (whole_s(low + 1) - seconds)
-    return seconds
 
 
 def _prompts_only(
@@ -292,61 +318,7 @@ def _prompts_only(
     """One output token per request: the prefill gives it, nothing decodes. Clients wait for each
     other's prompts."""
     packed = max(1, min(running, system.round_tokens // workload.computed_input))
-    group_s = _packed(system, workload, packed)
+    group_s = packed_s(system, workload, packed)
     busy_s = max(group_s + request_s, running / packed * group_s)
     share = min(1.0, running / packed * group_s / busy_s)
     return _Cycle(0.0, busy_s, busy_s, busy_s, step_s, 0.0, share, bound)
-
-
-def sampled_chunks(prompt: int, cached: int, room: int) -> tuple[list[PrefillChunk], float]:
-    """(chunks of a prompt to price, how many each stands for)."""
-    count = math.ceil(prompt / room)
-    if count <= MAX_CHUNKS:
-        return _chunks(prompt, cached, room), 1.0
-    # Whole chunks at evenly spaced depths; step time is smooth in the tokens before them.
-    starts = [round((i + 0.5) * count / MAX_CHUNKS) * room for i in range(MAX_CHUNKS)]
-    chunks = [
-        PrefillChunk(room, cached + min(start, prompt - room), last=i == MAX_CHUNKS - 1)
-        for i, start in enumerate(starts)
-    ]
-    return chunks, prompt / (room * MAX_CHUNKS)
-
-
-def _chunks(prompt: int, cached: int, room: int) -> list[PrefillChunk]:
-    done, chunks = 0, []
-    while done < prompt:
-        take = min(room, prompt - done)
-        chunks.append(PrefillChunk(take, cached + done, last=done + take == prompt))
-        done += take
-    return chunks
-
-
-def _room(system: System, decode: StepShape, prompt_per_step: float) -> int:
-    """Tokens of a step's budget left for prompts. `prompt_per_step`: prompt tokens that one
-    decoding sequence stands for in each of its steps.
-
-    Where decoding and prompts together ask more than the budget, prompts hold sequences back until
-    both balance: then fewer decode than run, and the room is what those leave."""
-    budget, each = system.round_tokens, decode.decode_q_len
-    decoding = min(float(decode.decode_seqs), budget / (each + prompt_per_step))
-    return max(1, round(budget - decoding * each))
-
-
-def _shared_extra_s(
-    system: System, decode: StepShape, chunk: PrefillChunk, together: float, decode_s: float
-) -> float:
-    """What each of `together` whole prompts (not a whole number: a mean) adds to a step."""
-    low = int(together)
-    each_s = _extra_s(system, decode, (chunk,) * low, decode_s) / low
-    if together > low:
-        more_s = _extra_s(system, decode, (chunk,) * (low + 1), decode_s) / (low + 1)
-        each_s += (together - low) * (more_s - each_s)
-    return each_s
-
-
-def _extra_s(
-    system: System, decode: StepShape, chunks: tuple[PrefillChunk, ...], decode_s: float
-) -> float:
-    """What prompt chunks add to a step of the sequences that decode meanwhile."""
-    both = replace(decode, prefill=chunks)
-    return max(0.0, system.latency.seconds(both) - decode_s)

@@ -6,8 +6,9 @@ n run, are n at a time with probability
     p(n) ~ rate^n T(1) ... T(n) / n!
 
 whatever the law of their lengths (Cohen 1979), and the work of a request is done beside n others
-with the same probability: times are means of those of a closed loop of n + 1. The largest rate that
-any batch up to the limit sustains is the capacity; at or beyond it the queue grows without end.
+with the same probability: its times are means of those at n + 1 (`pace`). The largest rate that any
+batch up to the limit sustains in a closed loop is the capacity; at or beyond it the queue grows
+without end.
 
 Waiting for one of c slots is approximated as M/G/c by Allen-Cunneen with Poisson arrivals:
     Wq = C(c, rho) / (c mu (1 - rho)) x (1 + cv^2) / 2
@@ -20,18 +21,21 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
+from specsim.analytic.pace import Pace, pace
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
 
+MOST_BUSY = 0.999  # of the slots
 NEGLIGIBLE = 20  # logarithm of how much likelier the likeliest number of requests is
 
 
 @dataclass(frozen=True, slots=True)
 class OpenState:
     """request_rate: offered. capacity_rate: largest sustainable rate. utilisation: their ratio.
-    stable: below capacity. state: the steady state at the batch that this rate keeps running
-    (at the full batch when unstable). queue_s: mean wait, infinite when unstable."""
+    stable: below capacity. steepness: per cent that TPOT rises when the rate rises by one; infinite
+    when unstable. state: the steady state at the batch that this rate keeps running (at the full
+    batch when unstable). queue_s: mean wait, infinite when unstable."""
 
     request_rate: float
     capacity_rate: float
@@ -42,6 +46,7 @@ class OpenState:
     ttft_s: float
     tpot_s: float
     output_tok_s: float
+    steepness: float
     state: SteadyState
 
     @property
@@ -83,71 +88,87 @@ def open_loop(
     if utilisation >= 1:
         return OpenState(
             rate, capacity, utilisation, False, best.running, math.inf, math.inf, best.tpot_s,
-            capacity * workload.output_len, best,
+            capacity * workload.output_len, math.inf, best,
         )
 
     slots = int(best.running)
-    found = _Batches(system, workload, slots)
-    shares, running = found.met(rate)
-    tpot_s = sum(share * found.of(n, "tpot_s") for n, share in enumerate(shares, start=1))
-    ttft_s = sum(share * found.of(n, "ttft_s") for n, share in enumerate(shares, start=1))
-    state = found.state(min(slots, max(1, round(running))))
+    found = _Batches(system, workload, rate, slots)
+    shares = found.met()
+    decode_s, ttft_s = found.mean("decode_s", shares), found.mean("ttft_s", shares)
+    tpot_s = decode_s / max(1, workload.output_len - 1)
+    running = min(float(slots), rate * (decode_s + ttft_s))
+    state = closed_loop(system, workload, min(slots, max(1, round(running))))
     slot_rate = capacity / slots
     waits = erlang_c(slots, rate / slot_rate)
     queue_s = waits / (capacity - rate) * (1 + service_cv**2) / 2
     return OpenState(
         rate, capacity, utilisation, True, running, queue_s, ttft_s + queue_s, tpot_s,
-        rate * workload.output_len, state,
+        rate * workload.output_len, found.steepness(shares), state,
     )
 
 
 class _Batches:
-    """Closed loops of a deployment by batch, 1 to `slots`: some asked for, linear between them."""
+    """Times of a deployment at a rate by batch, 1 to `slots`: some asked for, linear between."""
 
-    def __init__(self, system: System, workload: Workload, slots: int) -> None:
-        self._system, self._workload, self._slots = system, workload, slots
-        self._states: dict[int, SteadyState] = {}
+    def __init__(self, system: System, workload: Workload, rate: float, slots: int) -> None:
+        self._system, self._workload, self._rate, self._slots = system, workload, rate, slots
+        self._paces: dict[int, Pace] = {}
         sizes = {slots}
         size = 1
         while size < slots:
             sizes |= {size, min(slots, size * 3 // 2)}
             size *= 2
         self._sizes = sorted(sizes)
+        self._times_s: list[float] = []
 
-    def state(self, batch: int) -> SteadyState:
-        if batch not in self._states:
-            self._states[batch] = closed_loop(self._system, self._workload, batch)
-        return self._states[batch]
+    def _pace(self, batch: int) -> Pace:
+        if batch not in self._paces:
+            self._paces[batch] = pace(self._system, self._workload, batch, self._rate)
+        return self._paces[batch]
 
     def of(self, batch: int, field: str) -> float:
-        """A field of the state of a batch; `time_s`: how long a request runs in it."""
+        """A field of the pace at a batch."""
         at = bisect_left(self._sizes, batch)
         high = self._sizes[at]
         if high == batch:
-            state = self.state(batch)
-            value = batch / state.request_rate if field == "time_s" else getattr(state, field)
-            return float(value)
+            return float(getattr(self._pace(batch), field))
         low = self._sizes[at - 1]
         share = (batch - low) / (high - low)
         return self.of(low, field) * (1 - share) + self.of(high, field) * share
 
-    def met(self, rate: float) -> tuple[list[float], float]:
-        """(shares of the requests' work that is done in a batch of 1, 2, ..., mean running)."""
+    def mean(self, field: str, shares: list[float]) -> float:
+        return sum(share * self.of(n, field) for n, share in enumerate(shares, start=1))
+
+    def steepness(self, shares: list[float]) -> float:
+        """d ln T / d ln rate of the mean time T: longer steps of the same batch, whose prompts come
+        faster, and a larger batch. With e the elasticity at a given batch the weight of n grows by
+        the power n (1 + e) of the rate, so that T grows by e + (1 + e) Cov(T, n) / T."""
+        times = [self.of(n, "decode_s") for n in range(1, len(shares) + 1)]
+        mean_s = sum(share * time_s for share, time_s in zip(shares, times, strict=True))
+        mean_n = sum(share * n for n, share in enumerate(shares, start=1))
+        spread = sum(
+            share * (n - mean_n) * (time_s - mean_s)
+            for n, (share, time_s) in enumerate(zip(shares, times, strict=True), start=1)
+        )
+        own = self.mean("steepness", shares)
+        return own + (1 + own) * spread / mean_s
+
+    def met(self) -> list[float]:
+        """Shares of the requests' work that is done in a batch of 1, 2, ..."""
         logs = [0.0]  # of the weight of so many requests in the system
         most = 0.0
         for n in range(1, self._slots):
-            logs.append(logs[-1] + math.log(rate * self.of(n, "time_s") / n))
+            logs.append(logs[-1] + math.log(self._rate * self.of(n, "decode_s") / n))
             most = max(most, logs[-1])
             if logs[-1] < most - NEGLIGIBLE and logs[-1] < logs[-2]:
                 break
         if len(logs) == self._slots:
             # One less than the batch, or more, which wait.
-            logs[-1] -= math.log1p(-rate * self.of(self._slots, "time_s") / self._slots)
+            busy = min(MOST_BUSY, self._rate * self.of(self._slots, "decode_s") / self._slots)
+            logs[-1] -= math.log1p(-busy)
         weights = [math.exp(value - most) for value in logs]
         total = sum(weights)
-        shares = [weight / total for weight in weights]
-        times = (share * self.of(n, "time_s") for n, share in enumerate(shares, start=1))
-        return shares, rate * sum(times)
+        return [weight / total for weight in weights]
 
 
 def _capacity(system: System, workload: Workload, limit: int) -> SteadyState:

@@ -27,6 +27,8 @@ from specsim.search import first_from_one
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
 LONGEST_CANDIDATE = 8
+# An open loop whose times are said not to be sharp: share of the capacity, or steepness.
+NEAR, STEEP = 0.95, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,10 @@ class LoadPoint(Jsonable):
 
     running: mean running requests. queue_s: mean wait for admission. request_rate: requests per
     second (offered in the open loop, completed in the closed one). utilisation: of the capacity,
-    open loop only. best_k: draft length with the highest throughput at this load, 0 when plain
-    decoding wins, None when it was not looked for. interval_90: per quantity [low, high], None
-    for datasheet bounds and for what is not finite."""
+    open loop only. steepness: per cent that TPOT rises when the rate rises by one; None in a
+    closed loop and beyond the capacity. best_k: draft length with the highest throughput at this
+    load, 0 when plain decoding wins, None when it was not looked for. interval_90: per quantity
+    [low, high], None for datasheet bounds and for what is not finite."""
 
     concurrency: float
     ttft_s: float
@@ -57,6 +60,7 @@ class LoadPoint(Jsonable):
     queue_s: float
     request_rate: float
     utilisation: float | None
+    steepness: float | None
     stable: bool
     best_k: int | None
     interval_90: dict[str, list[float] | None]
@@ -126,6 +130,13 @@ def predict(
         point = _point(system, workload, rate=rate, apart=apart)
         if not point.stable:
             notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
+        elif point.steepness is not None and point.utilisation is not None and (
+            point.utilisation >= NEAR or point.steepness >= STEEP
+        ):
+            notes.append(
+                f"rate {rate:g}/s is {point.utilisation:.0%} of the capacity and near what the "
+                f"server keeps up with: 1 % more requests make TPOT {point.steepness:.1f} % longer"
+            )
         points.append(point)
     if workload.requests_per_client:
         notes.append(
@@ -189,6 +200,7 @@ def _point(
         queue_s=found.queue_s,
         request_rate=pair.state.request_rate if rate is None else rate,
         utilisation=found.utilisation if isinstance(found, OpenState) else None,
+        steepness=found.steepness if isinstance(found, OpenState) and found.stable else None,
         stable=found.stable if isinstance(found, OpenState) else True,
         best_k=None,
         interval_90={name: list(pair) if pair else None for name, pair in intervals.items()},

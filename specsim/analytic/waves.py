@@ -17,6 +17,7 @@ being 8.5; 1.1 to 2.4 where it varies.)
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
@@ -25,6 +26,7 @@ from specsim.speculation.acceptance import Acceptance
 # Lengths this unlike spread clients over the whole cycle within a wave, whatever the acceptance.
 _UNLIKE = 0.3
 _MOST_WAVES = 256  # of a long run; after them clients are as spread as they get
+_SIZES = 5  # of a group that stand for all
 
 
 def steps_spread(system: System, workload: Workload, steps: float) -> float:
@@ -71,13 +73,94 @@ def together(running: int, steps: float, spread: float, waves: int) -> float:
     return 1 + (running - 1) * min(1.0, share)
 
 
-def typical_group(running: int, together: float) -> float:
-    """Mean prompts of a group, each group counted once. `together` counts each once per prompt, as
-    a request meets them: it finds itself in a large group more often than large groups come.
+def group_sizes(running: int, together: float) -> list[float]:
+    """Equally likely sizes of a group (means of equal shares of them), each group counted once.
+    `together` counts each once per prompt, as a request meets them: it finds itself in a large
+    group more often than large groups come.
 
-    Where each of the others joins with probability p, 1 + (running - 1) p = together, groups per
-    prompt are the mean of 1 / (1 + others), which is (1 - (1 - p)^running) / (running p)."""
+    Each of `running` clients joins with probability p, 1 + (running - 1) p = together; groups of
+    none are no groups. From one half on all groups are about as large as the mean."""
     if running <= 1 or together <= 1:
-        return 1.0
-    share = (together - 1) / (running - 1)
-    return running * share / (1 - (1 - share) ** running)
+        return [1.0]
+    joins = (together - 1) / (running - 1)
+    if joins >= 0.5:
+        return [running * joins / (1 - (1 - joins) ** running)]
+    chance = (1 - joins) ** running
+    each = (1 - chance) / _SIZES
+    sizes: list[float] = []
+    size, left, filled, total = 0, 0.0, 0.0, 0.0
+    while len(sizes) < _SIZES:
+        if left <= 0:
+            if size == running:
+                return [*sizes, total / filled] if filled > 0 else sizes
+            chance *= joins / (1 - joins) * (running - size) / (size + 1)
+            size, left = size + 1, chance
+        take = min(left, each - filled)
+        left, filled, total = left - take, filled + take, total + take * size
+        if filled >= each * (1 - 1e-9) or (size > running * joins and chance < 1e-9 * each):
+            sizes.append(total / filled)
+            filled = total = 0.0
+    return sizes
+
+
+class Rounds(NamedTuple):
+    """Of the groups of prompts of a steady closed loop whose requests end independently. size: mean
+    prompts of one. first: share of groups that run right behind a decode step; the others follow
+    another group. waited: decode steps of the others that run from a request's end to the prompt of
+    its client's next one."""
+
+    size: float
+    first: float
+    waited: float
+
+
+def rounds(ends: float, most: float, delay_steps: float, plans_ahead: bool) -> Rounds:
+    """How groups of prompts follow decode steps.
+
+    ends: requests that end in a decode step, on average; most: prompts that a step holds;
+    delay_steps: what a request spends before the engine's queue, in decode steps.
+
+    Who follows a request of step i is in the queue during step i + c, c = 1 + floor(delay). Once a
+    group runs nobody ends, so all who were on their way come into the queue together, the `fresh`
+    ones of c steps. An engine that plans when a step has ended takes them next, and with them all
+    are through. One that plans a step ahead runs first those of the step before (`mid`), and the
+    fresh ones only after another group or a second step of prompts; else a decode step comes
+    between, whose own requests then are the fresh ones.
+    With p and f the probabilities that one and c steps end any request, q that a group needs a
+    second step of prompts: counts per cycle of decode steps, of phases of prompts and of groups."""
+    some = -math.expm1(-ends)
+    count = 1 + math.floor(delay_steps)
+    fresh = -math.expm1(-ends * count)
+    if some <= 0:
+        return Rounds(1.0, 1.0, float(count))
+    if not plans_ahead:
+        decodes, phases, groups = 1 / some + count, 1.0, 1 + fresh
+        waited = count / some + count * (count - 1) / 2
+    else:
+        second = 1 - _poisson_up_to(ends, most) / some
+        through = 1 - (1 - some) * (1 - second)
+        more = (1 - through) * fresh / max(1e-12, 1 - (1 - second) * some)
+        decodes, phases = 1 / some + count + 1 + more, 1 + more
+        groups = 1 + some + through * fresh + more * (1 + second * some)
+        waited = (count + 1) / some + count + count * ((count - 1) / 2 + 1 - through) + more
+    size = max(1.0, ends * decodes / groups)
+    return Rounds(size, min(1.0, phases / groups), waited / decodes)
+
+
+def _poisson_up_to(mean: float, most: float) -> float:
+    """Probability of 1 to `most` events."""
+    if most >= mean + 10 * math.sqrt(mean) + 10:
+        return -math.expm1(-mean)
+    chance, total = math.exp(-mean), 0.0
+    for size in range(1, int(most) + 1):
+        chance *= mean / size
+        total += chance
+    return total
+
+
+def joining(clients: int, size: float) -> float:
+    """`together` of groups of that mean size, of clients that join independently."""
+    share = size / clients
+    for _ in range(50):
+        share = size / clients * (1 - (1 - min(1.0, share)) ** clients)
+    return 1 + (clients - 1) * min(1.0, share)

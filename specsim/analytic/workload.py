@@ -1,6 +1,7 @@
 """What the requests of an analytic prediction look like: lengths in tokens."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
 
@@ -15,6 +16,8 @@ class Workload:
     spread: standard deviation of the output lengths over their mean; 0: all requests have exactly
         these lengths, as in synthetic benchmarks, and clients of an engine that runs prompts before
         decoding stay in step with each other (`specsim.analytic.waves`).
+    range_ratio: prompts and outputs vary uniformly by this share of their means, each by itself;
+        0: prompts are alike.
     pinned: all requests accept alike in every step, as where a setting of the server dictates the
         acceptance: then it does not pull clients apart.
     requests_per_client: requests each client sends in a run that starts with all clients at once;
@@ -28,6 +31,7 @@ class Workload:
     cached_share: float = 0.0
     name: str = "custom"
     spread: float = 1.0
+    range_ratio: float = 0.0
     pinned: bool = False
     requests_per_client: int = 0
     computed_elsewhere: bool = False
@@ -43,6 +47,16 @@ class Workload:
                 )
         if not 0 <= self.cached_share < 1:
             raise UsageError(f"cached_share is {self.cached_share!r}; it must be from 0 to below 1")
+        if self.range_ratio and self.cached_share:
+            raise UsageError(
+                "--cached-share needs prompts of one length; leave out --range-ratio or "
+                "--cached-share"
+            )
+
+    def ranging(self, ratio: float) -> "Workload":
+        """With lengths that vary uniformly by this share of themselves. UsageError beside a share
+        of each prompt that is cached."""
+        return replace(self, range_ratio=ratio, spread=ratio / math.sqrt(3))
 
     @property
     def computed_input(self) -> int:
@@ -51,8 +65,8 @@ class Workload:
 
     @property
     def mean_context(self) -> float:
-        """Mean cached tokens of a sequence over its decoding."""
-        return self.input_len + self.output_len / 2
+        """Mean cached tokens of a sequence that decodes: long outputs are met more often."""
+        return self.input_len + self.output_len / 2 * (1 + self.range_ratio**2 / 3)
 
 
 # Mean lengths of public data sets and of the MindRouter load; sources in catalog/WORKLOADS.md.

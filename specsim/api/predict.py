@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from specsim.analytic import predict as analytic
+from specsim.analytic.workload import Workload
 from specsim.api.apart import apart_of
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
@@ -44,8 +45,7 @@ def run(options: PredictOptions) -> Prediction:
     options.check_one_loop()
     request = build_request(options, unknown=True)
     load = replace(
-        request.workload, requests_per_client=options.requests_per_client,
-        spread=0.0 if options.equal_lengths else request.workload.spread,
+        _varied(request.workload, options), requests_per_client=options.requests_per_client
     )
     rates = clients = None
     if options.rate is not None:
@@ -70,6 +70,16 @@ def run(options: PredictOptions) -> Prediction:
     case = None if is_plain(deployment.method) else unmeasured(request)
     verdict = of_prediction(found, served_names(deployment), case)
     return Prediction.of(found, repeat(options)).with_verdict(verdict)
+
+
+def _varied(workload: Workload, options: PredictOptions) -> Workload:
+    """Lengths as unlike as the options say; else unlike outputs, and prompts that are alike."""
+    if not options.range_ratio:
+        alike = options.equal_lengths or options.range_ratio is not None
+        return replace(workload, spread=0.0) if alike else workload
+    if options.equal_lengths:
+        raise UsageError("--equal-lengths and --range-ratio contradict each other; leave one out")
+    return workload.ranging(options.range_ratio)
 
 
 predict = python_function(PredictOptions, run)

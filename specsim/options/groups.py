@@ -203,6 +203,12 @@ class ClientOptions(OptionSet):
     concurrency: Numbers | None = opt(None, help="Clients in a closed loop, e.g. 1,4,16.")
 
 
+class LengthRangeOptions(OptionSet):
+    range_ratio: float | None = opt(
+        None, help="Lengths vary by this share, uniformly.", ge=0, lt=1, rule="from 0 to below 1",
+    )
+
+
 class LoadOptions(ClientOptions):
     """Loads to look at: of a closed loop or of an open one."""
 

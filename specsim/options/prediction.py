@@ -11,6 +11,7 @@ from specsim.options.groups import (
     ApartOptions,
     BatchLimitsOptions,
     DraftShareOptions,
+    LengthRangeOptions,
     LoadOptions,
     MemoryShareOptions,
     ModelArgument,
@@ -52,7 +53,7 @@ class RunOptions(OptionSet):
 
 class PredictOptions(
     ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, RunOptions, LoadOptions, ApartOptions,
+    DraftShareOptions, RequestOptions, LengthRangeOptions, RunOptions, LoadOptions, ApartOptions,
     BatchLimitsOptions, MemoryShareOptions, PricingOptions,
 ):
     NAME: ClassVar = "predict"

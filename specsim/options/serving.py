@@ -12,6 +12,7 @@ from specsim.options.groups import (
     ApartOptions,
     BatchLimitsOptions,
     DraftShareOptions,
+    LengthRangeOptions,
     MemoryShareOptions,
     ModelArgument,
     OutputOptions,
@@ -67,13 +68,10 @@ class StageOptions(OptionSet):
         return self
 
 
-class VariationOptions(OptionSet):
+class VariationOptions(LengthRangeOptions):
     burstiness: float | None = opt(
         None, help="Gamma shape of the gaps: 1 Poisson, inf even spacing.",
         gt=0, rule="above 0 (1: Poisson, below: bursts, inf: even)",
-    )
-    range_ratio: float | None = opt(
-        None, help="Lengths vary by this share, uniformly.", ge=0, lt=1, rule="from 0 to below 1",
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from specsim.analytic.workload import Workload
-from specsim.errors import UsageError
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.behaviour import ChatBehaviour, behaviour_to_dict
 from specsim.sim.humans import Humans
@@ -134,10 +133,7 @@ class Arrivals:
 
 def shared_by(workload: Workload, range_ratio: float) -> PromptPool:
     """Prompts whose beginnings are alike, so that the cache finds the workload's cached share."""
-    if range_ratio and workload.cached_share:
-        raise UsageError(
-            "--cached-share needs prompts of one length; leave out --range-ratio or --cached-share"
-        )
+    workload.ranging(range_ratio)  # or the error that it gives
     return PromptPool(round(workload.input_len * workload.cached_share))
 
 

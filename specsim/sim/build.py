@@ -32,6 +32,7 @@ from functools import cached_property
 from typing import cast
 
 from specsim.analytic.apart import Apart
+from specsim.analytic.closed import request_overhead_s
 from specsim.analytic.system import System
 from specsim.errors import CapacityError, UsageError
 from specsim.latency.launches import Launches, mean_launches
@@ -229,11 +230,6 @@ def acceptance_spread_of(system: System) -> AcceptanceSpread:
     if not system.speculative or system.acceptance is None:
         return INDEPENDENT
     return default_acceptance_spread(system.setup.method, system.acceptance.draft_probability)
-
-
-def request_overhead_s(system: System) -> float:
-    """Front end per request before scheduling; the datasheet knows none."""
-    return 0.0 if system.fidelity == "datasheet" else system.engine.overheads.request_s
 
 
 def blocks_of(system: System, context_tokens: int, rules: EngineRules) -> CacheBlocks:

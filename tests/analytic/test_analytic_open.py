@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.open import erlang_c, open_loop
+from specsim.analytic.pace import pace
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
@@ -53,12 +54,13 @@ def test_an_idle_server_serves_as_one_client_is_served() -> None:
 def test_a_request_meets_as_many_as_run_when_it_comes() -> None:
     """Probabilities of the batch by detailed balance, batch by batch."""
     rate = 0.5 * closed_loop(SYSTEM, CHAT, 32).request_rate
-    states = [closed_loop(SYSTEM, CHAT, n) for n in range(1, 33)]
+    times_s = [pace(SYSTEM, CHAT, n, rate).decode_s for n in range(1, 33)]
     weights = [1.0]
-    for state in states[:-1]:
-        weights.append(weights[-1] * rate / state.request_rate)
-    weights[-1] /= 1 - rate / states[-1].request_rate
-    tpot_s = sum(w * state.tpot_s for w, state in zip(weights, states, strict=True)) / sum(weights)
+    for n, time_s in enumerate(times_s[:-1], start=1):
+        weights.append(weights[-1] * rate * time_s / n)
+    weights[-1] /= 1 - rate * times_s[-1] / 32
+    mean_s = sum(w * time_s for w, time_s in zip(weights, times_s, strict=True)) / sum(weights)
+    tpot_s = mean_s / (CHAT.output_len - 1)
     assert open_loop(SYSTEM, CHAT, rate).tpot_s == pytest.approx(tpot_s, rel=0.005)
 
 
@@ -111,3 +113,22 @@ def test_impossible_rates(rate: float) -> None:
 def test_extreme_rates() -> None:
     assert open_loop(SYSTEM, CHAT, 1e-300).stable
     assert not open_loop(SYSTEM, CHAT, 1e300).stable
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_steepness_is_what_a_little_more_load_does(engine: str) -> None:
+    system = replace(SYSTEM, engine=find_engine(engine))
+    rate = 0.6 * closed_loop(system, CHAT, SYSTEM.seqs_limit).request_rate
+    low, high = open_loop(system, CHAT, 0.99 * rate), open_loop(system, CHAT, 1.01 * rate)
+    rise = math.log(high.tpot_s / low.tpot_s) / math.log(1.01 / 0.99)
+    assert open_loop(system, CHAT, rate).steepness == pytest.approx(rise, rel=0.15)
+
+
+def test_prompts_first_hold_up_decoding_by_their_own_share() -> None:
+    """Whatever the batch, W = D + rate W P / size: prompts come at the rate of arrivals."""
+    system = replace(SYSTEM, engine=find_engine("sglang"))
+    rate = 0.3 / closed_loop(system, CHAT, 1).ttft_s
+    for batch in (2, 8):
+        step_s = system.decode_step_s(system.decode_shape(batch, CHAT.mean_context))
+        wall_s = pace(system, CHAT, batch, rate).decode_s / (CHAT.output_len - 1)
+        assert step_s < wall_s < step_s / (1 - 0.4)

@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import replace
+from statistics import fmean
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.system import System
-from specsim.analytic.waves import steps_spread, together, typical_group
+from specsim.analytic.waves import group_sizes, rounds, steps_spread, together
 from specsim.analytic.workload import Workload
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -104,9 +106,49 @@ def test_groups_counted_once_are_smaller_than_requests_meet_them(running: int, s
         math.comb(others, n) * share**n * (1 - share) ** (others - n) / (1 + n)
         for n in range(running)
     )
-    size = typical_group(running, 1 + others * share)
-    assert size == pytest.approx(1 / groups_per_prompt)
-    assert typical_group(running, 1.0) == 1.0
+    sizes = group_sizes(running, 1 + others * share)
+    assert fmean(sizes) == pytest.approx(1 / groups_per_prompt, rel=1e-6)
+    assert sizes == sorted(sizes)
+    assert group_sizes(running, 1.0) == [1.0]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize(
+    ("ends", "delay", "most"), [(0.1, 0.4, 8), (0.6, 0.4, 8), (2.0, 1.3, 64), (0.3, 2.5, 64),
+                                (4.5, 0.1, 8)]
+)
+def test_rounds_are_those_of_the_scheduler(
+    ends: float, delay: float, most: int, ahead: bool
+) -> None:
+    """Step by step: who ended in a step comes into the queue `delay` later, and is taken by the
+    first plan after that; plans are made when a step begins (ahead) or when it has ended."""
+    draw = np.random.default_rng(1)
+    now = planned = waited = 0.0
+    decodes = taken = 0
+    queue: list[tuple[float, int, int]] = []  # ready, requests, decode steps so far
+    groups, first, behind = 0, 0, True
+    while decodes < 40_000:
+        seen = planned if ahead else now
+        ready = sum(count for at, count, _ in queue if at <= seen)
+        planned = now
+        if ready:
+            waited += sum(
+                count * (decodes - since) for at, count, since in queue if at <= seen
+            )
+            queue = [item for item in queue if item[0] > seen]
+            groups, first, behind = groups + 1, first + behind, False
+            taken += ready
+            # More than a step holds run in several, each of them planned.
+            for _ in range(math.ceil(ready / most)):
+                planned, now = now, now + 3.0
+            continue
+        now, decodes, behind = now + 1.0, decodes + 1, True
+        if count := draw.poisson(ends):
+            queue.append((now + delay, count, decodes))
+    found = rounds(ends, most, delay, ahead)
+    assert found.size == pytest.approx(taken / groups, rel=0.03)
+    assert found.first == pytest.approx(first / groups, rel=0.04)
+    assert found.waited == pytest.approx(waited / taken, rel=0.06)
 
 
 def test_the_spread_of_steps() -> None:

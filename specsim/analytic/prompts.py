@@ -1,0 +1,150 @@
+"""Seconds of the steps that prompts run in: alone (prompts first) or beside sequences that decode.
+
+Prompts that come together fill steps of the token budget one after the other, in chunks. How many
+come together varies, and where the load says so (`Workload.range_ratio`) so do their lengths:
+prices are means over a few equally likely values of both. Seconds.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from statistics import fmean
+
+from specsim.analytic.system import System
+from specsim.analytic.workload import Workload
+from specsim.latency.launches import hidden_s
+from specsim.latency.shape import PrefillChunk, StepShape
+
+MAX_CHUNKS = 64  # of one prompt that are priced; of more, evenly spaced ones stand for all
+MAX_PASSES = 8  # of a group of prompts that are priced; of more, the first ones stand for all
+_SLICES = (-2 / 3, 0.0, 2 / 3)  # middles of three slices of a uniform law from -1 to 1
+
+Pass = tuple[PrefillChunk, ...]
+
+
+def prompt_lengths(workload: Workload, count: int = 1) -> list[int]:
+    """Equally likely mean lengths, in computed tokens, of `count` prompts."""
+    tokens = workload.computed_input
+    if not workload.range_ratio:
+        return [tokens]
+    spread = workload.range_ratio / math.sqrt(count)
+    return [max(1, round(tokens * (1 + spread * at))) for at in _SLICES]
+
+
+def mean_passes(workload: Workload, room: int) -> float:
+    """Steps of one prompt where each has room for so many of its tokens."""
+    return fmean(math.ceil(tokens / room) for tokens in prompt_lengths(workload))
+
+
+def passes(count: int, tokens: int, cached: int, room: int) -> tuple[list[Pass], float]:
+    """(steps of `count` prompts of so many tokens each, how many each of these stands for)."""
+    needed = math.ceil(count * tokens / room)
+    if count == 1 and needed > MAX_CHUNKS:
+        # Whole chunks at evenly spaced depths; step time is smooth in the tokens before them.
+        starts = [round((i + 0.5) * needed / MAX_CHUNKS) * room for i in range(MAX_CHUNKS)]
+        chunks = [
+            PrefillChunk(room, cached + min(start, tokens - room), last=i == MAX_CHUNKS - 1)
+            for i, start in enumerate(starts)
+        ]
+        return [(chunk,) for chunk in chunks], tokens / (room * MAX_CHUNKS)
+    priced = count if needed <= MAX_PASSES else max(1, MAX_PASSES * room // tokens)
+    found: list[Pass] = []
+    step: list[PrefillChunk] = []
+    left = room
+    for _ in range(priced):
+        done = 0
+        while done < tokens:
+            take = min(left, tokens - done)
+            step.append(PrefillChunk(take, cached + done, last=done + take == tokens))
+            done, left = done + take, left - take
+            if not left:
+                found.append(tuple(step))
+                step, left = [], room
+    if step:
+        found.append(tuple(step))
+    return found, count / priced
+
+
+def prompt_shape(system: System, chunks: Pass) -> StepShape:
+    """A step of prompts alone. The one that ends a prompt already drafts for the next step."""
+    drafts = system.setup.k if system.speculative and any(c.last for c in chunks) else 0
+    return StepShape(prefill=chunks, num_drafts=drafts)
+
+
+def packed_s(system: System, workload: Workload, prompts: float) -> float:
+    """The steps that so many prompts share (a mean: between whole numbers of them)."""
+
+    def whole_s(count: int) -> float:
+        return _passes_s(
+            workload, count, system.round_tokens,
+            lambda step: system.latency.seconds(prompt_shape(system, step)),
+        )
+
+    return _between(whole_s, prompts)
+
+
+def _passes_s(
+    workload: Workload, count: int, room: int, step_s: Callable[[Pass], float]
+) -> float:
+    """All steps of `count` prompts, each of which takes step_s; mean over their lengths."""
+    cached = workload.input_len - workload.computed_input
+    times = []
+    for tokens in prompt_lengths(workload, count):
+        steps, weight = passes(count, tokens, cached, room)
+        times.append(weight * sum(step_s(step) for step in steps))
+    return fmean(times)
+
+
+def _between(whole_s: Callable[[int], float], prompts: float) -> float:
+    low = max(1, int(prompts))
+    seconds = whole_s(low)
+    return seconds if prompts <= low else seconds + (prompts - low) * (whole_s(low + 1) - seconds)
+
+
+def each_packed_s(system: System, workload: Workload, groups: Sequence[float]) -> float:
+    """Of each prompt, where groups of these sizes are equally likely."""
+    return sum(packed_s(system, workload, size) for size in groups) / sum(groups)
+
+
+def saved_s(
+    system: System, workload: Workload, groups: Sequence[float], decode: StepShape
+) -> float:
+    """What a group of prompts saves on average where the decode step before it hides its first
+    launches (`latency.launches`): the fewer prompts, the longer the device would have waited."""
+    free_s = system.latency.launches(decode).free_s
+    saved = []
+    for size in groups:
+        count = max(1, round(size))
+        cached = workload.input_len - workload.computed_input
+        first = passes(count, workload.computed_input, cached, system.round_tokens)[0][0]
+        saved.append(hidden_s(system.latency.launches(prompt_shape(system, first)).idle_s, free_s))
+    return fmean(saved)
+
+
+def room_beside(system: System, decode: StepShape, prompt_per_step: float) -> int:
+    """Tokens of a step's budget left for prompts. `prompt_per_step`: prompt tokens that one
+    decoding sequence stands for in each of its steps.
+
+    Where decoding and prompts together ask more than the budget, prompts hold sequences back until
+    both balance: then fewer decode than run, and the room is what those leave."""
+    budget, each = system.round_tokens, decode.decode_q_len
+    decoding = min(float(decode.decode_seqs), budget / (each + prompt_per_step))
+    return max(1, round(budget - decoding * each))
+
+
+def beside(
+    system: System, workload: Workload, decode: StepShape, room: int
+) -> Callable[[Sequence[float]], float]:
+    """What each prompt adds to the decode steps it runs in, as a function of the equally likely
+    sizes of the groups that come into one of them."""
+    decode_s = system.latency.seconds(decode)
+
+    def extra_s(step: Pass) -> float:
+        return max(0.0, system.latency.seconds(replace(decode, prefill=step)) - decode_s)
+
+    @cache
+    def added_s(count: int) -> float:
+        return _passes_s(workload, count, room, extra_s)
+
+    return lambda groups: sum(_between(added_s, size) for size in groups) / sum(groups)
