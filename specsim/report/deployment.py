@@ -39,13 +39,13 @@ def deployed(doc: Doc) -> str:
 
 
 def apart(doc: Doc) -> str:
-    """', 2 replicas for prompts (tp 4) and 1 for decoding' where they are apart, else nothing."""
+    """', prompts on 2 (tp 4) and decoding on 1 replicas' where they are apart, else nothing."""
     found = doc.at("apart")
     if not found.has("prefill_replicas"):
         return ""
     return (
-        f", {found.words('prefill_replicas')} replicas for prompts (tp {found.words('prefill_tp')})"
-        f" and {found.words('decode_replicas')} for decoding"
+        f", prompts on {found.words('prefill_replicas')} (tp {found.words('prefill_tp')}) and "
+        f"decoding on {found.words('decode_replicas')} replicas"
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sim_costs import PLAIN_RULES, SGLANG, Linear, config, plain_requests
 from specsim.errors import UsageError
@@ -154,6 +156,30 @@ def test_every_request_and_token_is_accounted_for(rules):
         assert record.arrival_s <= record.scheduled_s <= record.first_token_s
         assert record.first_token_s <= record.last_token_s == record.end_s
         assert record.output_tokens == record.requested_tokens
+
+
+@given(
+    st.integers(0, 10_000), st.integers(26, 60), st.integers(10, 40), st.booleans(),
+    st.floats(0, 1e-3), st.sampled_from([VLLM, replace(VLLM, plan_ahead=True), SMALL_SGLANG]),
+    st.sampled_from(["round_robin", "least_loaded", "cache_aware"]),
+)
+@settings(max_examples=25, deadline=None)
+def test_nothing_is_lost_whatever_is_short(
+    seed, decode_blocks, prefill_blocks, by_chunk, token_s, rules, router
+):
+    """Blocks, links and places, with failures of either kind and clients that give up."""
+    cfg = replace(
+        busy(rules), num_kv_blocks=decode_blocks, router=router, retry="all",
+        request_timeout_s=2.0, faults=(Fault(0, 0.3, 0.5), Fault(3, 0.6, 0.9)),
+        prefill=PrefillPool(2, KVLink(token_s, by_chunk=by_chunk), num_kv_blocks=prefill_blocks),
+    )
+    result = simulate(cfg, OpenLoop(shared(120)), Linear(0.005, token=1e-5), seed=seed)
+    counts = result.summary()["requests"]
+    assert counts["finished"] + counts["timeout"] == 120
+    for record in result.records:
+        if record.status == "finished":
+            assert record.output_tokens == record.requested_tokens
+        assert record.output_tokens <= record.requested_tokens
 
 
 def test_the_same_seed_gives_the_same_bytes_compiled_or_not():
