@@ -106,7 +106,7 @@ def of_diagnosis(case: Case, predictor: Predictor | None) -> Verdict:
         pair = interval_of(predictor.system, "speedup", gain)
     decision, certainty, share = judged(gain, pair)
     method = here.method or (about.method if about else None)
-    k = here.num_speculative_tokens or len(here.per_position) or (about.k if about else 0)
+    k = here.drafted_k or (about.k if about else 0)
     rests = "no prediction and no run without speculation to compare with"
     if gain is not None:
         rests = "as measured in this run" if here.speculates else about.acceptance_source if about \

@@ -59,7 +59,7 @@ def predictor_for(
 
 def _with_measured(options: DeploymentOptions, evidence: Evidence) -> DeploymentOptions:
     """k and acceptance as measured, where the options leave them open."""
-    k = options.k or len(evidence.per_position) or evidence.num_speculative_tokens
+    k = options.k or evidence.drafted_k
     method = options.method
     if method is None and options.draft is None and evidence.method is not None:
         try:

@@ -42,6 +42,7 @@ class Evidence:
     acceptance_length: float | None = None
     acceptance_rate: float | None = None
     per_position: tuple[float, ...] = ()
+    undrafted_positions: int = 0
     num_drafts: int | None = None
     draft_share: float | None = None
     step_s: float | None = None
@@ -76,12 +77,19 @@ class Evidence:
         """Tokens per step, or the acceptance length where every step drafts as far as known."""
         return self.tokens_per_step or self.acceptance_length
 
+    @property
+    def drafted_k(self) -> int | None:
+        """Tokens that most drafts had: a table by batch size may keep them below what is
+        configured, and below the longest that were seen."""
+        seen = [k for k in (self.num_speculative_tokens, len(self.per_position)) if k]
+        return min(seen) if seen else None
+
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values, without what is unknown."""
         out: dict[str, object] = {}
         for item in fields(self):
             value = getattr(self, item.name)
-            if value in (None, (), ""):
+            if value in (None, (), "") or (item.name == "undrafted_positions" and not value):
                 continue
             out[item.name] = list(value) if isinstance(value, tuple) else value
         return out
@@ -111,6 +119,7 @@ def evidence_of(run: BenchRun, live: bool = False) -> Evidence:
         acceptance_length=acceptance.acceptance_length if acceptance else None,
         acceptance_rate=acceptance.acceptance_rate if acceptance else None,
         per_position=acceptance.per_position if acceptance else (),
+        undrafted_positions=acceptance.undrafted_positions if acceptance else 0,
         num_drafts=acceptance.num_drafts if acceptance else None,
         draft_share=run.draft_share,
         step_s=step.mean if step else None,

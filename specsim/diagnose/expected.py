@@ -11,7 +11,12 @@ from itertools import accumulate
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.intervals import interval_of
-from specsim.analytic.predict import break_even, candidate_k, throughputs
+from specsim.analytic.predict import (
+    LONGEST_CANDIDATE,
+    break_even,
+    candidate_k,
+    throughputs,
+)
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.diagnose.evidence import Evidence
@@ -88,7 +93,9 @@ class Predictor:
         one, base_one = closed_loop(system, workload, 1), closed_loop(plain, workload, 1)
         shape = system.decode_shape(batch, workload.mean_context)
         parts = system.latency.parts(shape)
-        best_k, best_speedup = self._best(system, workload, batch)
+        # a table that keeps drafts short at this batch: longer ones were not seen
+        longest = system.setup.k if evidence.undrafted_positions else LONGEST_CANDIDATE
+        best_k, best_speedup = self._best(system, workload, batch, longest)
         tokens = workload.input_len + workload.output_len
         return Expected(
             batch=batch,
@@ -152,8 +159,10 @@ class Predictor:
             name="measured",
         )
 
-    def _best(self, system: System, workload: Workload, batch: int) -> tuple[int | None, float]:
-        candidates = candidate_k(system)
+    def _best(
+        self, system: System, workload: Workload, batch: int, longest: int
+    ) -> tuple[int | None, float]:
+        candidates = [k for k in candidate_k(system) if k <= longest]
         rates = throughputs(system, workload, batch, candidates or [system.setup.k])
         best = max(rates, key=lambda k: (rates[k], -k))
         if candidates:

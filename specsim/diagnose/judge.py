@@ -55,7 +55,7 @@ def usual_length(predictor: Predictor, evidence: Evidence) -> float | None:
     from specsim.speculation.resolve import AcceptanceQuery, resolve
 
     setup = predictor.system.setup
-    k = len(evidence.per_position) or evidence.num_speculative_tokens or setup.k
+    k = evidence.drafted_k or setup.k
     if evidence.speculates is not True or not k or not setup.speculates:
         return None
     found = resolve(AcceptanceQuery(predictor.system.spec.name, setup.method), k)

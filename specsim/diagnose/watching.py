@@ -216,7 +216,7 @@ class Observer:
     def _expect(self, here: Evidence) -> Expected | None:
         if here.running is None:
             return None
-        key = (here.speculates, len(here.per_position), here.num_speculative_tokens)
+        key = (here.speculates, here.drafted_k)
         if key != self._key:
             self._predictor = self._make(here)
             self._key = key

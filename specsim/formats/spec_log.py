@@ -10,18 +10,24 @@ SGLang, every few decode batches:
     Decode batch, #running-req: 4, .., accept len: 2.41, accept rate: 0.47, ..,
         gen throughput (token/s): 450.1, #queue-req: 0
 Older vLLM versions leave some of the parts out or order them differently; each part is found by
-its words. Lengths count the bonus token; per-position rates are unconditional.
+its words. Lengths count the bonus token; per-position rates are unconditional, of the positions
+that were drafted. What time the throughputs cover: `log_intervals`.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from specsim.errors import FormatError
+from specsim.formats.drafted import drafted_positions, pooled_rates
 
 MAX_LINES = 1_000_000
 _SPEC = "SpecDecoding metrics:"
 _NUMBER = r"(\d{1,15}(?:\.\d{1,12})?)"
+_LABEL = re.compile(r"(Engine \d{1,4}):")
+_STAMP = re.compile(r"(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
+_ALONE = re.compile(r"Prefill batch.*#running-req: 0\b")
 _RATES = re.compile(r"Per-position acceptance rate: ((?:\d?\.\d+|\d)(?:,\s*(?:\d?\.\d+|\d))*)")
 
 
@@ -56,17 +62,26 @@ _SGLANG = {
 
 @dataclass(frozen=True)
 class SpecInterval:
-    """What one logging interval says; None where its lines do not say it."""
+    """What one logging interval says; None where its lines do not say it.
+
+    label: the engine of a data parallel server. at_s: its stamp, in whole seconds from any
+    origin. since_s: seconds that accepted and drafted throughput cover, which is the time since
+    the SpecDecoding line before, idle time included. after_idle: nothing ran at a moment since the
+    line before, or nobody knows (None). configured_k: width of the printed list of rates."""
 
     engine: str  # "vllm" or "sglang"
+    label: str = ""
+    at_s: float | None = None
     acceptance_length: float | None = None
     acceptance_rate: float | None = None
     per_position: tuple[float, ...] = ()
     accepted_tokens: int | None = None
     draft_tokens: int | None = None
     num_drafts: float | None = None  # derived: see `_drafts`
-    accepted_tok_s: float | None = None
+    since_s: float | None = None
     generation_tok_s: float | None = None
+    after_idle: bool | None = None
+    configured_k: int | None = None
     running: float | None = None
     waiting: float | None = None
     kv_cache_usage: float | None = None
@@ -85,20 +100,25 @@ def looks_like_spec_log(text: str) -> bool:
 def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
     """All intervals of a pasted log; FormatError when a line is cut or none is found."""
     out: list[SpecInterval] = []
-    engine: dict[str, float] = {}
+    engine: SpecInterval | None = None
+    alone: bool | None = None
     for number, line in enumerate(text.splitlines()[:MAX_LINES], 1):
         where = f"{origin}: line {number}: "
         if _SPEC in line:
-            out.append(_vllm(line[line.index(_SPEC) :], engine, where))
-            engine = {}
+            before = engine or SpecInterval("vllm", at_s=_seconds(line))
+            out.append(_vllm(line[line.index(_SPEC) :], before, where))
+            engine = None
         elif "Avg generation throughput:" in line:
-            if engine:
-                out.append(_plain(engine))
-            engine = _values(_ENGINE, line)
+            if engine is not None:
+                out.append(engine)
+            engine = _engine(line)
         elif "Decode batch" in line and "#running-req:" in line:
-            out.append(_sglang(line))
-    if engine:
-        out.append(_plain(engine))
+            out.append(replace(_sglang(line), after_idle=alone))
+            alone = False if alone is not None else None
+        elif "Prefill batch" in line and "#running-req:" in line:
+            alone = bool(alone) or _ALONE.search(line) is not None
+    if engine is not None:
+        out.append(engine)
     if not out:
         raise FormatError(
             f"{origin}: no line with '{_SPEC}', 'Avg generation throughput:' or 'Decode batch'; "
@@ -121,20 +141,23 @@ def pooled_counts(intervals: Sequence[SpecInterval]) -> tuple[float, int, int] |
 
 def pooled_positions(intervals: Sequence[SpecInterval]) -> tuple[float, ...]:
     """Unconditional per-position rates, each interval weighed by its drafts."""
-    usable = [item for item in intervals if item.per_position and item.num_drafts]
-    if not usable:
-        return ()
-    k = max(len(item.per_position) for item in usable)
-    drafts = sum(item.num_drafts or 0.0 for item in usable)
-    return tuple(
-        sum(
-            (item.num_drafts or 0.0) * item.per_position[i]
-            for item in usable
-            if i < len(item.per_position)
-        )
-        / drafts
-        for i in range(k)
+    return pooled_rates(
+        [(item.num_drafts, item.per_position) for item in intervals
+         if item.per_position and item.num_drafts]
     )
+
+
+def _seconds(line: str) -> float | None:
+    """The stamp of a line in seconds; years are not written, so one is taken for all."""
+    found = _STAMP.search(line)
+    if found is None:
+        return None
+    month, day, hour, minute, second = map(int, found.groups())
+    try:
+        stamp = datetime(2000, month, day, hour, minute, second)
+    except ValueError:
+        return None
+    return (stamp - datetime(2000, 1, 1)).total_seconds()
 
 
 def _values(patterns: dict[str, re.Pattern[str]], line: str) -> dict[str, float]:
@@ -146,7 +169,7 @@ def _values(patterns: dict[str, re.Pattern[str]], line: str) -> dict[str, float]
     return found
 
 
-def _vllm(line: str, engine: dict[str, float], where: str) -> SpecInterval:
+def _vllm(line: str, engine: SpecInterval, where: str) -> SpecInterval:
     values = _values(_VLLM, line)
     if "accepted_tokens" not in values or "draft_tokens" not in values:
         raise FormatError(
@@ -164,16 +187,17 @@ def _vllm(line: str, engine: dict[str, float], where: str) -> SpecInterval:
     drafts = _drafts(accepted, drafted, length, rates)
     if length is None and drafts:
         length = 1 + accepted / drafts
-    return SpecInterval(
-        engine="vllm",
+    rate = values.get("accepted_tok_s")
+    return replace(
+        engine,
         acceptance_length=length,
         acceptance_rate=accepted / drafted if drafted else None,
-        per_position=rates,
+        per_position=drafted_positions(rates, drafts, drafted),
         accepted_tokens=accepted,
         draft_tokens=drafted,
         num_drafts=drafts,
-        accepted_tok_s=values.get("accepted_tok_s"),
-        **_engine_fields(engine),
+        since_s=accepted / rate if rate and accepted else None,
+        configured_k=len(rates) or None,
     )
 
 
@@ -182,19 +206,19 @@ def _drafts(
 ) -> float | None:
     """Number of drafts, which the line does not state.
 
-    A proposer that always drafts k tokens made drafted / k of them; taken when that reproduces
-    the printed acceptance length to its two decimals. Otherwise drafts were of varying length
-    (n-gram, suffix) and their number follows from accepted / (length - 1), as far as rounding
-    allows.
+    A proposer that always drafts k tokens made drafted / k of them; taken for the largest k up to
+    the configured one that reproduces the printed acceptance length to its two decimals, and
+    accepted nothing beyond it. Otherwise drafts were of varying length (n-gram, suffix) and their
+    number follows from accepted / (length - 1), as far as rounding allows.
     """
-    if rates:
-        full = drafted / len(rates)
-        if (
-            full
-            and full == int(full)
-            and (length is None or abs(1 + accepted / full - length) <= 0.0051)
+    for k in range(len(rates), 0, -1):
+        full = drafted / k
+        if full and full == int(full) and (
+            length is None or abs(1 + accepted / full - length) <= 0.0051
         ):
             return full
+        if rates[k - 1] > 0 or length is None:
+            break
     if length is not None and length > 1 and accepted:
         return accepted / (length - 1)
     if rates and sum(rates) > 0:
@@ -202,20 +226,21 @@ def _drafts(
     return None
 
 
-def _engine_fields(engine: dict[str, float]) -> dict[str, float | None]:
-    kv, hit = engine.get("kv_percent"), engine.get("hit_percent")
-    return {
-        "generation_tok_s": engine.get("generation_tok_s"),
-        "running": engine.get("running"),
-        "waiting": engine.get("waiting"),
-        "kv_cache_usage": kv / 100 if kv is not None else None,
-        "prefix_cache_hit_rate": hit / 100 if hit is not None else None,
-    }
-
-
-def _plain(engine: dict[str, float]) -> SpecInterval:
-    """An interval without a draft, as a server without speculation logs it."""
-    return SpecInterval(engine="vllm", **_engine_fields(engine))  # type: ignore[arg-type]
+def _engine(line: str) -> SpecInterval:
+    """The engine's line: an interval without a draft until a SpecDecoding line follows."""
+    values = _values(_ENGINE, line)
+    kv, hit = values.get("kv_percent"), values.get("hit_percent")
+    label = _LABEL.search(line)
+    return SpecInterval(
+        engine="vllm",
+        label=label[1] if label else "",
+        at_s=_seconds(line),
+        generation_tok_s=values.get("generation_tok_s"),
+        running=values.get("running"),
+        waiting=values.get("waiting"),
+        kv_cache_usage=kv / 100 if kv is not None else None,
+        prefix_cache_hit_rate=hit / 100 if hit is not None else None,
+    )
 
 
 def _sglang(line: str) -> SpecInterval:
@@ -223,6 +248,7 @@ def _sglang(line: str) -> SpecInterval:
     length = values.get("acceptance_length")
     return SpecInterval(
         engine="sglang",
+        at_s=_seconds(line),
         acceptance_length=length if length is not None and length >= 1 else None,
         acceptance_rate=values.get("acceptance_rate"),
         generation_tok_s=values.get("generation_tok_s"),

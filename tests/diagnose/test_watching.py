@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from diagnose_helpers import GOOD, Counters, predictor
+from diagnose_helpers import GOOD, Counters, predictor, rules
+from specsim.diagnose.judge import diagnose
 from specsim.diagnose.scrape import Scrape
 from specsim.diagnose.watching import Observer, Watcher
 from specsim.errors import FormatError
@@ -34,6 +35,21 @@ def test_a_window_counts_what_happened_between_scrapes():
     assert here.running == pytest.approx((1600 + 4) / 200)  # outputs per engine step
     assert here.output_tok_s == pytest.approx((1600 * (1 + sum(GOOD)) + 4) / 5)
     assert here.kv_cache_usage == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("rates", "drafted"), [((0.6, 0.4, 0.0, 0.0), 2), ((0.8, 0.0, 0.0), 1)])
+def test_positions_that_a_table_never_drafts_are_no_rejections(rates, drafted):
+    server, watcher = Counters(k=len(rates)), Watcher("test")
+    server.work(100, rates=rates)
+    watcher.take(scrape(server, 0.0))
+    server.work(1000, rates=rates)
+    server.values["drafted"] -= 8000 * (len(rates) - drafted)
+    here = watcher.take(scrape(server, 5.0)).evidence
+    assert here.per_position == pytest.approx(rates[:drafted])
+    assert here.undrafted_positions == len(rates) - drafted and here.drafted_k == drafted
+    seen = observer(predictor(k=drafted))
+    assert rules(diagnose(here, predictor(k=drafted))).get("other_k") is None
+    assert "would give" not in seen._judge(here, predictor(k=drafted).expect(here))[1]
 
 
 def test_the_window_slides_and_gauges_are_averaged():

@@ -4,6 +4,14 @@ from collections.abc import Callable, Sequence
 
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.record import BenchAcceptance, BenchRun, ServerArgs, ServerSide
+from specsim.formats.drafted import undrafted_note
+from specsim.formats.log_intervals import (
+    LogPeriod,
+    StepYield,
+    period_of,
+    step_yield,
+    without_pauses,
+)
 from specsim.formats.spec_log import (
     SpecInterval,
     looks_like_spec_log,
@@ -33,24 +41,42 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
     busy = [item for item in intervals if item.generation_tok_s or item.accepted_tokens] or list(
         intervals
     )
+    warnings: list[str] = []
+    if engine == "sglang":
+        busy, paused = without_pauses(busy)
+        if paused:
+            warnings.append(
+                f"the throughput of {paused} line{'s' if paused != 1 else ''} was left out: it "
+                "covers the time since the Decode line before, and nothing ran in a part of it"
+            )
     rates = pooled_positions(busy)
-    generation = _mean(busy, lambda item: item.generation_tok_s)
-    acceptance, warnings = _acceptance(busy, engine, rates)
-    value, share = _yield(busy)
+    acceptance, notes = _acceptance(busy, engine, rates)
+    period = period_of(intervals) if engine == "vllm" else None
+    found = step_yield(intervals, period)
+    warnings += notes + _drafting_notes(busy, period, found)
+    labels = dict.fromkeys(item.label for item in busy)
+    if len(labels) > 1:
+        warnings.append(f"{len(labels)} engines: batch, queue and cache are the mean of one")
     warnings.append(
         f"{len(busy)} logging interval{'s' if len(busy) != 1 else ''} with work, whatever the "
         "server was doing; no latencies"
     )
+    parts = [
+        _mean([item for item in busy if item.label == label], lambda item: item.generation_tok_s)
+        for label in labels
+    ]
+    known = [part for part in parts if part is not None]
+    generation = sum(known) if known else None
     return BenchRun(
         source=origin,
         format=NAME,
         engine=engine,
         output_tok_s=generation,
         acceptance=acceptance,
-        tokens_per_step=value,
-        tokens_per_step_basis="counters" if value is not None else None,
-        draft_share=share,
-        server_args=ServerArgs(num_speculative_tokens=len(rates) or None),
+        tokens_per_step=found.tokens_per_step if found else None,
+        tokens_per_step_basis="counters" if found else None,
+        draft_share=found.draft_share if found else None,
+        server_args=ServerArgs(num_speculative_tokens=_usual_k(busy)),
         server=ServerSide(
             running=_mean(busy, lambda item: item.running),
             waiting=_mean(busy, lambda item: item.waiting),
@@ -61,6 +87,44 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
         ),
         warnings=tuple(warnings),
     )
+
+
+def _configured(busy: Sequence[SpecInterval]) -> int:
+    return max((item.configured_k or 0 for item in busy), default=0)
+
+
+def _usual_k(busy: Sequence[SpecInterval]) -> int | None:
+    """Positions that most drafts had: a table by batch size changes them from time to time."""
+    drafts: dict[int, float] = {}
+    for item in busy:
+        if item.per_position:
+            k = len(item.per_position)
+            drafts[k] = drafts.get(k, 0.0) + (item.num_drafts or 0.0)
+    return max(drafts, key=lambda k: (drafts[k], k)) if drafts else None
+
+
+def _drafting_notes(
+    busy: Sequence[SpecInterval], period: LogPeriod | None, found: StepYield | None
+) -> list[str]:
+    """What time figures are of, or why they are left out; positions that were never drafted."""
+    notes = []
+    if found is not None and period is not None:
+        notes.append(
+            f"tokens per step and the share of steps with a draft are over {period.seconds:.3g} s "
+            f"per interval ({period.why})"
+        )
+    elif any(item.num_drafts and item.generation_tok_s for item in busy):
+        longest = max((item.since_s or 0.0 for item in busy), default=0.0)
+        covers = f" (up to {longest:.3g} s here)" if longest else ""
+        notes.append(
+            "tokens per step and the share of steps with a draft are left out, and every step is "
+            "taken to carry a draft: the accepted throughput covers the time since the "
+            f"SpecDecoding line before{covers}, the generation throughput only the last interval, "
+            "whose length the log does not tell; more lines in a row would"
+        )
+    deep = max((len(item.per_position) for item in busy), default=0)
+    notes += undrafted_note(_configured(busy), deep)
+    return notes
 
 
 def _mean(
@@ -85,6 +149,7 @@ def _acceptance(
             draft_tokens=drafted,
             accepted_tokens=accepted,
             scope="log intervals",
+            undrafted_positions=_configured(busy) - len(rates),
         ), [] if exact else [
             "drafts had different lengths; their number is derived from the rounded acceptance "
             "length"
@@ -97,27 +162,3 @@ def _acceptance(
         acceptance_rate=_mean(lengths, lambda item: item.acceptance_rate),
         scope="log intervals",
     ), ["each interval counts the same, as its number of steps is not logged"]
-
-
-def _yield(busy: Sequence[SpecInterval]) -> tuple[float | None, float | None]:
-    """Tokens per step from throughputs of the same interval, and the share that had a draft.
-
-    Accepted tokens are those that took no step of their own, so of g tokens per second g - a
-    were made by steps (first tokens of requests included).
-    """
-    both = [
-        (item.generation_tok_s, item.accepted_tok_s, item.num_drafts, item.accepted_tokens)
-        for item in busy
-        if item.generation_tok_s
-        and item.accepted_tok_s
-        and item.accepted_tokens
-        and item.generation_tok_s > item.accepted_tok_s
-    ]
-    # both throughputs have the same interval; its length is accepted tokens / their rate
-    made = sum(g / a * n for g, a, _, n in both if g and a and n)
-    accepted = sum(n for _, _, _, n in both if n)
-    if not both or made <= accepted:
-        return None, None
-    drafts = sum(d for _, _, d, _ in both if d)
-    steps = made - accepted
-    return made / steps, min(1.0, drafts / steps) if drafts else None

@@ -16,7 +16,8 @@ moves the numbers where they belong (and says so in `warnings`):
                         carried a draft
     acceptance_length   tokens per step that carried a draft, bonus token included, 1 to k + 1
     acceptance_rate     accepted draft tokens / proposed draft tokens, 0 to 1
-    per_position[i]     share of drafts whose first i + 1 tokens were all accepted (unconditional)
+    per_position[i]     share of drafts whose first i + 1 tokens were all accepted (unconditional),
+                        of the positions that were drafted
 """
 
 import math
@@ -67,7 +68,8 @@ class BenchAcceptance:
 
     scope: "run" (counters before and after, or sums over the run's requests), "since server
     start" (a lifetime average, other traffic included), "log intervals" or "gauge" (the last
-    logging interval of the server).
+    logging interval of the server). undrafted_positions: configured ones beyond `per_position`
+    that were never drafted (a table by batch size below num_speculative_tokens).
     """
 
     acceptance_length: float | None = None
@@ -77,6 +79,7 @@ class BenchAcceptance:
     draft_tokens: int | None = None
     accepted_tokens: int | None = None
     scope: str = "run"
+    undrafted_positions: int = 0
 
     @property
     def per_position_conditional(self) -> tuple[float, ...]:

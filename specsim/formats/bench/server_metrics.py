@@ -19,6 +19,7 @@ from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile, read_text
 from specsim.formats.bench.record import BenchAcceptance, BenchRun, ServerArgs, ServerSide, Stat
 from specsim.formats.bench.stats import acceptance_from_counts, per_request
+from specsim.formats.drafted import undrafted_note
 from specsim.formats.metrics_text import Histogram, Snapshot, difference, parse_metrics
 
 NAME = "metrics"
@@ -125,7 +126,9 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
     if gaps is not None and gaps.count and output is not None and firsts is not None:
         value = (output - firsts.count) / gaps.count
         share = min(1.0, drafts / gaps.count) if drafts else None
-    warnings = []
+    k = len(acceptance.per_position) if acceptance is not None else len(counts)
+    drafted = acceptance.draft_tokens if acceptance is not None else None
+    warnings = undrafted_note(len(counts), k, _ratio(drafted, drafts))
     if share is not None and share < 0.95 and acceptance is not None and value is not None:
         warnings.append(
             f"only {share:.0%} of the decode steps carried a draft: {value:.3g} tokens per step, "
@@ -146,7 +149,7 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
         tokens_per_step=value,
         tokens_per_step_basis="counters" if value is not None else None,
         draft_share=share,
-        server_args=ServerArgs(num_speculative_tokens=len(counts) or None),
+        server_args=ServerArgs(num_speculative_tokens=k or None),
         server=ServerSide(
             running=s.gauge("vllm:num_requests_running"),
             waiting=s.gauge("vllm:num_requests_waiting"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchAcceptance, BenchRun, RequestRow, Stat
+from specsim.formats.drafted import drafted_positions
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 AGREEMENT = 0.01  # relative; a mean recomputed from details that differs more is reported
@@ -181,14 +182,16 @@ def acceptance_from_counts(
             "drafted, which cannot be; check that all counters are of one server and one time"
         )
     rate = accepted_tokens / draft_tokens if draft_tokens else None
+    drafted = drafted_positions(per_position, num_drafts, draft_tokens)
     return BenchAcceptance(
         acceptance_length=1 + accepted_tokens / num_drafts,
         acceptance_rate=rate,
-        per_position=tuple(per_position),
+        per_position=drafted,
         num_drafts=num_drafts,
         draft_tokens=draft_tokens,
         accepted_tokens=accepted_tokens,
         scope=scope,
+        undrafted_positions=len(per_position) - len(drafted),
     )
 
 

@@ -34,6 +34,7 @@ from specsim.formats.bench.fields import (
 from specsim.formats.bench.record import BenchAcceptance, BenchLoad, BenchRun, Stat
 from specsim.formats.bench.server_args import args_from_metadata, metadata_of
 from specsim.formats.bench.stats import disagreement, in_flight, stat_of, total, with_derived
+from specsim.formats.drafted import drafted_positions, undrafted_note
 
 NAME = "vllm bench serve"
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
@@ -76,9 +77,11 @@ class VllmResult(Details):
     def acceptance(self) -> BenchAcceptance | None:
         if self.acceptance_length is None and not self.num_drafts:
             return None
+        drafted = drafted_positions(self.per_position, self.num_drafts, self.draft_tokens)
         return BenchAcceptance(
-            self.acceptance_length, self.acceptance_rate, self.per_position, self.num_drafts,
+            self.acceptance_length, self.acceptance_rate, drafted, self.num_drafts,
             self.draft_tokens, self.accepted_tokens,
+            undrafted_positions=len(self.per_position) - len(drafted),
         )
 
 
@@ -126,8 +129,11 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         stats["e2el"] = _latencies(item)
     acceptance = item.acceptance()
     args = args_from_metadata(raw)
-    if acceptance is not None and args.num_speculative_tokens is None and acceptance.per_position:
-        args = replace(args, num_speculative_tokens=len(acceptance.per_position))
+    if acceptance is not None and acceptance.per_position:
+        drafted = len(acceptance.per_position)
+        if args.num_speculative_tokens is None or acceptance.undrafted_positions:
+            args = replace(args, num_speculative_tokens=drafted)
+        warnings += undrafted_note(drafted + acceptance.undrafted_positions, drafted)
     throughput, peak = item.output_tok_s, item.max_output_tokens_per_s
     if throughput and peak and peak < throughput:
         warnings.append(
