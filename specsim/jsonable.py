@@ -2,12 +2,13 @@
 
 `to_dict` of a `Jsonable` is its fields in their order, tuples as lists, results inside as their own
 `to_dict`. `also` names properties that stand behind the fields, `renamed` fields whose key is
-another. A result that is put together otherwise writes its own `to_dict`.
+another. A result that is put together otherwise writes its own `to_dict` (see `picked`).
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 
@@ -32,6 +33,24 @@ class Jsonable:
             self.renamed.get(name, name): jsonable(getattr(self, name))
             for name in (*names, *self.also)
         }
+
+
+@cache
+def _paths(names: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    pairs = [name.partition("=") for name in names.split()]
+    return tuple((key, tuple((path or key).split("."))) for key, _, path in pairs)
+
+
+def picked(item: object, names: str) -> dict[str, object]:
+    """Attributes in plain types, in the order named: "a b" gives `a` and `b`, "key=b.c" gives c of
+    b as `key`; None where b is None."""
+    found: dict[str, object] = {}
+    for key, path in _paths(names):
+        value = item
+        for part in path:
+            value = None if value is None else getattr(value, part)
+        found[key] = jsonable(value)
+    return found
 
 
 def jsonable(value: object) -> object:

@@ -17,6 +17,7 @@ from pathlib import Path
 from specsim.calibrate.summary import ErrorSummary, error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
+from specsim.jsonable import picked
 
 FORMAT = 1
 SPLITS = ("fitted", "held-out")
@@ -52,11 +53,7 @@ class Row:
         return self.predicted / self.measured - 1 if self.measured else None
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name, "metric": self.metric, "measured": self.measured,
-            "predicted": self.predicted, "error": self.error, "split": self.split,
-            "low": self.low, "high": self.high, "spread": self.spread, "note": self.note,
-        }
+        return picked(self, "name metric measured predicted error split low high spread note")
 
 
 @dataclass(frozen=True)

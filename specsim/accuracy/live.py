@@ -23,6 +23,7 @@ from specsim.accuracy.live_replay import (
 )
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
+from specsim.jsonable import picked
 
 # What is compared, in the order in which it is shown. p99 stands in where no p95 is reported.
 METRICS = (
@@ -167,14 +168,12 @@ def _about(item: Seen) -> dict[str, object]:
     counted = run.acceptance
     used = system.acceptance if system.speculative else None
     return {
-        "name": item.point.name, "source": run.source, "format": run.format, "date": run.date,
-        "engine": run.engine, "engine_version": run.engine_version, "model": run.model,
-        "load": run.load.kind, "max_concurrency": run.load.max_concurrency,
-        "completed": run.completed, "failed": run.failed, "duration_s": run.duration_s,
-        "input_tokens": run.input_tokens, "output_tokens": run.output_tokens,
+        "name": item.point.name,
+        **picked(run, "source format date engine engine_version model load=load.kind "
+                      "max_concurrency=load.max_concurrency completed failed duration_s "
+                      "input_tokens output_tokens"),
         "acceptance_counted": None if counted is None else {
-            "acceptance_length": counted.acceptance_length,
-            "per_position": list(counted.per_position), "num_drafts": counted.num_drafts,
+            **picked(counted, "acceptance_length per_position num_drafts"),
             "draft_share": run.draft_share, "scope": counted.scope,
         },
         "acceptance_used": None if used is None else used.to_dict(),

@@ -16,6 +16,7 @@ from specsim.accuracy.rows import PublishedCase
 from specsim.accuracy.sources import source_of
 from specsim.analytic.intervals import interval_for
 from specsim.calibrate.summary import error_summary
+from specsim.jsonable import picked
 
 QUANTITIES = ("step_cost_ratio", "speedup", "tpot", "ttft")
 # What per-source figures are given of: name -> quantity and side ('' for either).
@@ -68,21 +69,10 @@ class Scored:
             return None
         return (self.predicted > 1) == (self.measured > 1)
 
-    def to_dict(self) -> dict[str, str | float]:
+    def to_dict(self) -> dict[str, object]:
         low, high = self.interval
-        return {
-            "row": self.row_id,
-            "set": self.set_id,
-            "source": self.source,
-            "quantity": self.quantity,
-            "side": self.side,
-            "class": self.klass,
-            "predicted": self.predicted,
-            "measured": self.measured,
-            "error": self.error,
-            "low_90": low,
-            "high_90": high,
-        }
+        return {**picked(self, "row=row_id set=set_id source quantity side class=klass predicted "
+                               "measured error"), "low_90": low, "high_90": high}
 
 
 class QuantityErrors(TypedDict):

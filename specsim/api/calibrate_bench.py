@@ -23,6 +23,7 @@ from specsim.calibrate.fewshot_bench import (
 from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.bench import BenchRun, scan
+from specsim.jsonable import picked
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.engine_text import write_engine
 from specsim.methods.registry import is_plain
@@ -219,12 +220,9 @@ def _comment(seen: _Seen, points: Sequence[FewShotPoint]) -> str:
 
 
 def _row(item: PointError, split: str) -> dict[str, object]:
-    return {
-        "point": item.point, "metric": item.metric, "split": split,
-        "side": SPEC if item.speculative else PLAIN, "measured": item.measured,
-        "before": item.before, "after": item.after, "error_before": item.error_before,
-        "error_after": item.error_after, "sd": item.sd,
-    }
+    side = SPEC if item.speculative else PLAIN
+    return {**picked(item, "point metric"), "split": split, "side": side,
+            **picked(item, "measured before after error_before error_after sd")}
 
 
 def _document(
@@ -243,19 +241,14 @@ def _document(
         **base.summary("model", "gpu", "tp", "engine", "engine_version"),
         "written": str(out) if out is not None else None,
         "parameters": [
-            {"name": e.name, "before": e.before, "value": e.value,
-             "sd_before": e.sd_before, "sd": e.sd, "moved": e.moved}
-            for e in result.estimates
+            picked(e, "name before value sd_before sd moved") for e in result.estimates
         ],
-        "kept": result.kept,
-        "not_moved": list(result.not_moved),
-        "unseen": list(result.unseen),
+        **picked(result, "kept not_moved unseen"),
         "points": [*(_row(item, "fitted") for item in result.fitted),
                    *(_row(item, "held-out") for item in held)],
         "loads": [
-            {"point": p.name, "concurrency": p.concurrency, "input_len": p.workload.input_len,
-             "output_len": p.workload.output_len, "cached_share": p.workload.cached_share,
-             "note": p.note}
+            {"point": p.name, "concurrency": p.concurrency,
+             **picked(p.workload, "input_len output_len cached_share"), "note": p.note}
             for p in (*points, *judged)
         ],
         "acceptance_flags": flags,

@@ -9,6 +9,7 @@ from specsim.api.functions import python_function
 from specsim.api.results import Result, flat
 from specsim.api.verdicts import deployment_of
 from specsim.errors import UsageError
+from specsim.jsonable import picked
 from specsim.latency.breakdown import StepLatency
 from specsim.options.analytic import ExplainOptions
 from specsim.options.repeat import repeat
@@ -30,10 +31,7 @@ class ExplainedStep:
     def to_dict(self) -> dict[str, object]:
         ops = [
             {
-                "op": item.op.name,
-                "phase": item.phase,
-                "count": item.op.count,
-                "seconds": item.seconds,
+                **picked(item, "op=op.name phase count=op.count seconds"),
                 "share": item.seconds / self.step.total_s,
                 "bytes": item.op.bytes * item.op.count,
                 "flops": item.op.flops * item.op.count,

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from specsim.errors import SpecSimError, UsageError, one_line
+from specsim.jsonable import picked
 from specsim.options.declare import Declared, OptionSet, declared
 from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.options.serving import SimulateCommand, SimulateOptions
@@ -52,11 +53,8 @@ def _predict(options: Mapping[str, object]) -> dict[str, object]:
     found = run(PredictOptions.of_values(options))
     return {
         **found.points[0].to_dict(),
-        "k": found.system.setup.k,
-        "acceptance_length": found.acceptance_length,
-        "break_even_concurrency": found.break_even_concurrency,
-        "max_concurrency": found.max_concurrency,
-        "warnings": list(found.warnings),
+        **picked(found, "k=system.setup.k acceptance_length break_even_concurrency "
+                        "max_concurrency warnings"),
     }
 
 

@@ -43,6 +43,7 @@ from specsim.calibrate.summary import quantile
 from specsim.checked import LooseShape, Rule, check
 from specsim.errors import FormatError
 from specsim.files import read_limited
+from specsim.jsonable import picked
 
 FORMAT = 1
 MAX_FILE_BYTES = 200_000_000
@@ -100,12 +101,8 @@ class RunHeader:
         return {name: values[name] for name in _SAME}
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "record": "header", "format": self.format, "date": self.date, "git_sha": self.git_sha,
-            "seed": self.seed, "threads": self.threads, "grid": self.grid,
-            "device": dict(self.device), "software": dict(self.software),
-            "models": dict(self.models),
-        }
+        return {"record": "header", **picked(
+            self, "format date git_sha seed threads grid device software models")}
 
 
 @dataclass(frozen=True, slots=True)

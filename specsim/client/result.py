@@ -27,6 +27,7 @@ from specsim.formats.bench.stats import (
     with_derived,
 )
 from specsim.formats.metrics_text import Snapshot, difference
+from specsim.jsonable import picked
 from specsim.sim.request import FINISHED, RequestRecord
 from specsim.vllm_files import acceptance_fields, latency_fields
 
@@ -224,12 +225,10 @@ class LiveRun:
     def to_dict(self) -> dict[str, object]:
         """Everything seen, for a self-contained record: per request its times and tokens."""
         return {
-            "url": self.url, "model": self.model, "version": self.version, "name": self.name,
+            **picked(self, "url model version name"),
             "rate": self.rate if math.isfinite(self.rate) else "inf",
             "burstiness": self.burstiness if math.isfinite(self.burstiness) else "inf",
-            "max_concurrency": self.max_concurrency, "planned": self.planned,
-            "duration_s": self.duration_s, "partial": self.partial,
-            "settings": dict(self.settings), "warnings": list(self.warnings),
+            **picked(self, "max_concurrency planned duration_s partial settings warnings"),
             "failures": self.failures(),
             "samples": [[round(x, 3) for x in sample] for sample in self.samples],
             "requests": [_request_dict(r) for r in self.requests],
@@ -250,10 +249,9 @@ def _row(request: LiveRequest) -> RequestRow:
 def _request_dict(request: LiveRequest) -> dict[str, object]:
     record = request.record
     return {
-        "status": record.status, "reason": record.reason, "prompt_tokens": record.prompt_tokens,
-        "cached_tokens": record.cached_tokens, "output_tokens": record.output_tokens,
-        "requested_tokens": record.requested_tokens, "verify_steps": record.verify_steps,
-        "accepted_tokens": record.accepted_tokens, "arrival_s": round(record.arrival_s, 6),
+        **picked(record, "status reason prompt_tokens cached_tokens output_tokens "
+                         "requested_tokens verify_steps accepted_tokens"),
+        "arrival_s": round(record.arrival_s, 6),
         "chunk_times_s": [round(t, 5) for t in request.chunk_times_s],
         "chunk_tokens": list(request.chunk_tokens),
     }

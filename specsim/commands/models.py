@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import write
+from specsim.jsonable import picked
 from specsim.options.listing import ModelsCommand
 
 if TYPE_CHECKING:
@@ -39,18 +40,8 @@ def models(options: ModelsCommand) -> None:
 
 
 def _listed(entry: "CatalogueEntry") -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "kind": entry.kind,
-        "family": entry.family,
-        "parameters": entry.parameters,
-        "active_parameters": entry.active_parameters,
-        "weights": entry.weights,
-        "has_mtp": entry.has_mtp,
-        "drafters": list(entry.drafters),
-        "targets": list(entry.targets),
-        "aliases": list(entry.aliases),
-    }
+    return picked(entry, "name kind family parameters active_parameters weights has_mtp drafters "
+                         "targets aliases")
 
 
 def _drafters_text(entries: "Sequence[CatalogueEntry]") -> str:

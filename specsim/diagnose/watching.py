@@ -21,6 +21,7 @@ from specsim.diagnose.scrape import Scrape
 from specsim.errors import FormatError, SpecSimError
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.metrics_text import Snapshot, difference, parse_metrics
+from specsim.jsonable import picked
 
 WINDOW_S = 30.0
 FEW_ENDS = 20  # finished requests below which SGLang's own counters say little
@@ -145,22 +146,10 @@ class Observation:
         return self.expected.itl_s / self.evidence.step_s - 1
 
     def to_dict(self) -> dict[str, object]:
-        found = self.expected
-        return {
-            "kind": "watch",
-            "at_s": self.at_s,
-            "state": self.state,
-            "event": self.event,
-            "message": self.message,
-            "window_s": self.window_s,
-            "pays": self.pays,
-            "speedup": found.speedup if found else None,
-            "best_k": found.best_k if found else None,
-            "best_speedup": found.best_speedup if found else None,
-            "step_error": self.step_error,
-            "measured": self.evidence.to_dict() if self.evidence else None,
-            "predicted": found.to_dict() if found else None,
-        }
+        return {"kind": "watch", **picked(
+            self, "at_s state event message window_s pays speedup=expected.speedup "
+                  "best_k=expected.best_k best_speedup=expected.best_speedup step_error "
+                  "measured=evidence predicted=expected")}
 
 
 MakePredictor = Callable[[Evidence], Predictor | None]

@@ -18,6 +18,7 @@ from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_drafters import DraftConfig, detect_kind, drafter_from_config
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.jsonable import picked
 from specsim.model.counts import parameters
 from specsim.model.drafter_counts import drafter_parameters
 from specsim.model.spec import Drafter, ModelSpec
@@ -58,10 +59,7 @@ class TraceSummary:
     def to_dict(self) -> dict[str, object]:
         rate = (self.requests - 1) / self.span_s if self.span_s > 0 else None
         return {
-            "file": self.file,
-            "format": self.format,
-            "requests": self.requests,
-            "span_s": self.span_s,
+            **picked(self, "file format requests span_s"),
             "request_rate": rate,
             "burstiness": self.burstiness,
             **self.prompt.to_dict("prompt_tokens"),
@@ -132,10 +130,9 @@ class ModelFound:
     def to_dict(self) -> dict[str, object]:
         s = self.spec
         return {
-            "file": self.file, "format": self.format, "kind": "model", "name": s.name,
-            "family": s.family, "weights": s.weights, "layers": s.n_layers, "hidden": s.hidden,
-            "vocab": s.vocab, "parameters": parameters(s).total,
-            "mtp": s.mtp.name if s.mtp is not None else None, "notes": list(s.notes),
+            **picked(self, "file format"), "kind": "model",
+            **picked(s, "name family weights layers=n_layers hidden vocab"),
+            "parameters": parameters(s).total, **picked(s, "mtp=mtp.name notes"),
         }
 
 
@@ -152,11 +149,10 @@ class DrafterFound:
     def to_dict(self) -> dict[str, object]:
         d = self.drafter
         return {
-            "file": self.file, "format": self.format, "kind": "drafter", "name": d.name,
-            "method": d.kind, "layers": sum(group.count for group in d.layers),
-            "hidden": d.hidden, "vocab": d.vocab, "draft_vocab": d.draft_vocab,
-            "parameters": drafter_parameters(d), "verifier": self.verifier,
-            "num_speculative_tokens": self.proposal_tokens, "notes": list(d.notes),
+            **picked(self, "file format"), "kind": "drafter", **picked(d, "name method=kind"),
+            "layers": sum(group.count for group in d.layers),
+            **picked(d, "hidden vocab draft_vocab"), "parameters": drafter_parameters(d),
+            **picked(self, "verifier num_speculative_tokens=proposal_tokens notes=drafter.notes"),
         }
 
 

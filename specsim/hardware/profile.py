@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
 from specsim.errors import ProfileError, UsageError
+from specsim.jsonable import picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,7 @@ class KernelTable:
             ) from None
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "params": dict(self.params),
-            "source": self.source,
-            "measured_on": self.measured_on,
-            "assumed": self.assumed,
-            "inherited_from": self.inherited_from,
-        }
+        return picked(self, "params source measured_on assumed inherited_from")
 
 
 @dataclass(frozen=True, slots=True)

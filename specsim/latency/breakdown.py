@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from specsim.jsonable import picked
 from specsim.ops.op import OpCost
 from specsim.roofline import KernelTime
 
@@ -86,17 +87,7 @@ class StepLatency:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "total_s": self.total_s,
-            "target_s": self.target_s,
-            "sample_s": self.sample_s,
-            "draft_s": self.draft_s,
-            "host_s": self.host_s,
+            **picked(self, "total_s target_s sample_s draft_s host_s"),
             **({"pipeline_s": self.pipeline_s} if self.pipeline_s else {}),
-            "memory_s": self.memory_s,
-            "compute_s": self.compute_s,
-            "rows": self.rows,
-            "cuda_graph": self.graphed,
-            "bytes": self.bytes,
-            "flops": self.flops,
-            "bound": self.bound,
+            **picked(self, "memory_s compute_s rows cuda_graph=graphed bytes flops bound"),
         }

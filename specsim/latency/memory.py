@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from specsim.errors import CapacityError
 from specsim.hardware.profile import HardwareProfile
+from specsim.jsonable import picked
 from specsim.latency.instance import Instance
 from specsim.latency.pipeline import stage_layers
 from specsim.model.counts import (
@@ -89,19 +90,9 @@ class MemoryPlan:
         return int(self.pool_bytes / per_request)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "capacity_bytes": self.capacity_bytes,
-            "usable_bytes": self.usable_bytes,
-            "weight_bytes": self.weight_bytes,
-            "drafter_bytes": self.drafter_bytes,
-            "reserve_bytes": self.reserve_bytes,
-            "pool_bytes": self.pool_bytes,
-            "kv_bytes_per_token": self.kv_bytes_per_token,
-            "window_bytes_per_seq": self.window_bytes_per_seq,
-            "state_bytes_per_seq": self.state_bytes_per_seq,
-            "lookahead_tokens": self.lookahead_tokens,
-            "kv_tokens": self.kv_tokens,
-        }
+        return picked(self, "capacity_bytes usable_bytes weight_bytes drafter_bytes reserve_bytes "
+                            "pool_bytes kv_bytes_per_token window_bytes_per_seq "
+                            "state_bytes_per_seq lookahead_tokens kv_tokens")
 
 
 def _cache(

@@ -24,7 +24,7 @@ from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
-from specsim.jsonable import Jsonable
+from specsim.jsonable import Jsonable, picked
 from specsim.latency.breakdown import StepLatency
 from specsim.planning.utilisation import (
     served_utilisation,
@@ -117,11 +117,8 @@ class CrossoverFigures:
                 "model", "gpu", "tp", "weights", "kv_dtype", "engine", "engine_version", "method",
                 "draft", "k", "acceptance_length",
             ),
-            "output_len": self.workload.output_len,
-            "cheap_share": self.cheap_share,
-            "fidelity": self.system.fidelity,
-            "curves": [curve.to_dict() for curve in self.curves],
-            "warnings": list(self.warnings),
+            **picked(self, "output_len=workload.output_len cheap_share fidelity=system.fidelity "
+                           "curves warnings"),
         }
 
     def rows(self) -> list[dict[str, object]]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
+from specsim.jsonable import picked
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import kind_of_target
 from specsim.methods.base import check_k, find_method
@@ -45,16 +46,7 @@ class ReadyCommand:
         return shlex.join(self.args)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "engine": self.engine,
-            "version": self.version,
-            "command": self.command,
-            "args": list(self.args),
-            "speculative_config": dict(self.speculative_config)
-            if self.speculative_config is not None
-            else None,
-            "warnings": list(self.warnings),
-        }
+        return picked(self, "engine version command args speculative_config warnings")
 
 
 @dataclass(frozen=True)

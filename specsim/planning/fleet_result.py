@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specsim.jsonable import jsonable
+from specsim.jsonable import jsonable, picked
 from specsim.planning.capacity_result import Point
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand
@@ -63,19 +63,14 @@ class Endpoint:
         each = self.served / self.replicas if self.replicas else None
         left = self.replicas - 1
         return {
-            "name": sized.name,
-            "model": sized.system.spec.name,
-            "gpu": sized.gpu,
-            "tp": sized.system.parallel.tp,
-            "gpus_per_replica": sized.gpus,
+            **picked(sized, "name model=system.spec.name gpu tp=system.parallel.tp "
+                            "gpus_per_replica=gpus"),
             **sized.system.summary("weights", "kv_dtype", "method", "k", "acceptance_length"),
-            "max_num_seqs": sized.slots,
-            "max_num_seqs_from": sized.slots_from,
+            **picked(sized, "max_num_seqs=slots max_num_seqs_from=slots_from"),
             "unit": self.unit,
             "demand": self.demand or None,
-            "capacity_per_replica": sized.capacity,
-            "estimate_by_formulas": sized.estimate,
-            "binding_limit": jsonable(sized.limit),
+            **picked(sized, "capacity_per_replica=capacity estimate_by_formulas=estimate "
+                            "binding_limit=limit"),
             "replicas_wanted": self.wanted,
             "replicas": self.replicas,
             "gpus": self.replicas * sized.gpus,
@@ -83,14 +78,8 @@ class Endpoint:
             "short": self.short,
             "load_per_replica": each,
             "load_per_replica_after_a_failure": self.served / left if left > 0 else None,
-            "n_minus_1": self.n_minus_1,
-            "survives_a_failure": self.survives,
-            "shares_gpu": self.shares_gpu,
-            "devices": [list(names) for names in self.devices],
-            "at_demand": jsonable(self.normal),
-            "after_a_failure": jsonable(self.failed),
-            "cost": jsonable(self.cost),
-            "flags": jsonable(self.flags),
+            **picked(self, "n_minus_1 survives_a_failure=survives shares_gpu devices "
+                           "at_demand=normal after_a_failure=failed cost flags"),
             "no_flags": self.no_flags or None,
         }
 
@@ -107,9 +96,7 @@ class Shortage:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "gpu": self.gpu,
-            "needed": self.needed,
-            "present": self.present,
+            **picked(self, "gpu needed present"),
             "short": max(0, self.needed - self.present),
             "needed_without_n_minus_1": self.without_spares,
         }
@@ -139,17 +126,9 @@ class FleetFigures:
     def to_dict(self) -> dict[str, object]:
         return {
             "kind": "fleet",
-            "name": self.name,
-            "fits": self.fits,
-            "operating_share": self.operating_share,
+            **picked(self, "name fits operating_share"),
             "method": "formulas" if self.quick else "simulation",
-            "endpoints": [endpoint.to_dict() for endpoint in self.endpoints],
-            "does_not_fit": [
-                {"name": m.name, "gpu": m.gpu, "reason": m.reason} for m in self.misfits
-            ],
-            "gpus": [shortage.to_dict() for shortage in self.shortages],
-            "empty_gpus": self.empty,
-            "price_per_hour": self.price_per_hour,
-            "partial": self.partial,
-            "warnings": list(self.warnings),
+            "endpoints": jsonable(self.endpoints),
+            "does_not_fit": [picked(m, "name gpu reason") for m in self.misfits],
+            **picked(self, "gpus=shortages empty_gpus=empty price_per_hour partial warnings"),
         }

@@ -22,7 +22,7 @@ from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.jsonable import Jsonable, jsonable
+from specsim.jsonable import Jsonable, picked
 from specsim.search import first_from_one
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -41,9 +41,7 @@ class OperatingPoint:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "input_len": self.workload.input_len,
-            "output_len": self.workload.output_len,
-            "cached_share": self.workload.cached_share,
+            **picked(self.workload, "input_len output_len cached_share"),
             "think_s": self.think_s,
             "stream_floor": self.stream_floor or None,
             "ttft_limit_s": self.ttft_limit_s or None,
@@ -90,18 +88,11 @@ class Cell:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "model": self.model,
-            "weights": self.weights,
-            "gpu": self.gpu,
+            **picked(self, "model weights gpu"),
             "fits": not self.reason,
             "tp": self.tp or None,
-            "method": self.method,
-            "k": self.k,
-            "acceptance_length": self.acceptance_length,
-            "plain": jsonable(self.plain),
-            "speculative": jsonable(self.speculative),
-            "gain": self.gain,
-            "efficiencies_assumed": self.assumed,
+            **picked(self, "method k acceptance_length plain speculative gain "
+                           "efficiencies_assumed=assumed"),
             "reason": self.reason or self.missed or None,
         }
 

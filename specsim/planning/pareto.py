@@ -25,7 +25,7 @@ from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
-from specsim.jsonable import Jsonable
+from specsim.jsonable import Jsonable, picked
 
 MAX_POINTS = 200_000
 # Settings in the order in which they are reported.
@@ -65,14 +65,8 @@ class ParetoPoint:
     tpot_s: float
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            **{name: getattr(self, name) for name in AXES},
-            "gpus": self.system.parallel.all_gpus,
-            "stream_tok_s": self.stream_tok_s,
-            "gpu_tok_s": self.gpu_tok_s,
-            "ttft_s": self.ttft_s,
-            "tpot_s": self.tpot_s,
-        }
+        return picked(self, " ".join(AXES) + " gpus=system.parallel.all_gpus stream_tok_s "
+                                             "gpu_tok_s ttft_s tpot_s")
 
 
 @dataclass(frozen=True)
@@ -96,16 +90,12 @@ class ParetoFigures:
         return {
             "kind": "pareto",
             **self.base.summary("model", "gpu", "engine", "engine_version", "method", "draft"),
-            "input_len": self.workload.input_len,
-            "output_len": self.workload.output_len,
+            **picked(self.workload, "input_len output_len"),
             "fidelity": self.base.fidelity,
             "axes": self.axes.to_dict(),
             "combinations": self.axes.count,
             "feasible": len(self.points),
-            "infeasible": dict(self.infeasible),
-            "infeasible_examples": dict(self.examples),
-            "partial": self.partial,
-            "warnings": list(self.warnings),
+            **picked(self, "infeasible infeasible_examples=examples partial warnings"),
         }
 
 

@@ -12,7 +12,7 @@ from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
-from specsim.jsonable import jsonable
+from specsim.jsonable import jsonable, picked
 from specsim.planning.flags import ReadyCommand, ServedNames, flags_of
 from specsim.planning.tune_choices import (
     LONGEST,
@@ -109,11 +109,8 @@ class TuningFigures:
                 "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
                 "engine_version", "fidelity",
             ),
-            "workload": self.workload.name,
-            "input_len": self.workload.input_len,
-            "output_len": self.workload.output_len,
-            "objective": self.objective,
-            "slo": dict(self.gates),
+            **picked(self, "workload=workload.name input_len=workload.input_len "
+                           "output_len=workload.output_len objective slo=gates"),
             "methods": [
                 system.summary("method", "draft", "acceptance") for system in self.systems
             ],
@@ -123,11 +120,8 @@ class TuningFigures:
             "candidates": self.candidate_rows(),
             "answers": jsonable(self.answers),
             "flags": self.by_load([jsonable(a.flags) for a in self.answers]),
-            "dynamic": None
-            if self.dynamic is None
-            else {
-                **self.dynamic.to_dict(),
-                "flags": jsonable(self.dynamic_flags),
+            "dynamic": self.dynamic and {
+                **self.dynamic.to_dict(), "flags": jsonable(self.dynamic_flags)
             },
             "warnings": list(self.warnings),
         }

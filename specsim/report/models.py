@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from specsim.jsonable import picked
 from specsim.model.counts import (
     active_parameters,
     drafter_parameters,
@@ -20,12 +21,7 @@ def model_dict(spec: ModelSpec) -> dict[str, object]:
     """Counts and bytes of a model, JSON-ready."""
     counted, kv, mtp = parameters(spec), kv_bytes_per_token(spec), spec.mtp
     return {
-        "name": spec.name,
-        "family": spec.family,
-        "weights": spec.weights,
-        "layers": spec.n_layers,
-        "hidden": spec.hidden,
-        "vocab": spec.vocab,
+        **picked(spec, "name family weights layers=n_layers hidden vocab"),
         "parameters_text": counted.text,
         "parameters_total": counted.total,
         "active_parameters": active_parameters(spec).total,
@@ -34,12 +30,9 @@ def model_dict(spec: ModelSpec) -> dict[str, object]:
         "kv_bytes_per_token": kv.full + kv.index,
         "kv_sliding": [{"window": w, "bytes_per_token": b} for w, b in kv.sliding],
         "state_bytes_per_sequence": state_bytes(spec).total,
-        "max_position": spec.max_position,
-        "source": spec.source,
-        "notes": list(spec.notes),
+        **picked(spec, "max_position source notes"),
         "mtp": None if mtp is None else {
-            "name": mtp.name,
-            "n_predict": mtp.n_predict,
+            **picked(mtp, "name n_predict"),
             "parameters": drafter_parameters(mtp),
             "bytes_per_pass": drafter_pass_bytes(mtp),
         },

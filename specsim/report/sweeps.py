@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from specsim.jsonable import picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value
@@ -147,13 +148,7 @@ def _head(run: "SweepRun") -> dict[str, object]:
     return {
         "kind": "sweep",
         **run.sweep.to_dict(),
-        "tasks": run.sweep.count,
-        "finished": run.finished,
-        "resumed": run.resumed,
-        "refused": run.refused,
-        "failed": run.failed,
-        "failures": run.failures,
-        "interrupted": run.interrupted,
+        **picked(run, "tasks=sweep.count finished resumed refused failed failures interrupted"),
     }
 
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specsim.errors import UsageError
+from specsim.jsonable import picked
 from specsim.search import rising_root
 from specsim.speculation.checks import (
     check_draft_length,
@@ -296,17 +297,11 @@ class Acceptance:
     def to_dict(self) -> dict[str, object]:
         """Plain types for JSON."""
         return {
-            "kind": self.kind,
-            "source": self.source,
-            "unconditional": list(self.unconditional),
+            **picked(self, "kind source unconditional"),
             "conditional": list(self.conditional()),
             "acceptance_length": self.expected_tokens(),
-            "draft_probability": self.draft_probability,
-            "measured_positions": self.measured_positions,
-            "extrapolated": self.extrapolated,
-            "level": self.grounds.level if self.grounds else None,
-            "rests_on": list(self.grounds.rests_on) if self.grounds else None,
-            "tokens_90": list(self.grounds.tokens_90) if self.grounds else None,
+            **picked(self, "draft_probability measured_positions extrapolated level=grounds.level "
+                           "rests_on=grounds.rests_on tokens_90=grounds.tokens_90"),
         }
 
 
