@@ -27,7 +27,7 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from specsim.errors import FormatError, SpecSimError
+from specsim.errors import FormatError, SpecSimError, closest
 from specsim.files import read_limited, utf8
 
 MAX_BYTES = 1_000_000  # of a file that people write
@@ -137,15 +137,10 @@ def shown(value: object, limit: int = _SHOWN) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def did_you_mean(name: str, known: Iterable[str], quote: str = "'") -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The way out of a name that is not known: the closest one, or all there are."""
-    from difflib import get_close_matches
-
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
-    if near:
-        return f"did you mean {quote}{near[0]}{quote}?"
-    return f"it has {', '.join(names)}"
+    return closest(name, names).rstrip() or f"it has {', '.join(names)}"
 
 
 def problem_of(

@@ -12,6 +12,8 @@
 The command line prints the message on one line and exits with code 2.
 """
 
+from collections.abc import Iterable
+
 
 class SpecSimError(Exception):
     """Base of every error that a user's input can cause."""
@@ -50,6 +52,15 @@ class CalibrationError(SpecSimError):
 
 class ServerError(SpecSimError):
     """A server cannot be reached, or answers what no such server should."""
+
+
+def closest(name: str, known: Iterable[str], most: int = 1) -> str:
+    """"did you mean 'this'? " for up to `most` names that `name` is a misspelling of; '' where none
+    is close."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=most)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
 
 
 MAX_MESSAGE = 1000  # characters of an error line

@@ -7,11 +7,10 @@ are those of `specsim simulate --json` and of a point of `specsim predict --json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from specsim.errors import SpecSimError, UsageError, one_line
+from specsim.errors import SpecSimError, UsageError, closest, one_line
 from specsim.jsonable import picked
 from specsim.options.declare import Declared, OptionSet, declared
 from specsim.options.prediction import PredictCommand, PredictOptions
@@ -85,10 +84,8 @@ def option_name(name: str, run: str, where: str) -> str:
             f"{where}: {shown(name)} says where one result goes; a sweep has --out, --json and "
             "--csv of its own"
         )
-    near = get_close_matches(plain, known, n=3)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(
-        f"{where}: {shown(name)} is not an option of specsim {run}; {hint}see "
+        f"{where}: {shown(name)} is not an option of specsim {run}; {closest(plain, known, 3)}see "
         f"`specsim {run} --help`"
     )
 

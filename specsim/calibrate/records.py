@@ -30,7 +30,6 @@ serving      model, method, k, max_num_seqs, prompt_len, output_len, load (share
              has rate_req_s and the results, series one value per request
 """
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from pydantic import Field, model_validator
 
 from specsim.calibrate.summary import quantile
 from specsim.checked import LooseShape, Rule, check
-from specsim.errors import FormatError
+from specsim.errors import FormatError, closest
 from specsim.files import read_limited
 from specsim.jsonable import picked
 
@@ -287,8 +286,7 @@ class PointLine(LooseShape):
     def known_kind_and_order(self) -> Self:
         """Kind, keys of its shape, part, and quantiles that do not fall."""
         if self.kind not in KINDS:
-            near = difflib.get_close_matches(self.kind, KINDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(KINDS)}"
+            hint = f"{closest(self.kind, KINDS)}known: {', '.join(KINDS)}"
             raise ValueError(f"unknown kind {self.kind[:40]!r}; {hint}")
         if not all(isinstance(v, str) or abs(v) < 1e30 for v in self.shape.values()):
             raise ValueError("shape must hold names, and numbers below 1e30")

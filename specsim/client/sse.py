@@ -51,8 +51,3 @@ class EventParser:
                 "chunks of an answer are far smaller"
             )
         return out
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether an event was begun and not ended."""
-        return bool(self._rest.strip() or self._data)

@@ -1,6 +1,5 @@
 """`specsim config`: which defaults specsim.toml sets, and where."""
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
@@ -44,7 +43,7 @@ def config(options: ConfigCommand) -> None:
 
 def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str, object]]:
     """Every default of the file; with a command, all of its options with what holds for each."""
-    from specsim.errors import UsageError
+    from specsim.errors import UsageError, closest
     from specsim.options.config_file import AllOptions
     from specsim.options.values import shown
 
@@ -55,8 +54,7 @@ def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str,
         ]
     commands = AllOptions()
     if command not in commands:
-        near = get_close_matches(command, commands, n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see `specsim --help`"
+        hint = f"{closest(command, commands, 2)}see `specsim --help`"
         raise UsageError(f"{shown(command)} is no command; {hint}")
     named = {d.name: d for d in defaults if d.command == command}
     rows = []

@@ -6,7 +6,6 @@ ships for the model) or a drafter: the file of a head (*.safetensors), or a draf
 folder, a .gguf file; the target's own name drafts with the target itself).
 """
 
-import difflib
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -104,7 +103,7 @@ def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> Deco
 
 def _method(draft: str) -> tuple[str, str | None]:
     """The engine's method, and the file or model it drafts with."""
-    from specsim.errors import UsageError
+    from specsim.errors import UsageError, closest
 
     word = draft.strip().lower().replace("-", "_")
     if word in _PLAIN_METHODS:
@@ -121,11 +120,10 @@ def _method(draft: str) -> tuple[str, str | None]:
     known = path.exists() or draft.startswith("random:") or word == "smollm2_135m"
     if not known:
         names = (*_PLAIN_METHODS, "head", "smollm2-135m")
-        near = difflib.get_close_matches(word, names, n=1)
-        hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
         raise UsageError(
-            f"--draft {draft[:60]!r} is neither a method (none, ngram, suffix, early-exit, head) "
-            f"nor a model, a folder or a file{hint}"
+            f"--draft {draft[:60]!r} is neither a method nor a model, a folder or a file; "
+            f"{closest(word, names).replace('_', '-')}methods: none, ngram, suffix, early-exit, "
+            "head"
         )
     return "draft_model", draft
 

@@ -5,7 +5,6 @@
 `num_local_experts`). What this decoder cannot run exactly is refused, never approximated.
 """
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from specsim.errors import ModelConfigError, require
+from specsim.errors import ModelConfigError, closest, require
 
 
 class FamilyTraits(NamedTuple):
@@ -143,11 +142,9 @@ class ModelConfig:
         """Translate a Hugging Face config.json. Raises ModelConfigError naming what is refused."""
         family = str(raw.get("model_type", ""))
         if family not in FAMILIES:
-            near = difflib.get_close_matches(family, FAMILIES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
             raise ModelConfigError(
-                f"model_type {family!r} is not one the bundled decoder runs "
-                f"({', '.join(FAMILIES)}){hint}"
+                f"model_type {family!r} is not one the bundled decoder runs; "
+                f"{closest(family, FAMILIES)}it runs {', '.join(FAMILIES)}"
             )
         _refuse_unsupported(raw, family)
         for name in _NEEDED:

@@ -4,10 +4,9 @@ Names follow vLLM (num_speculative_tokens, max_num_seqs, max_num_batched_tokens,
 Frozen; every rule is checked when the object is made, and the message says the way out.
 """
 
-import difflib
 from dataclasses import dataclass
 
-from specsim.errors import UsageError, require
+from specsim.errors import UsageError, closest, require
 
 METHODS = ("none", "draft_model", "eagle", "ngram", "suffix", "early_exit")
 DTYPES = ("bf16", "fp32")
@@ -87,11 +86,8 @@ class DecoderOptions:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            near = difflib.get_close_matches(self.method, METHODS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(
-                f"unknown speculative method {self.method!r} (one of {', '.join(METHODS)}){hint}"
-            )
+            hint = f"{closest(self.method, METHODS)}methods: {', '.join(METHODS)}"
+            raise UsageError(f"unknown speculative method {self.method!r}; {hint}")
         k = self.num_speculative_tokens
         require(
             (k >= 0, f"num_speculative_tokens {k} must be 0 or more"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.model.catalogue import find_model
-from specsim.model.counts import drafter_from_spec
+from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 
 

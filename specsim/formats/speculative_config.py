@@ -9,13 +9,12 @@ acceptance are accepted and left alone; those that do, but are not modelled, are
 import json
 import math
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from specsim.checked import Rule, Shape, problem_of
-from specsim.errors import FormatError, UsageError
+from specsim.errors import FormatError, UsageError, closest
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.lookup import DEVICE_LOOKUP, NgramMethod
 from specsim.methods.registry import method_of_checkpoint
@@ -114,9 +113,8 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
         )
     for key in raw:
         if key not in _KNOWN:
-            near = get_close_matches(key, _KNOWN, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; see vLLM's SpeculativeConfig"
-            raise UsageError(f"--speculative-config has the unknown field {_show(key)}{hint}")
+            hint = f"{closest(key, _KNOWN)}see vLLM's SpeculativeConfig"
+            raise UsageError(f"--speculative-config has the unknown field {_show(key)}; {hint}")
     try:
         asked = SpeculativeJson.model_validate(raw)
     except ValidationError as error:

@@ -10,13 +10,12 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specsim.data import data_root
-from specsim.errors import FormatError, ProfileError
+from specsim.errors import FormatError, ProfileError, closest
 from specsim.latency.engine_profile import (
     EngineProfile,
     Overheads,
@@ -134,11 +133,8 @@ def _named(
     same = [e for e in engines if key == e.name or key in e.aliases]
     if not same:
         names = sorted({e.name for e in engines})
-        near = get_close_matches(key, names, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ProfileError(
-            f"engine {name[:60]!r} is not known; {hint}known engines: {', '.join(names)}"
-        )
+        hint = f"{closest(key, names)}known engines: {', '.join(names)}"
+        raise ProfileError(f"engine {name[:60]!r} is not known; {hint}")
     if version is None:
         return same[-1]
     if not re.fullmatch(r"v?\d{1,6}(\.\d{1,6})*([-.+]?[a-z]\w*)*", version.strip().lower()):

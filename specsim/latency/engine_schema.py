@@ -6,14 +6,13 @@ not say, with the words of the rule.
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import AfterValidator, ValidationError, ValidationInfo, create_model
 from pydantic import Field as Bound
 
-from specsim.checked import Problem, Rule, Shape, Texts, problem_of, shown
-from specsim.errors import ProfileError
+from specsim.checked import Problem, Rule, Shape, Texts, did_you_mean, problem_of, shown
+from specsim.errors import ProfileError, closest
 from specsim.latency.engine_profile import (
     FEATURES,
     EngineProfile,
@@ -43,11 +42,9 @@ POSITIVE = Annotated[int | float, Bound(gt=0, le=MAX_NUMBER)]
 def _known(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     for name in names:
         if name not in METHODS:
-            near = get_close_matches(name, METHODS, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(
-                f"{info.field_name} has {name[:60]!r}, which is not known; {hint}methods: "
-                f"{', '.join(METHODS)}"
+                f"{info.field_name} has {name[:60]!r}, which is not known; "
+                f"{closest(name, METHODS)}methods: {', '.join(METHODS)}"
             )
     return names
 
@@ -162,8 +159,7 @@ def _line(found: Problem) -> str:
         return f"unknown table {shown(key)}; known tables are {', '.join(first)} and {last}"
     if found.kind == "unknown":
         what = f"overhead {key!r}" if table == "overheads" else f"key {key!r} in [{table}]"
-        near = get_close_matches(key, sorted(found.known), n=1)
-        return f"unknown {what}" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"unknown {what}; {did_you_mean(key, found.known)}"
     if key in ("name", "version") and not found.value:
         return f"[engine] needs {key} as text"
     if len(found.place) < 2:

@@ -21,14 +21,9 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.jsonable import picked
 from specsim.latency.instance import Instance
 from specsim.latency.pipeline import stage_layers
-from specsim.model.counts import (
-    KVBytes,
-    drafter_kv_bytes,
-    drafter_weight_bytes,
-    kv_bytes_per_token,
-    state_bytes,
-    weight_bytes,
-)
+from specsim.model.counts import kv_bytes_per_token, state_bytes, weight_bytes
+from specsim.model.drafter_counts import drafter_kv_bytes, drafter_weight_bytes
+from specsim.model.layer_counts import KVBytes
 from specsim.model.spec import Attention, LayerGroup, ModelSpec, MoE
 from specsim.ops.work import Parallel, split_fault
 from specsim.units import GB

@@ -20,7 +20,6 @@ from specsim.measure.serving import DecoderLoad
 from specsim.measure.session import MeasureJob
 from specsim.measure.timer import RepeatLimits
 
-GRIDS = ("small", "full")
 _MIB = 1 << 20
 
 

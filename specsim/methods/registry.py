@@ -1,9 +1,8 @@
 """All drafting methods by name, in the order in which users see them listed."""
 
-from difflib import get_close_matches
 from typing import TypeVar
 
-from specsim.errors import UsageError
+from specsim.errors import UsageError, closest
 from specsim.methods.base import METHODS, DraftMethod
 
 M = TypeVar("M", bound=DraftMethod)
@@ -33,8 +32,7 @@ def method_name(text: str) -> str:
     """`known_method`, or UsageError with the names there are."""
     found = known_method(text)
     if found is None:
-        near = get_close_matches(text.strip().lower(), METHODS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = closest(text.strip().lower(), METHODS)
         raise UsageError(f"method {text!r} is not known; {hint}methods: {', '.join(METHODS)}")
     return found
 

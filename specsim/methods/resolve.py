@@ -20,7 +20,7 @@ from specsim.model.catalogue import (
     has_model,
     with_target_head,
 )
-from specsim.model.counts import drafter_from_spec
+from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 
 MAX_BRANCHES = 64

@@ -2,7 +2,7 @@
 
 Every count is of the whole model, before tensor parallelism, and follows from shapes
 alone; the parts of a layer count themselves (`mixers`, `feedforward`), `drafter_counts` has the
-sums of drafters, which are importable from here. The totals were compared with the sizes the
+sums of drafters. The totals were compared with the sizes the
 publishers state and with the reference implementations (tests/model/test_model_counts.py).
 """
 
@@ -11,38 +11,12 @@ from typing import Generic, TypeVar
 
 from specsim.errors import UsageError
 from specsim.model.drafter_counts import (
-    drafter_from_spec,
-    drafter_kv_bytes,
     drafter_parameters,
-    drafter_pass_bytes,
     drafter_weight_bytes,
 )
 from specsim.model.layer_counts import KVBytes, kv_of_layers, layer_bytes, layer_parameters
-from specsim.model.spec import PLAIN_BYTES, Drafter, ModelSpec
+from specsim.model.spec import PLAIN_BYTES, ModelSpec
 from specsim.units import DTYPE_BYTES
-
-__all__ = [
-    "ActiveParameters",
-    "KVBytes",
-    "Parameters",
-    "StateBytes",
-    "WeightBytes",
-    "active_parameters",
-    "active_weight_bytes",
-    "drafter_from_spec",
-    "drafter_kv_bytes",
-    "drafter_parameters",
-    "drafter_pass_bytes",
-    "drafter_weight_bytes",
-    "head_bytes",
-    "kv_bytes_per_token",
-    "kv_dtype_bytes",
-    "parameters",
-    "resident_bytes",
-    "state_bytes",
-    "weight_bytes",
-]
-
 
 N = TypeVar("N", int, float)
 
@@ -190,19 +164,3 @@ def state_bytes(spec: ModelSpec, conv_dtype: str = "bf16") -> StateBytes:
             conv += group.count * state.conv_width * (state.conv_kernel - 1) * conv_element
     return StateBytes(recurrent, conv)
 
-
-def resident_bytes(
-    spec: ModelSpec,
-    drafter: Drafter | None = None,
-    *,
-    with_mtp: bool = False,
-    with_vision: bool = True,
-) -> float:
-    """Weight bytes an engine keeps on the devices: the target, its tower, what it drafts with."""
-    size = weight_bytes(spec)
-    total = size.text + (size.vision if with_vision else 0.0)
-    if with_mtp:
-        total += size.mtp
-    if drafter is not None and drafter is not spec.mtp:
-        total += drafter_weight_bytes(drafter)
-    return total

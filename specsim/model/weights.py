@@ -8,11 +8,10 @@ Bytes per weight include block scales:
 `compute` is the dtype the product is made in: W4A16 formats multiply in bf16.
 """
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specsim.errors import UsageError
+from specsim.errors import UsageError, closest
 from specsim.model.spec import (
     BF16,
     Drafter,
@@ -63,10 +62,8 @@ def weight_format(name: str) -> WeightFormat:
     key = name.strip().lower()
     key = _ALIASES.get(key, key)
     if key not in FORMATS:
-        near = difflib.get_close_matches(key, [*FORMATS, *_ALIASES], n=2)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        known = ", ".join(FORMATS)
-        raise UsageError(f"weight format {name!r} is not known{hint} (known: {known})")
+        hint = closest(key, [*FORMATS, *_ALIASES], 2)
+        raise UsageError(f"weight format {name!r} is not known; {hint}use {', '.join(FORMATS)}")
     return FORMATS[key]
 
 

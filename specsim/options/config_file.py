@@ -15,10 +15,9 @@ one, or none when it is empty. The command line beats the file, a command's own 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
-from specsim.errors import FormatError, UsageError
+from specsim.errors import FormatError, UsageError, closest
 from specsim.options.declare import Declared, declared
 from specsim.options.groups import (
     AcceptanceOptions,
@@ -192,8 +191,7 @@ def _sections(
         elif name in groups:
             yield from _sections(_table(value, name, path), commands, path, f"{name} ")
         else:
-            near = get_close_matches(name, [EVERY, *commands], n=2)
-            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            hint = closest(name, [EVERY, *commands], 2)
             raise UsageError(
                 f"{path}: {shown(name)} is no section; {hint}sections are [{EVERY}] and the names "
                 "of commands, see `specsim --help`"
@@ -248,8 +246,7 @@ def _look_up(key: str, known: Mapping[str, Declared]) -> Declared | None:
 
 
 def _unknown(key: str, known: Iterable[str], where: str, whose: str) -> UsageError:
-    near = get_close_matches(key.replace("-", "_"), list(known), n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "see `specsim COMMAND --help`"
+    hint = f"{closest(key.replace('-', '_'), known, 2)}see `specsim COMMAND --help`"
     return UsageError(f"{where} {shown(key)} is no option of {whose}; {hint}")
 
 

@@ -4,7 +4,6 @@ import json
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin
@@ -12,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.fields import FieldInfo
 
-from specsim.errors import UsageError
+from specsim.errors import UsageError, closest
 from specsim.options.values import shown_value
 
 _KIND_WORDS: dict[object, str] = {
@@ -207,8 +206,7 @@ class OptionSet(BaseModel):
             raise UsageError(f"{function} needs {missing[0]}; give it by name")
         for name in given:
             if name not in names:
-                near = get_close_matches(name, names, n=2)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"see help({function})"
+                hint = f"{closest(name, names, 2)}see help({function})"
                 raise UsageError(f"{function} has no option {name!r}; {hint}")
 
     def values(self) -> dict[str, object]:

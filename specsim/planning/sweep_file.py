@@ -99,7 +99,7 @@ def _told(problem: Problem, where: str) -> str:
     if problem.kind == "unknown":
         known = ", ".join(problem.known)
         what = "key" if len(problem.place) > 1 else "section"
-        near = did_you_mean(problem.key, problem.known, quote="")
+        near = did_you_mean(problem.key, problem.known)
         hint = f"{near} " if near.startswith("did") else ""
         at = f"{where}: [sweep]" if len(problem.place) > 1 else where
         return f"{at}: unknown {what} {shown(problem.key)}; {hint}there are {known}"

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from specsim.jsonable import picked
 from specsim.model.counts import (
     active_parameters,
-    drafter_parameters,
-    drafter_pass_bytes,
     kv_bytes_per_token,
     parameters,
     state_bytes,
     weight_bytes,
 )
+from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
 from specsim.model.spec import ModelSpec
 from specsim.report.doc import Doc
 from specsim.report.tables import size, table

@@ -4,10 +4,9 @@ limits and told apart by its kind."""
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
-from specsim.errors import FormatError
+from specsim.errors import FormatError, closest
 from specsim.files import read_limited
 from specsim.report.doc import Doc
 from specsim.report.tables import visible
@@ -71,8 +70,7 @@ def parse(name: str, text: str, kinds: Sequence[str]) -> SavedResult:
         known = ", ".join(kinds)
         if kind is None:
             raise FormatError(f"{name} has no kind that is known; a report shows {known}")
-        near = get_close_matches(str(kind), kinds, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = closest(str(kind), kinds)
         raise FormatError(f"{name}: kind is {str(kind)[:60]!r}; {hint}a report shows {known}")
     return SavedResult(str(kind), Doc(value, name))
 

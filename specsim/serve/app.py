@@ -9,7 +9,6 @@ sequences or none.
 """
 
 import asyncio
-import difflib
 import math
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
 from specsim.decoder.tokenizer import Tokenizer
-from specsim.errors import SpecSimError
+from specsim.errors import SpecSimError, closest
 from specsim.serve.bodies import parse_object
 from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
 from specsim.serve.errors import ApiError, bad
@@ -248,9 +247,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = f"{request.method} is not allowed on {request.url.path}"
     if error.status_code == 404:
         paths = [route.path for route in request.app.routes]
-        near = difflib.get_close_matches(request.url.path, paths, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(paths)}"
-        message = f"there is no {request.url.path[:100]}{hint}"
+        hint = f"{closest(request.url.path, paths)}there are {', '.join(paths)}"
+        message = f"there is no {request.url.path[:100]}; {hint}"
     body = ApiError(error.status_code, message).body()
     return JSONResponse(body, error.status_code, headers=error.headers)
 

@@ -281,11 +281,6 @@ class Acceptance:
             raise UsageError("k is 0, but a share of accepted drafts needs at least 1 draft")
         return math.fsum(rates) / len(rates)
 
-    def pmf(self, k: int | None = None) -> tuple[float, ...]:
-        """P(exactly a drafts accepted), a = 0..k, in a step that carries k drafts."""
-        rates = (1.0, *self.probabilities(k), 0.0)
-        return tuple(rates[i] - rates[i + 1] for i in range(len(rates) - 1))
-
     def variance(self, k: int | None = None) -> float:
         """Variance of the tokens of a drafting step (of all steps pooled, requests unequal or
         not): sum (2i - 1) P_i - (sum P_i)^2."""

@@ -113,17 +113,6 @@ class SpreadTables:
         """Draft positions."""
         return int(self.accept.shape[0])
 
-    def marginal(self) -> Acceptance:
-        """The pooled acceptance of these tables; equals the one they were built for."""
-        share = self.weights * self.draft
-        rates = (self.accept * share).sum(axis=1) / share.sum()
-        return Acceptance(
-            tuple(np.minimum.accumulate(np.minimum(rates, 1.0)).tolist()),
-            "easiness tables",
-            "easiness",
-            min(1.0, float(share.sum())),
-        )
-
     def tokens(self) -> FloatArray:
         """(request_levels, step_levels) mean tokens of a step in each state."""
         mean = 1.0 + self.draft * self.accept.sum(axis=0)

@@ -15,7 +15,6 @@ target. The interval holds nine of ten new sources that would measure the same.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal, NamedTuple
 
-from specsim.errors import UsageError
+from specsim.errors import UsageError, closest
 from specsim.methods.base import find_method
 from specsim.methods.registry import known_method, method_name
 from specsim.speculation.acceptance import Acceptance, Grounds
@@ -121,8 +120,7 @@ def named_work(word: str) -> tuple[str, str]:
     of_name = [p.work for p in measurements() if name and normalise_dataset(p.dataset) == name]
     if of_name and of_name[0] in WORKS:
         return of_name[0], name
-    near = difflib.get_close_matches(word, WORKS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = closest(word, WORKS)
     raise UsageError(f"work {word!r} is not known; {hint}works: {', '.join(WORKS)}")
 
 

@@ -13,7 +13,7 @@ from specsim.latency.shape import PrefillChunk, StepShape, decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import METHODS, SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
-from specsim.model.counts import drafter_from_spec
+from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.ops.work import Parallel
 

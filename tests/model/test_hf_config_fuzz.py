@@ -5,24 +5,26 @@ import json
 from typing import Any
 
 import pytest
+from catalogue_build import read_entries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specsim.errors import SpecSimError
-from specsim.formats.catalogue_build import read_entries
 from specsim.formats.hf_config import model_from_config
 from specsim.formats.hf_drafters import drafter_from_config
 from specsim.model.catalogue import catalogue_root
 from specsim.model.counts import (
     active_parameters,
-    drafter_kv_bytes,
-    drafter_parameters,
-    drafter_pass_bytes,
-    drafter_weight_bytes,
     kv_bytes_per_token,
     parameters,
     state_bytes,
     weight_bytes,
+)
+from specsim.model.drafter_counts import (
+    drafter_kv_bytes,
+    drafter_parameters,
+    drafter_pass_bytes,
+    drafter_weight_bytes,
 )
 from specsim.model.serial import spec_from_dict, to_dict
 from specsim.model.weights import quantized

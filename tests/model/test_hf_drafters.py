@@ -7,7 +7,8 @@ import pytest
 from specsim.errors import ModelConfigError
 from specsim.formats.hf_drafters import DraftConfig, detect_kind, drafter_from_config
 from specsim.model.catalogue import find_model
-from specsim.model.counts import drafter_parameters, drafter_pass_bytes, parameters
+from specsim.model.counts import parameters
+from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
 from specsim.model.spec import Attention
 
 LAYER = {

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from catalogue_build import read_entries
 
-from specsim.formats.catalogue_build import read_entries
 from specsim.formats.hf_config import READERS, model_from_config
 from specsim.model.catalogue import catalogue_root
 from specsim.model.counts import active_parameters, parameters

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from specsim.errors import ModelConfigError, UsageError
-from specsim.formats.catalogue_build import (
+from catalogue_build import (
     derive_drafter,
     derive_model,
     index_lines,
     read_entries,
 )
+
+from specsim.errors import ModelConfigError, UsageError
 from specsim.methods.eagle import Eagle3Method
 from specsim.methods.resolve import default_drafter
 from specsim.model.catalogue import (
@@ -30,7 +30,8 @@ from specsim.model.catalogue import (
     served_name,
     variant,
 )
-from specsim.model.counts import drafter_parameters, parameters, weight_bytes
+from specsim.model.counts import parameters, weight_bytes
+from specsim.model.drafter_counts import drafter_parameters
 from specsim.model.serial import drafter_from_dict, spec_from_dict
 from specsim.model.spec import BF16, Attention, LatentAttention, ModelSpec, MoE
 from specsim.model.weights import FP8, FP8_BLOCK, NVFP4, NVFP4_W4A16
@@ -47,7 +48,7 @@ def test_size_of_the_catalogue() -> None:
 
 @pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry["name"])
 def test_model_entry_is_current(entry: dict[str, Any]) -> None:
-    """`python -m specsim.formats.catalogue_build` was run after the last change."""
+    """`python validation/scripts/catalogue_build.py` was run after the last change."""
     spec = spec_from_dict(entry["spec"])
     assert spec == derive_model(entry)
     assert spec == find_model(entry["name"])

@@ -10,17 +10,18 @@ from specsim.model.catalogue import find_drafter, find_model
 from specsim.model.counts import (
     active_parameters,
     active_weight_bytes,
+    head_bytes,
+    kv_bytes_per_token,
+    parameters,
+    state_bytes,
+    weight_bytes,
+)
+from specsim.model.drafter_counts import (
     drafter_from_spec,
     drafter_kv_bytes,
     drafter_parameters,
     drafter_pass_bytes,
     drafter_weight_bytes,
-    head_bytes,
-    kv_bytes_per_token,
-    parameters,
-    resident_bytes,
-    state_bytes,
-    weight_bytes,
 )
 from specsim.model.spec import MoE
 from specsim.units import GIB
@@ -352,10 +353,10 @@ def test_families_whose_publishers_round_their_counts() -> None:
 def test_bytes_of_quantised_checkpoints() -> None:
     # a load of Qwen3.6-27B-FP8 was reported as 27.66 GiB; the text alone is 0.8 % below it
     spec = find_model("Qwen3.6-27B-FP8")
-    text = resident_bytes(spec, with_vision=False) / GIB
+    text = weight_bytes(spec).text / GIB
     assert text == pytest.approx(27.45, abs=0.01)
     assert abs(text - 27.66) / 27.66 < 0.01
-    assert resident_bytes(spec, with_mtp=True) / 1e9 == pytest.approx(30.9, abs=0.05)
+    assert weight_bytes(spec).total / 1e9 == pytest.approx(30.9, abs=0.05)
     for name, total in (
         ("Qwen3.6-27B", 55.6),
         ("Qwen3.6-35B-A3B", 71.9),
@@ -364,13 +365,4 @@ def test_bytes_of_quantised_checkpoints() -> None:
         ("Nemotron-3-Super-120B-A12B", 247.2),
         ("Nemotron-3-Super-120B-A12B-FP8", 127.7),
     ):
-        size = resident_bytes(find_model(name), with_mtp=True)
-        assert size / 1e9 == pytest.approx(total, abs=0.1)
-
-
-def test_resident_bytes_add_the_drafter_once() -> None:
-    spec = find_model("Qwen3.6-27B")
-    drafter = find_drafter("DFlash-Qwen3.6-27B")
-    alone = resident_bytes(spec)
-    assert resident_bytes(spec, drafter) == alone + drafter_weight_bytes(drafter)
-    assert resident_bytes(spec, spec.mtp, with_mtp=True) == alone + weight_bytes(spec).mtp
+        assert weight_bytes(find_model(name)).total / 1e9 == pytest.approx(total, abs=0.1)

@@ -81,17 +81,6 @@ class BenchAcceptance:
     scope: str = "run"
     undrafted_positions: int = 0
 
-    @property
-    def per_position_conditional(self) -> tuple[float, ...]:
-        """P(token i accepted | all before it accepted), as far as it is defined."""
-        out, before = [], 1.0
-        for rate in self.per_position:
-            if before <= 0:
-                break
-            out.append(rate / before)
-            before = rate
-        return tuple(out)
-
 
 @dataclass(frozen=True)
 class ServerArgs:

@@ -1,9 +1,8 @@
 """From `--executor local | dask://HOST:PORT | ray://HOST:PORT` to an executor that is ready."""
 
 import re
-from difflib import get_close_matches
 
-from specsim.errors import UsageError
+from specsim.errors import UsageError, closest
 from specsim.planning.executors.base import Executor, check_workers
 
 FORMS = "local, dask://HOST:PORT, dask://local, ray://HOST:PORT or ray://local"
@@ -24,8 +23,7 @@ def open_executor(text: str = "local", workers: int | None = None) -> Executor:
 
         return LocalExecutor(check_workers(workers))
     if kind not in ("dask", "ray") or "://" not in name:
-        near = get_close_matches(kind.lower(), ("local", "dask", "ray"), n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = closest(kind.lower(), ("local", "dask", "ray"))
         raise UsageError(f"--executor is {name[:60]!r}; {hint}use {FORMS}")
     if place != "local":
         found = _ADDRESS.fullmatch(place)

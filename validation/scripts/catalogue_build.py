@@ -1,6 +1,6 @@
 """Keeps the bundled catalogue in step with the readers.
 
-Run as `python -m specsim.formats.catalogue_build` after a reader or an entry has changed.
+Run as `python validation/scripts/catalogue_build.py` after a reader or an entry has changed.
 An entry holds the fields of the public config that the shapes follow from (`config`, and
 `hf_quant_config` where the checkpoint has one), its source, and `spec`, which this module
 derives from them. It also writes the index. Nothing else writes these files' `spec`; tests
@@ -15,7 +15,8 @@ from typing import TypedDict
 from specsim.formats.hf_config import model_from_config
 from specsim.formats.hf_drafters import drafter_from_config
 from specsim.model.catalogue import catalogue_root
-from specsim.model.counts import active_parameters, drafter_parameters, parameters
+from specsim.model.counts import active_parameters, parameters
+from specsim.model.drafter_counts import drafter_parameters
 from specsim.model.serial import drafter_from_dict, spec_from_dict, to_dict
 from specsim.model.spec import Drafter, ModelSpec
 
