@@ -35,7 +35,8 @@ from specsim.methods.registry import method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
-from specsim.model.spec import Drafter, ModelSpec, MoE
+from specsim.model.feedforward import MoE
+from specsim.model.spec import Drafter, ModelSpec
 from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions

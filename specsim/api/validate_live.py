@@ -14,21 +14,12 @@ from specsim.accuracy.live_replay import MeasuredLoad
 from specsim.api.functions import named_function
 from specsim.api.judged_server import JudgedServer, check_fitted, drafts, names_of
 from specsim.api.validation import Validation
-from specsim.client import (
-    LiveLoad,
-    LiveRun,
-    Prompt,
-    Sampling,
-    Target,
-    builtin_prompts,
-    drive,
-    random_prompts,
-    read_prompts,
-)
-from specsim.client.http import connect
-from specsim.client.load import LoadProgress, Report
+from specsim.client.http import Target, connect
+from specsim.client.load import LiveLoad, LoadProgress, Report, drive
 from specsim.client.metrics import Scraper
-from specsim.client.prompts import take
+from specsim.client.prompts import Prompt, builtin_prompts, random_prompts, read_prompts, take
+from specsim.client.result import LiveRun
+from specsim.client.stream import Sampling
 from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
 from specsim.files import check_writable
 from specsim.formats.bench.server_metrics import run_of
@@ -40,6 +31,7 @@ from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import MAX_LIVE_REQUESTS, ValidateLiveOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_numbers, parse_rates, shown
+from specsim.report.progress import live_bar
 from specsim.sim.arrivals import bench_serve_times
 
 FEWEST, PER_CLIENT = 16, 4
@@ -302,19 +294,13 @@ def _plain(value: object) -> Any:
 @contextmanager
 def _progress(wanted: bool, loads: list[LiveLoad], repeats: int) -> Iterator[Any]:
     """report(repeat, number): the listener of one run; a bar on stderr if wanted."""
-    if not wanted:
-        yield lambda repeat, number: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeElapsedColumn())
     total = repeats * sum(len(load.prompts) for load in loads)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("measuring", total=total)
+    columns = ("{task.description}", "bar", "count", "time")
+    with live_bar(wanted, *columns, begin="measuring") as update:
 
-        def listener(repeat: int, number: int) -> Report:
+        def listener(repeat: int, number: int) -> Report | None:
+            if update is None:
+                return None
             before = repeat * sum(len(x.prompts) for x in loads)
             before += sum(len(x.prompts) for x in loads[:number])
 
@@ -322,7 +308,7 @@ def _progress(wanted: bool, loads: list[LiveLoad], repeats: int) -> Iterator[Any
                 words = f"{loads[number].name}, {now.running} open"
                 if repeats > 1:
                     words += f", repeat {repeat + 1} of {repeats}"
-                bars.update(task, description=words, completed=before + now.ended)
+                update(description=words, completed=before + now.ended, total=total)
 
             return told
 

@@ -38,7 +38,10 @@ from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.ops.shapes import AttentionDecode, Elementwise, Experts, Gemm, Sample
 from specsim.ops.work import UNIFORM
-from specsim.roofline import attn_decode, elementwise, gemm, moe, sample
+from specsim.roofline.attention import attn_decode
+from specsim.roofline.gemm import gemm
+from specsim.roofline.moe import moe
+from specsim.roofline.simple import elementwise, sample
 
 HEAD_VOCAB = 8192  # rows of the random head that `specsim measure` times steps with
 ACT_BYTES = 2.0  # activations between kernels

@@ -10,22 +10,3 @@
 
 Send times come from the caller: the layers above know how `vllm bench serve` draws them.
 """
-
-from specsim.client.http import Target
-from specsim.client.load import LiveLoad, drive
-from specsim.client.prompts import Prompt, builtin_prompts, random_prompts, read_prompts
-from specsim.client.result import LiveRequest, LiveRun
-from specsim.client.stream import Sampling
-
-__all__ = [
-    "LiveLoad",
-    "LiveRequest",
-    "LiveRun",
-    "Prompt",
-    "Sampling",
-    "Target",
-    "builtin_prompts",
-    "drive",
-    "random_prompts",
-    "read_prompts",
-]

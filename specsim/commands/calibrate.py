@@ -6,8 +6,6 @@ overheads on a few points of one server (see `specsim.api.calibrate_bench`).
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from specsim.commands.bind import command
@@ -44,26 +42,11 @@ def calibrate(options: CalibrateCommand) -> None:
             "--from FILE MODEL"
         )
     from specsim.api.calibrate_records import fit_records
+    from specsim.report.progress import live_bar
     from specsim.report.records import records_section
 
-    with _progress() as tell:
-        result = fit_records([Path(name) for name in given], options, tell)
+    columns = ("{task.description}", "bar", "{task.percentage:>3.0f}%", "left")
+    with live_bar(sys.stderr.isatty(), *columns, begin="reading") as update:
+        result = fit_records([Path(name) for name in given], options, update and (
+            lambda what, done, of: update(description=what, completed=done, total=of)))
     write(options, lambda: result, lambda: section_text(records_section(Doc(result))))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def tell(what: str, done: int, of: int) -> None:
-            bar.update(task, description=what, completed=done, total=of)
-
-        yield tell

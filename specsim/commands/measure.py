@@ -1,8 +1,6 @@
 """`specsim measure`: measure this machine and the bundled decoder on it, for calibration."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ from specsim.options.local import MeasureCommand
 from specsim.options.values import parse_duration, shown
 
 if TYPE_CHECKING:
-    from specsim.measure.run import MeasurePlan, MeasureSummary, PointProgress
+    from specsim.measure.run import MeasurePlan, MeasureSummary
 
 
 @command(MeasureCommand)
@@ -30,9 +28,15 @@ def measure(options: MeasureCommand) -> None:
     target = options.out if options.out is not None else Path(f"measured-{plan.device}.jsonl")
 
     from specsim.measure.run import measure as run
+    from specsim.report.progress import live_bar
 
-    with _bar(plan, budget_s) as show:
-        summary = run(plan, target, budget_s, on_progress=show, started=started)
+    columns = ("{task.fields[part]}", "bar", "{task.completed}/{task.total} points", "time",
+               f"of {budget_s:.0f} s", "{task.fields[what]}")
+    with live_bar(sys.stderr.isatty(), *columns, transient=False, part=" ",
+                  what=f"loading torch on {plan.device}") as update:
+        summary = run(plan, target, budget_s, started=started, on_progress=update and (
+            lambda now: update(total=now.total, completed=now.done, part=now.part,
+                               what=now.what[:60])))
     result = {"file": str(target), **summary.to_dict()}
     write(options, lambda: result, lambda: _text(target, summary))
     if summary.interrupted:
@@ -65,30 +69,6 @@ def _plan(options: MeasureCommand) -> "MeasurePlan":
     check_together(models)
     experts = find_model(default_moe(device))
     return MeasurePlan(device, grid, models, experts, options.dtype, options.seed, used)
-
-
-@contextmanager
-def _bar(
-    plan: "MeasurePlan", budget_s: float
-) -> "Iterator[Callable[[PointProgress], None] | None]":
-    """A progress bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.fields[part]}"), BarColumn(),
-               TextColumn("{task.completed}/{task.total} points"), TimeElapsedColumn(),
-               TextColumn(f"of {budget_s:.0f} s"), TextColumn("{task.fields[what]}"))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=None, part=" ", what=f"loading torch on {plan.device}")
-
-        def show(progress: "PointProgress") -> None:
-            bar.update(task, total=progress.total, completed=progress.done, part=progress.part,
-                       what=progress.what[:60])
-
-        yield show
 
 
 def _text(target: Path, summary: "MeasureSummary") -> str:

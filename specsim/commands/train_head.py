@@ -4,8 +4,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +44,7 @@ def train_head(options: TrainHeadCommand) -> None:
 
     from specsim.decoder.models import load_model
     from specsim.decoder.training import Recipe
+    from specsim.report.progress import live_bar
     from specsim.report.tables import to_json
 
     loaded = load_model(options.model)
@@ -62,7 +62,11 @@ def train_head(options: TrainHeadCommand) -> None:
         "prompts": "built-in" if options.prompts is None else _digest(given),
     })
     try:
-        with _bar(budget_s) as job.show:
+        columns = ("{task.description}", "bar", "{task.completed:.0f}/{task.total:.0f}", "time",
+                   f"of {budget_s:.0f} s")
+        with live_bar(
+            sys.stderr.isatty(), *columns, begin="starting", total=1, transient=False
+        ) as job.bar:
             result = job.run(given, options.tokens, options.max_new_tokens)
     except KeyboardInterrupt:
         sys.stderr.write(
@@ -74,7 +78,7 @@ def train_head(options: TrainHeadCommand) -> None:
 
 
 class _Job:
-    """One run of the command. show: where progress goes."""
+    """One run of the command. bar: where progress goes."""
 
     def __init__(
         self, loaded: "LoadedModel", out: Path, recipe: "Recipe", seed: int, started: float,
@@ -82,7 +86,11 @@ class _Job:
     ) -> None:
         self.loaded, self.out, self.recipe, self.seed = loaded, out, recipe, seed
         self.started, self.budget_s, self.init = started, budget_s, init
-        self.show: Callable[[str, float, float], None] = lambda what, done, total: None
+        self.bar: Callable[..., None] | None = None
+
+    def show(self, what: str, done: float, total: float) -> None:
+        if self.bar is not None:
+            self.bar(description=what, completed=done, total=max(1, total))
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started
@@ -306,24 +314,6 @@ def read_prompts(path: Path) -> list[str]:
 
 def _digest(prompts: list[str] | None) -> str:
     return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
-
-
-@contextmanager
-def _bar(budget_s: float) -> Iterator[Callable[[str, float, float], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(),
-               TextColumn("{task.completed:.0f}/{task.total:.0f}"), TimeElapsedColumn(),
-               TextColumn(f"of {budget_s:.0f} s"))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("starting", total=1)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=max(1, total))
 
 
 def _text(out: Path, result: dict[str, Any]) -> str:

@@ -18,7 +18,8 @@ from typing import BinaryIO
 
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats.hf_config import model_from_config
-from specsim.model.spec import ModelSpec, WeightFormat
+from specsim.model.part import WeightFormat
+from specsim.model.spec import ModelSpec
 from specsim.model.weights import reformat_layers
 
 MAX_HEADER_BYTES = 200_000_000

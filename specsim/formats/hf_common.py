@@ -2,7 +2,8 @@
 
 from specsim.formats.hf_plan import LayerPlan, ModelPlan
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.spec import Attention, DenseMLP
+from specsim.model.feedforward import DenseMLP
+from specsim.model.mixers import Attention
 
 
 def n_layers(f: TextConfig) -> int:

@@ -17,7 +17,7 @@ from specsim.formats.hf_plan import (
     family,
 )
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.spec import DenseMLP
+from specsim.model.feedforward import DenseMLP
 
 Flag = bool | tuple[str, bool]  # fixed, or a field with the architecture's default
 _BIAS = ("attention_bias", False)

@@ -36,7 +36,8 @@ from specsim.formats.hf_shape import TextConfig
 from specsim.methods.base import METHODS
 from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.model.drafter_counts import drafter_from_spec
-from specsim.model.spec import DenseMLP, Drafter, LayerGroup, ModelSpec
+from specsim.model.feedforward import DenseMLP
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
 
 

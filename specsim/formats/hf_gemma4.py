@@ -3,7 +3,8 @@
 from specsim.formats.hf_common import experts, heads, layer_kinds, mlp, n_layers, plan
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.spec import Attention, DenseMLP, MoE
+from specsim.model.feedforward import DenseMLP, MoE
+from specsim.model.mixers import Attention
 
 
 @family("gemma4_text")

@@ -1,5 +1,7 @@
 """Readers of the families with recurrent layers: Qwen3-Next, Qwen3.5/3.6, Nemotron-H."""
 
+from dataclasses import replace
+
 from specsim.formats.hf_common import (
     attention,
     experts,
@@ -7,6 +9,7 @@ from specsim.formats.hf_common import (
     mlp,
     n_layers,
     plan,
+    shared_width,
     sparse_layers,
 )
 from specsim.formats.hf_object import MAX_LAYERS
@@ -20,7 +23,8 @@ from specsim.formats.hf_plan import (
     family,
 )
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.spec import Attention, DeltaNet, DenseMLP, FeedForward, Mamba2, MoE
+from specsim.model.feedforward import FeedForward, MoE
+from specsim.model.mixers import Attention, DeltaNet, Mamba2
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -81,14 +85,11 @@ def _qwen_hybrid(
 
     def layer(kind: str, is_sparse: bool) -> LayerPlan:
         ffn: FeedForward = _gated_shared_moe(f) if is_sparse else mlp(f)
+        names = LayerNames(shared="shared_expert")
         if kind == "full_attention" or linear is None:
-            return decoder_layer(full, ffn, 2 * hidden, LayerNames(shared="shared_expert"))
-        return decoder_layer(
-            linear,
-            ffn,
-            2 * hidden,
-            LayerNames(mixer="linear_attn", linears=linear_leaves, shared="shared_expert"),
-        )
+            return decoder_layer(full, ffn, 2 * hidden, names)
+        names = replace(names, mixer="linear_attn", linears=linear_leaves)
+        return decoder_layer(linear, ffn, 2 * hidden, names)
 
     result = plan(f, family, [layer(*pair) for pair in zip(kinds, sparse, strict=True)])
     if copies:
@@ -105,14 +106,9 @@ def _qwen_hybrid(
 
 
 def _gated_shared_moe(f: TextConfig) -> MoE:
-    total, top_k = experts(f)
     shared = f.shared_expert_intermediate_size or 0
     return MoE(
-        total,
-        top_k,
-        f.moe_intermediate_size,
-        shared_intermediate=shared,
-        shared_gate=shared > 0,
+        *experts(f), f.moe_intermediate_size, shared_intermediate=shared, shared_gate=shared > 0
     )
 
 
@@ -173,12 +169,8 @@ def _block(f: TextConfig, kind: str, hidden: int) -> LayerPlan:
         return LayerPlan(mixer, None, hidden, Modules(mixer=names))
     leaves = ("up_proj", "down_proj")
     if kind == "mlp":
-        mlp_part = DenseMLP(
-            f.intermediate_size, gated=False, bias=f.mlp_bias
-        )
-        return LayerPlan(
-            None, mlp_part, hidden, Modules(dense=tuple(f"mixer.{leaf}" for leaf in leaves))
-        )
+        modules = Modules(dense=tuple(f"mixer.{leaf}" for leaf in leaves))
+        return LayerPlan(None, mlp(f, gated=False), hidden, modules)
     modules = Modules(
         experts=tuple(f"mixer.experts.0.{leaf}" for leaf in leaves),
         shared=tuple(f"mixer.shared_experts.{leaf}" for leaf in leaves),
@@ -190,17 +182,10 @@ def _relu2_moe(f: TextConfig) -> MoE:
     """Two matrices an expert (squared ReLU); routed experts may work on a latent width."""
     if f.mlp_bias:
         raise f.fail("mlp_bias", "biases in this family's experts are not modelled")
-    total, top_k = experts(f)
     width = f.moe_intermediate_size
-    shared = f.shared_experts
-    shared_size = f.moe_shared_expert_intermediate_size or width
+    shared = shared_width(f, f.moe_shared_expert_intermediate_size or width)
     return MoE(
-        total,
-        top_k,
-        width,
-        gated=False,
-        shared_intermediate=shared * shared_size,
-        latent=f.moe_latent_size,
+        *experts(f), width, gated=False, shared_intermediate=shared, latent=f.moe_latent_size,
         router_bias=True,
     )
 

@@ -6,7 +6,7 @@ from specsim.formats.hf_common import heads, mlp, n_layers, plan, sparse_after_d
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.spec import LatentAttention
+from specsim.model.mixers import LatentAttention
 
 
 def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
@@ -57,10 +57,8 @@ def _indexed_layers(f: TextConfig, count: int) -> list[bool]:
 
 
 def _deepseek(f: TextConfig, family: str, *, indexer: bool) -> ModelPlan:
-    hidden = f.hidden_size
-    count = n_layers(f)
-    mixer = latent_attention(f, indexer=indexer)
-    moe = sigmoid_moe(f)
+    count, norms = n_layers(f), 2 * f.hidden_size
+    mixer, moe = latent_attention(f, indexer=indexer), sigmoid_moe(f)
     sparse = sparse_after_dense(f, count, 1 if f.model_type == "glm4_moe_lite" else 0)
     every = f.moe_layer_freq
     indexed = _indexed_layers(f, count) if indexer else [True] * count
@@ -69,10 +67,10 @@ def _deepseek(f: TextConfig, family: str, *, indexer: bool) -> ModelPlan:
         decoder_layer(
             mixer if indexed[index] else reuses,
             moe if sparse[index] and index % every == 0 else mlp(f),
-            2 * hidden,
+            norms,
         )
         for index in range(count)
     ]
     result = plan(f, family, layers)
-    result.mtp = appended_mtp(f, decoder_layer(mixer, moe, 2 * hidden), hidden, count)
+    result.mtp = appended_mtp(f, decoder_layer(mixer, moe, norms))
     return result

@@ -11,20 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.spec import (
-    BF16,
-    Attention,
-    DeltaNet,
-    DenseMLP,
-    Drafter,
-    FeedForward,
-    LatentAttention,
-    LayerGroup,
-    Mixer,
-    ModelSpec,
-    MoE,
-    WeightFormat,
-)
+from specsim.model.feedforward import DenseMLP, FeedForward, MoE
+from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mixer
+from specsim.model.part import BF16, WeightFormat
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
 
 FormatOf = Callable[[str], WeightFormat]

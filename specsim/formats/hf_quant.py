@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from specsim.errors import ModelConfigError
 from specsim.formats.hf_object import MAX_WIDTH, show
 from specsim.formats.hf_shape import FormatGroup, LayerFormat, QuantConfig
-from specsim.model.spec import BF16, WeightFormat
+from specsim.model.part import BF16, WeightFormat
 from specsim.model.weights import FP8, FP8_BLOCK, MXFP4, NVFP4, NVFP4_W4A16
 
 MAX_PATTERNS = 32  # inner wildcards and regular expressions

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from specsim.jsonable import picked
 from specsim.ops.op import OpCost
-from specsim.roofline import KernelTime
+from specsim.roofline.result import KernelTime
 
 
 class OpTime(NamedTuple):

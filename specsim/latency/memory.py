@@ -23,8 +23,10 @@ from specsim.latency.instance import Instance
 from specsim.latency.pipeline import stage_layers
 from specsim.model.counts import kv_bytes_per_token, state_bytes, weight_bytes
 from specsim.model.drafter_counts import drafter_kv_bytes, drafter_weight_bytes
+from specsim.model.feedforward import MoE
 from specsim.model.layer_counts import KVBytes
-from specsim.model.spec import Attention, LayerGroup, ModelSpec, MoE
+from specsim.model.mixers import Attention
+from specsim.model.spec import LayerGroup, ModelSpec
 from specsim.ops.work import Parallel, split_fault
 from specsim.units import GB
 

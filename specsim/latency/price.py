@@ -21,8 +21,9 @@ from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
 from specsim.ops.shapes import AttentionPrefill, Experts, Gemm, LatentPrefill
 from specsim.ops.work import Routing, attention_share
-from specsim.roofline import KernelTime, compute_peak, op_time
-from specsim.roofline.result import datasheet_time, without_launch
+from specsim.roofline.device import compute_peak
+from specsim.roofline.dispatch import op_time
+from specsim.roofline.result import KernelTime, datasheet_time, without_launch
 
 K = TypeVar("K")
 V = TypeVar("V")

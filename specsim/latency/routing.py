@@ -13,7 +13,8 @@ from functools import cache
 from specsim.data import data_root
 from specsim.errors import UsageError
 from specsim.model.catalogue import key
-from specsim.model.spec import ModelSpec, MoE
+from specsim.model.feedforward import MoE
+from specsim.model.spec import ModelSpec
 from specsim.ops.work import UNIFORM, Routing
 
 KINDS = ("softmax", "gated-shared", "sigmoid", "relu2", "coarse")

@@ -17,7 +17,9 @@ from typing import ClassVar
 
 from specsim.methods.base import DraftMethod, ServerNames
 from specsim.methods.registry import register
-from specsim.model.spec import Attention, DenseMLP, Drafter, LayerGroup, ModelSpec
+from specsim.model.feedforward import DenseMLP
+from specsim.model.mixers import Attention
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 
 EAGLE3_VOCAB = 32_000
 EAGLE3_FEATURES = 3

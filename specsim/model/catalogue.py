@@ -21,8 +21,9 @@ from typing import Any, TypedDict
 
 from specsim.data import data_root
 from specsim.errors import ModelConfigError, UsageError
+from specsim.model.part import BF16
 from specsim.model.serial import drafter_from_dict, spec_from_dict
-from specsim.model.spec import BF16, Drafter, ModelSpec
+from specsim.model.spec import Drafter, ModelSpec
 from specsim.model.weights import FORMATS, quantized, reformat_layers, weight_format
 
 _NEUTRAL = re.compile(

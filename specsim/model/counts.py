@@ -15,7 +15,8 @@ from specsim.model.drafter_counts import (
     drafter_weight_bytes,
 )
 from specsim.model.layer_counts import KVBytes, kv_of_layers, layer_bytes, layer_parameters
-from specsim.model.spec import PLAIN_BYTES, ModelSpec
+from specsim.model.part import PLAIN_BYTES
+from specsim.model.spec import ModelSpec
 from specsim.units import DTYPE_BYTES
 
 N = TypeVar("N", int, float)

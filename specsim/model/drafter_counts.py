@@ -6,7 +6,8 @@ counted among the bytes that a pass reads.
 
 from specsim.errors import UsageError
 from specsim.model.layer_counts import KVBytes, kv_of_layers, layer_bytes, layer_parameters
-from specsim.model.spec import PLAIN_BYTES, Drafter, ModelSpec
+from specsim.model.part import PLAIN_BYTES
+from specsim.model.spec import Drafter, ModelSpec
 from specsim.units import DTYPE_BYTES
 
 

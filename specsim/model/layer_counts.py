@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from specsim.model.spec import PLAIN_BYTES, LayerGroup
+from specsim.model.part import PLAIN_BYTES
+from specsim.model.spec import LayerGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from specsim.errors import ModelConfigError
-from specsim.model.spec import Drafter, LayerGroup, ModelSpec, Part, WeightFormat
+from specsim.model.part import Part, WeightFormat
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import FORMATS
 
 if TYPE_CHECKING:

@@ -11,29 +11,9 @@ gives bytes per *weight* including block scales.
 
 from dataclasses import dataclass, field
 
-from specsim.model.feedforward import DenseMLP, ExpertCount, FeedForward, MoE
-from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mamba2, Mixer
-from specsim.model.part import BF16, PLAIN_BYTES, Part, PartCount, WeightFormat
-
-__all__ = [
-    "BF16",
-    "PLAIN_BYTES",
-    "Attention",
-    "DeltaNet",
-    "DenseMLP",
-    "Drafter",
-    "ExpertCount",
-    "FeedForward",
-    "LatentAttention",
-    "LayerGroup",
-    "Mamba2",
-    "Mixer",
-    "MoE",
-    "ModelSpec",
-    "Part",
-    "PartCount",
-    "WeightFormat",
-]
+from specsim.model.feedforward import FeedForward, MoE
+from specsim.model.mixers import Mixer
+from specsim.model.part import BF16, WeightFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specsim.errors import UsageError, closest
-from specsim.model.spec import (
-    BF16,
-    Drafter,
-    FeedForward,
-    LayerGroup,
-    ModelSpec,
-    WeightFormat,
-)
+from specsim.model.feedforward import FeedForward
+from specsim.model.part import BF16, WeightFormat
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 
 FP16 = WeightFormat("fp16", 2.0, "bf16")  # same tensor-core rate; widths are all that count
 FP32 = WeightFormat("fp32", 4.0, "fp32")

@@ -12,8 +12,8 @@ and after the core), `*_context` what depends on sequences, query length and cac
 
 from dataclasses import replace
 
-from specsim.model.mixers import INDEX_KEY_BYTES_PER_128
-from specsim.model.spec import BF16, PLAIN_BYTES, Attention, LatentAttention, WeightFormat
+from specsim.model.mixers import INDEX_KEY_BYTES_PER_128, Attention, LatentAttention
+from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import (

@@ -9,7 +9,8 @@ expert and dense layers on its own rows; only routed experts see the rows of all
 
 from dataclasses import replace
 
-from specsim.model.spec import BF16, PLAIN_BYTES, DenseMLP, FeedForward, MoE
+from specsim.model.feedforward import DenseMLP, FeedForward, MoE
+from specsim.model.part import BF16, PLAIN_BYTES
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import Experts

@@ -1,6 +1,6 @@
 """Dense matrix products y[m, n] = x[m, k] W[k, n]: FLOPs and bytes from shapes."""
 
-from specsim.model.spec import WeightFormat
+from specsim.model.part import WeightFormat
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import Elementwise, Gemm
 

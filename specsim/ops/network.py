@@ -14,19 +14,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from specsim.methods.base import method_of
-from specsim.model.spec import (
-    PLAIN_BYTES,
-    Attention,
-    DeltaNet,
-    Drafter,
-    LatentAttention,
-    LayerGroup,
-    Mamba2,
-    Mixer,
-    ModelSpec,
-    MoE,
-    WeightFormat,
-)
+from specsim.model.feedforward import MoE
+from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mamba2, Mixer
+from specsim.model.part import PLAIN_BYTES, WeightFormat
+from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.ops.attention import (
     attention_context,
     attention_rows,

@@ -11,7 +11,8 @@ memory pool; measured: KDA verify rows on an H200 fit (1 + q) / 2 of a decode.
 
 from dataclasses import dataclass
 
-from specsim.model.spec import BF16, PLAIN_BYTES, DeltaNet, Mamba2
+from specsim.model.mixers import DeltaNet, Mamba2
+from specsim.model.part import BF16, PLAIN_BYTES
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import StateDecode, StatePrefill

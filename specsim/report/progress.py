@@ -2,48 +2,50 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 Report = Callable[[int, int], None]
 
 
 @contextmanager
-def task_bar(wanted: bool, unit: str) -> Iterator[Report | None]:
-    """report(done, total) while the work goes on; None where nobody looks."""
+def live_bar(
+    wanted: bool, *columns: str, begin: str = "", total: float | None = None,
+    transient: bool = True, threaded: bool = True, **fields: Any,
+) -> Iterator[Callable[..., None] | None]:
+    """update(completed=, total=, description=, ...) while it goes on; None where nobody looks.
+
+    columns: `bar`, `count` ('3/10'), `left` and `time` (until the end, since the start), `spinner`,
+    or a text with `{task.description}` and fields. begin: the description until the first update.
+    threaded: drawn by a thread, which must not be there when workers are forked."""
     if not wanted:
         yield None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
 
-    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task(unit, total=None)
+    known = {
+        "bar": progress.BarColumn, "count": progress.MofNCompleteColumn,
+        "left": progress.TimeRemainingColumn, "time": progress.TimeElapsedColumn,
+        "spinner": progress.SpinnerColumn,
+    }
+    made = [known[name]() if name in known else progress.TextColumn(name) for name in columns]
+    with progress.Progress(
+        *made, console=Console(stderr=True), transient=transient, auto_refresh=threaded
+    ) as bars:
+        task = bars.add_task(begin, total=total, **fields)
+        yield lambda **news: bars.update(task, refresh=not threaded, **news)
 
-        def report(done: int, total: int) -> None:
-            bars.update(bar, completed=done, total=total)
 
-        yield report
+@contextmanager
+def task_bar(wanted: bool, unit: str) -> Iterator[Report | None]:
+    """report(done, total) while the work goes on; None where nobody looks."""
+    with live_bar(wanted, unit, "bar", "count", "left") as update:
+        yield update and (lambda done, total: update(completed=done, total=total))
 
 
 @contextmanager
 def words_line(wanted: bool, begin: str) -> Iterator[Callable[[str], None] | None]:
-    """tell(words) while the work goes on, `begin` until then; None where nobody looks. Refreshed by
-    hand: a thread that draws must not be there when workers are forked."""
-    if not wanted:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, auto_refresh=False
-    ) as bars:
-        task = bars.add_task(begin, total=None)
-
-        def tell(words: str) -> None:
-            bars.update(task, description=words)
-            bars.refresh()
-
-        yield tell
+    """tell(words) while the work goes on, `begin` until then; None where nobody looks."""
+    columns = ("spinner", "{task.description}", "time")
+    with live_bar(wanted, *columns, begin=begin, threaded=False) as update:
+        yield update and (lambda words: update(description=words))

@@ -4,7 +4,6 @@ from functools import lru_cache
 
 from specsim.errors import ProfileError, UsageError
 from specsim.ops.op import OpCost
-from specsim.roofline import attention, comm, gemm, mla, moe, recurrent, simple  # noqa: F401
 from specsim.roofline.device import FIDELITIES, Device, Pricing
 from specsim.roofline.kernels import KERNELS
 from specsim.roofline.result import KernelTime

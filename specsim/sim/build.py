@@ -39,7 +39,7 @@ from specsim.latency.launches import Launches, mean_launches
 from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
-from specsim.model.spec import Attention
+from specsim.model.mixers import Attention
 from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationRules
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules

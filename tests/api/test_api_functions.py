@@ -232,7 +232,7 @@ def test_results_are_the_typed_ones_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    ({"concurency": 4}, "no option 'concurency'; did you mean concurrency?"),
+    ({"concurency": 4}, "no option 'concurency'; did you mean 'concurrency'?"),
     ({"tp": "2"}, "tp is '2'; it must be a whole number"),
     ({"tp": 2.5}, "tp is 2.5; it must be a whole number"),
     ({"tp": True}, "tp is True; it must be a whole number"),

@@ -9,8 +9,10 @@ import time
 import pytest
 
 from fake_server import FakeServer
-from specsim.client import LiveLoad, Prompt, Sampling, Target, drive
-from specsim.client.http import refusal
+from specsim.client.http import Target, refusal
+from specsim.client.load import LiveLoad, drive
+from specsim.client.prompts import Prompt
+from specsim.client.stream import Sampling
 from specsim.errors import ServerError, UsageError
 
 PROMPTS = tuple(Prompt(f"prompt {i}", 6 + i % 3) for i in range(9))

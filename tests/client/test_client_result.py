@@ -5,7 +5,10 @@ import json
 import pytest
 
 from fake_server import FakeServer
-from specsim.client import LiveLoad, Prompt, Sampling, Target, drive
+from specsim.client.http import Target
+from specsim.client.load import LiveLoad, drive
+from specsim.client.prompts import Prompt
+from specsim.client.stream import Sampling
 from specsim.formats.bench import read_bench
 
 

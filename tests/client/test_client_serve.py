@@ -13,7 +13,10 @@ pytest.importorskip("prometheus_client", reason="the server needs prometheus-cli
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "serve"))
 
 from serve_helpers import make_engine, make_service, write_model  # noqa: E402
-from specsim.client import LiveLoad, Prompt, Sampling, Target, drive  # noqa: E402
+from specsim.client.http import Target  # noqa: E402
+from specsim.client.load import LiveLoad, drive  # noqa: E402
+from specsim.client.prompts import Prompt  # noqa: E402
+from specsim.client.stream import Sampling  # noqa: E402
 from specsim.decoder.models import load_model  # noqa: E402
 from specsim.decoder.tokenizer import Tokenizer  # noqa: E402
 from specsim.serve.app import create_app  # noqa: E402

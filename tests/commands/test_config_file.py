@@ -155,16 +155,16 @@ def test_the_bundled_decoder_has_defaults_of_its_own(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("[defaults]\ngppu = 1", "[defaults] 'gppu' is no option of any command; did you mean gpu"),
-    ("[predict]\nconcurency = 1", "'concurency' is no option of specsim predict; did you mean con"),
-    ("[predikt]\nk = 1", "'predikt' is no section; did you mean predict"),
+    ("[defaults]\ngppu = 1", "[defaults] 'gppu' is no option of any command; did you mean 'gpu"),
+    ("[predict]\nconcurency = 1", "'concurency' is no option of specsim predict; did you mean 'con"),
+    ("[predikt]\nk = 1", "'predikt' is no section; did you mean 'predict"),
     ("[predict]\nk = 'three'", "[predict] k is 'three'; it must be a whole number"),
     ("[predict]\nk = true", "[predict] k is True; it must be a whole number"),
     ("[predict]\ngpu = {a = 1}", "it must be text"),
     ("[predict]\nconcurrency = []", "it must be text"),
     ("[defaults]\ntp = 1.5", "[defaults] tp is 1.5; it must be a whole number"),
     ("predict = 3", "it must be a section [predict]"),
-    ("[validate.liv]\nk = 3", "did you mean validate live"),
+    ("[validate.liv]\nk = 3", "did you mean 'validate live"),
     ("[predict", "is not TOML"),
     ("[predict]\nmax_num_seqs = 0", "--max-num-seqs is 0"),
 ])

@@ -76,7 +76,7 @@ def test_linear_rope_scaling_is_read():
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        ({"model_type": "qwen3moe"}, "did you mean qwen3_moe"),
+        ({"model_type": "qwen3moe"}, "did you mean 'qwen3_moe"),
         ({"model_type": ""}, "llama, mistral, qwen2"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
         ({"attention_bias": True}, "attention_bias"),

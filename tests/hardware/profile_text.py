@@ -1,7 +1,8 @@
 """A profile from the text of a file."""
 
-from specsim.hardware import HardwareProfile, load_profile
+from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.schema import inherit_name, profile_from_document
+from specsim.hardware.store import load_profile
 from specsim.hardware.toml_file import parse_document
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from profile_text import load_profile_text
 from specsim.data import data_root
 from specsim.errors import SpecSimError
-from specsim.hardware import HardwareProfile, to_toml
+from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.schema import profile_from_document
+from specsim.hardware.toml_file import to_toml
 
 MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
 VALID = (data_root("hw_profiles") / "h200-sxm.toml").read_text().split("# --- fitted")[0] + """

@@ -6,12 +6,9 @@ import pytest
 
 from profile_text import load_profile_text
 from specsim.errors import ProfileError, UsageError
-from specsim.hardware import (
-    HardwareProfile,
-    KernelTable,
-    load_profile,
-    to_toml,
-)
+from specsim.hardware.profile import HardwareProfile, KernelTable
+from specsim.hardware.store import load_profile
+from specsim.hardware.toml_file import to_toml
 
 TABLE = KernelTable("gemm.bf16", {"floor_s": 3e-6, "mem_frac": 0.8}, "fitted", "a device")
 

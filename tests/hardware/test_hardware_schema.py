@@ -6,7 +6,8 @@ import pytest
 
 from profile_text import load_profile_text
 from specsim.errors import FormatError, ProfileError
-from specsim.hardware import HardwareProfile, load_profile
+from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
 
 MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
 

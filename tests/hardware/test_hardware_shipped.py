@@ -3,8 +3,8 @@
 import pytest
 
 from specsim.data import data_root
-from specsim.hardware import list_profiles, load_profile
 from specsim.hardware.schema import sourced_fields
+from specsim.hardware.store import list_profiles, load_profile
 
 NAMES = [entry.name for entry in list_profiles()]
 ASKED = [

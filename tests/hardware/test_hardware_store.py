@@ -9,8 +9,7 @@ import pytest
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, SpecSimError
-from specsim.hardware import find_profile, list_profiles, load_profile
-from specsim.hardware.store import normalise
+from specsim.hardware.store import find_profile, list_profiles, load_profile, normalise
 
 MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsim.hardware import load_profile
+from specsim.hardware.store import load_profile
 from specsim.latency.collectives import Collectives, wait_share, waits
 from specsim.latency.engine import find_engine, list_engines
 from specsim.latency.engine_profile import EngineProfile, Overheads

@@ -12,7 +12,9 @@ from specsim.formats.hf_object import MAX_FILE_BYTES, show
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.catalogue import catalogue_root, find_model, same_shapes
 from specsim.model.counts import parameters
-from specsim.model.spec import BF16, Attention, DenseMLP, LatentAttention, MoE, WeightFormat
+from specsim.model.feedforward import DenseMLP, MoE
+from specsim.model.mixers import Attention, LatentAttention
+from specsim.model.part import BF16, WeightFormat
 from specsim.model.weights import FP8, FP8_BLOCK, NVFP4, NVFP4_W4A16
 
 

@@ -9,7 +9,7 @@ from specsim.formats.hf_drafters import DraftConfig, detect_kind, drafter_from_c
 from specsim.model.catalogue import find_model
 from specsim.model.counts import parameters
 from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
-from specsim.model.spec import Attention
+from specsim.model.mixers import Attention
 
 LAYER = {
     "model_type": "llama",

@@ -17,7 +17,7 @@ from catalogue_build import read_entries
 from specsim.formats.hf_config import READERS, model_from_config
 from specsim.model.catalogue import catalogue_root
 from specsim.model.counts import active_parameters, parameters
-from specsim.model.spec import MoE
+from specsim.model.feedforward import MoE
 
 CASES = [
     json.loads(line)

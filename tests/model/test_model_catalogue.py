@@ -32,8 +32,11 @@ from specsim.model.catalogue import (
 )
 from specsim.model.counts import parameters, weight_bytes
 from specsim.model.drafter_counts import drafter_parameters
+from specsim.model.feedforward import MoE
+from specsim.model.mixers import Attention, LatentAttention
+from specsim.model.part import BF16
 from specsim.model.serial import drafter_from_dict, spec_from_dict
-from specsim.model.spec import BF16, Attention, LatentAttention, ModelSpec, MoE
+from specsim.model.spec import ModelSpec
 from specsim.model.weights import FP8, FP8_BLOCK, NVFP4, NVFP4_W4A16
 
 MODELS = read_entries(catalogue_root() / "models")

@@ -23,7 +23,7 @@ from specsim.model.drafter_counts import (
     drafter_pass_bytes,
     drafter_weight_bytes,
 )
-from specsim.model.spec import MoE
+from specsim.model.feedforward import MoE
 from specsim.units import GIB
 
 REFERENCE = Path(__file__).with_name("reference_totals.csv")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from specsim.errors import ModelConfigError, UsageError
 from specsim.model.catalogue import find_drafter, find_model, list_drafters, list_models
 from specsim.model.counts import active_weight_bytes, head_bytes, parameters, weight_bytes
+from specsim.model.feedforward import DenseMLP, MoE
+from specsim.model.part import BF16
 from specsim.model.serial import drafter_from_dict, spec_from_dict, to_dict
-from specsim.model.spec import BF16, DenseMLP, MoE
 from specsim.model.weights import FORMATS, FP8, INT4, MXFP4, NVFP4, quantized, weight_format
 
 
@@ -24,7 +25,7 @@ def test_bytes_of_the_formats() -> None:
 
 
 def test_unknown_format_names_the_known() -> None:
-    with pytest.raises(UsageError, match="'fp8x' is not known; did you mean fp8"):
+    with pytest.raises(UsageError, match="'fp8x' is not known; did you mean 'fp8"):
         weight_format("fp8x")
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from specsim.model.catalogue import find_model
-from specsim.model.spec import Attention, LatentAttention, LayerGroup
+from specsim.model.mixers import Attention, LatentAttention
+from specsim.model.spec import LayerGroup
 from specsim.ops.attention import (
     attention_context,
     attention_rows,

@@ -7,7 +7,8 @@ import pytest
 
 from ops_helpers import drafter_ops, target_ops
 from specsim.model.catalogue import find_drafter, find_model, variant
-from specsim.model.spec import DeltaNet, DenseMLP, Mamba2, MoE
+from specsim.model.feedforward import DenseMLP, MoE
+from specsim.model.mixers import DeltaNet, Mamba2
 from specsim.ops.ffn import dense_mlp_ops, ffn_ops, moe_ops
 from specsim.ops.network import group_rows
 from specsim.ops.op import OpCost

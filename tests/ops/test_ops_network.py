@@ -5,7 +5,8 @@ import pytest
 from ops_helpers import drafter_ops, target_ops
 from specsim.errors import UsageError
 from specsim.model.catalogue import find_drafter, find_model
-from specsim.model.spec import Attention, DeltaNet, LatentAttention, Mamba2, Mixer, Part
+from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mamba2, Mixer
+from specsim.model.part import Part
 from specsim.ops.network import (
     MIXERS,
     context_kv_ops,

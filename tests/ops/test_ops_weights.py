@@ -6,7 +6,8 @@ from ops_helpers import drafter_ops, target_ops
 from specsim.model.catalogue import find_drafter, find_model, list_drafters, list_models, variant
 from specsim.model.counts import active_weight_bytes
 from specsim.model.drafter_counts import drafter_pass_bytes
-from specsim.model.spec import Attention, LatentAttention, ModelSpec
+from specsim.model.mixers import Attention, LatentAttention
+from specsim.model.spec import ModelSpec
 from specsim.ops.network import context_kv_ops, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.work import Parallel, Work

@@ -112,7 +112,7 @@ def test_python_callers_give_their_own_kinds() -> None:
     assert options.steps == "1,2.5" and options.pace == 3.0
     assert options.limits == '{"a": 1}' and options.files == [Path("one")]
     for given, words in (
-        ({"nam": 1}, "needs name"), ({"name": "x", "pase": 1}, "did you mean pace?"),
+        ({"nam": 1}, "needs name"), ({"name": "x", "pase": 1}, "did you mean 'pace'?"),
         ({"name": "x", "slow": 1}, "slow is 1; it must be True or False"),
         ({"name": None}, "name is None; it must be text"),
     ):

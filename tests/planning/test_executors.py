@@ -159,8 +159,8 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("text", "workers", "message"),
     [
-        ("locl", None, "did you mean local"),
-        ("dsk://h:1", None, "did you mean dask"),
+        ("locl", None, "did you mean 'local"),
+        ("dsk://h:1", None, "did you mean 'dask"),
         ("", None, "use local, dask://"),
         ("http://h:1", None, "use local, dask://"),
         ("dask://", None, "HOST:PORT"),

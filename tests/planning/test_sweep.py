@@ -316,8 +316,8 @@ def test_a_file_and_the_command_line_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[grid]", "[gird]", "did you mean grid"),
-        ("columns", "colums", "did you mean columns"),
+        ("[grid]", "[gird]", "did you mean 'grid"),
+        ("columns", "colums", "did you mean 'columns"),
         ('"predict"', "3", "must be text"),
         ('"predict"', '"predic"', "a sweep runs"),
         ('["speedup"]', '"speedup"', "list of names"),

@@ -28,7 +28,7 @@ from specsim.report.saved import parse, read_text
         ("[1, 2]", "holds no object"),
         ('"text"', "holds no object"),
         ("{}", "has no kind that is known; a report shows prediction"),
-        ('{"kind": "predictions"}', "did you mean prediction?"),
+        ('{"kind": "predictions"}', "did you mean 'prediction'?"),
         ('{"kind": "poem"}', "kind is 'poem'; a report shows"),
         ('{"kind": 7}', "kind is '7'"),
         ('{"kind": ["prediction"]}', "a report shows"),

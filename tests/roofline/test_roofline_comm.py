@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline_calls import all_gather, all_reduce, all_to_all, elementwise, sample
-from specsim.hardware import load_profile
 from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
 
 PATHS = ("custom", "fused", "nccl")
 LINKED = ("h200-sxm", "h100-sxm", "a100-80gb", "b200", "gb300", "l40s", "rtx-pro-6000", "b60")

@@ -26,7 +26,8 @@ from specsim.ops.shapes import (
     StateDecode,
     StatePrefill,
 )
-from specsim.roofline import kernels, op_time
+from specsim.roofline import kernels
+from specsim.roofline.dispatch import op_time
 
 GDN = StateDecode(8, 4, 48 * 128 * 128, 2 * 16 * 128 + 48 * 128)
 OPS = [

@@ -10,8 +10,7 @@ from roofline_calls import moe
 from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
-from specsim.roofline import distinct_experts
-from specsim.roofline.moe import busiest_rank
+from specsim.roofline.moe import busiest_rank, distinct_experts
 
 tokens = st.integers(1, 4096)
 shapes = st.sampled_from([(2048, 512, 8, 256), (4096, 14336, 2, 8), (7168, 2048, 8, 384)])

@@ -31,8 +31,8 @@ from roofline_calls import (
 )
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import list_profiles, load_profile
-from specsim.roofline import KernelTime
 from specsim.roofline.device import STORED_BYTES, gemm_table
+from specsim.roofline.result import KernelTime
 
 NAMES = [entry.name for entry in list_profiles()]
 EPSILON = 1e-9

@@ -41,7 +41,9 @@ from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.methods.base import SpecSetup
 from specsim.model.catalogue import find_drafter, find_model
-from specsim.model.spec import Attention, DenseMLP, LayerGroup, MoE
+from specsim.model.feedforward import DenseMLP, MoE
+from specsim.model.mixers import Attention
+from specsim.model.spec import LayerGroup
 from specsim.model.weights import weight_format
 from specsim.ops.work import UNIFORM, Parallel
 from specsim.speculation.acceptance import Acceptance

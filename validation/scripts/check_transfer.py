@@ -20,7 +20,8 @@ from common import REPORTS, table, write_json, write_text
 from kernels.other_gpus import Measured, measured
 from kernels.tables import held_out
 
-from specsim.hardware import HardwareProfile, load_profile
+from specsim.hardware.profile import HardwareProfile
+from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.instance import Instance
 from specsim.latency.shape import decode_shape

@@ -28,7 +28,8 @@ from specsim.calibrate.fewshot import FewShotPoint
 from specsim.errors import SpecSimError
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import find_drafter
-from specsim.model.spec import DenseMLP, Drafter, ModelSpec
+from specsim.model.feedforward import DenseMLP
+from specsim.model.spec import Drafter, ModelSpec
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.resolve import AcceptanceQuery, resolve
 

@@ -17,7 +17,8 @@ from common import DATA, PROFILES, read_csv, write_text
 from kernels.fitting import rounded
 from scipy.optimize import least_squares
 
-from specsim.hardware import HardwareProfile, KernelTable, load_profile
+from specsim.hardware.profile import HardwareProfile, KernelTable
+from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.instance import Instance

@@ -19,7 +19,8 @@ from kernels.other_gpus import SOURCE, Measured, measured
 from kernels.tables import held_out
 from scipy.optimize import least_squares
 
-from specsim.hardware import HardwareProfile, KernelTable, load_profile
+from specsim.hardware.profile import HardwareProfile, KernelTable
+from specsim.hardware.store import load_profile
 from specsim.roofline.device import gemm_table
 from specsim.roofline.moe import moe_table
 

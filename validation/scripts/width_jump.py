@@ -17,7 +17,7 @@ from kernels import gemm, moe
 from kernels.tables import Row
 
 from specsim.hardware.store import load_profile
-from specsim.roofline import KernelTime
+from specsim.roofline.result import KernelTime
 
 WIDTHS = DATA / "verify_width" / "verify_width_times.csv"
 

@@ -10,8 +10,8 @@ from kernels.tables import Row, called, wide
 
 from specsim import roofline
 from specsim.ops.shapes import AllGather, AllReduce, AllToAll
-from specsim.roofline import KernelTime
 from specsim.roofline.device import Device
+from specsim.roofline.result import KernelTime
 
 all_reduce = called(roofline.all_reduce, AllReduce)
 all_gather = called(roofline.nccl, AllGather)

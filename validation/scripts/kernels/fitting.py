@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from specsim.hardware.profile import HardwareProfile, KernelTable
-from specsim.roofline import KernelTime
+from specsim.roofline.result import KernelTime
 
 Price = Callable[..., KernelTime]
 

@@ -16,9 +16,9 @@ from kernels.moe import UNGATED, moe
 from kernels.recurrent import gdn_decode
 from kernels.tables import Row
 
-from specsim.hardware import load_profile
-from specsim.roofline import KernelTime
+from specsim.hardware.store import load_profile
 from specsim.roofline.comm import TABLES
+from specsim.roofline.result import KernelTime
 
 SOURCE = "aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), validation/data/other_gpus/"
 FORMATS = {

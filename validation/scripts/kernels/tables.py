@@ -11,7 +11,8 @@ from typing import Any
 
 from common import DATA, read_csv
 
-from specsim.roofline import Device, KernelTime, Pricing
+from specsim.roofline.device import Device, Pricing
+from specsim.roofline.result import KernelTime
 
 HELD_OUT_SHARE = 0.3
 
