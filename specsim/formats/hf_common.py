@@ -6,14 +6,6 @@ from specsim.model.feedforward import DenseMLP
 from specsim.model.mixers import Attention
 
 
-def n_layers(f: TextConfig) -> int:
-    return f.num_hidden_layers
-
-
-def heads(f: TextConfig) -> int:
-    return f.num_attention_heads
-
-
 def head_dim(f: TextConfig, *, given: bool = False) -> int:
     """`head_dim`, or hidden_size / heads where the file leaves it out; then it must divide.
 
@@ -21,7 +13,7 @@ def head_dim(f: TextConfig, *, given: bool = False) -> int:
     """
     if f.head_dim is not None or given:
         return f.given("head_dim", f.head_dim)
-    hidden, count = f.hidden_size, heads(f)
+    hidden, count = f.hidden_size, f.num_attention_heads
     if hidden % count:
         raise f.fail("hidden_size", f"must be a multiple of num_attention_heads = {count}")
     return hidden // count
@@ -38,7 +30,7 @@ def attention(
     head_dim_given: bool = False,
 ) -> Attention:
     """Grouped-query attention from the usual field names."""
-    count = heads(f)
+    count = f.num_attention_heads
     kv = (f.num_key_value_heads or count)
     if count % kv:
         raise f.fail("num_attention_heads", f"must be a multiple of num_key_value_heads = {kv}")
@@ -88,16 +80,12 @@ def sparse_after_dense(f: TextConfig, layers: int, default_dense: int = 0) -> li
     return [index >= dense for index in range(layers)]
 
 
-def max_position(f: TextConfig) -> int:
-    return f.max_position_embeddings
-
-
 def window_size(f: TextConfig) -> int:
     """`sliding_window`, 0 where it is null, switched off, or not shorter than the context."""
     window = f.sliding_window
     if window is None or not f.flag("use_sliding_window", True):
         return 0
-    longest = max_position(f)
+    longest = f.max_position_embeddings
     return 0 if longest and window >= longest else window
 
 
@@ -135,7 +123,7 @@ def plan(f: TextConfig, family: str, layers: list[LayerPlan], *, tied: bool = Fa
         layers=layers,
         tied=f.flag("tie_word_embeddings", tied),
         final_norm_weights=hidden,
-        max_position=max_position(f),
+        max_position=f.max_position_embeddings,
     )
 
 

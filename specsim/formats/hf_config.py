@@ -8,12 +8,12 @@ An architecture that is not known is refused by name. Units: widths in elements.
 """
 
 import difflib
-from dataclasses import replace
 from pathlib import Path
 
+from specsim.checked import shown
 from specsim.errors import FormatError, ModelConfigError
 from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
-from specsim.formats.hf_object import read_json, show
+from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
 from specsim.formats.hf_shape import HfConfig, QuantConfig, TextConfig
@@ -96,15 +96,7 @@ def model_from_config(
     plan = READERS[kind](text)
     _add_vision(top, plan)
     quant = quantisation(_quant_section(top, text), hf_quant_config, name)
-    spec = assemble(
-        plan,
-        name,
-        quant.format_of,
-        weights=quant.label,
-        kv_dtype=quant.kv_dtype,
-        source=source,
-    )
-    return replace(spec, notes=(*spec.notes, *quant.notes)) if quant.notes else spec
+    return assemble(plan, name, quant, source)
 
 
 def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
@@ -116,7 +108,7 @@ def _text_fields(top: HfConfig) -> tuple[TextConfig, str]:
         inner_kind = HfConfig.of(raw, where).model_type
         if kind not in WRAPPERS and inner_kind not in READERS:
             if kind in READERS:  # a text model that holds another one
-                what = show(inner_kind or "(none)")
+                what = shown(inner_kind or "(none)")
                 raise ModelConfigError(
                     f"{top.where}: text_config has the model_type {what}, which is not known; a "
                     f"{kind} config has its sizes outside it"
@@ -136,7 +128,7 @@ def unknown_architecture(top: HfConfig) -> ModelConfigError:
     kind = top.model_type
     names = top.raw.get("architectures")
     arch = names[0] if isinstance(names, list) and names else ""
-    what = show(kind or arch or "(none)")
+    what = shown(kind or arch or "(none)")
     near = difflib.get_close_matches(kind, [*READERS, *WRAPPERS], n=2)
     hint = f"; near: {', '.join(near)}" if near else ""
     known = ", ".join(sorted({*READERS, *WRAPPERS}))

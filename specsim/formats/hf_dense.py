@@ -8,7 +8,7 @@ oracle for parameter counts).
 from dataclasses import dataclass
 from functools import partial
 
-from specsim.formats.hf_common import attention, layer_kinds, mlp, n_layers, plan, windows
+from specsim.formats.hf_common import attention, layer_kinds, mlp, plan, windows
 from specsim.formats.hf_plan import (
     LayerNames,
     LayerPlan,
@@ -89,7 +89,7 @@ def dense(parts: Dense, f: TextConfig) -> ModelPlan:
         f.require("hidden_act", gated, "is not a gated activation")
     if parts.window:
         f = f.with_default("sliding_window", parts.window)
-    hidden, count = f.hidden_size, n_layers(f)
+    hidden, count = f.hidden_size, f.num_hidden_layers
     sizes = windows(f, count) if parts.windows else [0] * count
     if parts.windows_asked and not f.flag("use_sliding_window", False):
         sizes = [0] * count
@@ -122,7 +122,7 @@ for _types, _parts in FAMILIES.items():
 @family("olmo3")
 def olmo3(f: TextConfig) -> ModelPlan:
     """OLMo-3: three windows to one full layer where the file does not list them."""
-    kinds = _every(4, n_layers(f))
+    kinds = _every(4, f.num_hidden_layers)
     return dense(_OLMO, f if f.has("layer_types") else f.with_default("layer_types", list(kinds)))
 
 
@@ -160,7 +160,7 @@ def gemma3(f: TextConfig) -> ModelPlan:
 
 def _gemma(f: TextConfig, family: str, *, qk_norm: str, pattern: int) -> ModelPlan:
     hidden = f.hidden_size
-    count = n_layers(f)
+    count = f.num_hidden_layers
     window = 4096 if f.sliding_window is None else f.sliding_window
     every = f.sliding_window_pattern or pattern
     known = ("full_attention", "sliding_attention")

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from specsim.checked import shown
 from specsim.errors import FormatError, ModelConfigError
-from specsim.formats.hf_common import attention, layer_kinds, n_layers, windows
+from specsim.formats.hf_common import attention, layer_kinds, windows
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_gemma4 import gemma4_layers
 from specsim.formats.hf_object import (
@@ -30,7 +31,6 @@ from specsim.formats.hf_object import (
     Width,
     WidthOrNone,
     needed,
-    show,
 )
 from specsim.formats.hf_shape import TextConfig
 from specsim.methods.base import METHODS
@@ -116,7 +116,7 @@ def drafter_from_config(
         return drafter_from_spec(model_from_config(config, name))
     if kind not in READERS:
         raise ModelConfigError(
-            f"{name}: drafter kind {show(kind)} is not known; known are "
+            f"{name}: drafter kind {shown(kind)} is not known; known are "
             f"{', '.join((*READERS, WHOLE_MODEL))}"
         )
     drafter = READERS[kind](f, name, target)
@@ -185,7 +185,7 @@ def _eagle3(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     bias = layer.flag("attention_bias", False)
     mixer = attention(layer, qkv_bias=bias, o_bias=bias)
     first = LayerGroup(1, replace(mixer, input_mult=2), _mlp(layer), 3 * hidden)
-    more = n_layers(layer) - 1
+    more = layer.num_hidden_layers - 1
     layers = (first,) if not more else (first, LayerGroup(more, mixer, _mlp(layer), 2 * hidden))
     vocab = layer.vocab_size
     draft_vocab = f.draft_vocab_size or vocab
@@ -227,7 +227,7 @@ def _eagle(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     bias = layer.flag("attention_bias", False)
     qkv_bias = bias or layer.model_type == "qwen2"
     mixer = attention(layer, qkv_bias=qkv_bias, o_bias=bias)
-    count = n_layers(layer)
+    count = layer.num_hidden_layers
     layers = [LayerGroup(1, mixer, _mlp(layer), hidden)]
     layers += [LayerGroup(1, mixer, _mlp(layer), 2 * hidden)] * (count - 1)
     vocab = layer.vocab_size
@@ -281,7 +281,7 @@ def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     hidden states; embedding and head are the target's unless a draft vocabulary is named."""
     layer = _layer_fields(f)
     hidden = layer.hidden_size
-    count = n_layers(layer)
+    count = layer.num_hidden_layers
     bias = layer.flag("attention_bias", False)
     off = not layer.flag("use_sliding_window", layer.has("sliding_window"))
     layer_kinds(layer, count, ("full_attention", "sliding_attention"))
@@ -364,7 +364,7 @@ def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Dra
     wide = f.backbone_hidden_size
     if target is not None and wide != target.hidden:
         raise f.fail("backbone_hidden_size", f"must equal the target's width {target.hidden}")
-    plans = gemma4_layers(text, n_layers(text), hidden, owns_kv=False)
+    plans = gemma4_layers(text, text.num_hidden_layers, hidden, owns_kv=False)
     layers = [LayerGroup(1, plan.mixer, plan.ffn, plan.norm_weights) for plan in plans]
     vocab = text.vocab_size
     return Drafter(

@@ -1,6 +1,6 @@
 """Reader of Gemma-4: wide heads and shared K/V projections in full layers, parallel MoE."""
 
-from specsim.formats.hf_common import experts, heads, layer_kinds, mlp, n_layers, plan
+from specsim.formats.hf_common import experts, layer_kinds, mlp, plan
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, MoE
@@ -11,7 +11,7 @@ from specsim.model.mixers import Attention
 def gemma4(f: TextConfig) -> ModelPlan:
     """Gemma-4 31B and 26B-A4B. E2B and E4B (per-layer embeddings) are refused by name."""
     hidden = f.hidden_size
-    count = n_layers(f)
+    count = f.num_hidden_layers
     f.require(
         "hidden_size_per_layer_input",
         (0,),
@@ -24,7 +24,7 @@ def gemma4(f: TextConfig) -> ModelPlan:
 
 def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Attention:
     """A window layer with head_dim and all KV heads, or a full one with the global sizes."""
-    count = heads(f)
+    count = f.num_attention_heads
     full = kind == "full_attention"
     kv = f.given("num_key_value_heads", f.num_key_value_heads)
     dim = f.given("head_dim", f.head_dim)

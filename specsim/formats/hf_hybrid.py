@@ -7,7 +7,6 @@ from specsim.formats.hf_common import (
     experts,
     layer_kinds,
     mlp,
-    n_layers,
     plan,
     shared_width,
     sparse_layers,
@@ -69,7 +68,7 @@ def _qwen_hybrid(
     f: TextConfig, family: str, copies: int, linear_leaves: tuple[str, ...]
 ) -> ModelPlan:
     hidden = f.hidden_size
-    count = n_layers(f)
+    count = f.num_hidden_layers
     every = f.full_attention_interval
     kinds = layer_kinds(f, count, ("full_attention", "linear_attention")) or tuple(
         "full_attention" if (index + 1) % every == 0 else "linear_attention"
@@ -122,7 +121,7 @@ def nemotron_h(f: TextConfig) -> ModelPlan:
     kinds = _blocks(f, f.hybrid_override_pattern, f.layers_block_type, "")
     if not kinds:
         raise f.fail("layers_block_type", "this architecture needs it (or hybrid_override_pattern)")
-    if f.has("num_hidden_layers") and n_layers(f) != len(kinds):
+    if f.has("num_hidden_layers") and f.num_hidden_layers != len(kinds):
         raise f.fail("num_hidden_layers", f"the block pattern has {len(kinds)} layers")
     result = plan(f, "nemotron_h", [_block(f, kind, hidden) for kind in kinds])
     copies = f.num_nextn_predict_layers or 0

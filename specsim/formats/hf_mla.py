@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import heads, mlp, n_layers, plan, sparse_after_dense
+from specsim.formats.hf_common import mlp, plan, sparse_after_dense
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
@@ -19,7 +19,7 @@ def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
     if indexer and not rank:
         raise f.fail("q_lora_rank", "the sparse indexer reads the query latent and needs one")
     return LatentAttention(
-        n_heads=heads(f),
+        n_heads=f.num_attention_heads,
         q_lora_rank=rank,
         kv_lora_rank=f.kv_lora_rank,
         qk_nope_head_dim=f.qk_nope_head_dim,
@@ -57,7 +57,7 @@ def _indexed_layers(f: TextConfig, count: int) -> list[bool]:
 
 
 def _deepseek(f: TextConfig, family: str, *, indexer: bool) -> ModelPlan:
-    count, norms = n_layers(f), 2 * f.hidden_size
+    count, norms = f.num_hidden_layers, 2 * f.hidden_size
     mixer, moe = latent_attention(f, indexer=indexer), sigmoid_moe(f)
     sparse = sparse_after_dense(f, count, 1 if f.model_type == "glm4_moe_lite" else 0)
     every = f.moe_layer_freq

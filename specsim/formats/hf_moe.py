@@ -8,7 +8,6 @@ from specsim.formats.hf_common import (
     experts,
     layer_kinds,
     mlp,
-    n_layers,
     plan,
     shared_width,
     sparse_after_dense,
@@ -41,7 +40,7 @@ def mixtral(f: TextConfig) -> ModelPlan:
     moe, norms = MoE(*experts(f), f.intermediate_size), 2 * f.hidden_size
     layers = [
         decoder_layer(attention(f, window=window), moe, norms, _BLOCK_SPARSE)
-        for window in windows(f, n_layers(f))
+        for window in windows(f, f.num_hidden_layers)
     ]
     return plan(f, "mixtral", layers)
 
@@ -52,7 +51,7 @@ def qwen3_moe(f: TextConfig) -> ModelPlan:
     bias = f.flag("attention_bias", False)
     mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
     moe = MoE(*experts(f), f.moe_intermediate_size)
-    return plan(f, "qwen3_moe", _mixtures(f, mixer, moe, sparse_layers(f, n_layers(f))))
+    return plan(f, "qwen3_moe", _mixtures(f, mixer, moe, sparse_layers(f, f.num_hidden_layers)))
 
 
 @family("qwen2_moe")
@@ -63,7 +62,7 @@ def qwen2_moe(f: TextConfig) -> ModelPlan:
     moe = MoE(
         *experts(f), f.moe_intermediate_size, shared_intermediate=shared, shared_gate=True
     )
-    sparse = sparse_layers(f, n_layers(f))
+    sparse = sparse_layers(f, f.num_hidden_layers)
     names = LayerNames(shared="shared_expert")
     return plan(f, "qwen2_moe", _mixtures(f, mixer, moe, sparse, names))
 
@@ -71,7 +70,7 @@ def qwen2_moe(f: TextConfig) -> ModelPlan:
 @family("gpt_oss")
 def gpt_oss(f: TextConfig) -> ModelPlan:
     """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
-    count, window = n_layers(f), window_size(f)
+    count, window = f.num_hidden_layers, window_size(f)
     kinds = layer_kinds(f, count, ("full_attention", "sliding_attention")) or tuple(
         "sliding_attention" if index % 2 == 0 else "full_attention" for index in range(count)
     )
@@ -107,7 +106,7 @@ def _after_dense(
     names: LayerNames = _USUAL,
 ) -> ModelPlan:
     """Some dense layers, then mixtures, and DeepSeek-V3's kind of MTP head where there is one."""
-    sparse = sparse_after_dense(f, n_layers(f), default_dense)
+    sparse = sparse_after_dense(f, f.num_hidden_layers, default_dense)
     result = plan(f, name, _mixtures(f, mixer, moe, sparse, names))
     result.mtp = appended_mtp(f, *_mixtures(f, mixer, moe, [True], names))
     return result
@@ -128,7 +127,7 @@ def appended_mtp(f: TextConfig, layer: LayerPlan) -> MtpPlan | None:
     enorm, hnorm, eh_proj (2h -> h), one decoder layer, shared_head norm; embeddings and head
     are the target's (published files repeat them).
     """
-    copies, prefix = f.num_nextn_predict_layers or 0, f"model.layers.{n_layers(f)}."
+    copies, prefix = f.num_nextn_predict_layers or 0, f"model.layers.{f.num_hidden_layers}."
     if not copies:
         return None
     return MtpPlan([layer], prefix, f"{prefix}eh_proj", 3 * f.hidden_size, copies)
@@ -143,7 +142,7 @@ def minimax_m2(f: TextConfig) -> ModelPlan:
     moe = MoE(*experts(f), f.intermediate_size, router_bias=f.use_routing_bias)
     norm = "full" if f.flag("use_qk_norm", True) else "none"
     mixer = attention(f, qk_norm=norm, head_dim_given=True)
-    sparse = [True] * n_layers(f)
+    sparse = [True] * f.num_hidden_layers
     result = plan(f, "minimax_m2", _mixtures(f, mixer, moe, sparse, _BLOCK_SPARSE))
     if f.use_mtp:
         result.notes.append("the config declares MTP modules; the published weights have none")
@@ -184,7 +183,7 @@ def ernie_moe(f: TextConfig) -> ModelPlan:
     """ERNIE-4.5 mixtures. The MTP block, where the file has one, is a dense layer with two
     input norms and no norm of its own at the end."""
     f.require("use_bias", (False,), "biases are not known for this family's mixtures")
-    mixer, width, count = attention(f), f.moe_intermediate_size, n_layers(f)
+    mixer, width, count = attention(f), f.moe_intermediate_size, f.num_hidden_layers
     moe = MoE(
         *experts(f), width, shared_intermediate=shared_width(f, width), router_bias=True
     )
@@ -212,7 +211,7 @@ def llama4(f: TextConfig) -> ModelPlan:
     Three of four layers attend within chunks of attention_chunk_size tokens; the chunk is
     counted as a window, its upper bound. The q/k norm has no weights.
     """
-    count, width = n_layers(f), f.intermediate_size
+    count, width = f.num_hidden_layers, f.intermediate_size
     moe = MoE(*experts(f), width, shared_intermediate=width)
     step = f.interleave_moe_layer_step
     sparse = set(f.moe_layers) or set(range(step - 1, count, step))

@@ -9,15 +9,15 @@ that are not declared may hold anything.
 """
 
 import json
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
 
-from specsim.checked import Rule, SparseShape, problem_of
+from specsim.checked import Rule, SparseShape, problem_of, shown
 from specsim.errors import FormatError, ModelConfigError
+from specsim.files import text_of
 
 MAX_FILE_BYTES = 10_000_000
 MAX_LAYERS = 1_000  # the deepest model known has 126
@@ -29,42 +29,21 @@ _MISSING: Any = object()
 V = TypeVar("V")
 
 
-def show(value: object, limit: int = 60) -> str:
-    """A value as it may appear in an error message: one line, cut to `limit` characters."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # integers of over 4300 digits cannot be printed
-        text = f"a {type(value).__name__} too large to print"
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
 def read_json(path: Path) -> dict[str, object]:
     """A JSON object from a regular file of at most MAX_FILE_BYTES bytes.
 
     Raises FormatError when the file is missing, too large, not JSON or not an object.
     """
+    text = text_of(
+        path, MAX_FILE_BYTES, "give a config.json or its folder",
+        f"over the limit of {MAX_FILE_BYTES:,} bytes for a model config; give the config.json, not "
+        "the weights", "save the file as UTF-8",
+    )
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{path}: not a regular file; give a config.json or its folder")
-        if status.st_size > MAX_FILE_BYTES:
-            raise FormatError(
-                f"{path}: {status.st_size:,} bytes, over the limit of {MAX_FILE_BYTES:,} for a "
-                "model config; give the config.json, not the weights"
-            )
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:  # a null byte in the path
-        raise FormatError(f"{show(str(path))}: not a path ({error})") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise FormatError(f"{path}: over the limit of {MAX_FILE_BYTES:,} bytes for a model config")
-    try:
-        data = json.loads(raw)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else show(str(error), 120)
+        deep = isinstance(error, RecursionError)
+        reason = "nested too deeply" if deep else shown(str(error), 120)
         raise FormatError(f"{path}: not valid JSON ({reason})") from None
     if not isinstance(data, dict):
         raise FormatError(f"{path}: a model config is a JSON object, not a {type(data).__name__}")
@@ -197,7 +176,7 @@ class ConfigObject(SparseShape):
 
     def fail(self, name: str, rule: str) -> ModelConfigError:
         """The error for field `name`; the caller raises it."""
-        value = f" = {show(self._raw[name])}" if name in self._raw else " is missing"
+        value = f" = {shown(self._raw[name])}" if name in self._raw else " is missing"
         return ModelConfigError(f"{self._where}: {name}{value}: {rule}")
 
     def require(self, name: str, allowed: tuple[object, ...], reason: str) -> None:
@@ -236,4 +215,4 @@ def _line(
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else value
     rule = "must be an object" if wrong.rule == "a table" else wrong.rule
-    return f"{'.'.join((where, *names[:-1]))}: {names[-1]} = {show(value)}: {rule}"
+    return f"{'.'.join((where, *names[:-1]))}: {names[-1]} = {shown(value)}: {rule}"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from specsim.formats.hf_quant import Quantisation
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
 from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mixer
@@ -164,16 +165,9 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
     return LayerGroup(1, mixer, ffn, layer.norm_weights)
 
 
-def assemble(
-    plan: ModelPlan,
-    name: str,
-    format_of: FormatOf,
-    *,
-    weights: str = "bf16",
-    kv_dtype: str = "bf16",
-    source: str = "",
-) -> ModelSpec:
+def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") -> ModelSpec:
     """The ModelSpec of a plan, with each part in the format the checkpoint stores it in."""
+    format_of = quant.format_of
     mixed: set[str] = set()
     layers = [
         _formatted(layer, f"model.layers.{index}.", format_of, mixed)
@@ -199,11 +193,11 @@ def assemble(
         vision_params=plan.vision_params,
         head_weight=head,
         mtp=mtp,
-        weights=weights,
-        default_kv_dtype=kv_dtype,
+        weights=quant.label,
+        default_kv_dtype=quant.kv_dtype,
         max_position=plan.max_position,
         source=source,
-        notes=tuple(notes),
+        notes=(*notes, *quant.notes),
     )
 
 

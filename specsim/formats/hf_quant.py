@@ -14,8 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from specsim.checked import shown
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_object import MAX_WIDTH, show
+from specsim.formats.hf_object import MAX_WIDTH
 from specsim.formats.hf_shape import FormatGroup, LayerFormat, QuantConfig
 from specsim.model.part import BF16, WeightFormat
 from specsim.model.weights import FP8, FP8_BLOCK, MXFP4, NVFP4, NVFP4_W4A16
@@ -59,7 +60,7 @@ class NameSet:
                 self._stems.add(name[:-1])
             elif len(name) > MAX_PATTERN:
                 raise ModelConfigError(
-                    f"{where}: pattern {show(name)} is over {MAX_PATTERN} characters"
+                    f"{where}: pattern {shown(name)} is over {MAX_PATTERN} characters"
                 )
             else:
                 whole = fnmatch.translate(name).removesuffix(r"\Z").removesuffix(r"\z")
@@ -120,14 +121,14 @@ def _safe_regex(text: str, where: str) -> re.Pattern[str]:
     repeats = len(re.findall(r"[*+{?]", text))
     if len(text) > MAX_PATTERN or repeats > MAX_REPEATS or re.search(r"\)[*+{?]", text):
         raise ModelConfigError(
-            f"{where}: pattern {show('re:' + text)} is refused: at most {MAX_PATTERN} "
+            f"{where}: pattern {shown('re:' + text)} is refused: at most {MAX_PATTERN} "
             f"characters and {MAX_REPEATS} repetitions, none of a group"
         )
     try:
         return re.compile(text)
     except re.error as error:
         raise ModelConfigError(
-            f"{where}: pattern {show('re:' + text)} is not a regular expression ({error})"
+            f"{where}: pattern {shown('re:' + text)} is not a regular expression ({error})"
         ) from None
 
 
@@ -287,7 +288,7 @@ def _compressed(section: QuantConfig) -> Quantisation:
                 everything = fmt
             elif "." not in target and target[:1].isupper():
                 raise ModelConfigError(
-                    f"{group.where}: targets has the class {show(target)}: only 'Linear' and "
+                    f"{group.where}: targets has the class {shown(target)}: only 'Linear' and "
                     "module names are understood"
                 )
             else:
@@ -325,4 +326,4 @@ def _group_format(group: FormatGroup) -> WeightFormat:
         return WeightFormat(f"int{bits}", bits / 8 + scale + zero, "bf16")
     if kind == "int" and bits == 8:
         return WeightFormat("int8", 1.0, "int8")
-    raise weights.fail("num_bits", f"{bits}-bit {show(kind)} weights are not modelled")
+    raise weights.fail("num_bits", f"{bits}-bit {shown(kind)} weights are not modelled")

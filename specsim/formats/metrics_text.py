@@ -8,7 +8,7 @@ without its TYPE lines is sorted by the suffixes of the names.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from specsim.errors import FormatError
@@ -147,7 +147,7 @@ def parse_metrics(text: str, origin: str) -> Snapshot:
         ) from None
     counters: dict[str, list[tuple[Labels, float]]] = {}
     gauges: dict[str, list[tuple[Labels, float]]] = {}
-    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _HistogramParts] = {}
+    parts: dict[tuple[str, tuple[tuple[str, str], ...]], Histogram] = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -161,7 +161,10 @@ def parse_metrics(text: str, origin: str) -> Snapshot:
                 elif kind == "gauge":
                     gauges.setdefault(name, []).append((labels, value))
                 else:
-                    _collect(parts, name, labels, kind, value)
+                    bound = labels.pop("le", None)
+                    key = (name, _key(labels))
+                    known = parts.get(key, Histogram(0.0, 0.0))
+                    parts[key] = _with_sample(known, kind, bound, value)
     except Exception as error:
         # The parser is a third party's and the text anybody's: whatever it trips over is a fault
         # of the text.
@@ -172,7 +175,7 @@ def parse_metrics(text: str, origin: str) -> Snapshot:
         ) from None
     histograms: dict[str, list[tuple[Labels, Histogram]]] = {}
     for (name, labels_key), item in parts.items():
-        histograms.setdefault(name, []).append((dict(labels_key), item.histogram()))
+        histograms.setdefault(name, []).append((dict(labels_key), item))
     return Snapshot(origin, counters, gauges, histograms)
 
 
@@ -244,33 +247,13 @@ def _family(family: str, kind: str, sample: str) -> tuple[str, str]:
     return sample, "gauge"
 
 
-class _HistogramParts:
-    """Pieces of one histogram until all its samples were seen."""
-
-    __slots__ = ("buckets", "count", "sum")
-
-    def __init__(self) -> None:
-        self.buckets: list[tuple[float, float]] = []
-        self.count = 0.0
-        self.sum = 0.0
-
-    def histogram(self) -> Histogram:
-        return Histogram(self.count, self.sum, tuple(sorted(self.buckets)))
-
-
-def _collect(
-    parts: dict[tuple[str, tuple[tuple[str, str], ...]], _HistogramParts],
-    name: str,
-    labels: dict[str, str],
-    suffix: str,
-    value: float,
-) -> None:
-    bound = labels.pop("le", None)
-    item = parts.setdefault((name, _key(labels)), _HistogramParts())
-    if suffix == "_bucket":
-        if bound is not None:
-            item.buckets.append((float(bound), value))
-    elif suffix == "_sum":
-        item.sum = value
-    else:
-        item.count = value
+def _with_sample(
+    part: Histogram, suffix: str, bound: str | None, value: float
+) -> Histogram:
+    """A histogram with one more of its samples."""
+    if suffix == "_sum":
+        return replace(part, sum=value)
+    if suffix == "_count":
+        return replace(part, count=value)
+    buckets = part.buckets if bound is None else (*part.buckets, (float(bound), value))
+    return replace(part, buckets=tuple(sorted(buckets)))

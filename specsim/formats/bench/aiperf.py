@@ -44,22 +44,6 @@ from specsim.formats.bench.shapes import DraftCounts, Histogram, pooled
 from specsim.formats.bench.stats import of_rows, with_derived
 
 NAME = "aiperf"
-_CSV_NAMES = {
-    "Time to First Token": "time_to_first_token",
-    "Inter Token Latency": "inter_token_latency",
-    "Inter Chunk Latency": "inter_chunk_latency",
-    "Request Latency": "request_latency",
-    "Input Sequence Length": "input_sequence_length",
-    "Output Sequence Length": "output_sequence_length",
-    "Request Count": "request_count",
-    "Request Throughput": "request_throughput",
-    "Output Token Throughput": "output_token_throughput",
-    "Benchmark Duration": "benchmark_duration",
-    "Effective Concurrency": "effective_concurrency",
-    "Total Draft Tokens": "total_draft_tokens",
-    "Total Accepted Draft Tokens": "total_accepted_draft_tokens",
-    "Total Spec Decode Steps": "total_spec_decode_steps",
-}
 
 
 class AiperfPhase(Foreign):
@@ -247,8 +231,8 @@ def read_csv(document: ResultFile) -> list[BenchRun]:
             header = cells
         elif header:
             title, _, unit = cells[0].partition(" (")
-            name = _CSV_NAMES.get(title)
-            if name is not None:
+            name = title.lower().replace(" ", "_")  # "Request Latency"
+            if name in AiperfResult.model_fields:
                 where = f"{document.origin}: line {number}: "
                 row = _csv_row(zip(header[1:], cells[1:], strict=False), where)
                 found[name] = {**row, "unit": unit.rstrip(")") or None}

@@ -6,7 +6,8 @@ benchmark tools therefore do; standard deviations are of the population, for the
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from specsim.errors import FormatError
 from specsim.formats.bench.record import BenchAcceptance, BenchRun, RequestRow, Stat
@@ -57,6 +58,11 @@ class Totals:
     tpot_s: Stat | None
     itl_s: Stat | None
     e2el_s: Stat | None
+
+    def of_run(self) -> dict[str, Any]:
+        """What a run calls as the totals do."""
+        return {f.name: getattr(self, f.name) for f in fields(self)
+                if f.name not in ("span_s", "chunks")}
 
 
 def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = None) -> Totals:
@@ -117,19 +123,10 @@ def of_rows(run: BenchRun, rows: Sequence[RequestRow], where: str) -> BenchRun:
         replace(
             run,
             load=replace(run.load, num_prompts=len(rows)),
-            completed=sums.completed,
-            failed=sums.failed,
+            **sums.of_run(),
             duration_s=length,
-            input_tokens=sums.input_tokens,
-            output_tokens=tokens,
             output_tok_s=tokens / length if tokens and length else None,
             request_rate_achieved=sums.completed / length if length else None,
-            concurrency_mean=sums.concurrency_mean,
-            ttft_s=sums.ttft_s,
-            tpot_s=sums.tpot_s,
-            itl_s=sums.itl_s,
-            e2el_s=sums.e2el_s,
-            tokens_per_step=sums.tokens_per_step,
             tokens_per_step_basis="chunks" if sums.tokens_per_step is not None else None,
             requests=tuple(rows),
         )
