@@ -41,7 +41,7 @@ from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import Numbers, parse_numbers, profile_folder, shown
-from specsim.roofline.device import FIDELITIES, params
+from specsim.roofline.device import params
 from specsim.speculation.acceptance import Acceptance
 from specsim.units import GB
 
@@ -136,10 +136,6 @@ def _built(
     options: DeploymentOptions, warnings: list[str], chosen: str | None
 ) -> DeploymentRequest:
     """chosen: the method, where it was not the user's choice."""
-    if options.fidelity not in FIDELITIES:
-        raise UsageError(
-            f"fidelity {shown(options.fidelity)} is not known; use {' or '.join(FIDELITIES)}"
-        )
     if options.work is not None:  # also where no acceptance is looked up, or one method of several
         from specsim.speculation.resolve import named_work
 

@@ -27,19 +27,11 @@ def generate(options: GenerateCommand) -> None:
     from specsim.errors import UsageError
 
     plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
-    if options.color not in ("auto", "always", "never"):
-        raise UsageError(f"--color {options.color!r} must be auto, always or never")
-    if not 1 <= options.repeat <= 100:
-        raise UsageError(f"--repeat {options.repeat} must lie in 1..100")
-    if options.max_new_tokens < 1:
-        raise UsageError(f"--max-new-tokens {options.max_new_tokens} must be 1 or more")
     text = sys.stdin.read(MAX_PROMPT_CHARS + 1) if options.prompt == "-" else options.prompt
     if not text:
         raise UsageError("the prompt is empty; give some text, or - for standard input")
     if len(text) > MAX_PROMPT_CHARS:
         raise UsageError(f"the prompt has more than {MAX_PROMPT_CHARS} characters; shorten it")
-    if not -(1 << 63) <= options.seed < 1 << 63:
-        raise UsageError(f"--seed {options.seed} must fit 64 bits")
     d.need(d.DECODER_PACKAGES, "generate", "decoder")
     d.prepare_torch(options.threads)
     from specsim.decoder.options import SamplingParams

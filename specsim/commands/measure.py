@@ -8,7 +8,7 @@ from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.commands.output import write
 from specsim.options.local import MeasureCommand
-from specsim.options.values import parse_duration, shown
+from specsim.options.values import parse_duration
 
 if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary
@@ -49,12 +49,6 @@ def _plan(options: MeasureCommand) -> "MeasurePlan":
     from specsim.errors import UsageError
 
     device, grid = options.device, options.grid
-    for name, value, known in (("--grid", grid, ("small", "full")),
-                               ("--dtype", options.dtype, ("bf16", "fp32")),
-                               ("--device", device, ("", "cpu", "cuda"))):
-        if value not in known:
-            choices = ", ".join(k for k in known if k)
-            raise UsageError(f"{name} is {shown(value)}; choose one of {choices}")
     d.need({"torch": "torch", "safetensors": "safetensors"}, "measure", "decoder")
     used = d.prepare_torch(options.threads)
     import torch

@@ -13,24 +13,13 @@ if TYPE_CHECKING:
 
 SERVE_PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn",
                   "prometheus_client": "prometheus-client"}
-MAX_SEQS, MAX_QUEUE, MAX_LEN = 1024, 100_000, 1 << 20
 
 
 @command(ServeModelCommand)
 def serve(options: ServeModelCommand) -> None:
     """Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health,
     /version and /metrics. Stops on Ctrl-C when the running requests are done."""
-    from specsim.errors import UsageError
-
     plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
-    limits = (("--max-num-seqs", options.max_num_seqs, 1, MAX_SEQS),
-              ("--max-queue", options.max_queue, 0, MAX_QUEUE),
-              ("--max-num-batched-tokens", options.max_num_batched_tokens, 1, MAX_LEN),
-              ("--shutdown-timeout", options.shutdown_timeout, 0, 86400),
-              ("--log-interval", options.log_interval, 0, 86400))
-    for name, value, low, high in limits:
-        if not low <= value <= high:
-            raise UsageError(f"{name} {value:g} must lie in {low}..{high}")
     d.need(d.DECODER_PACKAGES | SERVE_PACKAGES, "serve", "serve")
 
     d.prepare_torch(options.threads)

@@ -38,13 +38,11 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_state import WorkFolder
     from specsim.errors import UsageError
     from specsim.files import check_writable
-    from specsim.options.values import parse_duration, shown
+    from specsim.options.values import parse_duration
     from specsim.report.tables import to_json
     from specsim.report.text import section_text
     from specsim.report.validated import validated_blocks
 
-    if options.grid not in ("small", "full"):
-        raise UsageError(f"--grid is {shown(options.grid)}; choose one of small, full")
     if options.short and (options.model or options.records):
         raise UsageError("--short brings its own tiny models; leave out --model and --records")
     check_writable(options.out, "--out", [options.records])

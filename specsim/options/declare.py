@@ -28,7 +28,8 @@ class Opt:
     """What a field is on the command line.
 
     flags: spellings, where they are not just the field's name; '--on/--off' for both sides of a
-    flag. bounds: of a number (ge, gt, le, lt); rule: what it must be, where they do not say it.
+    flag. bounds: of a number (ge, gt, le, lt); choices: of a word; rule: what it must be, where
+    they do not say it.
     output: it says where a result goes, and is no part of the command that repeats it. argument:
     given by place. file_key: its name in scenario and fleet files, where that is another one."""
 
@@ -36,6 +37,7 @@ class Opt:
     help: str
     metavar: str | None
     bounds: tuple[float | None, float | None, float | None, float | None]
+    choices: tuple[str, ...]
     rule: str
     output: bool
     argument: bool
@@ -43,7 +45,10 @@ class Opt:
     parser: Callable[[str], Path] | None
 
     def check(self, flag: str, value: object) -> None:
-        """UsageError for a number out of its bounds."""
+        """UsageError for a number out of its bounds, or a word that is no choice."""
+        if self.choices and value not in self.choices:
+            words = " or ".join(filter(None, self.choices))
+            raise UsageError(f"{flag} is {shown_value(value)}; it must be {words}")
         ge, gt, le, lt = self.bounds
         if self.bounds == (None,) * 4 or not isinstance(value, int | float):
             return
@@ -143,7 +148,8 @@ T = TypeVar("T")
 
 def opt(
     default: T, *flags: str, help: str, metavar: str | None = None, ge: float | None = None,
-    gt: float | None = None, le: float | None = None, lt: float | None = None, rule: str = "",
+    gt: float | None = None, le: float | None = None, lt: float | None = None,
+    choices: tuple[str, ...] = (), rule: str = "",
     output: bool = False, argument: bool = False, file_key: str = "",
     parser: Callable[[str], Path] | None = None,
 ) -> T:
@@ -153,8 +159,8 @@ def opt(
     own `Field`.)"""
     field: Any = Field() if default is REQUIRED else Field(default=default)
     field.metadata.append(Opt(
-        flags, help=help, metavar=metavar, bounds=(ge, gt, le, lt), rule=rule, output=output,
-        argument=argument, file_key=file_key, parser=parser,
+        flags, help=help, metavar=metavar, bounds=(ge, gt, le, lt), choices=choices, rule=rule,
+        output=output, argument=argument, file_key=file_key, parser=parser,
     ))
     made: T = field
     return made

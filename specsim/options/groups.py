@@ -280,7 +280,10 @@ class ProfilesOptions(OptionSet):
 
 
 class FidelityOptions(OptionSet):
-    fidelity: str = opt("calibrated", help="calibrated, or datasheet (a plain roofline).")
+    fidelity: str = opt(
+        "calibrated", help="calibrated, or datasheet (a plain roofline).",
+        choices=("calibrated", "datasheet"),
+    )
 
 
 class RoutingOptions(OptionSet):

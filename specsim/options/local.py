@@ -6,13 +6,18 @@ from typing import ClassVar
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.groups import ComparisonOutputOptions, DraftLengthOptions, JsonOptions
 
+DTYPES, GRIDS = ("bf16", "fp32"), ("small", "full")
+
 
 class SamplingSeedOptions(OptionSet):
-    seed: int = opt(0, help="Seed of the sampling.")
+    seed: int = opt(0, help="Seed of the sampling.", ge=-(1 << 63), lt=1 << 63,
+                    rule="a number of 64 bits")
 
 
 class ThreadsOptions(OptionSet):
-    threads: int | None = opt(None, help="CPU threads of the model. Default: one per core.")
+    threads: int | None = opt(
+        None, help="CPU threads of the model. Default: one per core.", ge=1, le=1024
+    )
 
 
 class DecoderModelOptions(OptionSet):
@@ -28,11 +33,11 @@ class DecoderModelOptions(OptionSet):
 
 
 class DecoderDtypeOptions(OptionSet):
-    dtype: str = opt("bf16", help="bf16, or fp32 (lossless to the token).")
+    dtype: str = opt("bf16", help="bf16, or fp32 (lossless to the token).", choices=DTYPES)
 
 
 class DecoderDeviceOptions(OptionSet):
-    device: str = opt("auto", help="cpu, cuda, or auto.")
+    device: str = opt("auto", help="cpu, cuda, or auto.", choices=("cpu", "cuda", "auto"))
 
 
 class PromptOptions(OptionSet):
@@ -42,7 +47,7 @@ class PromptOptions(OptionSet):
 
 
 class SamplingOptions(OptionSet):
-    max_new_tokens: int = opt(128, help="Length of the answer.")
+    max_new_tokens: int = opt(128, help="Length of the answer.", ge=1)
     temperature: float = opt(0.0, help="0 is greedy.")
     top_k: int = opt(0, help="Sample from the k likeliest; 0 is all.")
     top_p: float = opt(1.0, help="Sample from this share of probability.")
@@ -51,8 +56,10 @@ class SamplingOptions(OptionSet):
 
 class GenerateOutputOptions(OptionSet):
     compare: bool = opt(True, "--compare/--no-compare", help="Measure plain decoding too.")
-    repeat: int = opt(1, help="Runs of each kind.")
-    color: str = opt("auto", help="auto, always or never.")
+    repeat: int = opt(1, help="Runs of each kind.", ge=1, le=100)
+    color: str = opt(
+        "auto", help="auto, always or never.", choices=("auto", "always", "never")
+    )
     json_out: bool = opt(False, "--json", help="Print one JSON object.", output=True)
 
 
@@ -67,17 +74,26 @@ class ListenOptions(OptionSet):
     """Where the server listens, and how much it takes."""
 
     host: str = opt("127.0.0.1", help="Address to listen on.")
-    port: int = opt(8000, help="Port to listen on; 0 takes a free one.")
+    port: int = opt(8000, help="Port to listen on; 0 takes a free one.", ge=0, le=65535)
     served_model_name: str | None = opt(None, help="Name of the model in the API.")
-    max_num_seqs: int = opt(8, help="Sequences that run at once.")
+    max_num_seqs: int = opt(8, help="Sequences that run at once.", ge=1, le=1024)
     max_model_len: int | None = opt(None, help="Tokens of prompt and answer. Default: up to 2048.")
-    max_num_batched_tokens: int = opt(512, help="Prompt tokens computed per step.")
-    max_queue: int = opt(256, help="Requests that may wait; more are refused with 429.")
-    shutdown_timeout: float = opt(60.0, help="Seconds for running requests after a signal.")
+    max_num_batched_tokens: int = opt(
+        512, help="Prompt tokens computed per step.", ge=1, le=1 << 20
+    )
+    max_queue: int = opt(
+        256, help="Requests that may wait; more are refused with 429.", ge=0, le=100_000
+    )
+    shutdown_timeout: float = opt(
+        60.0, help="Seconds for running requests after a signal.", ge=0, le=86400
+    )
     per_request_spec_decode_metrics: str = opt(
         "none", help="none, summary or detailed: what each response says about its drafts.",
+        choices=("none", "summary", "detailed"),
     )
-    log_interval: float = opt(10.0, help="Seconds between log lines; 0 writes none.")
+    log_interval: float = opt(
+        10.0, help="Seconds between log lines; 0 writes none.", ge=0, le=86400
+    )
 
 
 class ServeModelCommand(
@@ -91,7 +107,9 @@ class MeasureOptions(OptionSet):
     """What is measured, and for how long."""
 
     budget: str = opt("600s", help="Time for the whole run: 600s, 10m.")
-    device: str = opt("", help="cpu or cuda; default: cuda if there is one.")
+    device: str = opt(
+        "", help="cpu or cuda; default: cuda if there is one.", choices=("", "cpu", "cuda")
+    )
     model: list[str] | None = opt(
         None,
         help="A dense model: a known shape, a folder or a .gguf file; repeat for several sizes, "
@@ -100,8 +118,8 @@ class MeasureOptions(OptionSet):
     out: Path | None = opt(
         None, help="JSON lines file; an earlier run's is continued.", output=True,
     )
-    grid: str = opt("small", help="small or full.")
-    dtype: str = opt("bf16", help="bf16 or fp32.")
+    grid: str = opt("small", help="small or full.", choices=GRIDS)
+    dtype: str = opt("bf16", help="bf16 or fp32.", choices=DTYPES)
 
 
 class MeasureCommand(MeasureOptions, SamplingSeedOptions, ThreadsOptions, JsonOptions):
@@ -142,7 +160,7 @@ class ValidateRunOptions(OptionSet):
              "again.",
     )
     repeats: int = opt(3, help="Runs of each serving load.", ge=1, le=20)
-    grid: str = opt("full", help="Of the measurement: small or full.")
+    grid: str = opt("full", help="Of the measurement: small or full.", choices=GRIDS)
     work: Path = opt(
         Path("specsim-validate"), help="Folder for what is done; a later call goes on.",
         output=True,

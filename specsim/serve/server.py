@@ -37,8 +37,6 @@ def host_names(host: str) -> tuple[str, ...] | None:
 
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket that does not listen yet; UsageError when that is not possible."""
-    if not 0 <= port <= 65535:
-        raise UsageError(f"--port {port} must lie in 0..65535 (0 takes a free one)")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from specsim.errors import require
 
-SPEC_METRICS = ("none", "summary", "detailed")
 # A body may hold text or token ids; both stay far below 64 bytes per token of context.
 LEAST_BODY_BYTES, BODY_BYTES_PER_TOKEN = 1 << 20, 64
 # Sequences (prompts times n) one HTTP request may start.
@@ -33,13 +32,7 @@ class ServeSettings:
     def __post_init__(self) -> None:
         require(
             (bool(self.model_name.strip()), "the served model name is empty; give one"),
-            (self.max_queue >= 0, f"--max-queue {self.max_queue} must be 0 or more"),
             (self.body_timeout_s > 0, f"body timeout {self.body_timeout_s} must be above 0"),
-            (self.shutdown_timeout_s >= 0,
-             f"--shutdown-timeout {self.shutdown_timeout_s:g} must be 0 or more seconds"),
-            (self.spec_metrics in SPEC_METRICS,
-             f"--per-request-spec-decode-metrics {self.spec_metrics!r} must be one of "
-             f"{', '.join(SPEC_METRICS)}"),
         )
 
 
