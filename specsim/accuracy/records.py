@@ -76,22 +76,19 @@ def _row(sample: FitSample, predicted: float, seen: set[str], also: frozenset[st
                spread=record.timing.spread / 2.563)
 
 
+_NAMES = {
+    "gemm": "{model} {matrix} m={m}", "attention": "{model} attention B={seqs} q={q_len} ctx={ctx}",
+    "step": "{model} {method} B={seqs} k={k} ctx={ctx}",
+    "prefill": "{model} prompt {new} after {cached}", "moe": "{model} experts, {tokens} tokens",
+    "sample": "sample {mode} rows={rows} k={k}",
+}
+
+
 def name_of(record: Measurement) -> str:
     """A point in a few words."""
-    s = record.shape
-    if record.kind == "gemm":
-        return f"{s['model']} {s['matrix']} m={s['m']}"
-    if record.kind == "attention":
-        return f"{s['model']} attention B={s['seqs']} q={s['q_len']} ctx={s['ctx']}"
-    if record.kind == "step":
-        return f"{s['model']} {s['method']} B={s['seqs']} k={s['k']} ctx={s['ctx']}"
-    if record.kind == "prefill":
-        return f"{s['model']} prompt {s['new']} after {s['cached']}"
-    if record.kind == "sample":
-        return f"sample {s['mode']} rows={s['rows']} k={s['k']}"
-    if record.kind == "moe":
-        return f"{s['model']} experts, {s['tokens']} tokens"
-    return " ".join(f"{key}={value}" for key, value in s.items())
+    if record.kind in _NAMES:
+        return _NAMES[record.kind].format_map(record.shape)
+    return " ".join(f"{key}={value}" for key, value in record.shape.items())
 
 
 def load_of(record: Measurement) -> ServingLoad:

@@ -7,6 +7,7 @@ from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
 from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
+from specsim.checked import shown
 from specsim.errors import UsageError
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -21,7 +22,7 @@ from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_size import Asked, Effort, gates_of
-from specsim.planning.values import real, shown
+from specsim.planning.values import real
 from specsim.report.blocks import Section
 from specsim.report.doc import Doc
 from specsim.report.progress import words_line

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specsim.errors import SpecSimError, UsageError
-from specsim.files import replacing
+from specsim.files import write_whole
 from specsim.options.values import profile_folder, shown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def report(
     `specsim.errors.SpecSimError` for whatever a caller can correct; plotly is needed
     (`pip install "specsim-llm[report]"`)."""
     path = Path(output)
-    write_page(path, page_of(results, str(output), title, profiles))
+    write_whole(path, page_of(results, str(output), title, profiles))
     return path
 
 
@@ -121,12 +121,3 @@ def _gpu_names(saved: "SavedResult") -> list[str]:
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
-
-
-def write_page(path: Path, page: str) -> None:
-    """The page, complete or not at all."""
-    try:
-        with replacing(path) as part:
-            part.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None

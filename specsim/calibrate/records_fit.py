@@ -192,20 +192,17 @@ def _observation(sample: FitSample) -> FitPoint:
                     tables_of(record.kind))
 
 
+_GROUPS = {
+    "gemm": "product {n} x {k}",
+    "attention": "attention {heads}/{kv_heads} x {head_dim}, {q_len} queries",
+    "sample": "sampling {rows} rows", "moe": "experts, {tokens} tokens",
+    "prefill": "prompts of {model}",
+}
+
+
 def _group(record: Measurement) -> str:
     """The shape that is left out together."""
-    s = record.shape
-    if record.kind == "gemm":
-        return f"product {s['n']} x {s['k']}"
-    if record.kind == "attention":
-        return f"attention {s['heads']}/{s['kv_heads']} x {s['head_dim']}, {s['q_len']} queries"
-    if record.kind == "sample":
-        return f"sampling {s['rows']} rows"
-    if record.kind == "moe":
-        return f"experts, {s['tokens']} tokens"
-    if record.kind == "prefill":
-        return f"prompts of {s['model']}"
-    return record.kind
+    return _GROUPS.get(record.kind, record.kind).format_map(record.shape)
 
 
 def _sourced(

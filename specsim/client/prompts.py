@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specsim.checked import file_text
 from specsim.errors import FormatError, UsageError
-from specsim.files import read_limited
 
 MAX_FILE_BYTES = 200_000_000
 MAX_PROMPTS = 1_000_000
@@ -58,17 +58,7 @@ def read_prompts(
     """Prompts of a JSON lines file. output_tokens replaces what the lines say.
 
     FormatError with the line's number for what cannot be read."""
-    try:
-        raw = read_limited(path, MAX_FILE_BYTES)
-        if len(raw) > MAX_FILE_BYTES:
-            raise FormatError(
-                f"{path} has more than {MAX_FILE_BYTES} bytes; give a smaller file of prompts"
-            )
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise FormatError(f"cannot read prompts from {path}: {error.strerror or error}") from None
-    except ValueError:
-        raise FormatError(f"{path} is not UTF-8 text; save the prompts as JSON lines") from None
+    text = file_text(path, MAX_FILE_BYTES)
     prompts: list[Prompt] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

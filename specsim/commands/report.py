@@ -12,8 +12,9 @@ from specsim.options.listing import ReportCommand
 def report(options: ReportCommand) -> None:
     """Write one self-contained HTML page from results of --json: interactive charts with the
     numbers behind them, assumptions with their sources, commands to repeat. Opens offline."""
-    from specsim.api.report import page_of, write_page
+    from specsim.api.report import page_of
     from specsim.errors import UsageError
+    from specsim.files import write_whole
 
     files, output = options.files, str(options.output)
     if files.count("-") > 1:
@@ -25,7 +26,7 @@ def report(options: ReportCommand) -> None:
     if output == "-":
         sys.stdout.write(page)
         return
-    write_page(Path(output), page)
+    write_whole(Path(output), page)
     count = f"{len(files)} result{'s' if len(files) > 1 else ''}"
     sys.stdout.write(f"wrote {output}: {count}, {len(page.encode()) / 1e6:.1f} MB\n")
 

@@ -277,17 +277,11 @@ def read_prompts(path: Path) -> list[str]:
     Raises FormatError naming the line that cannot be read.
     """
     from specsim.errors import FormatError
+    from specsim.files import text_of
 
-    try:
-        if path.stat().st_size > _MAX_PROMPTS_BYTES:
-            raise FormatError(
-                f"{path} is larger than {_MAX_PROMPTS_BYTES} bytes; give fewer prompts"
-            )
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path} is not UTF-8 text; give prompts as JSON lines") from None
+    large = f"larger than {_MAX_PROMPTS_BYTES} bytes; give fewer prompts"
+    hint = "give prompts as JSON lines"
+    text = text_of(path, _MAX_PROMPTS_BYTES, "give a file of prompts", large, hint)
     out = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from specsim.checked import Rule, Shape, problem_of
+from specsim.checked import Rule, Shape, problem_of, shown
 from specsim.errors import FormatError, UsageError, closest
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.lookup import DEVICE_LOOKUP, NgramMethod
@@ -114,14 +114,14 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
     for key in raw:
         if key not in _KNOWN:
             hint = f"{closest(key, _KNOWN)}see vLLM's SpeculativeConfig"
-            raise UsageError(f"--speculative-config has the unknown field {_show(key)}; {hint}")
+            raise UsageError(f"--speculative-config has the unknown field {shown(key)}; {hint}")
     try:
         asked = SpeculativeJson.model_validate(raw)
     except ValidationError as error:
         found = problem_of(error, SpeculativeJson)
         key = str(found.place[0])
         raise UsageError(
-            f"--speculative-config {key} is {_show(raw[key])}; it must be {found.rule}"
+            f"--speculative-config {key} is {shown(raw[key])}; it must be {found.rule}"
         ) from None
     _check_together(asked)
     method = asked.method or detect_method(asked.model or "")
@@ -183,29 +183,20 @@ def _real(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def _show(value: object) -> str:
-    """A value as an error shows it: short, on one line."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number of more than 4300 digits
-        text = f"a {type(value).__name__} too large to print"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _batch_table(value: object) -> tuple[tuple[int, int, int], ...]:
     if value is None:
         return ()
     rule = f"{_TABLE} must be [[first, last, k], ...]"
     if not isinstance(value, list) or not value:
-        raise UsageError(f"{rule}, got {_show(value)}")
+        raise UsageError(f"{rule}, got {shown(value)}")
     rows: list[tuple[int, int, int]] = []
     for row in value:
         whole = isinstance(row, list) and len(row) == 3
         if not whole or not all(isinstance(n, int) and not isinstance(n, bool) for n in row):
-            raise UsageError(f"{rule} of whole numbers, got {_show(row)}")
+            raise UsageError(f"{rule} of whole numbers, got {shown(row)}")
         first, last, k = row
         if first < 1 or last < first or k < 0 or (rows and first <= rows[-1][1]):
-            raise UsageError(f"{rule} with rising ranges and k >= 0, got {_show(row)}")
+            raise UsageError(f"{rule} with rising ranges and k >= 0, got {shown(row)}")
         rows.append((first, last, k))
     if rows[0][0] != 1:
         raise UsageError(f"{rule}; the first range must start at batch 1, got {rows[0][0]}")

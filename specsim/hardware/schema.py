@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from specsim.checked import shown
 from specsim.errors import ProfileError
 from specsim.hardware.inherited import inherited_tables
 from specsim.hardware.profile import HardwareProfile, KernelTable
@@ -91,25 +92,25 @@ def refuse_unknown(where: str, given: Iterable[str], known: Iterable[str]) -> No
         if key not in known:
             near = get_close_matches(key, known, n=3, cutoff=0.5)
             hint = f"near matches: {', '.join(near)}" if near else f"known: {', '.join(known)}"
-            raise ProfileError(f"{where}: unknown key {_short(key)}; {hint}")
+            raise ProfileError(f"{where}: unknown key {shown(key)}; {hint}")
 
 
 def check_number(origin: str, label: str, value: object, spec: Number) -> float | int:
     """`value` as a number inside the range of `spec`; ProfileError names field and range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ProfileError(
-            f"{origin}: {label} = {_short(value)} must be a number in {spec.unit}, "
+            f"{origin}: {label} = {shown(value)} must be a number in {spec.unit}, "
             f"{spec.low:g} to {spec.high:g}"
         )
     if not spec.low <= value <= spec.high:  # also refuses nan, and never overflows on big ints
         raise ProfileError(
-            f"{origin}: {label} = {_short(value)} is outside {spec.low:g} to {spec.high:g} "
+            f"{origin}: {label} = {shown(value)} is outside {spec.low:g} to {spec.high:g} "
             f"{spec.unit}{_slip_hint(value, spec)}"
         )
     if spec.integer:
         if value != int(value):
             raise ProfileError(
-                f"{origin}: {label} = {_short(value)} must be a whole number of {spec.unit}"
+                f"{origin}: {label} = {shown(value)} must be a whole number of {spec.unit}"
             )
         return int(value)
     return float(value)
@@ -134,16 +135,9 @@ def _slip_hint(value: float, spec: Number) -> str:
     return ""
 
 
-def _short(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
-        return "an integer of more than 30 digits"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _text(origin: str, label: str, value: object) -> str:
     if not isinstance(value, str):
-        raise ProfileError(f"{origin}: {label} = {_short(value)} must be a string")
+        raise ProfileError(f"{origin}: {label} = {shown(value)} must be a string")
     return value
 
 
@@ -152,7 +146,7 @@ def _line(origin: str, label: str, value: object) -> str:
     text = _text(origin, label, value)
     if len(text) > MAX_TEXT or not text.isprintable():
         raise ProfileError(
-            f"{origin}: {label} = {_short(text)} must be one line of at most {MAX_TEXT} "
+            f"{origin}: {label} = {shown(text)} must be one line of at most {MAX_TEXT} "
             "printable characters"
         )
     return text
@@ -160,13 +154,13 @@ def _line(origin: str, label: str, value: object) -> str:
 
 def _choice(origin: str, label: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise ProfileError(f"{origin}: {label} = {_short(value)} must be one of {', '.join(known)}")
+        raise ProfileError(f"{origin}: {label} = {shown(value)} must be one of {', '.join(known)}")
     return value
 
 
 def _table(origin: str, label: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise ProfileError(f"{origin}: {label} must be a table ([{label}]), not {_short(value)}")
+        raise ProfileError(f"{origin}: {label} must be a table ([{label}]), not {shown(value)}")
     return value
 
 
@@ -224,7 +218,7 @@ def _check_names(values: dict[str, Any], name: str, origin: str) -> None:
     stated = values.setdefault("name", name)
     if stated != name:
         raise ProfileError(
-            f"{origin}: device.name = {_short(stated)} must equal the file's name {name!r}"
+            f"{origin}: device.name = {shown(stated)} must equal the file's name {name!r}"
         )
     values.setdefault("title", name)
     values.setdefault("kind", "gpu")
@@ -270,7 +264,7 @@ def _check_link(values: dict[str, Any], origin: str) -> None:
         )
     if kind != "none" and len(stated) < 2:
         raise ProfileError(
-            f"{origin}: [link] kind = {_short(kind)} needs bytes_per_s (per direction) and "
+            f"{origin}: [link] kind = {shown(kind)} needs bytes_per_s (per direction) and "
             "allreduce_latency_s"
         )
 
@@ -296,7 +290,7 @@ def inherit_name(doc: Mapping[str, object], origin: str) -> str | None:
     name = _text(origin, "kernels.inherit", kernels["inherit"])
     if not name or "/" in name or "\\" in name:
         raise ProfileError(
-            f"{origin}: kernels.inherit = {_short(name)} must be the name of a profile, not a path"
+            f"{origin}: kernels.inherit = {shown(name)} must be the name of a profile, not a path"
         )
     return name
 

@@ -8,7 +8,7 @@ draft network, or a lookup on the host. No acceptance here. Sources: the code of
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from specsim.errors import UsageError
 from specsim.model.spec import Drafter, ModelSpec
@@ -17,6 +17,15 @@ MAX_K = 64
 DEFAULT_K = 3
 ServerNames = Mapping[str, tuple[str, ...]]  # by engine
 METHODS: dict[str, "DraftMethod"] = {}  # by name, in the order in which they are listed
+
+
+def assumed_network(spec: ModelSpec, label: str, kind: str, note: str, **parts: Any) -> Drafter:
+    """A network of the usual shape for a target for which nobody published one."""
+    return Drafter(
+        name=f"{label}-{spec.name} (assumed)", kind=kind, hidden=spec.hidden, vocab=spec.vocab,
+        own_embed=False, target=spec.name, source="assumed", notes=(note,),
+        **{"draft_vocab": spec.vocab, **parts},
+    )
 
 
 class EngineLimits(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from specsim.methods.base import DraftMethod, ServerNames
+from specsim.methods.base import DraftMethod, ServerNames, assumed_network
 from specsim.methods.registry import register
 from specsim.model.feedforward import DenseMLP
 from specsim.model.mixers import Attention
@@ -49,22 +49,11 @@ class EagleMethod(DraftMethod):
     def assumed_drafter(self, spec: ModelSpec) -> Drafter:
         """fc (2h -> h), one layer; embedding and head are the target's."""
         hidden = spec.hidden
-        return Drafter(
-            name=f"EAGLE-{spec.name} (assumed)",
-            kind="eagle",
-            hidden=hidden,
+        return assumed_network(
+            spec, "EAGLE", "eagle", _note(spec, "the target's whole vocabulary"), own_head=False,
             layers=(LayerGroup(1, _attention(spec), _mlp(spec), hidden),),
-            vocab=spec.vocab,
-            draft_vocab=spec.vocab,
-            own_head=False,
-            own_embed=False,
-            fc_in=2 * hidden,
-            fc_out=hidden,
-            extra_weights=hidden,
+            fc_in=2 * hidden, fc_out=hidden, extra_weights=hidden,
             head_weight=spec.embed_weight if spec.tied_embeddings else spec.head_weight,
-            target=spec.name,
-            source="assumed",
-            notes=(_note(spec, "the target's whole vocabulary"),),
         )
 
 
@@ -101,21 +90,10 @@ class Eagle3Method(DraftMethod):
         hidden = spec.hidden
         draft_vocab = min(EAGLE3_VOCAB, spec.vocab)
         mixer = replace(_attention(spec), input_mult=2)
-        return Drafter(
-            name=f"EAGLE3-{spec.name} (assumed)",
-            kind="eagle3",
-            hidden=hidden,
-            layers=(LayerGroup(1, mixer, _mlp(spec), 3 * hidden),),
-            vocab=spec.vocab,
-            draft_vocab=draft_vocab,
-            own_head=True,
-            own_embed=False,
-            fc_in=EAGLE3_FEATURES * hidden,
-            fc_out=hidden,
-            extra_weights=hidden,
-            target=spec.name,
-            source="assumed",
-            notes=(_note(spec, f"draft vocabulary {draft_vocab}"),),
+        return assumed_network(
+            spec, "EAGLE3", "eagle3", _note(spec, f"draft vocabulary {draft_vocab}"),
+            layers=(LayerGroup(1, mixer, _mlp(spec), 3 * hidden),), draft_vocab=draft_vocab,
+            own_head=True, fc_in=EAGLE3_FEATURES * hidden, fc_out=hidden, extra_weights=hidden,
         )
 
 

@@ -6,7 +6,7 @@ One pass of one row per sequence through all heads; no cache, so no slots ahead.
 from collections.abc import Mapping
 from typing import ClassVar
 
-from specsim.methods.base import DraftMethod, EngineLimits, ServerNames
+from specsim.methods.base import DraftMethod, EngineLimits, ServerNames, assumed_network
 from specsim.methods.registry import register
 from specsim.model.spec import Drafter, ModelSpec
 
@@ -46,17 +46,7 @@ class MedusaMethod(DraftMethod):
 
     def assumed_drafter(self, spec: ModelSpec) -> Drafter:
         """Heads (h x h and V x h each), all read in one pass."""
-        return Drafter(
-            name=f"Medusa-{spec.name} (assumed)",
-            kind="medusa",
-            hidden=spec.hidden,
-            layers=(),
-            vocab=spec.vocab,
-            draft_vocab=spec.vocab,
-            own_head=True,
-            own_embed=False,
-            n_heads_medusa=HEADS,
-            target=spec.name,
-            source="assumed",
-            notes=(f"assumed: {HEADS} heads of one residual layer each",),
+        note = f"assumed: {HEADS} heads of one residual layer each"
+        return assumed_network(
+            spec, "Medusa", "medusa", note, layers=(), own_head=True, n_heads_medusa=HEADS
         )

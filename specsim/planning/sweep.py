@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from specsim.checked import shown
 from specsim.errors import UsageError
-from specsim.planning.values import shown, written
+from specsim.planning.values import written
 
 RUNS = ("simulate", "predict")
 MAX_TASKS = 1_000_000

@@ -14,6 +14,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from specsim.analytic.closed import MAX_CONCURRENCY, closed_loop, decode_steps
@@ -146,6 +147,17 @@ class _Base:
         busy_s = state.running / state.request_rate + extra_s * steps
         return state.running * self.workload.output_len / busy_s
 
+    def accepting(self, moved: Callable[[str, Acceptance], Acceptance]) -> Valuer:
+        """The value of a choice whose acceptance is moved: (method, acceptance) to another."""
+
+        def value(system: System) -> float:
+            accepted = system.acceptance
+            if accepted is None or not system.speculative:
+                return self.value(system)
+            return self.value(system.with_(acceptance=moved(system.setup.method, accepted)))
+
+        return value
+
     def pick(self, valuer: Valuer, today: Choice) -> tuple[Choice, float]:
         """(the best choice under `valuer`, what today's loses against it)."""
         values: dict[Choice, float] = {}
@@ -210,16 +222,10 @@ def _acceptance(base: _Base, spreads: Mapping[str, tuple[float, float]]) -> _End
         assumed = 1 + drafts * (1 - DEFAULT_ACCEPTANCE), 1 + drafts * (1 + DEFAULT_ACCEPTANCE)
         return known, *spreads.get(method, assumed)
 
-    def moved(end: int) -> Valuer:
-        def value(system: System) -> float:
-            accepted = system.acceptance
-            if accepted is None or not system.speculative:
-                return base.value(system)
-            known, *lengths = ends(system.setup.method, accepted)
-            target = min(known + 1 - 1e-6, max(1 + 1e-6, lengths[end]))
-            return base.value(system.with_(acceptance=scaled_acceptance(accepted, known, target)))
-
-        return value
+    def moved(end: int, method: str, accepted: Acceptance) -> Acceptance:
+        known, *lengths = ends(method, accepted)
+        target = min(known + 1 - 1e-6, max(1 + 1e-6, lengths[end]))
+        return scaled_acceptance(accepted, known, target)
 
     method = lead.setup.method
     known, low, high = ends(method, lead.acceptance)
@@ -228,7 +234,8 @@ def _acceptance(base: _Base, spreads: Mapping[str, tuple[float, float]]) -> _End
         f"90 %, {grounds.level}" if grounds is not None else "assumed: 10 % of accepted drafts"
     )
     text = f"{low:.2f} to {high:.2f} tokens/step at k = {known} ({origin})"
-    return _End("acceptance", text, low, high, moved(0), moved(1))
+    return _End("acceptance", text, low, high, *(
+        base.accepting(partial(moved, end)) for end in (0, 1)))
 
 
 def _beyond(base: _Base) -> _End | None:
@@ -240,22 +247,16 @@ def _beyond(base: _Base) -> _End | None:
     if not reaching:
         return None
 
-    def moved(slope: float) -> Valuer:
-        def value(system: System) -> float:
-            accepted = system.acceptance
-            if accepted is None or not system.speculative:
-                return base.value(system)
-            known = accepted.probabilities(accepted.measured_positions)
-            other = replace(accepted, unconditional=known, slope=slope)
-            return base.value(system.with_(acceptance=other))
-
-        return value
+    def moved(slope: float, _: str, accepted: Acceptance) -> Acceptance:
+        known = accepted.probabilities(accepted.measured_positions)
+        return replace(accepted, unconditional=known, slope=slope)
 
     first = min(c.acceptance.measured_positions for c in reaching if c.acceptance is not None)
     low, high = DEPTH_SLOPE - SLOPE_SPREAD_90, DEPTH_SLOPE + SLOPE_SPREAD_90
     text = f"logit slope {low:.1f} to {high:.1f} over ln(position) beyond {first} (over drafters)"
     name = "acceptance beyond the measured positions"
-    return _End(name, text, low, high, moved(low), moved(high))
+    return _End(name, text, low, high, *(
+        base.accepting(partial(moved, slope)) for slope in (low, high)))
 
 
 def _ratio(base: _Base) -> _End:

@@ -1,21 +1,9 @@
-"""Values of fleet and demand files as numbers and as an error shows them.
+"""Values of fleet and demand files as numbers, and as JSON writes them.
 
-TOML and JSON hold whole numbers of any size: one of 400 digits is no float, and would push the
-rule out of an error's line.
+TOML and JSON hold whole numbers of any size: one of 400 digits is no float.
 """
 
 import math
-
-MAX_SHOWN = 60  # characters of a bad value that an error repeats
-
-
-def shown(value: object) -> str:
-    """A bad value of any kind, short."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number with more digits than Python prints
-        text = f"a {type(value).__name__} too large to print"
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 
 def real(value: object) -> float | None:

@@ -156,7 +156,7 @@ def test_the_bundled_decoder_has_defaults_of_its_own(here: Path) -> None:
 
 @pytest.mark.parametrize(("text", "words"), [
     ("[defaults]\ngppu = 1", "[defaults] 'gppu' is no option of any command; did you mean 'gpu"),
-    ("[predict]\nconcurency = 1", "'concurency' is no option of specsim predict; did you mean 'con"),
+    ("[predict]\nconcurency = 1", "no option of specsim predict; did you mean 'con"),
     ("[predikt]\nk = 1", "'predikt' is no section; did you mean 'predict"),
     ("[predict]\nk = 'three'", "[predict] k is 'three'; it must be a whole number"),
     ("[predict]\nk = true", "[predict] k is True; it must be a whole number"),

@@ -16,6 +16,7 @@ from specsim.api.fleet import run
 from specsim.api.simulate_load import check_writable
 from specsim.api.sweep import build_sweep
 from specsim.api.sweep_task import run_task
+from specsim.checked import shown
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.options.sizing import FleetOptions, SweepOptions
 from specsim.planning.capacity_demand import read_demand
@@ -24,7 +25,7 @@ from specsim.planning.fleet_pack import Piece, devices_of, pack
 from specsim.planning.sweep_file import read_definition
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.sweep_run import row_of
-from specsim.planning.values import real, shown, written
+from specsim.planning.values import real, written
 from specsim.report.tables import to_csv
 
 HUGE = 10**400
