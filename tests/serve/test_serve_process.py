@@ -122,14 +122,14 @@ def test_serve_aborts_after_the_grace_period(folder):
     (["--draft", "none", "--k", "2"], "--k 2"),
     (["--k", "65"], "0..64"),
     (["--dtype", "fp16"], "bf16 or fp32"),
-    (["--device", "tpu"], "cpu, cuda or auto"),
-    (["--max-num-seqs", "0"], "--max-num-seqs 0"),
-    (["--max-queue", "-1"], "--max-queue -1"),
-    (["--shutdown-timeout", "-1"], "--shutdown-timeout -1"),
-    (["--per-request-spec-decode-metrics", "all"], "none, summary, detailed"),
-    (["--port", "70000"], "0..65535"),
+    (["--device", "tpu"], "cpu or cuda or auto"),
+    (["--max-num-seqs", "0"], "--max-num-seqs is 0"),
+    (["--max-queue", "-1"], "--max-queue is -1"),
+    (["--shutdown-timeout", "-1"], "--shutdown-timeout is -1"),
+    (["--per-request-spec-decode-metrics", "all"], "none or summary or detailed"),
+    (["--port", "70000"], "from 0 to 65535"),
     (["--host", "no such host"], "no such host"),
-    (["--threads", "0"], "--threads 0"),
+    (["--threads", "0"], "--threads is 0"),
 ])
 def test_wrong_options_end_with_one_line(options, words, monkeypatch, capsys):
     from specsim.commands import main
