@@ -18,7 +18,7 @@ from typing import NotRequired, TypedDict
 
 from specsim.data import data_root
 from specsim.hardware.profile import HardwareProfile, KernelTable
-from specsim.roofline.defaults import ASSUMED
+from specsim.roofline.defaults import assumed
 
 NO_FLOOR_S = 1e-6
 
@@ -86,7 +86,7 @@ def starting_tables(profile: HardwareProfile) -> HardwareProfile:
     for name in _of_kind("gpu")["free"]:
         if name not in kernels:
             source = "assumed: typical of tuned kernels"
-            kernels[name] = KernelTable(name, dict(ASSUMED[name]), source, assumed=True)
+            kernels[name] = KernelTable(name, dict(assumed()[name]), source, assumed=True)
     return replace(profile, kernels=kernels)
 
 

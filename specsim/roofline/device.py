@@ -2,7 +2,7 @@
 
 A kernel family has a table of dimensionless fractions, seconds and exponents: `gemm.bf16`,
 `attn_decode.fp8`, ... An engine's own variant (`gemm.fp8@sglang`) is preferred when the
-engine is named. A profile without measured tables gets `defaults.ASSUMED`, whose numbers
+engine is named. A profile without measured tables gets `defaults.assumed`, whose numbers
 describe how such kernels behave relative to any device's peaks.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from specsim.errors import UsageError
-from specsim.roofline.defaults import ASSUMED
+from specsim.roofline.defaults import assumed
 
 Params = Mapping[str, float]
 FIDELITIES = ("calibrated", "datasheet")
@@ -158,4 +158,4 @@ def params(device: Device, name: str, engine: str = "") -> Params:
     table = kernels.get(name)
     if table is not None:
         return table.params
-    return ASSUMED[name]
+    return assumed()[name]

@@ -7,7 +7,7 @@ from typing import Any
 from common import table
 from kernels.fitting import Fitted, Score
 
-from specsim.roofline.defaults import ASSUMED
+from specsim.roofline.defaults import assumed
 
 MARKER = "# --- fitted kernel tables below this line (validation/scripts/fit_h200_kernels.py) ---"
 
@@ -42,11 +42,11 @@ def assumed_tables(done: Sequence[Fitted]) -> list[Assumed]:
         Assumed("gemm.fp4", tables["gemm.fp8_block"], "gemm.fp8_block, for devices with FP4 units"),
         Assumed("moe.fp4", tables["moe.fp8_block"], "moe.fp8_block, for devices with FP4 units"),
         Assumed(
-            "elementwise", ASSUMED["elementwise"],
+            "elementwise", assumed()["elementwise"],
             "floor: the smallest kernels measured in a CUDA graph (causal_conv1d_update of one "
             "sequence, 1.5 to 1.8 us); bandwidth share: aiconfigurator-core 0.12.0's constant",
         ),
-        Assumed("sample", ASSUMED["sample"], "no kernel table; a few passes over fp32 logits"),
+        Assumed("sample", assumed()["sample"], "no kernel table; a few passes over fp32 logits"),
     ]
 
 
