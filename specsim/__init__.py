@@ -38,43 +38,6 @@ if TYPE_CHECKING:
     from specsim.errors import SpecSimError
     from specsim.version import __version__
 
-_PLACES = {
-    "__version__": "version",
-    "BenchRuns": "api.bench",
-    "Calibration": "api.calibrate",
-    "Capacity": "api.capacity",
-    "Crossover": "api.crossover",
-    "Diagnoses": "api.diagnose",
-    "Explanation": "api.explain",
-    "Fleet": "api.fleet",
-    "Matrix": "api.matrix",
-    "Pareto": "api.pareto",
-    "Policies": "api.policies",
-    "Prediction": "api.predict",
-    "Simulation": "api.simulate",
-    "SpecSimError": "errors",
-    "SweepResult": "api.sweep",
-    "Tuning": "api.tune",
-    "Validation": "api.validation",
-    "calibrate": "api.calibrate",
-    "capacity": "api.capacity",
-    "crossover": "api.crossover",
-    "diagnose": "api.diagnose",
-    "explain": "api.explain",
-    "fleet": "api.fleet",
-    "matrix": "api.matrix",
-    "pareto": "api.pareto",
-    "policies": "api.policies",
-    "predict": "api.predict",
-    "read_bench": "api.bench",
-    "report": "api.report",
-    "simulate": "api.simulate",
-    "sweep": "api.sweep",
-    "tune": "api.tune",
-    "validate_bench": "api.validate_bench",
-    "validate_live": "api.validate_live",
-    "validate_records": "api.validate_records",
-}
 __all__ = [
     "BenchRuns",
     "Calibration",
@@ -112,6 +75,27 @@ __all__ = [
     "validate_live",
     "validate_records",
 ]
+_PLACES = {
+    "__version__": "version",
+    "BenchRuns": "api.bench",
+    "Calibration": "api.calibrate",
+    "Capacity": "api.capacity",
+    "Crossover": "api.crossover",
+    "Diagnoses": "api.diagnose",
+    "Explanation": "api.explain",
+    "Fleet": "api.fleet",
+    "Matrix": "api.matrix",
+    "Pareto": "api.pareto",
+    "Policies": "api.policies",
+    "Prediction": "api.predict",
+    "Simulation": "api.simulate",
+    "SpecSimError": "errors",
+    "SweepResult": "api.sweep",
+    "Tuning": "api.tune",
+    "Validation": "api.validation",
+    "read_bench": "api.bench",
+}
+_PLACES |= {name: f"api.{name}" for name in __all__ if name not in _PLACES}  # functions
 
 
 class _Called(ModuleType):

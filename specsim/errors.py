@@ -1,14 +1,5 @@
 """Errors a user can cause. Every message names the value, the rule and the way out.
 
-    SpecSimError
-    ├── ProfileError       a hardware or engine profile is missing, malformed or out of range
-    ├── ModelConfigError   a model is unknown, or its config is incomplete or impossible
-    ├── FormatError        a file is not what it should be (syntax, size, columns)
-    ├── UsageError         arguments contradict each other or break an engine's rule
-    ├── CapacityError      the model, its cache or its state does not fit the device
-    ├── CalibrationError   a fit cannot be made from the data given
-    └── ServerError        a server cannot be reached or answers what it should not
-
 The command line prints the message on one line and exits with code 2.
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
-from specsim.planning.executors import Executor, Job, TaskFunction
+from specsim.planning.executors.base import Executor, Job, TaskFunction
 from specsim.planning.sweep import Sweep, Task
 from specsim.planning.sweep_journal import Journal
 from specsim.planning.values import written

@@ -1,11 +1,4 @@
-"""Loads at which something changes, by the one name that every output uses for each.
-
-    pays below          fewest clients at which speculation no longer raises throughput
-    cheap below         fewest clients at which a verify step costs more than a share (50 %, or
-                        --cheap-share) above a plain step
-    memory-bound below  fewest clients at which a verify step computes longer than it reads memory
-    queueing from       fewest requests at a time of which one waits for a slot
-"""
+"""Loads at which something changes, by the one name that every output uses for each."""
 
 PAYS = "pays below"
 CHEAP = "cheap below"

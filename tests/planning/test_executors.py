@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from specsim.errors import ServerError, SpecSimError, UsageError
-from specsim.planning.executors import ATTEMPTS, Done, Job, open_executor
+from specsim.planning.executors.base import ATTEMPTS, Done, Job
+from specsim.planning.executors.choose import open_executor
 from specsim.planning.executors.peers import build_id, check_builds
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,23 +8,3 @@
 imports it by name. Results come in the order in which they end. What they contain does not depend
 on the executor: a task takes its randomness from its own payload and shares nothing.
 """
-
-from specsim.planning.executors.base import (
-    ATTEMPTS,
-    Done,
-    Executor,
-    Job,
-    TaskFunction,
-    default_workers,
-)
-from specsim.planning.executors.choose import open_executor
-
-__all__ = [
-    "ATTEMPTS",
-    "Done",
-    "Executor",
-    "Job",
-    "TaskFunction",
-    "default_workers",
-    "open_executor",
-]
