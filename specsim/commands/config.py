@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import write
+from specsim.errors import UsageError, closest
 from specsim.options.listing import ConfigCommand
+from specsim.report.tables import printable, table
 
 if TYPE_CHECKING:
     from specsim.options.config_file import OptionDefault
@@ -15,7 +17,6 @@ def config(options: ConfigCommand) -> None:
     """Show the defaults that specsim.toml sets, and where each comes from."""
     from specsim.options.config_file import read_file
     from specsim.options.config_place import FILE_NAME, VARIABLE, find_file
-    from specsim.report.tables import printable, table
 
     path = find_file()
     found = read_file(path) if path is not None else None
@@ -43,7 +44,6 @@ def config(options: ConfigCommand) -> None:
 
 def _rows(defaults: "tuple[OptionDefault, ...]", command: str) -> list[dict[str, object]]:
     """Every default of the file; with a command, all of its options with what holds for each."""
-    from specsim.errors import UsageError, closest
     from specsim.options.config_file import AllOptions
     from specsim.options.values import shown
 

@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specsim.errors import UsageError, closest
+
 if TYPE_CHECKING:
     from specsim.decoder.drafters.eagle import EagleWeights
     from specsim.decoder.models import LoadedModel
@@ -64,8 +66,6 @@ class LoadedDecoder:
 
 def need(packages: dict[str, str], command: str, extra: str) -> None:
     """UsageError with the way to install when a package is missing. packages: module -> name."""
-    from specsim.errors import UsageError
-
     missing = [name for module, name in packages.items() if find_spec(module) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -81,8 +81,6 @@ DECODER_PACKAGES = {"torch": "torch", "safetensors": "safetensors", "tokenizers"
 
 def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> DecoderPlan:
     """Check the options that need no weights. UsageError names the option."""
-    from specsim.errors import UsageError
-
     if k is not None and not 0 <= k <= MAX_K:
         raise UsageError(f"--k {k} must lie in 0..{MAX_K}")
     method, drafter = _method(draft)
@@ -99,8 +97,6 @@ def plan(model: str, draft: str, k: int | None, dtype: str, device: str) -> Deco
 
 def _method(draft: str) -> tuple[str, str | None]:
     """The engine's method, and the file or model it drafts with."""
-    from specsim.errors import UsageError, closest
-
     word = draft.strip().lower().replace("-", "_")
     if word in _PLAIN_METHODS:
         return word, None
@@ -147,7 +143,6 @@ def read_tokenizer(plan: DecoderPlan) -> "Tokenizer":
     """The model's tokenizer, without its weights."""
     from specsim.decoder.models import find_folder
     from specsim.decoder.tokenizer import Tokenizer
-    from specsim.errors import UsageError
 
     if plan.model.startswith("random:"):
         raise UsageError(f"{plan.model} has random weights and no tokenizer; choose another model")
@@ -159,7 +154,6 @@ def load(plan: DecoderPlan, max_model_len: int | None, threads: int | None) -> L
     own if that is less)."""
     from specsim.decoder.config import read_config
     from specsim.decoder.models import find_folder, load_model
-    from specsim.errors import UsageError
 
     used = prepare_torch(threads)
     import torch

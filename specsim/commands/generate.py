@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
+from specsim.errors import UsageError
 from specsim.options.local import GenerateCommand
+from specsim.report.tables import to_json
 
 if TYPE_CHECKING:
     from specsim.commands.generate_run import Answer, SideBySide
@@ -24,8 +26,6 @@ def generate(options: GenerateCommand) -> None:
     The text goes to standard output, the numbers to standard error. Accepted drafts are green,
     rejected ones red and struck through before the token that replaced them.
     """
-    from specsim.errors import UsageError
-
     plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
     text = sys.stdin.read(MAX_PROMPT_CHARS + 1) if options.prompt == "-" else options.prompt
     if not text:
@@ -102,7 +102,6 @@ class _Bench:
 def _run(bench: _Bench, options: GenerateCommand) -> None:
     from specsim.commands.generate_run import run_once, to_dict
     from specsim.commands.generate_text import LiveText, report_text, use_color
-    from specsim.report.tables import to_json
 
     loaded, params, plan = bench.loaded, bench.params, bench.loaded.plan
     engine = bench.speculative()

@@ -3,6 +3,7 @@
 from specsim.commands.bind import command
 from specsim.commands.output import write
 from specsim.options.listing import GpusCommand
+from specsim.report.tables import printable, table
 
 
 @command(GpusCommand)
@@ -11,7 +12,6 @@ def gpus(options: GpusCommand) -> None:
     from specsim.hardware.store import list_profiles, load_profile
     from specsim.options.values import profile_folder
     from specsim.report.hardware import ROW_LEGEND, profile_row, profile_text
-    from specsim.report.tables import printable, table
 
     folder = profile_folder(options.profiles)
     if options.name is not None:

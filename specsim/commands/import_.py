@@ -4,7 +4,10 @@ from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import write
+from specsim.errors import UsageError
+from specsim.files import check_writable
 from specsim.options.listing import ImportCommand
+from specsim.rows import columns_of, flat, rows_at
 
 if TYPE_CHECKING:
     from specsim.formats.recognise import TraceSummary
@@ -13,8 +16,6 @@ if TYPE_CHECKING:
 @command(ImportCommand)
 def import_results(options: ImportCommand) -> None:
     """Say what FILES are, and show them in one normal form whichever tool wrote them."""
-    from specsim.errors import UsageError
-    from specsim.files import check_writable
     from specsim.formats.bench import scan
     from specsim.formats.recognise import TraceSummary, recognise
     from specsim.report.imported import imported_section
@@ -60,9 +61,7 @@ def _export(
     path: str, runs: list[dict[str, object]], traces: "list[TraceSummary]", requests: bool
 ) -> None:
     """One row per run, per request of runs, or per request of a trace; never mixed."""
-    from specsim.errors import UsageError
     from specsim.report.export_rows import write_rows
-    from specsim.rows import columns_of, flat, rows_at
 
     if traces and (runs or len(traces) > 1):
         raise UsageError("--export writes one trace, or results, not both in one file; name one")

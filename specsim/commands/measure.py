@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.commands.output import write
+from specsim.errors import UsageError
 from specsim.options.local import MeasureCommand
 from specsim.options.values import parse_duration
 
@@ -46,8 +47,6 @@ def measure(options: MeasureCommand) -> None:
 
 
 def _plan(options: MeasureCommand) -> "MeasurePlan":
-    from specsim.errors import UsageError
-
     device, grid = options.device, options.grid
     d.need({"torch": "torch", "safetensors": "safetensors"}, "measure", "decoder")
     used = d.prepare_torch(options.threads)

@@ -7,6 +7,7 @@ from specsim.commands.bind import command
 from specsim.commands.output import write
 from specsim.jsonable import picked
 from specsim.options.listing import ModelsCommand
+from specsim.report.tables import printable, table
 
 if TYPE_CHECKING:
     from specsim.model.catalogue import CatalogueEntry
@@ -19,7 +20,6 @@ def models(options: ModelsCommand) -> None:
     """List the bundled models, or show one: parameters, bytes, cache, state, drafters."""
     from specsim.model.catalogue import list_drafters, list_models
     from specsim.report.models import model_dict, model_text
-    from specsim.report.tables import printable
 
     if options.name is not None:
         from specsim.api.drafters import drafters_of
@@ -45,16 +45,12 @@ def _listed(entry: "CatalogueEntry") -> dict[str, object]:
 
 
 def _drafters_text(entries: "Sequence[CatalogueEntry]") -> str:
-    from specsim.report.tables import table
-
     rows = [[entry.name, entry.kind, f"{entry.parameters / 1e9:.3g} B",
              ", ".join(entry.targets) or "-"] for entry in entries]
     return table(["drafter", "kind", "parameters", "for"], rows, left=2)
 
 
 def _models_text(entries: "Sequence[CatalogueEntry]") -> str:
-    from specsim.report.tables import table
-
     rows = [
         [
             entry.name,

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from specsim.commands.bind import INTERRUPTED, Ended
+from specsim.files import check_writable
 from specsim.options.groups import ComparisonOutOptions, JsonOptions, OutputOptions
+from specsim.report.tables import to_csv, to_json
 
 if TYPE_CHECKING:
     from specsim.api.validation import Validation
@@ -47,8 +49,6 @@ def write(
     rows: Callable[[], Iterable[dict[str, object]]] = list,
 ) -> None:
     """Prints one of the three forms; only that one is made."""
-    from specsim.report.tables import to_csv, to_json
-
     if options.json_out:
         shown = to_json(document())
     elif isinstance(options, OutputOptions) and options.csv_out:
@@ -60,7 +60,6 @@ def write(
 
 def check_drawing(options: "DrawnOptions") -> None:
     """Refuses a --plot that cannot be drawn or written, before anything is computed."""
-    from specsim.files import check_writable
     from specsim.report.plots_file import check_plot
 
     check_plot(options.plot)

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 from specsim.commands.bind import command
+from specsim.errors import UsageError
+from specsim.files import write_whole
 from specsim.options.listing import ReportCommand
 
 
@@ -13,8 +15,6 @@ def report(options: ReportCommand) -> None:
     """Write one self-contained HTML page from results of --json: interactive charts with the
     numbers behind them, assumptions with their sources, commands to repeat. Opens offline."""
     from specsim.api.report import page_of
-    from specsim.errors import UsageError
-    from specsim.files import write_whole
 
     files, output = options.files, str(options.output)
     if files.count("-") > 1:
@@ -32,7 +32,6 @@ def report(options: ReportCommand) -> None:
 
 
 def _stdin() -> bytes:
-    from specsim.errors import UsageError
     from specsim.report.saved import MAX_BYTES
 
     if sys.stdin is None or sys.stdin.isatty():

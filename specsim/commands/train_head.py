@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
+from specsim.errors import FormatError, UsageError
+from specsim.files import text_of
 from specsim.options.local import TrainHeadCommand
 from specsim.options.values import parse_duration
+from specsim.report.tables import to_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +37,6 @@ def train_head(options: TrainHeadCommand) -> None:
 
     Ctrl-C keeps answers and weights; the same command goes on where it stopped.
     """
-    from specsim.errors import UsageError
-
     started = time.monotonic()
     budget_s = parse_duration(options.budget, "--budget")
     given = None if options.prompts is None else read_prompts(options.prompts)
@@ -45,7 +46,6 @@ def train_head(options: TrainHeadCommand) -> None:
     from specsim.decoder.models import load_model
     from specsim.decoder.training import Recipe
     from specsim.report.progress import live_bar
-    from specsim.report.tables import to_json
 
     loaded = load_model(options.model)
     if loaded.folder is None:
@@ -97,8 +97,6 @@ class _Job:
 
     def check_folder(self, plan: dict[str, object]) -> None:
         """Refuse a folder whose answers are of another model, seed or prompts."""
-        from specsim.errors import UsageError
-
         path = self.out / "plan.json"
         try:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -119,7 +117,6 @@ class _Job:
         import torch
 
         from specsim.decoder.training import HeadNet, accuracy, head_weights, train
-        from specsim.errors import UsageError
 
         answers = self._answers(given, tokens, max_new)
         if len(answers) < 2:
@@ -164,7 +161,6 @@ class _Job:
         from specsim.decoder.distill import frequent_tokens
         from specsim.decoder.drafters.eagle import EagleWeights
         from specsim.decoder.training import initial_weights
-        from specsim.errors import UsageError
 
         config, folder = self.loaded.config, self.loaded.folder
         assert folder is not None
@@ -207,7 +203,6 @@ class _Job:
     def _prompts(self, given: list[str] | None, tokens: int, max_new: int) -> list[list[int]]:
         """Token ids of all prompts, kept in prompts.jsonl: a continued run must see the same."""
         from specsim.commands.train_prompts import built_in_prompts, self_made_prompts
-        from specsim.errors import UsageError
 
         path = self.out / "prompts.jsonl"
         if path.is_file():
@@ -276,9 +271,6 @@ def read_prompts(path: Path) -> list[str]:
 
     Raises FormatError naming the line that cannot be read.
     """
-    from specsim.errors import FormatError
-    from specsim.files import text_of
-
     large = f"larger than {_MAX_PROMPTS_BYTES} bytes; give fewer prompts"
     hint = "give prompts as JSON lines"
     text = text_of(path, _MAX_PROMPTS_BYTES, "give a file of prompts", large, hint)

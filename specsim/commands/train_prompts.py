@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from specsim.errors import SpecSimError
+
 if TYPE_CHECKING:
     from specsim.decoder.models import LoadedModel
 
@@ -116,7 +118,6 @@ def self_made_prompts(
     from specsim.decoder.engine import Engine
     from specsim.decoder.options import DecoderOptions, SamplingParams
     from specsim.decoder.requests import EngineRequest
-    from specsim.errors import SpecSimError
 
     tokenizer, mark = loaded.tokenizer(), "\u2042"
     try:

@@ -2,6 +2,7 @@
 
 from specsim.commands.bind import command
 from specsim.commands.output import finish
+from specsim.files import check_writable
 from specsim.options.measured import ValidateBenchCommand
 
 
@@ -10,7 +11,6 @@ def bench(options: ValidateBenchCommand) -> None:
     """Simulate the load of every run in FILES with the acceptance that was measured there, and put
     the measured figures beside the predicted ones."""
     from specsim.api.validate_bench import run
-    from specsim.files import check_writable
     from specsim.options.values import paths_of
 
     check_writable(options.out, "--out", paths_of(options.files))

@@ -2,6 +2,7 @@
 
 from specsim.commands.bind import command
 from specsim.commands.output import finish, quiet
+from specsim.files import check_writable
 from specsim.options.measured import ValidateLiveCommand
 
 
@@ -13,7 +14,6 @@ def live(options: ValidateLiveCommand) -> None:
     Ctrl-C keeps what was finished.
     """
     from specsim.api.validate_live import run
-    from specsim.files import check_writable
 
     check_writable(options.out, "--out", [options.prompts, options.trace])
     finish(run(options, options.save_bench, bar=not quiet(options)), options, options.max_error)

@@ -2,6 +2,7 @@
 
 from specsim.commands.bind import command
 from specsim.commands.output import finish
+from specsim.files import check_writable
 from specsim.options.measured import ValidateRecordsCommand
 
 
@@ -9,7 +10,6 @@ from specsim.options.measured import ValidateRecordsCommand
 def records(options: ValidateRecordsCommand) -> None:
     """Predict every record of FILES; points the profile was fitted on are shown apart."""
     from specsim.api.validate_records import run
-    from specsim.files import check_writable
     from specsim.options.values import paths_of
 
     check_writable(options.out, "--out", [*paths_of(options.files), options.report])

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.commands.output import end_if_over
+from specsim.errors import UsageError
+from specsim.files import check_writable, write_whole
 from specsim.options.local import ValidateRunCommand
+from specsim.report.tables import to_json
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import AccuracyReport
@@ -36,10 +39,7 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_compare import verdicts
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder
-    from specsim.errors import UsageError
-    from specsim.files import check_writable
     from specsim.options.values import parse_duration
-    from specsim.report.tables import to_json
     from specsim.report.text import section_text
     from specsim.report.validated import validated_blocks
 
@@ -107,7 +107,6 @@ def _measure_plan(plan: "RunPlan", threads: int) -> "MeasurePlan":
 def _check_same_machine(records: Path, measuring: "MeasurePlan") -> None:
     """Refuse records that say nothing about what is served here."""
     from specsim.calibrate.records import read_records
-    from specsim.errors import UsageError
 
     found, here = read_records(records).headers[-1], measuring.header()
     for what, theirs, ours in (
@@ -183,9 +182,7 @@ def _calibrate(place: "WorkFolder", records: Path | None, tell: Tell) -> "Outcom
     from specsim.api.calibrate_records import DECODER, base_profile
     from specsim.calibrate.records_fit import calibrate, read_all
     from specsim.calibrate.write import report, write_outcome
-    from specsim.files import write_whole
     from specsim.latency.engine import find_engine
-    from specsim.report.tables import to_json
 
     tell("calibrating")
     data = read_all([records or place.records])
