@@ -8,19 +8,15 @@ from specsim.options.repeat import repeat
 from specsim.options.sizing import CapacityOptions
 from specsim.planning import capacity_result as planning
 from specsim.planning.verdict_results import of_capacity
-from specsim.report.blocks import Section
 
 
 class Capacity(Decided, planning.CapacityFigures):
     """The largest load: `main.capacity`, `baseline`, `gain`, `advised_slots`, `replicas`, ..."""
 
+    BLOCKS = "capacity.capacity_blocks"
+
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.rows()]
-
-    def section(self) -> Section:
-        from specsim.report.capacity import capacity_blocks
-
-        return capacity_blocks(self)
 
 
 def run(options: CapacityOptions, bar: bool = False) -> Capacity:

@@ -10,19 +10,15 @@ from specsim.options.repeat import repeat
 from specsim.options.values import parse_contexts
 from specsim.planning import crossover as planning
 from specsim.planning.verdict_results import of_crossover
-from specsim.report.blocks import Section
 
 
 class Crossover(Decided, planning.CrossoverFigures):
     """Up to which load speculative work is cheap, and up to which it pays: `curves`."""
 
+    BLOCKS = "crossovers.crossover_blocks"
+
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.rows()]
-
-    def section(self) -> Section:
-        from specsim.report.crossovers import crossover_blocks
-
-        return crossover_blocks(self)
 
 
 def run(options: CrossoverOptions) -> Crossover:

@@ -24,14 +24,14 @@ from specsim.options.measured import DiagnoseOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
 from specsim.planning.verdict import LoadVerdict, Verdict, judged
-from specsim.report.blocks import Section
-from specsim.report.doc import Doc
 from specsim.rows import rows_at, texts_at
 
 
 @dataclass(frozen=True)
 class Diagnoses(Result):
     """Findings per run: `document["diagnoses"]`, as `specsim diagnose --json` prints them."""
+
+    BLOCKS = "diagnosis.diagnosis_section"
 
     document: dict[str, object]
     command: str = ""
@@ -46,11 +46,6 @@ class Diagnoses(Result):
     def to_rows(self) -> list[dict[str, object]]:
         """One row per run."""
         return [flat(item) for item in rows_at(self.document, "diagnoses")]
-
-    def section(self) -> Section:
-        from specsim.report.diagnosis import diagnosis_section
-
-        return diagnosis_section(Doc(self.document))
 
 
 def run(options: DiagnoseOptions) -> Diagnoses:

@@ -14,7 +14,6 @@ from specsim.latency.breakdown import StepLatency
 from specsim.options.analytic import ExplainOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency
-from specsim.report.blocks import Section
 from specsim.rows import rows_at
 
 
@@ -49,6 +48,8 @@ class ExplainedStep:
 class Explanation(Result):
     """The steps of a deployment, plain and verifying: `steps`, each with the times of its ops."""
 
+    BLOCKS = "explanation.explanation_blocks"
+
     system: System
     steps: tuple[ExplainedStep, ...]
     warnings: tuple[str, ...]
@@ -71,11 +72,6 @@ class Explanation(Result):
             head = {name: found[name] for name in ("step", "running", "context_tokens")}
             rows += [flat({**head, **op}) for op in rows_at(found, "ops")]
         return rows
-
-    def section(self) -> Section:
-        from specsim.report.explanation import explanation_blocks
-
-        return explanation_blocks(self.to_dict())
 
 
 def run(options: ExplainOptions) -> Explanation:

@@ -23,8 +23,6 @@ from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_size import Asked, Effort, gates_of
 from specsim.planning.values import real
-from specsim.report.blocks import Section
-from specsim.report.doc import Doc
 from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
 
@@ -38,13 +36,10 @@ _OWN_KEYS = ("model", "gpu", "tp", "max_model_len", "engine", "engine_version")
 class Fleet(Result, planning.FleetFigures):
     """Endpoints of a pool: `endpoints`, `misfits`, `gpus`, ..."""
 
+    BLOCKS = "fleet.fleet_section"
+
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(endpoint.row()) for endpoint in self.endpoints]
-
-    def section(self) -> Section:
-        from specsim.report.fleet import fleet_section
-
-        return fleet_section(Doc(self.to_dict()))
 
 
 def run(options: FleetOptions, bar: bool = False) -> Fleet:

@@ -14,8 +14,6 @@ from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import Words, as_text, profile_folder, shown
 from specsim.planning import matrix as planning
-from specsim.report.blocks import Section
-from specsim.report.doc import Doc
 
 MAX_NAMES = 400
 FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
@@ -24,13 +22,10 @@ FLOOR = 20.0  # tokens/s of a stream where nothing else is asked for
 class Matrix(Result, planning.MatrixFigures):
     """Models x GPUs as `cells`, each with and without speculation."""
 
+    BLOCKS = "matrix.matrix_section"
+
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(cell.row()) for cell in self.cells]
-
-    def section(self) -> Section:
-        from specsim.report.matrix import matrix_section
-
-        return matrix_section(Doc(self.to_dict()))
 
 
 class MatrixStudy:

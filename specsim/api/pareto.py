@@ -9,13 +9,14 @@ from specsim.errors import UsageError
 from specsim.options.analytic import ParetoOptions
 from specsim.options.repeat import repeat
 from specsim.planning import pareto as planning
-from specsim.report.blocks import Section
 
 Report = Callable[[int, int], None]
 
 
 class Pareto(Result, planning.ParetoFigures):
     """All combinations as `points`; the best of them as `frontier`, `speculative`, `plain`."""
+
+    BLOCKS = "paretos.pareto_blocks"
 
     def to_dict(self, every_point: bool = False) -> dict[str, object]:
         """As `--json`; with every_point as `--json --all`."""
@@ -27,11 +28,6 @@ class Pareto(Result, planning.ParetoFigures):
         from specsim.report.paretos import pareto_rows
 
         return [flat(row) for row in pareto_rows(self)]
-
-    def section(self) -> Section:
-        from specsim.report.paretos import pareto_blocks
-
-        return pareto_blocks(self)
 
 
 class ParetoStudy:

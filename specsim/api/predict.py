@@ -15,11 +15,12 @@ from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning.verdict import of_prediction
-from specsim.report.blocks import Section
 
 
 class Prediction(Decided, analytic.PredictionFigures):
     """A prediction: `points`, `break_even_concurrency`, `best_k`, `max_concurrency`, ..."""
+
+    BLOCKS = "predictions.prediction_blocks"
 
     def to_rows(self) -> list[dict[str, object]]:
         rows = []
@@ -30,11 +31,6 @@ class Prediction(Decided, analytic.PredictionFigures):
                 row[f"{name}.low_90"], row[f"{name}.high_90"] = pair or (None, None)
             rows.append(flat(row))
         return rows
-
-    def section(self) -> Section:
-        from specsim.report.predictions import prediction_blocks
-
-        return prediction_blocks(self)
 
 
 def run(options: PredictOptions) -> Prediction:

@@ -12,12 +12,14 @@ Each is a result of a lower layer (all of its fields and properties are there) w
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Self
+from importlib import import_module
+from typing import Any, ClassVar, Self
 
 from specsim.errors import UsageError
 from specsim.jsonable import jsonable
 from specsim.planning.verdict import Verdict
 from specsim.report.blocks import Lines, Section
+from specsim.report.doc import Doc
 from specsim.report.text import section_text
 from specsim.rows import columns_of
 from specsim.rows import flat as dotted
@@ -28,6 +30,7 @@ FRAMES = ("pandas", "polars")
 class Result:
     """Base of all results; subclasses say what their text and rows are."""
 
+    BLOCKS: ClassVar[str] = ""  # 'module.function' of specsim.report: what shows such a result
     command: str = ""
 
     def to_dict(self) -> dict[str, object]:
@@ -42,7 +45,10 @@ class Result:
 
     def section(self) -> Section:
         """The blocks that a terminal and a notebook show."""
-        raise NotImplementedError
+        module, _, name = self.BLOCKS.partition(".")
+        make = getattr(import_module(f"specsim.report.{module}"), name)
+        found: Section = make(self if name.endswith("_blocks") else Doc(self.to_dict()))
+        return found
 
     def to_text(self) -> str:
         """What the command prints on a terminal."""

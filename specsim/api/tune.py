@@ -15,8 +15,6 @@ from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning import tune as planning
 from specsim.planning.tune_choices import OfferedLoad
 from specsim.planning.verdict_results import of_tuning
-from specsim.report.blocks import Section
-from specsim.report.doc import Doc
 from specsim.sim.slo import parse_slo
 
 DEFAULT_CLIENTS = (1, 8, 64)
@@ -25,13 +23,10 @@ DEFAULT_CLIENTS = (1, 8, 64)
 class Tuning(Decided, planning.TuningFigures):
     """The choice per load: `answers`, each with `best`, `candidates`, `flags`, ..."""
 
+    BLOCKS = "tuning.tuning_section"
+
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.candidate_rows()]
-
-    def section(self) -> Section:
-        from specsim.report.tuning import tuning_section
-
-        return tuning_section(Doc(self.to_dict()))
 
 
 def loads_of(options: TuneOptions) -> list[OfferedLoad]:

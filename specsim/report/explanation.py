@@ -1,7 +1,8 @@
 """What `specsim explain` says: each step as what its time goes to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from specsim.jsonable import HasDict
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
@@ -14,9 +15,9 @@ PIPELINE = "waits and hand-overs between stages"
 _ORDER = {"draft": 0, "target": 1, "sample": 2}
 
 
-def explanation_blocks(found: Mapping[str, object]) -> Section:
-    """Every step op by op; notes follow the last one. found: what `--json` prints."""
-    doc = Doc(found)
+def explanation_blocks(result: HasDict) -> Section:
+    """Every step op by op; notes follow the last one."""
+    doc = Doc(result.to_dict())
     steps = [block for step in doc.items("steps") for block in _blocks(step)]
     notes = Notes(doc.texts("warnings"))
     return Section("", "", [*steps[:-1], Group([steps[-1], notes])])

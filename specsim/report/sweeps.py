@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specsim.jsonable import picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
-from specsim.report.doc import Doc
+from specsim.report.doc import LARGEST, Doc
 from specsim.report.plots import Bars, Panel, Series, Value
 from specsim.report.tables import Table
 from specsim.rows import Row, columns_of, csv_lines, flat
@@ -108,7 +108,8 @@ def _cell(value: object) -> str:
 
 
 def _numeric(value: object) -> Value:
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if plain and abs(value) <= LARGEST else None  # type: ignore[operator, return-value]
 
 
 def _swept(rows: Sequence[Doc], names: Sequence[str], goal: str) -> Panel | Bars | None:
