@@ -108,8 +108,9 @@ def _cell(value: object) -> str:
 
 
 def _numeric(value: object) -> Value:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if plain and abs(value) <= LARGEST else None  # type: ignore[operator, return-value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) <= LARGEST else None
 
 
 def _swept(rows: Sequence[Doc], names: Sequence[str], goal: str) -> Panel | Bars | None:
