@@ -27,12 +27,10 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from specsim.errors import FormatError, SpecSimError, closest
+from specsim.errors import FormatError, SpecSimError, closest, shown
 from specsim.files import read_limited, utf8
 
 MAX_BYTES = 1_000_000  # of a file that people write
-_SHOWN = 60
-_LONGEST_INTEGER = 10**30
 
 
 class Shape(BaseModel):
@@ -124,17 +122,6 @@ def dotted(place: tuple[str | int, ...]) -> str:
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
-
-
-def shown(value: object, limit: int = _SHOWN) -> str:
-    """A value as an error shows it: one line, cut to a readable length."""
-    if isinstance(value, int) and abs(value) > _LONGEST_INTEGER:
-        return "an integer of more than 30 digits"
-    try:
-        text = " ".join(repr(value).split())
-    except (ValueError, RecursionError):  # integers of over 4300 digits inside, endless nesting
-        return f"a {type(value).__name__} too large to print"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -45,6 +45,17 @@ class ServerError(SpecSimError):
     """A server cannot be reached, or answers what no such server should."""
 
 
+def shown(value: object, limit: int = 60) -> str:
+    """A value as an error shows it: one line, cut to a readable length."""
+    if isinstance(value, int) and abs(value) > 10**30:
+        return "an integer of more than 30 digits"
+    try:
+        text = " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # integers of over 4300 digits inside, endless nesting
+        return f"a {type(value).__name__} too large to print"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
 def closest(name: str, known: Iterable[str], most: int = 1) -> str:
     """"did you mean 'this'? " for up to `most` names that `name` is a misspelling of; '' where none
     is close."""

@@ -7,8 +7,7 @@ from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
 from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
-from specsim.checked import shown
-from specsim.errors import UsageError
+from specsim.errors import UsageError, shown
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
 from specsim.options.groups import DeploymentOptions

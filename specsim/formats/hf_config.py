@@ -10,8 +10,7 @@ An architecture that is not known is refused by name. Units: widths in elements.
 import difflib
 from pathlib import Path
 
-from specsim.checked import shown
-from specsim.errors import FormatError, ModelConfigError
+from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
 from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble

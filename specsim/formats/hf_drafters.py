@@ -15,8 +15,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from specsim.checked import shown
-from specsim.errors import FormatError, ModelConfigError
+from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats.hf_common import attention, layer_kinds, windows
 from specsim.formats.hf_config import load_config, model_from_config
 from specsim.formats.hf_gemma4 import gemma4_layers

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
 
-from specsim.checked import Rule, SparseShape, problem_of, shown
-from specsim.errors import FormatError, ModelConfigError
+from specsim.checked import Rule, SparseShape, problem_of
+from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.files import text_of
 
 MAX_FILE_BYTES = 10_000_000

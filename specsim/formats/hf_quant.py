@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from specsim.checked import shown
-from specsim.errors import ModelConfigError
+from specsim.errors import ModelConfigError, shown
 from specsim.formats.hf_object import MAX_WIDTH
 from specsim.formats.hf_shape import FormatGroup, LayerFormat, QuantConfig
 from specsim.model.part import BF16, WeightFormat

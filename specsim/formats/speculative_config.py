@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from specsim.checked import Rule, Shape, problem_of, shown
-from specsim.errors import FormatError, UsageError, closest
+from specsim.checked import Rule, Shape, problem_of
+from specsim.errors import FormatError, UsageError, closest, shown
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.lookup import DEVICE_LOOKUP, NgramMethod
 from specsim.methods.registry import method_of_checkpoint

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from specsim.checked import shown
-from specsim.errors import ProfileError
+from specsim.errors import ProfileError, shown
 from specsim.hardware.inherited import inherited_tables
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.units import DTYPE_BYTES

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import AfterValidator, ValidationError, ValidationInfo, create_model
 from pydantic import Field as Bound
 
-from specsim.checked import Problem, Rule, Shape, Texts, did_you_mean, problem_of, shown
-from specsim.errors import ProfileError, closest
+from specsim.checked import Problem, Rule, Shape, Texts, problem_of
+from specsim.errors import ProfileError, closest, shown
 from specsim.latency.engine_profile import (
     FEATURES,
     EngineProfile,
@@ -159,7 +159,7 @@ def _line(found: Problem) -> str:
         return f"unknown table {shown(key)}; known tables are {', '.join(first)} and {last}"
     if found.kind == "unknown":
         what = f"overhead {key!r}" if table == "overheads" else f"key {key!r} in [{table}]"
-        return f"unknown {what}; {did_you_mean(key, found.known)}"
+        return f"unknown {what}; {closest(key, sorted(found.known))}".rstrip("; ")
     if key in ("name", "version") and not found.value:
         return f"[engine] needs {key} as text"
     if len(found.place) < 2:

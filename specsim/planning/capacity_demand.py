@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.checked import file_text, json_value, shown, toml_table
-from specsim.errors import FormatError, UsageError
+from specsim.checked import file_text, json_value, toml_table
+from specsim.errors import FormatError, UsageError, shown
 from specsim.planning.values import real
 
 MAX_BYTES = 20_000_000

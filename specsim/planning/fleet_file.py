@@ -36,10 +36,9 @@ from specsim.checked import (
     file_text,
     json_value,
     problem_of,
-    shown,
     toml_table,
 )
-from specsim.errors import FormatError, UsageError
+from specsim.errors import FormatError, UsageError, shown
 from specsim.planning.cost import check_price
 from specsim.planning.values import real
 from specsim.sim.scenario import SYSTEM_KEYS

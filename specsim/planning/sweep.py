@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from specsim.checked import shown
-from specsim.errors import UsageError
+from specsim.errors import UsageError, shown
 from specsim.planning.values import written
 
 RUNS = ("simulate", "predict")

@@ -33,10 +33,9 @@ from specsim.checked import (
     did_you_mean,
     file_text,
     problem_of,
-    shown,
     toml_table,
 )
-from specsim.errors import FormatError
+from specsim.errors import FormatError, shown
 
 Table = Annotated[dict[str, object], Rule("a table of options")]
 Values = Annotated[

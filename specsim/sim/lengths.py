@@ -19,8 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from specsim.checked import shown
-from specsim.errors import UsageError
+from specsim.errors import UsageError, shown
 
 MAX_SIGMA = 10.0  # e^10 either way is already four orders of magnitude
 MAX_AMOUNT = 1e8  # three years, or five times the longest request that traces may have

@@ -145,7 +145,7 @@ def test_a_broken_neighbour_does_not_stop_the_search(tmp_path) -> None:  # type:
 def test_loading_stays_light() -> None:
     """`specsim predict` must start fast: no numpy, scipy or pydantic on the way to a profile."""
     code = (
-        "import sys; from specsim.hardware import load_profile; load_profile('NVIDIA H200'); "
+        "import sys; from specsim.hardware.store import load_profile; load_profile('NVIDIA H200'); "
         "heavy = {'numpy', 'scipy', 'pydantic', 'torch', 'simpy', 'typer'} & set(sys.modules); "
         "assert not heavy, heavy"
     )

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from specsim.checked import shown
-from specsim.errors import FormatError, ModelConfigError, SpecSimError
+from specsim.errors import FormatError, ModelConfigError, SpecSimError, shown
 from specsim.formats.hf_config import READERS, WRAPPERS, load_config, model_from_config, read_model
 from specsim.formats.hf_object import MAX_FILE_BYTES
 from specsim.formats.hf_shape import TextConfig

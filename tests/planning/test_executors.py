@@ -116,7 +116,8 @@ def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent("""
         import os, sys, time
-        from specsim.planning.executors import Job, open_executor
+        from specsim.planning.executors.base import Job
+        from specsim.planning.executors.choose import open_executor
 
         def slow(payload):
             with open(payload["note"], "a") as file:
