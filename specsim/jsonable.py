@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 
 @runtime_checkable
@@ -41,16 +41,21 @@ def _paths(names: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((key, tuple((path or key).split("."))) for key, _, path in pairs)
 
 
-def picked(item: object, names: str) -> dict[str, object]:
-    """Attributes in plain types, in the order named: "a b" gives `a` and `b`, "key=b.c" gives c of
-    b as `key`; None where b is None."""
+def taken(item: object, names: str) -> dict[str, Any]:
+    """Attributes in the order named: "a b" gives `a` and `b`, "key=b.c" gives c of b as `key`; None
+    where b is None."""
     found: dict[str, object] = {}
     for key, path in _paths(names):
         value = item
         for part in path:
             value = None if value is None else getattr(value, part)
-        found[key] = jsonable(value)
+        found[key] = value
     return found
+
+
+def picked(item: object, names: str) -> dict[str, object]:
+    """The same in plain types for JSON."""
+    return {key: jsonable(value) for key, value in taken(item, names).items()}
 
 
 def jsonable(value: object) -> object:

@@ -16,6 +16,7 @@ the steps is taken (`running_from` says which):
 from dataclasses import dataclass, fields
 
 from specsim.formats.bench.record import BenchRun, Stat
+from specsim.jsonable import taken
 
 FEW_DRAFTS = 100  # shares from fewer drafts are off by some percent
 
@@ -101,49 +102,23 @@ def evidence_of(run: BenchRun, live: bool = False) -> Evidence:
     running, origin = _running(run)
     step, step_from = _step(run)
     return Evidence(
-        source=run.source,
-        format=run.format,
-        engine=run.engine,
-        model=run.model,
-        live=live,
-        method=run.server_args.method,
-        num_speculative_tokens=run.server_args.num_speculative_tokens,
-        running=running,
-        running_from=origin,
-        waiting=server.waiting if server else None,
-        kv_cache_usage=server.kv_cache_usage if server else None,
-        preemptions=server.preemptions if server else None,
-        prefix_cache_hit_rate=server.prefix_cache_hit_rate if server else None,
-        max_num_seqs=run.server_args.max_num_seqs,
-        tokens_per_step=run.tokens_per_step,
-        acceptance_length=acceptance.acceptance_length if acceptance else None,
-        acceptance_rate=acceptance.acceptance_rate if acceptance else None,
+        **taken(run, "source format engine model tokens_per_step draft_share output_tok_s "
+                     "input_len=input_tokens_mean output_len=output_tokens_mean output_tokens "
+                     "completed failed warnings tpot_s=tpot_s.mean ttft_s=ttft_s.mean"),
+        **taken(run.server_args, "method num_speculative_tokens max_num_seqs"),
+        **taken(server, "waiting kv_cache_usage preemptions prefix_cache_hit_rate "
+                        "queue_s=queue_s.mean prefill_s=prefill_s.mean"),
+        **taken(acceptance, "acceptance_length acceptance_rate num_drafts"),
+        **taken(step, "step_s=mean step_p50_s=median steps_counted=count"),
+        step_p99_s=step.percentiles.get("p99") if step else None,
         per_position=acceptance.per_position if acceptance else (),
         undrafted_positions=acceptance.undrafted_positions if acceptance else 0,
-        num_drafts=acceptance.num_drafts if acceptance else None,
-        draft_share=run.draft_share,
-        step_s=step.mean if step else None,
-        step_p50_s=step.median if step else None,
-        step_p99_s=step.percentiles.get("p99") if step else None,
+        live=live,
+        running=running,
+        running_from=origin,
         step_from=step_from,
-        steps_counted=step.count if step else None,
-        tpot_s=_mean(run.tpot_s),
-        ttft_s=_mean(run.ttft_s),
-        queue_s=_mean(server.queue_s) if server else None,
-        prefill_s=_mean(server.prefill_s) if server else None,
-        output_tok_s=run.output_tok_s,
-        input_len=run.input_tokens_mean,
-        output_len=run.output_tokens_mean,
-        output_tokens=run.output_tokens,
-        completed=run.completed,
-        failed=run.failed,
         counted_since_start=acceptance is not None and acceptance.scope == "since server start",
-        warnings=run.warnings,
     )
-
-
-def _mean(stat: Stat | None) -> float | None:
-    return stat.mean if stat is not None else None
 
 
 def _step(run: BenchRun) -> tuple[Stat | None, str | None]:

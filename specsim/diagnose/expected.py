@@ -20,6 +20,7 @@ from specsim.analytic.predict import (
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.diagnose.evidence import Evidence
+from specsim.jsonable import taken
 from specsim.speculation.acceptance import Acceptance
 
 FULL_SHARE = 0.95  # of the steps with a draft: beyond it the rest are ends of answers
@@ -99,12 +100,10 @@ class Predictor:
         tokens = workload.input_len + workload.output_len
         return Expected(
             batch=batch,
-            method=system.setup.method,
-            k=system.setup.k,
-            tokens_per_step=system.tokens_per_step,
+            **taken(system, "method=setup.method k=setup.k tokens_per_step "
+                            "drafter_bytes=memory.drafter_bytes pool_bytes=memory.pool_bytes"),
+            **taken(state, "step_s itl_s bound mixed_share"),
             acceptance_source=system.acceptance.source if system.acceptance else "",
-            step_s=state.step_s,
-            itl_s=state.itl_s,
             draft_s=parts["draft"],
             verify_s=parts["verify"],
             host_s=parts["host"],
@@ -114,15 +113,11 @@ class Predictor:
             step_cost_ratio_alone=one.step_s / base_one.step_s,
             speedup_alone=one.output_tok_s / base_one.output_tok_s,
             speedup_if_all=self._if_all(system, workload, batch) / base.output_tok_s,
-            bound=state.bound,
             plain_bound=base.bound,
-            mixed_share=state.mixed_share,
             best_k=best_k,
             best_speedup=best_speedup,
             break_even=self._break_even(system, workload),
             itl_interval=interval_of(system, "tpot", state.itl_s),
-            drafter_bytes=system.memory.drafter_bytes,
-            pool_bytes=system.memory.pool_bytes,
             max_requests=system.memory.max_requests(tokens),
             plain_max_requests=plain.memory.max_requests(tokens),
             input_len=workload.input_len,

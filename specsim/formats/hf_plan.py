@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from specsim.formats.hf_quant import Quantisation
 from specsim.formats.hf_shape import TextConfig
+from specsim.jsonable import taken
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
 from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mixer
 from specsim.model.part import BF16, WeightFormat
@@ -183,19 +184,12 @@ def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") 
         notes.append(f"{parts}: linears of several formats, all counted in the commonest one")
     return ModelSpec(
         name=name,
-        family=plan.family,
-        hidden=plan.hidden,
-        vocab=plan.vocab,
+        **taken(plan, "family hidden vocab tied_embeddings=tied final_norm_weights extra_weights "
+                      "vision_params max_position"),
+        **taken(quant, "weights=label default_kv_dtype=kv_dtype"),
         layers=merge_groups(layers),
-        tied_embeddings=plan.tied,
-        final_norm_weights=plan.final_norm_weights,
-        extra_weights=plan.extra_weights,
-        vision_params=plan.vision_params,
         head_weight=head,
         mtp=mtp,
-        weights=quant.label,
-        default_kv_dtype=quant.kv_dtype,
-        max_position=plan.max_position,
         source=source,
         notes=(*notes, *quant.notes),
     )
