@@ -1,18 +1,5 @@
-"""Fleet files: a pool of GPUs and the models that are to be served on it, as TOML or JSON.
-
-    name = "campus"
-    operating_share = 0.8                 # of a replica's capacity, at the demand given
-    n_minus_1 = true                      # any one replica may fail; per model too
-    [[gpus]]
-    type = "h200-sxm"
-    count = 10
-    [[models]]
-    name = "chat"
-    model = "gemma-4-31b"                 # and the keys of [system] in scenario files
-    users = 700                           # or rate = ..., tokens_per_s = ..., fill = true
-    scenario = "mindrouter-chat"          # the habits of the users
-    stream_floor = 15                     # tokens/s of a stream, p10
-    slo = { ttft_p95 = 2 }
+"""Fleet files: a pool of GPUs and the models that are to be served on it, as TOML or JSON
+(`docs/capacity.md` shows one).
 
 Unknown keys are refused: a misspelt one would otherwise change nothing, silently.
 """

@@ -1,19 +1,5 @@
-"""A sweep's definition as a TOML file:
-
-    [sweep]
-    run = "simulate"            # or "predict"
-    repeats = 3                 # runs of each combination (simulate)
-    columns = ["k", "output_tok_s", "tpot_s.mean"]
-
-    [fixed]                     # options that are the same everywhere
-    model = "qwen3.6-27b"
-
-    [grid]                      # options that vary independently: all combinations
-    k = [1, 2, 3]
-
-    [[case]]                    # options that vary together; each case is crossed with the grid
-    gpu = "h200-sxm"
-    tp = 1
+"""A sweep's definition as a TOML file (`docs/planning.md` shows one): [sweep], options that are the
+same everywhere ([fixed]), vary independently ([grid]) or together ([[case]]).
 
 Option names are those of the command that is run, with - or _. This module reads the form; which
 options there are and what they may hold is checked by the command.
