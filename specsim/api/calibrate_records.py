@@ -7,12 +7,7 @@ from pathlib import Path
 
 from specsim.calibrate.records import RunHeader
 from specsim.calibrate.records_fit import calibrate, read_all
-from specsim.calibrate.write import (
-    engine_path,
-    profile_name,
-    report,
-    write_outcome,
-)
+from specsim.calibrate.write import engine_path, profile_name, report, write_outcome
 from specsim.errors import ProfileError
 from specsim.files import check_writable, write_whole
 from specsim.hardware.profile import HardwareProfile

@@ -17,12 +17,7 @@ from statistics import median
 from specsim.calibrate.fit import Fit, FitPoint, FitProblem, PointPredictor
 from specsim.calibrate.host import HostFit, fit_host
 from specsim.calibrate.ledger import FIT_PARTS, run_id
-from specsim.calibrate.parameters import (
-    Parameter,
-    free_parameters,
-    starting_tables,
-    with_values,
-)
+from specsim.calibrate.parameters import Parameter, free_parameters, starting_tables, with_values
 from specsim.calibrate.peaks import own_figures
 from specsim.calibrate.price import Models, RecordPricer, tables_of
 from specsim.calibrate.records import Measurement, RunHeader, read_records

@@ -28,14 +28,7 @@ from specsim.client.result import LiveRequest, LiveRun
 from specsim.client.sse import EventParser
 from specsim.client.stream import Sampling, StreamedAnswer, body_of
 from specsim.errors import ServerError, UsageError, require
-from specsim.sim.request import (
-    FAILED,
-    FINISHED,
-    REJECTED,
-    TIMEOUT,
-    UNFINISHED,
-    RequestRecord,
-)
+from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, RequestRecord
 
 STALL_S = 2.0  # gaps between chunks longer than this count as stalls, as in the simulation
 MAX_REQUESTS = 1_000_000

@@ -20,12 +20,7 @@ from specsim.formats.bench.record import (
     ServerSide,
 )
 from specsim.formats.bench.server_metrics import run_of
-from specsim.formats.bench.stats import (
-    acceptance_from_counts,
-    per_request,
-    total,
-    with_derived,
-)
+from specsim.formats.bench.stats import acceptance_from_counts, per_request, total, with_derived
 from specsim.formats.metrics_text import Snapshot, difference
 from specsim.jsonable import picked
 from specsim.sim.request import FINISHED, RequestRecord

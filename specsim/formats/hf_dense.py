@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from specsim.formats.hf_common import attention, layer_kinds, mlp, plan, windows
-from specsim.formats.hf_plan import (
-    LayerNames,
-    LayerPlan,
-    ModelPlan,
-    decoder_layer,
-    family,
-)
+from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP
 

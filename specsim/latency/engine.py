@@ -16,13 +16,7 @@ from typing import Any, TypeVar
 
 from specsim.data import data_root
 from specsim.errors import FormatError, ProfileError, closest
-from specsim.latency.engine_profile import (
-    EngineProfile,
-    Overheads,
-    Scheduler,
-    Server,
-    version_key,
-)
+from specsim.latency.engine_profile import EngineProfile, Overheads, Scheduler, Server, version_key
 
 MAX_FILE_BYTES = 1_000_000
 Tables = dict[str, Any]  # a parsed file

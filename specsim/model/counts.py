@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from specsim.errors import UsageError
-from specsim.model.drafter_counts import (
-    drafter_parameters,
-    drafter_weight_bytes,
-)
+from specsim.model.drafter_counts import drafter_parameters, drafter_weight_bytes
 from specsim.model.layer_counts import KVBytes, kv_of_layers, layer_bytes, layer_parameters
 from specsim.model.part import PLAIN_BYTES
 from specsim.model.spec import ModelSpec

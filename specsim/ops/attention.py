@@ -16,13 +16,7 @@ from specsim.model.mixers import INDEX_KEY_BYTES_PER_128, Attention, LatentAtten
 from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import (
-    AttentionDecode,
-    AttentionPrefill,
-    Gemm,
-    LatentDecode,
-    LatentPrefill,
-)
+from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode, LatentPrefill
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 

@@ -26,10 +26,7 @@ from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable, picked
 from specsim.latency.breakdown import StepLatency
-from specsim.planning.utilisation import (
-    served_utilisation,
-    step_utilisation,
-)
+from specsim.planning.utilisation import served_utilisation, step_utilisation
 from specsim.search import first_from_one
 
 CHEAP_SHARE = 0.5

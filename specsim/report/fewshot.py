@@ -4,15 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from specsim.report.blocks import Block, Charts, Lines, Notes, Section
-from specsim.report.columns import (
-    Cell,
-    figure,
-    fixed,
-    pairs_of,
-    parity_columns,
-    table_of,
-    word,
-)
+from specsim.report.columns import Cell, figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.live import unit_of
 from specsim.report.plots import Parity

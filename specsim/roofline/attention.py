@@ -37,13 +37,7 @@ from specsim.ops.shapes import AttentionDecode, AttentionPrefill
 from specsim.roofline.device import CALIBRATED, Device, Params, Pricing, compute_peak, params
 from specsim.roofline.gemm import cache_hits
 from specsim.roofline.kernels import prices
-from specsim.roofline.result import (
-    KernelTime,
-    datasheet_time,
-    labelled,
-    smooth_max,
-    without_launch,
-)
+from specsim.roofline.result import KernelTime, datasheet_time, labelled, smooth_max, without_launch
 from specsim.units import DTYPE_BYTES
 
 ROWS_PER_BLOCK = 128

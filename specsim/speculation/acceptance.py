@@ -24,11 +24,7 @@ from dataclasses import dataclass, replace
 from specsim.errors import UsageError
 from specsim.jsonable import picked
 from specsim.search import rising_root
-from specsim.speculation.checks import (
-    check_draft_length,
-    check_mean_length,
-    check_probability,
-)
+from specsim.speculation.checks import check_draft_length, check_mean_length, check_probability
 
 # Slope of logit(conditional rate) over ln(position) that carries the catalogue's curves from one
 # draft length to the others with the least error (2.2 % to shorter, 4.0 % to longer ones).

@@ -11,14 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from specsim.errors import ServerError, UsageError
-from specsim.planning.executors.base import (
-    ATTEMPTS,
-    Done,
-    Job,
-    TaskFunction,
-    Windowed,
-    words,
-)
+from specsim.planning.executors.base import ATTEMPTS, Done, Job, TaskFunction, Windowed, words
 from specsim.planning.executors.peers import (
     check_builds,
     lost,
