@@ -21,16 +21,12 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specsim.errors import FormatError, SpecSimError, closest, shown
-from specsim.files import read_limited, utf8
-
-MAX_BYTES = 1_000_000  # of a file that people write
 
 
 class Shape(BaseModel):
@@ -165,18 +161,6 @@ def check(
         raise error(problem_of(wrong, shape).line(where)) from None
     except RecursionError:
         raise error(f"{where} is nested too deeply") from None
-
-
-def file_text(path: Path, most: int = MAX_BYTES) -> str:
-    """The text of a regular file of at most `most` bytes. FormatError."""
-    try:
-        raw = read_limited(path, most)
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"{path} cannot be read: {reason}") from None
-    if len(raw) > most:
-        raise FormatError(f"{path} is larger than {most / 1e6:g} MB; check the path")
-    return utf8(raw, str(path), "save it as UTF-8")
 
 
 def toml_table(text: str, where: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from specsim.errors import FormatError, UsageError
 
+MAX_BYTES = 1_000_000  # of a file that people write
 _OPENED = ("/dev/fd/", "/proc/", "/dev/stdin")
 
 
@@ -35,6 +36,23 @@ def read_limited(path: Path, most: int) -> bytes:
     check_readable(path)
     with path.open("rb") as file:
         return file.read(most + 1)
+
+
+def bytes_of(path: Path, most: int, hint: str = "check the path") -> bytes:
+    """A file of at most `most` bytes. FormatError, with the hint where there are more."""
+    try:
+        raw = read_limited(path, most)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"{path} cannot be read: {reason}") from None
+    if len(raw) > most:
+        raise FormatError(f"{path} is larger than {most / 1e6:g} MB; {hint}")
+    return raw
+
+
+def file_text(path: Path, most: int = MAX_BYTES) -> str:
+    """The text of a file of at most `most` bytes. FormatError."""
+    return utf8(bytes_of(path, most), str(path), "save it as UTF-8")
 
 
 def utf8(raw: bytes, where: str, hint: str, encoding: str = "utf-8-sig") -> str:

@@ -6,18 +6,9 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, field_validator, model_validator
 
-from specsim.checked import (
-    Broken,
-    LooseShape,
-    Rule,
-    Shape,
-    Texts,
-    check,
-    file_text,
-    json_value,
-    toml_table,
-)
+from specsim.checked import Broken, LooseShape, Rule, Shape, Texts, check, json_value, toml_table
 from specsim.errors import FormatError, UsageError
+from specsim.files import file_text
 
 
 class Users(Shape):

@@ -26,8 +26,8 @@ from specsim.analytic.apart import decode_load
 from specsim.analytic.closed import SteadyState, closed_loop
 from specsim.analytic.intervals import prediction_class
 from specsim.analytic.system import System
-from specsim.checked import file_text
 from specsim.errors import FormatError, SpecSimError
+from specsim.files import file_text
 
 MAX_FILE_BYTES = 20_000_000
 MAX_ROWS = 200_000

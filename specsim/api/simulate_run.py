@@ -16,8 +16,9 @@ from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, DeploymentRequest, b
 from specsim.api.simulate_export import check_exports, write_exports
 from specsim.api.simulate_load import check_together, check_writable, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
-from specsim.checked import file_text, json_value
+from specsim.checked import json_value
 from specsim.errors import CapacityError, FormatError, SpecSimError, UsageError
+from specsim.files import file_text
 from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.serving import SimulateOptions
 from specsim.options.values import shown

@@ -9,7 +9,7 @@ from specsim.api.validation import Validation
 from specsim.calibrate.records_fit import read_all
 from specsim.calibrate.write import engine_path
 from specsim.errors import FormatError, UsageError
-from specsim.files import read_limited
+from specsim.files import bytes_of
 from specsim.hardware.store import find_profile, load_profile
 from specsim.latency.engine import find_engine
 from specsim.options.measured import ValidateRecordsOptions
@@ -47,15 +47,12 @@ validate_records = named_function(ValidateRecordsOptions, run)
 
 def _fitted_steps(given: FilePath | None) -> list[str]:
     """Keys of the steps that a calibration used for the engine's host time."""
-
     if given is None:
         return []
     report = Path(given)
+    text = bytes_of(report, MAX_REPORT_BYTES)
     try:
-        raw = json.loads(read_limited(report, MAX_REPORT_BYTES))
-        return [str(key) for key in raw["ledger"]["fitted_host_time"]]
-    except OSError as error:
-        raise FormatError(f"cannot read {report}: {error.strerror or error}") from None
+        return [str(key) for key in json.loads(text)["ledger"]["fitted_host_time"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FormatError(
             f"{report} is no report of `specsim calibrate`; it must hold a ledger"

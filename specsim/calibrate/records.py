@@ -41,7 +41,7 @@ from pydantic import Field, model_validator
 from specsim.calibrate.summary import quantile
 from specsim.checked import LooseShape, Rule, check
 from specsim.errors import FormatError, closest
-from specsim.files import read_limited
+from specsim.files import bytes_of
 from specsim.jsonable import picked
 
 FORMAT = 1
@@ -191,16 +191,7 @@ class RecordFile:
 
 def read_records(path: Path) -> RecordFile:
     """Read a file of records. Raises FormatError with the line's number and what was expected."""
-    try:
-        data = read_limited(path, MAX_FILE_BYTES)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"cannot read {path}: {reason}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise FormatError(
-            f"{path} has more than {MAX_FILE_BYTES} bytes; no file of records is as large, give "
-            "its runs as several files"
-        )
+    data = bytes_of(path, MAX_FILE_BYTES, "give its runs as several files")
     whole = data.rfind(b"\n") + 1
     headers: list[RunHeader] = []
     points: list[Measurement] = []

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.checked import file_text
 from specsim.errors import FormatError, UsageError
+from specsim.files import file_text
 
 MAX_FILE_BYTES = 200_000_000
 MAX_PROMPTS = 1_000_000

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specsim.errors import FormatError, UsageError, closest
+from specsim.files import file_text
 from specsim.options.declare import Declared, declared
 from specsim.options.groups import (
     AcceptanceOptions,
@@ -32,7 +33,6 @@ from specsim.options.serving import SharedPromptsOptions
 from specsim.options.values import refuse_code, shown, shown_value
 
 EVERY = "defaults"
-MAX_BYTES = 1_000_000
 
 _ACCEPTANCE = set(declared(AcceptanceOptions))
 _DRAFTING = set(declared(DraftingOptions))
@@ -123,16 +123,9 @@ def read_file(path: Path, asked: str = "") -> ConfigFile:
     where it has them; '' for those of all commands."""
     import tomllib
 
+    text = file_text(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise FormatError(f"{path} is larger than {MAX_BYTES / 1e6:g} MB; it holds defaults")
-        content = tomllib.loads(data.decode("utf-8"))
-    except OSError as error:
-        raise FormatError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise FormatError(f"{path} is not UTF-8 text") from None
+        content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # besides syntax: huge numbers, deep nesting
         raise FormatError(f"{path} is not TOML: {error}") from None
     commands = AllOptions()

@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specsim.checked import file_text, json_value, toml_table
+from specsim.checked import json_value, toml_table
 from specsim.errors import FormatError, UsageError, shown
+from specsim.files import file_text
 from specsim.planning.values import real
 
 MAX_BYTES = 20_000_000

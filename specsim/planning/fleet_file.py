@@ -13,19 +13,18 @@ from typing import Annotated
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from specsim.checked import (
-    MAX_BYTES,
     Broken,
     Problem,
     Rule,
     Shape,
     Texts,
     did_you_mean,
-    file_text,
     json_value,
     problem_of,
     toml_table,
 )
 from specsim.errors import FormatError, UsageError, shown
+from specsim.files import MAX_BYTES, file_text
 from specsim.planning.cost import check_price
 from specsim.planning.values import real
 from specsim.sim.scenario import SYSTEM_KEYS

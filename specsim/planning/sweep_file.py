@@ -11,17 +11,9 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from specsim.checked import (
-    MAX_BYTES,
-    Problem,
-    Rule,
-    Shape,
-    did_you_mean,
-    file_text,
-    problem_of,
-    toml_table,
-)
+from specsim.checked import Problem, Rule, Shape, did_you_mean, problem_of, toml_table
 from specsim.errors import FormatError, shown
+from specsim.files import file_text
 
 Table = Annotated[dict[str, object], Rule("a table of options")]
 Values = Annotated[
@@ -67,7 +59,7 @@ def read_definition(path: Path | str) -> Definition:
     place = Path(path)
     if place.is_dir():
         raise FormatError(f"{path} is a folder; name a .toml file that defines a sweep")
-    raw = toml_table(file_text(place, MAX_BYTES), str(path))
+    raw = toml_table(file_text(place), str(path))
     try:
         found = SweepShape.model_validate(raw)
     except ValidationError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specsim.errors import FormatError, closest
-from specsim.files import read_limited
+from specsim.files import bytes_of
 from specsim.report.doc import Doc
 from specsim.report.tables import visible
 
@@ -32,17 +32,11 @@ class SavedResult:
 
 def read_text(path: str, text: str | bytes | None = None) -> str:
     """The text of a file (or of what was read from standard input), with limits."""
-    name = visible(path, 200)
+    name, hint = visible(path, 200), "a result of specsim --json is smaller"
     if text is None:
-        try:
-            text = read_limited(Path(path), MAX_BYTES)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FormatError(f"cannot read {name}: {reason}") from None
+        text = bytes_of(Path(path), MAX_BYTES, hint)
     if len(text) > MAX_BYTES:
-        raise FormatError(
-            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB; a result of specsim --json is smaller"
-        )
+        raise FormatError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB; {hint}")
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8-sig")

@@ -15,9 +15,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specsim.checked import Rule, Shape, check, did_you_mean, file_text, toml_table
+from specsim.checked import Rule, Shape, check, did_you_mean, toml_table
 from specsim.data import data_root
 from specsim.errors import UsageError
+from specsim.files import file_text
 from specsim.sim.behaviour import MOST_TOKENS, ChatBehaviour, ToolUse
 from specsim.sim.humans import Humans
 from specsim.sim.lengths import Law, law_from

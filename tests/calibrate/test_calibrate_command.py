@@ -79,7 +79,7 @@ def test_the_text_has_every_part_of_the_report(records: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [((), UsageError, "no records are given"),
-     (("nowhere.jsonl",), FormatError, "cannot read nowhere.jsonl"),
+     (("nowhere.jsonl",), FormatError, "nowhere.jsonl cannot be read"),
      (("RECORDS", "-o", "mine.json"), UsageError, "must end in .toml"),
      (("RECORDS", "--base", "h200-sxm"), CalibrationError, "the base h200-sxm is a GPU"),
      (("RECORDS", "--base", "h201-sxm"), ProfileError, "near matches"),

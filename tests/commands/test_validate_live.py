@@ -144,7 +144,7 @@ def test_live_interrupted_in_a_later_warm_up_keeps_the_points_before(call):
     (("--concurrency", "0"), "from 1 to"), ((), "no load is given"),
     (("--rate", "1", "--concurrency", "1,2"), "give one concurrency"),
     (("--concurrency", "1", "--trace", "x"), "own send times"),
-    (("--concurrency", "1", "--prompts", "/nowhere"), "cannot read prompts"),
+    (("--concurrency", "1", "--prompts", "/nowhere"), "cannot be read"),
     (("--concurrency", "1", "--random", "5"), "PROMPT,OUTPUT"),
     (("--concurrency", "1", "--random", "5,5", "--chat"), "not token ids"),
     (("--concurrency", "1", "--requests", "0"), "--requests is 0"),

@@ -140,7 +140,7 @@ def test_any_bytes_give_a_format_error(tmp_path_factory, data) -> None:
 
 
 def test_missing_file(tmp_path) -> None:
-    with pytest.raises(FormatError, match="cannot read"):
+    with pytest.raises(FormatError, match="cannot be read"):
         read_records(tmp_path / "none.jsonl")
 
 
