@@ -52,11 +52,12 @@ def _events(cluster: Cluster) -> Iterator[dict[str, object]]:
         yield _named("process_name", pid, 0, f"replica {pid}")
         yield _named("thread_name", pid, 0, "steps")
         for log in replica.stats.trace:
-            yield from _step_events(log, pid)
+            yield from _step_events(log, pid, cluster.config.speculation.num_speculative_tokens)
     yield from _request_events(cluster.records)
 
 
-def _step_events(log: StepLog, pid: int) -> Iterator[dict[str, object]]:
+def _step_events(log: StepLog, pid: int, most: int) -> Iterator[dict[str, object]]:
+    """Steps of a log. most: drafts; a step logged with more has no drafter (`price.proposing`)."""
     columns = (
         log.start_s, log.end_s, log.rows, log.width, log.new, log.chunks, log.next_drafts, log.out,
         log.waiting, log.held,
@@ -69,7 +70,8 @@ def _step_events(log: StepLog, pid: int) -> Iterator[dict[str, object]]:
             "ph": "X", "pid": pid, "tid": 0, "ts": start * 1e6, "dur": (end - start) * 1e6,
             "args": {
                 "decoding": rows, "verify_width": width, "prompt_tokens": new,
-                "prompt_chunks": chunks, "drafts_next": next_drafts, "tokens_out": out,
+                "prompt_chunks": chunks, "drafts_next": next_drafts if next_drafts <= most else 0,
+                "tokens_out": out,
             },
         }
         yield {
