@@ -43,17 +43,18 @@ def test_chat_with_144_people_and_48_streams() -> None:
         (streams, "ttft_p95_s", 0.40),
         (streams, "kv_max", 0.10),
     ):
-        assert abs(stage.error(figure)) < bar, (stage.name, figure, stage.simulated[figure])
-    assert chat.meets and streams.meets
+        worst = max(map(abs, stage.errors(figure)))
+        assert worst < bar, (stage.name, figure, stage.simulated[figure])
+    assert chat.verdict.ok and streams.verdict.ok
 
 
 def test_the_cache_thrashes_and_the_slots_run_out_beyond_capacity() -> None:
     (full,) = script("simulate_mindrouter").stages(1, only=("chat 216",))
-    assert not full.meets
+    assert not full.verdict.ok
     assert full.mean("ttft_p95_s") > 4.0
     # 60 % without load; most of the history is gone before it is asked for again.
     assert 0.05 < full.mean("hit_rate") < 0.16
-    assert abs(full.error("agg_tok_s")) < 0.12
+    assert max(map(abs, full.errors("agg_tok_s"))) < 0.12
 
 
 # --- LLMServingSim --------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def test_the_report_is_whole_and_its_parts_agree() -> None:
         for line in found[section]["lines"]:
             assert line in text
     judged = found["mindrouter"]["data"]["judged"]
-    assert len(judged) == 14
+    assert len(judged) >= 14
     for one in judged:
         assert one["held"] == (abs(one["error"]) <= one["bar"])
     e2e = found["e2e"]["data"]
