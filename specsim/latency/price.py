@@ -6,6 +6,7 @@ and dense products per shape: a target and its drafter share them, as do the poi
 Only sums are kept; a breakdown op by op is made anew when somebody asks for it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -99,7 +100,9 @@ class Pricer:
         self.unsplit = unsplit
         self._collectives = collectives
         self._rows: dict[object, Sums] = {}
-        self._gemms = _products(profile, engine.kernel_variant)
+        # By kind of shape, as shapes of two kinds may hold the same numbers.
+        self._times: defaultdict[type, dict[object, KernelTime]] = defaultdict(dict)
+        self._times[Gemm] = _products(profile, engine.kernel_variant)
 
     def total(self, parts: Iterable[Pass | LooseOps]) -> Sums:
         """Seconds of all parts together."""
@@ -183,12 +186,14 @@ class Pricer:
         return self._time(op)
 
     def _time(self, op: OpCost) -> KernelTime:
-        if isinstance(op.shape, Gemm):
-            priced = self._gemms.get(op.shape)
-            if priced is None:
-                priced = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
-                keep(self._gemms, op.shape, priced)
-            return priced
+        known = self._times[type(op.shape)]
+        found = known.get(op.shape)
+        if found is None:
+            found = self._time_of_one(op)
+            keep(known, op.shape, found)
+        return found
+
+    def _time_of_one(self, op: OpCost) -> KernelTime:
         found = op_time(op, self.profile, "calibrated", self.engine.kernel_variant)
         if self.unsplit:
             engine = self.engine

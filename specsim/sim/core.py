@@ -296,10 +296,11 @@ class Prices:
     tokens: list[float]
     span: list[float]
     decode_s: Floats3  # [tier, sequences, context]; NaN: not priced yet
-    mixed_s: Floats4  # [tier, seqs, tokens, span], at node `mixed_at` of the context
-    idle_s: Floats4  # of the same steps (`latency.launches`)
-    free_s: Floats4
+    beside_s: Floats3  # [tier, seqs, context]: the same beside a short prompt, without its wait
+    mixed_s: Floats4  # [tier, seqs, tokens, span], at node `mixed_at` of the context, without wait
+    slack_s: Floats4  # what the device takes of it beyond the launches; below 0 it waits for them
     mixed_at: int = 0
+    launches: bool = False  # the cost says how steps are launched; else nothing is known to wait
 
 
 @dataclass(slots=True)

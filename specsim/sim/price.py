@@ -7,13 +7,17 @@ Two tables per pair (drafts verified, drafts proposed), filled by `surface` wher
 * mixed_s[sequences, tokens, mean span]: steps with prompt chunks, at one context. Tokens are all of
   the step, verified and prompt ones: they decide the matrix products. The span of a prompt token
   is how many tokens it attends to, itself included; chunks of equal total length and equal mean
-  span cost the same attention. What another context of the decoding sequences changes is taken
-  from the decode table.
+  span cost the same attention.
+* beside_s[sequences, mean cached tokens]: what another context of the decoding sequences changes
+  in them. Beside prompts attention may run on another kernel, so it is not the decode table's.
+
+Of steps with prompts the tables hold what the device takes, and by how much that exceeds the time
+of the launches (`slack_s`), so that both can be interpolated where either binds.
 
 Functions here run as Python or compiled, in the same order of operations.
 """
 
-from specsim.sim.core import EXACT, INTERPOLATED, Core, Floats4, Prices
+from specsim.sim.core import EXACT, INTERPOLATED, Core, Floats3, Floats4, Prices
 from specsim.sim.rows import between_corners, node_below
 
 
@@ -79,20 +83,38 @@ def at_drafts(c: Core, prices: Prices, drafts: int) -> bool:
     if c.new_tokens > 0:
         tokens = c.verified + c.new_tokens
         span = c.span_work / c.new_tokens
-        seconds = mixed_seconds(prices, prices.mixed_s, tier, seqs, tokens, span)
-        if seqs > 0:
-            known_s = float(prices.decode_s[tier, seqs, prices.mixed_at])
-            seconds += decode_seconds(prices, tier, seqs, context) - known_s
+        further_s = further_seconds(prices, tier, seqs, context)
+        seconds = mixed_seconds(prices, prices.mixed_s, tier, seqs, tokens, span) + further_s
     else:
         seconds = decode_seconds(prices, tier, seqs, context)
     if seconds != seconds:  # noqa: PLR0124 - NaN, in a form that compiles to one comparison
         return False
     c.step_s = c.free_s = seconds
     c.idle_s = 0.0
-    if c.new_tokens > 0 and c.rules.hides_launches:
-        c.idle_s = mixed_seconds(prices, prices.idle_s, tier, seqs, tokens, span)
-        c.free_s = mixed_seconds(prices, prices.free_s, tier, seqs, tokens, span)
+    if c.new_tokens > 0 and prices.launches:
+        slack_s = mixed_seconds(prices, prices.slack_s, tier, seqs, tokens, span) + further_s
+        c.idle_s = max(0.0, -slack_s)
+        c.free_s = max(0.0, slack_s)
+        c.step_s = seconds + c.idle_s
     return True
+
+
+def further_seconds(prices: Prices, tier: int, seqs: int, context: float) -> float:
+    """What this context adds to a step with prompts, against that of the mixed table."""
+    if seqs == 0:
+        return 0.0
+    a = node_below(prices.seqs, seqs)
+    share = share_above(prices.seqs, a, seqs)
+    known = prices.context[prices.mixed_at]
+    seconds = 0.0
+    # A node without weight may have no price yet.
+    if share < 1.0:
+        below_s = at_context(prices, prices.beside_s, tier, a, context)
+        seconds += (1.0 - share) * (below_s - at_context(prices, prices.beside_s, tier, a, known))
+    if share > 0.0:
+        above_s = at_context(prices, prices.beside_s, tier, a + 1, context)
+        seconds += share * (above_s - at_context(prices, prices.beside_s, tier, a + 1, known))
+    return seconds
 
 
 def step_width(c: Core, drafts: int) -> int:
@@ -118,9 +140,18 @@ def mean_context(c: Core) -> float:
 
 
 def decode_seconds(prices: Prices, tier: int, seqs: int, context: float) -> float:
+    return at_context(prices, prices.decode_s, tier, seqs, context)
+
+
+def at_context(prices: Prices, table: Floats3, tier: int, row: int, context: float) -> float:
+    """An entry of a table over contexts. The node at `mixed_at` may be the only one priced."""
     j = node_below(prices.context, context)
-    below = float(prices.decode_s[tier, seqs, j])
-    above = float(prices.decode_s[tier, seqs, j + 1])
+    below = float(table[tier, row, j])
+    if context == prices.context[j]:
+        return below
+    above = float(table[tier, row, j + 1])
+    if context == prices.context[j + 1]:
+        return above
     return below + (above - below) * share_above(prices.context, j, context)
 
 

@@ -4,8 +4,8 @@ Nodes are asked for where a run needs them and kept; between nodes the tables ar
 linearly (`price`). How far that is from the model is measured in every run, on its own steps, chunk
 by chunk: each that needs new nodes, of those with prompts some further ones, ever more seldom while
 they pass, and of the others some in each log. Where the tables are off by more than `MOST_GAP` they
-get a node at the step; where that does not help, or they have many more already, steps with prompts
-are priced by the model from there on.
+get a node at the step. Where that does not help the step is priced by the model; where that is so
+for more than a few of those that are looked at, so are all with prompts from there on.
 """
 
 import math
@@ -34,9 +34,12 @@ from specsim.sim.rows import node_below
 
 CHECKED_OF_LOG = 16  # decode steps of each full log
 MOST_GAP = 0.02  # of a step's price from the tables
-MOST_ADDED = 64  # nodes, before a run is priced exactly
+MOST_ADDED = 64  # nodes
+MOST_FAILED = 0.05  # of the checked steps, beyond which a run is priced exactly
+FEW = 20  # checked steps that are no sample yet
 TABLE_CONTEXT = 1024  # cached tokens per sequence (the next node) that the mixed table is for
 CONTINUED_OVER = 64  # prompt tokens
+BESIDE_TOKENS = 256  # of the prompt beside which contexts are compared
 
 
 def checked_seconds(cost: StepCost, shape: StepShape) -> float:
@@ -101,10 +104,10 @@ class Surface:
     max_tokens: int
     max_context: int
     speculation: SpeculationRules = field(default_factory=SpeculationRules)
-    hides: bool = False  # steps are planned ahead, and the cost says how they are launched
     asked: int = 0
     checked: list[float] = field(default_factory=list)  # relative errors
     added: int = 0  # nodes on the axes of the mixed tables
+    failed: int = 0  # checked steps with prompts for which no node helped
     exact_from: float = math.inf  # the first step that no table priced
     prices: Prices = field(init=False)
 
@@ -122,7 +125,7 @@ class Surface:
         context, seqs = ladder(last, 1.5, 256), ladder(self.max_seqs, 2.0, 1)
         tokens, span = token_ladder(self.max_tokens), ladder(last, 2.0, 8, start=1)
         mixed = (len(pairs), len(seqs), len(tokens), len(span))
-        hidden = mixed if self.hides else (1, 1, 1, 1)
+        launches = hasattr(self.cost, "launches")
         self.prices = Prices(
             tier,
             context,
@@ -130,10 +133,11 @@ class Surface:
             tokens,
             span,
             np.full((len(pairs), self.max_seqs + 1, len(context)), np.nan),
+            np.full((len(pairs), len(seqs), len(context)), np.nan),
             np.full(mixed, np.nan),
-            np.full(hidden, np.nan),
-            np.full(hidden, np.nan),
-            mixed_at=min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
+            np.full(mixed if launches else (1, 1, 1, 1), np.nan),
+            min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
+            launches,
         )
 
     @classmethod
@@ -147,7 +151,6 @@ class Surface:
             rules.max_num_batched_tokens,
             longest,
             config.speculation,
-            rules.plan_ahead and hasattr(cost, "launches"),
         )
 
     def fill(self, c: Core) -> None:
@@ -184,33 +187,37 @@ class Surface:
         """`fill` for a step that verifies `now` drafts of each sequence."""
         prices, following = self.prices, proposing(c)
         tier, seqs, new = prices.tier[now][following], c.scheduled, c.new_tokens
-        if seqs > 0:
-            at = node_below(prices.context, mean_context(c))
-            mixed = {prices.mixed_at} if new > 0 else set[int]()
-            self._fill_decode(seqs, {at, at + 1} | mixed, now, following)
+        at = node_below(prices.context, mean_context(c))
         if new == 0:
+            self._fill_decode(seqs, {at, at + 1}, now, following)
             return
         span, width = c.span_work / new, self.speculation.step_width(now)
         for a in self._around(prices.seqs, seqs):
+            for j in {at, at + 1, prices.mixed_at} if prices.seqs[a] else set[int]():
+                if math.isnan(prices.beside_s[tier, a, j]):
+                    self.asked += 1
+                    count = int(prices.seqs[a])
+                    total, beside = count * prices.context[j], (PrefillChunk(BESIDE_TOKENS),)
+                    shape = self.shape(count, width, total, beside, following)
+                    prices.beside_s[tier, a, j] = self._apart(shape)[0]
             for b in self._around(prices.tokens, c.verified + new):
                 for d in self._around(prices.span, span):
                     if math.isnan(prices.mixed_s[tier, a, b, d]):
-                        priced = self._mixed_node(
+                        device_s, slack_s = self._mixed_node(
                             int(prices.seqs[a]),
                             width,
                             int(prices.tokens[b]),
                             prices.span[d],
                             following,
                         )
-                        prices.mixed_s[tier, a, b, d] = priced[0]
-                        if self.hides:
-                            prices.idle_s[tier, a, b, d] = priced[1]
-                            prices.free_s[tier, a, b, d] = priced[2]
+                        prices.mixed_s[tier, a, b, d] = device_s
+                        if prices.launches:
+                            prices.slack_s[tier, a, b, d] = slack_s
 
     def _mixed_node(
         self, seqs: int, width: int, tokens: int, span: float, following: int
     ) -> NDArray[np.float64]:
-        """`exact` at a node of the mixed tables. The sequences leave the rest of the tokens to
+        """`_apart` at a node of the mixed tables. The sequences leave the rest of the tokens to
         prompts; where they leave none the price is continued from where they leave some."""
 
         context = seqs * self.prices.context[self.prices.mixed_at]
@@ -218,7 +225,7 @@ class Surface:
         def price(prompt: int) -> NDArray[np.float64]:
             self.asked += 1
             chunks = chunks_like(prompt, span)
-            return np.array(self.exact(self.shape(seqs, width, context, chunks, following)))
+            return np.array(self._apart(self.shape(seqs, width, context, chunks, following)))
 
         prompt = tokens - seqs * width
         if prompt >= 1:
@@ -244,9 +251,14 @@ class Surface:
     def exact(self, shape: StepShape) -> tuple[float, float, float]:
         """Seconds of a step as if none ran before it, and its `launches`."""
         seconds = checked_seconds(self.cost, shape)
-        if not self.hides:
+        if not self.prices.launches:
             return seconds, 0.0, seconds
         return (seconds, *cast(Launching, self.cost).launches(shape))
+
+    def _apart(self, shape: StepShape) -> tuple[float, float]:
+        """Seconds of a step without its wait for launches, and its slack (see `price`)."""
+        seconds, idle_s, free_s = self.exact(shape)
+        return seconds - idle_s, free_s - idle_s
 
     def exact_of(self, c: Core) -> tuple[float, float, float]:
         """`exact` of the planned step itself, chunk by chunk."""
@@ -255,10 +267,16 @@ class Surface:
             chunk = c.chunks[j]
             last = chunk.cached + chunk.new >= c.slots[chunk.slot].target
             chunks.append(PrefillChunk(chunk.new, chunk.cached, last))
+        return self._exact_for(c, tuple(chunks))
+
+    def _exact_for(
+        self, c: Core, chunks: tuple[PrefillChunk, ...]
+    ) -> tuple[float, float, float]:
+        """`exact` of the planned step with these prompt chunks."""
         context, following = c.scheduled * mean_context(c), proposing(c)
         parts = [
             (share, self.exact(self.shape(
-                c.scheduled, self.speculation.step_width(drafts), context, tuple(chunks), following
+                c.scheduled, self.speculation.step_width(drafts), context, chunks, following
             )))
             for share, drafts in self._drafts_of(c)
         ]
@@ -278,19 +296,21 @@ class Surface:
             self.checked.append(gap)
             c.check_after = c.check_after * 5 // 4 + 1
             c.unchecked = 0
-        if c.new_tokens == 0:
-            self.checked.append(gap)
-            return
-        while abs(gap) > MOST_GAP and self._add_node(c):
-            self.fill(c)
+        if c.new_tokens > 0 and abs(gap) > MOST_GAP:
+            # Nodes help as long as the tables are off for chunks of equal length, too.
+            like_s = self._exact_for(c, chunks_like(c.new_tokens, c.span_work / c.new_tokens))[0]
+            while abs(self._gap(c, like_s)) > MOST_GAP and self._add_node(c):
+                self.fill(c)
             gap = self._gap(c, exact[0])
-        if abs(gap) > MOST_GAP:
-            c.pricing = EXACT_MIXED
-            self.exact_from = min(self.exact_from, c.steps)
+        if not late:
+            self.checked.append(gap)
+        if c.new_tokens > 0 and abs(gap) > MOST_GAP:
             c.step_s, c.idle_s, c.free_s = exact
             c.priced = True
-        elif not late:
-            self.checked.append(gap)
+            self.failed += 1
+            if self.failed > MOST_FAILED * (len(self.checked) + FEW):
+                c.pricing = EXACT_MIXED
+                self.exact_from = min(self.exact_from, c.steps)
 
     def _gap(self, c: Core, exact_s: float) -> float:
         """Relative error of the tables for the planned step."""
@@ -308,8 +328,10 @@ class Surface:
             if self.added < MOST_ADDED and x not in grid and grid[0] < x < grid[-1]:
                 at = bisect_left(grid, x)
                 grid.insert(at, float(x))
-                for name in ("mixed_s", "idle_s", "free_s") if self.hides else ("mixed_s",):
+                for name in ("mixed_s", "slack_s") if prices.launches else ("mixed_s",):
                     setattr(prices, name, np.insert(getattr(prices, name), at, np.nan, axis))
+                if axis == 1:
+                    prices.beside_s = np.insert(prices.beside_s, at, np.nan, axis)
                 self.added += 1
                 return True
         return False
