@@ -331,6 +331,11 @@ class Cluster:
         self._drain_queue()
         self._hand_on()
 
+    def hand_over(self) -> None:
+        """What has ended is in the records."""
+        for replica in self.replicas:
+            replica.hand_over()
+
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:

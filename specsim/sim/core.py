@@ -317,7 +317,7 @@ class Core:
     standby: Ring  # requests that enter the queue one by one as others finish
     coming: Ring  # requests on their way through the front end, in order
     prefill: SlotList  # in the order they were admitted
-    ending: Ints  # rows that got their last token in this step (`rows.ending_rows`)
+    picked: Ints  # rows that a function of `rows` has picked out
     finished: SlotList  # their last token came (or they were dropped), for the driver to collect
     freed: SlotList  # nothing refers to them any more
     chunks: list[Chunk]  # of the step being run

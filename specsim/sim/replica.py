@@ -51,6 +51,7 @@ from specsim.sim.steplog import StepStats
 from specsim.sim.structs import as_struct
 from specsim.sim.ticket import Counts, Ticket, Times
 
+HANDED_OVER = 64  # requests at once
 HANG_PREEMPTIONS = 1000  # in one log without a token
 
 
@@ -76,6 +77,9 @@ class Replica(Slots):
         self._ended = ended
         self._ended_block = ended_block
         self._computed = computed
+        # Nobody looks at single requests: they may wait to be handed over with others.
+        alone = run.config.n_replicas == 1 and not run.config.faults and computed is None
+        self._hand_over_from = HANDED_OVER if ended_block is not None and alone else 0
         self._supply: Iterator[Ticket] | None = None
         self._grids = run.surface.added  # nodes added to the tables when they were last taken
         self._seen = (0, 0)  # tokens and preemptions at the last look
@@ -93,6 +97,8 @@ class Replica(Slots):
         """A request arrives at the engine now."""
         ticket.replica = self.index
         self.outstanding += 1
+        if not self._free:
+            self._collect()
         if self._free and not self.backlog:
             self._enter(ticket, self.clock.now)
         else:
@@ -171,6 +177,10 @@ class Replica(Slots):
             back, self._back = self._back, None
             self.clock.ring(back)
 
+    def hand_over(self) -> None:
+        """Requests that have ended and were not handed over yet."""
+        self._collect()
+
     def close(self) -> None:
         """The run ends: account for what is still here."""
         standby, coming = set(_members(self.core.standby)), set(_members(self.core.coming))
@@ -228,7 +238,8 @@ class Replica(Slots):
                 raise self._no_progress("none can be admitted or stepped")
             if reason == RAN_TO_FINISH and core.clock_s > clock.now:
                 yield clock.engine_wakes_at(core.clock_s)
-            self._collect()
+            if core.finished.count >= self._hand_over_from:
+                self._collect()
             if reason == RAN_TO_FLIGHT:
                 yield clock.engine_wakes_at(core.end_s)
             elif reason == RAN_TO_ARRIVAL:

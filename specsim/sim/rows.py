@@ -105,9 +105,9 @@ def emit_rows(c: Core, count: int) -> int:
 
 
 def ending_rows(c: Core) -> int:
-    """Write the rows that have no token left to `ending`, in order. Returns how many there are."""
+    """Write the rows that have no token left to `picked`, in order. Returns how many there are."""
     rows = (c.rows.remaining[: c.n_rows] == 0).nonzero()[0]
-    c.ending[: len(rows)] = rows
+    c.picked[: len(rows)] = rows
     return len(rows)
 
 

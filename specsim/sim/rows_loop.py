@@ -38,18 +38,23 @@ def grow_rows_loop(c: Core, count: int, width: int) -> bool:
     reach = width + c.rules.lookahead + block - 1
     computed = c.rows.computed
     held = c.rows.held
-    total = 0
+    # Rows that lack a block, without a jump that depends on it; only those are worth a division.
+    lacking = c.picked
+    found = 0
     for r in range(count):
-        # Divide only where a block is missing: a division costs more than all the rest.
-        if computed[r] + reach >= (held[r] + 1) * block:
-            total += (computed[r] + reach) // block - held[r]
-    if total == 0:
+        lacking[found] = r
+        found += computed[r] + reach >= (held[r] + 1) * block
+    if found == 0:
         return True
+    total = 0
+    for j in range(found):
+        r = lacking[j]
+        total += (computed[r] + reach) // block - held[r]
     if total > c.free_blocks:
         return False
-    for r in range(count):
-        if computed[r] + reach >= (held[r] + 1) * block:
-            held[r] = (computed[r] + reach) // block
+    for j in range(found):
+        r = lacking[j]
+        held[r] = (computed[r] + reach) // block
     take_blocks(c, total)
     return True
 
@@ -58,6 +63,10 @@ def emit_rows_loop(c: Core, count: int) -> int:
     drafts = c.drafts
     skips = c.rules.draws_skip
     by_position = c.rules.draws_by_position
+    ragged = c.rules.ragged
+    asks = c.rules.asks_policy
+    accept = c.accept
+    depths = c.rows.depth
     left = c.rows.remaining
     computed = c.rows.computed
     draw = c.rows.draw
@@ -70,21 +79,21 @@ def emit_rows_loop(c: Core, count: int) -> int:
     for r in range(count):
         got = 1
         if drafts > 0:
-            depth = int(c.rows.depth[r]) if c.rules.ragged else drafts
-            drawn = int(c.accept[draw[r]])
+            depth = int(depths[r]) if ragged else drafts
+            drawn = int(accept[draw[r]])
             accepted = min(drawn, depth)
             if skips > 0 and drawn == NO_DRAFT:
                 accepted = depth = 0
             elif depth > 0:
                 verify_steps[r] += 1
                 drafted[r] += depth
-            if c.rules.asks_policy > 0:
+            if asks > 0:
                 c.accepted_rows[accepted] += 1
                 c.complete_rows[accepted] += accepted == depth
             accepted_sum[r] += accepted
             all_accepted += accepted
             got = accepted + 1
-            if not c.rules.ragged or c.rows.depth[r] > 0:
+            if not ragged or depths[r] > 0:
                 draw[r] += got if by_position > 0 else 1
         got = min(got, left[r])
         left[r] -= got
@@ -103,7 +112,7 @@ def ending_rows_loop(c: Core) -> int:
     found = 0
     for r in range(c.n_rows):
         if c.rows.remaining[r] == 0:
-            c.ending[found] = r
+            c.picked[found] = r
             found += 1
     return found
 

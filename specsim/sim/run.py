@@ -135,6 +135,7 @@ def simulate(
         over = True
     except KeyboardInterrupt:
         interrupted = True
+    cluster.hand_over()
     end_s = config.duration_s if over else _last_end_s(cluster)
     cluster.close()
     if not interrupted:

@@ -60,7 +60,7 @@ def make_core(run: RunContext) -> Core:
         standby=Ring([0] * slots),
         coming=Ring([0] * slots),
         prefill=SlotList([0] * most),
-        ending=np.zeros(most, dtype=np.int64),
+        picked=np.zeros(most, dtype=np.int64),
         finished=SlotList([0] * slots),
         freed=SlotList([0] * slots),
         chunks=[Chunk() for _ in range(most + 1)],

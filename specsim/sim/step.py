@@ -179,7 +179,7 @@ def retire_rows(c: Core, end_s: float) -> None:
     rows = c.rows
     gone = False
     for i in range(ending_rows(c)):
-        r = int(c.ending[i])
+        r = int(c.picked[i])
         slot = int(rows.slot[r])
         if rows.state[r] == LIVE:
             save_row(c, r)
