@@ -200,6 +200,7 @@ class _Watch:
         if self._report is None or self.cluster is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + PROGRESS_EVERY_S
+        self.cluster.hand_over()
         counters = self.cluster.counters
         ended = counters.arrived - counters.inside
         now_s = max(replica.clock_s for replica in self.cluster.replicas)
