@@ -3,22 +3,27 @@
     python benchmarks/sim_speed.py [--quick] [--json] [--peer PYTHON]
 
 Every measurement runs in a fresh process and counts its CPU time after imports (and after the
-machine code is loaded, where it is compiled). The step cost is a straight line, so this measures
-the simulator and not a latency model; acceptance is sampled with spread and memory (k = 3).
+machine code is made and loaded, where it is compiled: `first use`). The step cost is a straight
+line, so this measures the simulator and not a latency model; acceptance is sampled with spread and
+memory (k = 3).
 
     batch 64    closed loop of 64 streams, 512 + 512 tokens: steps per CPU second
     long        the same with 2,048 output tokens (fewer arrivals and departures per step)
     open        Poisson arrivals of 512/512 at 20/s: requests per CPU second
     memory      10,000 requests of 512/512, records kept: peak resident MiB of the process
     flat        steps per CPU second in the first and the last tenth of a long run
+    first use   making the machine code of the step loop, once for each version, and loading it
 
 Compare with figures of the same machine only. --peer runs NVIDIA's Dynamo replay (a discrete-event
 engine in Rust) on the same load in the same run: PYTHON is an interpreter with it installed
 (pip install --no-deps ai-dynamo-runtime==1.5.1; Apache-2.0; its built-in polynomial step times).
+It runs before and after the others, as the machine's speed drifts; ratios are to the mean. It does
+not speculate: a request of 512 tokens takes it 512 steps, and 3 drafts sampled here 190.
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -46,6 +51,7 @@ CASES = {
 
 # Dynamo replay on the load of "no speculation": 64 streams of 512 + 512 tokens, max_num_seqs 64,
 # 20,000 blocks. Every request takes a prompt step and 511 decode steps, shared by 64.
+PEER_NAME = "Dynamo replay (Rust)"
 PEER = """
 import json, resource, time
 from dynamo._core import MockEngineArgs, run_mocker_synthetic_trace_replay as replay
@@ -157,6 +163,27 @@ def flat(quick: bool) -> dict[str, float]:
     }
 
 
+def first_use() -> dict[str, float]:
+    """CPU seconds (those of the C compiler too) until the compiled loop can be used: made anew, and
+    once it is there."""
+    import tempfile
+
+    program = (
+        "import os; from specsim.sim import compiled; before = os.times(); "
+        "assert compiled.available(); print(sum(os.times()[:4]) - sum(before[:4]))"
+    )
+    spent = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            environment = {**os.environ, "XDG_CACHE_HOME": folder, "PYTHONPATH": str(ROOT)}
+            done = subprocess.run(
+                [sys.executable, "-c", program],
+                env=environment, capture_output=True, text=True, check=True,
+            )
+            spent.append(float(done.stdout))
+    return {"make_cpu_s": spent[0], "load_cpu_s": spent[1]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few seconds instead of a minute")
@@ -165,19 +192,19 @@ def main() -> None:
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        part = flat(options.quick) if options.case == "flat" else run_case(
-            options.case, options.quick
-        )
-        print(json.dumps(part))
+        others = {"flat": lambda: flat(options.quick), "first use": first_use}
+        part = others.get(options.case, lambda: run_case(options.case, options.quick))
+        print(json.dumps(part()))
         return
     results = {}
     commands = {
         name: [sys.executable, __file__, "--case", name] + ["--quick"] * options.quick
-        for name in [*CASES, "flat"]
+        for name in [*CASES, "flat", "first use"]
     }
     if options.peer:
         count = 2_000 if options.quick else 10_000
-        commands["Dynamo replay (Rust)"] = [options.peer, "-c", PEER.replace("{count}", str(count))]
+        peer = [options.peer, "-c", PEER.replace("{count}", str(count))]
+        commands = {f"{PEER_NAME}, before": peer, **commands, f"{PEER_NAME}, after": peer}
     for name, command in commands.items():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -186,22 +213,53 @@ def main() -> None:
             results[name] = json.loads(done.stdout)
         if not options.json:
             show(name, results[name])
+    if options.peer:
+        add_ratios(results)
+        if not options.json:
+            show_ratios(results)
     if options.json:
         print(json.dumps(results, indent=1))
 
 
+def add_ratios(results: dict) -> None:  # type: ignore[type-arg]
+    """Steps and requests per CPU second of every case against the mean of the peer's two runs."""
+    peers = [result for name, result in results.items() if name.startswith(PEER_NAME)]
+    if any("error" in peer for peer in peers):
+        return
+    for figure in ("steps_per_cpu_s", "requests_per_cpu_s"):
+        mean = sum(peer[figure] for peer in peers) / len(peers)
+        for result in results.values():
+            if figure in result:
+                result[f"{figure}_over_peer"] = result[figure] / mean
+
+
+def show_ratios(results: dict) -> None:  # type: ignore[type-arg]
+    print(f"\nover {PEER_NAME}")
+    for name, result in results.items():
+        if "steps_per_cpu_s_over_peer" in result:
+            print(
+                f"{name:29s} {result['steps_per_cpu_s_over_peer']:6.2f} x its steps "
+                f"{result['requests_per_cpu_s_over_peer']:6.2f} x its requests per CPU second"
+            )
+
+
 def show(name: str, result: dict) -> None:  # type: ignore[type-arg]
     if "error" in result:
-        print(f"{name:26s} {result['error']}")
+        print(f"{name:29s} {result['error']}")
+    elif "make_cpu_s" in result:
+        print(
+            f"{name:29s} {result['make_cpu_s']:.2f} CPU s to make the compiled loop, once for each "
+            f"version; {result['load_cpu_s'] * 1e3:.0f} ms to load it"
+        )
     elif "late_over_early_cpu" in result:
         print(
-            f"{name:26s} a step costs {result['late_over_early_cpu']:.2f} x as much late as early; "
+            f"{name:29s} a step costs {result['late_over_early_cpu']:.2f} x as much late as early; "
             f"resident {result['resident_mib_early']:.0f} -> {result['resident_mib_late']:.0f} MiB "
             f"over {result['requests']:,} requests"
         )
     else:
         print(
-            f"{name:26s} {result['steps_per_cpu_s']:10,.0f} steps/CPU s "
+            f"{name:29s} {result['steps_per_cpu_s']:10,.0f} steps/CPU s "
             f"{result['requests_per_cpu_s']:9,.0f} requests/CPU s "
             f"batch {result['mean_batch']:5.1f}  peak {result['peak_mib']:4.0f} MiB"
         )
