@@ -78,7 +78,7 @@ class Replica(Slots):
         self._ended_block = ended_block
         self._computed = computed
         # Nobody looks at single requests: they may wait to be handed over with others.
-        alone = run.config.n_replicas == 1 and not run.config.faults and computed is None
+        alone = run.config.all_replicas == 1 and not run.config.faults
         self._hand_over_from = HANDED_OVER if ended_block is not None and alone else 0
         self._supply: Iterator[Ticket] | None = None
         self._grids = run.surface.added  # nodes added to the tables when they were last taken
