@@ -205,15 +205,13 @@ def predict(
     """Simulate a point on a system. replay: use the recorded steps where there are any. seeds:
     runs, whose figures are averaged (drawn acceptance differs from run to run)."""
     requests = requests_of(point)
-    mean = sum(r.prompt_tokens + r.output_tokens / 2 for r in requests) / len(requests)
     recorded = replayed_steps(point, system.setup.k) if replay and system.speculative else None
     settings: dict[str, object] = {} if recorded is None else {"recorded": recorded}
     swap = swap or Swap()
     if swap.request_s is not None:
         settings["request_overhead_s"] = swap.request_s
     deployment = Deployment(
-        system, context_tokens=round(mean), prefix_caching=prefix_caching,
-        settings=tuple(settings.items()),
+        system, prefix_caching=prefix_caching, settings=tuple(settings.items())
     )
     cost: StepCost = deployment.cost
     if swap.step_scale != 1.0 or swap.step_add_s or swap.prefill_scale != 1.0:

@@ -28,10 +28,7 @@ def burst(system: System, case: PublishedCase, state: SteadyState) -> SteadyStat
     """`state` with the times and rates of the simulated burst."""
     load, count = case.workload, case.concurrency
     cached = load.input_len - load.computed_input
-    deployment = Deployment(
-        system.with_(max_num_seqs=0), context_tokens=round(load.mean_context),
-        prefix_caching=cached > 0,
-    )
+    deployment = Deployment(system.with_(max_num_seqs=0), prefix_caching=cached > 0)
     spans = ((SHARED, cached),) if cached else ()
     requests = [Request(0.0, load.input_len, load.output_len, spans)] * count
     run = simulate(deployment.config, OpenLoop(requests, total=count), deployment.cost)

@@ -79,10 +79,7 @@ def seeds_for(load: ServingLoad, first: int = 0) -> range:
 
 def predict_serving(system: System, load: ServingLoad, seeds: Iterable[int]) -> dict[str, float]:
     """Figures of the load, each a mean over the seeds."""
-    deployment = Deployment(
-        system, context_tokens=load.prompt_len + load.output_len // 2,
-        acceptance_spread=INDEPENDENT, prefix_caching=False,
-    )
+    deployment = Deployment(system, acceptance_spread=INDEPENDENT, prefix_caching=False)
     found = [_simulated(deployment, load, seed) for seed in seeds]
     return {name: sum(run[name] for run in found) / len(found) for name in found[0]}
 

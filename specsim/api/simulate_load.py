@@ -138,7 +138,7 @@ def fixed_plan(options: SimulateOptions, workload: Workload) -> LoadPlan:
         times = _times(options.rate, options.burstiness or 1.0, total, seed)
         return OpenLoop(_requests(times, lengths, pool), total=total)
 
-    return LoadPlan(make, description, round(workload.mean_context), total)
+    return LoadPlan(make, description, total)
 
 
 def pool_of(options: SimulateOptions, workload: Workload) -> PromptPool:
@@ -208,10 +208,9 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
             limit=options.requests, sort_times=options.sort_trace,
             time_scale=1.0 / (options.trace_speed or 1.0),
         )
-        count, tokens, last_s = 0, 0.0, 0.0
+        count, last_s = 0, 0.0
         for request in read_trace(path, kind, reading):
             count += 1
-            tokens += request.prompt_tokens + request.output_tokens / 2
             last_s = request.arrival_s
     except OSError as error:
         raise UsageError(f"--trace {name} cannot be read: {error}") from None
@@ -260,7 +259,7 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
             requests = _at_times(_times(options.rate, burstiness, count, seed), requests)
         return OpenLoop(requests, total=count)
 
-    return LoadPlan(make, description, max(1, round(tokens / count)), count)
+    return LoadPlan(make, description, count)
 
 
 def _at_times(times: Iterable[float], requests: Iterator[Request]) -> Iterator[Request]:

@@ -169,7 +169,6 @@ def _deployment(
         raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
     deployment = Deployment(
         system,
-        context_tokens=plan.context_tokens,
         context_variation=plan.context_variation,
         acceptance_spread=acceptance_spread(options.easiness) or _spread_of_work(options, system),
         per_batch_size=table,

@@ -57,13 +57,12 @@ def people_plan(
         "behaviour": behaviour_to_dict(scenario.behaviour),
         "assumed": dict(scenario.assumed),
     }
-    context, variation = chat_contexts(
+    _, variation = chat_contexts(
         scenario.behaviour, warmup_s, duration_s, thinking=thinking, settled=settled
     )
     return LoadPlan(
         lambda seed: scenario.load(count, thinking=thinking, settled=settled),
         description,
-        max(1, round(context)),
         context_variation=variation,
         completed=True,
     )

@@ -77,8 +77,11 @@ class Scheduler:
         sync_methods, whose drafts need those tokens, nor on sync_devices (kinds of device).
     prefix_caching: prefixes are kept when nobody asks; prefix_caching_with_state: also for models
         with a recurrent state, whose snapshots would have to be kept too.
-    uniform_pages: layers of unlike size per token get pages of one size, so that narrower layers
-        have longer blocks.
+    uniform_pages: layers of unlike size per token get blocks of one size, so that narrower layers
+        have longer ones, and groups of equal numbers of layers share one pool of them; group_slack:
+        so many times as many layers of one kind as of the fewest still make one group.
+    frees_windows: layers with a window give up what it has passed; keeps_last_window: for later
+        prompts they keep only what the end of a prompt needs, where prefixes are kept at all.
     victim: whom preemption takes, 'last' (admitted last) or 'fewest_tokens'.
     reserve_full_isl: a prompt is admitted only if all of it fits now (None: where prompts and
         decoding share steps).
@@ -94,6 +97,9 @@ class Scheduler:
     prefix_caching: bool = True
     prefix_caching_with_state: bool = True
     uniform_pages: bool = False
+    group_slack: float = 1.5
+    frees_windows: bool = True
+    keeps_last_window: bool = False
     victim: Literal["last", "fewest_tokens"] = "last"
     reserve_full_isl: bool | None = None
     output_reserve: float = 0.0

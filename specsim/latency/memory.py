@@ -38,10 +38,27 @@ MAX_TP = 128  # looked at for the smallest tp that fits
 
 
 @dataclass(frozen=True, slots=True)
+class CachedLayers:
+    """`count` layers of a kind and what they cache, all together, on one GPU: bytes per token of
+    the last `window` tokens (0: of all), and bytes of one copy of a sequence's state."""
+
+    count: int
+    window: int
+    token_bytes: float
+    state_bytes: float = 0.0
+
+    def part(self, share: float) -> "CachedLayers":
+        """A share of them, in bytes to the layer and in number rounded."""
+        count = max(1, round(self.count * share))
+        return CachedLayers(count, self.window, self.token_bytes * share, self.state_bytes * share)
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Bytes per GPU. kv_bytes_per_token covers target and drafter layers that grow for ever;
     windows: (tokens, bytes per token) of sliding layers; state_bytes_per_seq: recurrent state.
-    lookahead_tokens: cache slots a sequence holds ahead of its accepted tokens."""
+    lookahead_tokens: cache slots a sequence holds ahead of its accepted tokens. layers: what these
+    sums are made of."""
 
     capacity_bytes: float
     usable_bytes: float
@@ -53,6 +70,7 @@ class MemoryPlan:
     state_bytes_per_seq: float
     lookahead_tokens: int
     block_size: int
+    layers: tuple[CachedLayers, ...] = ()
 
     @property
     def window_bytes_per_seq(self) -> float:
@@ -92,19 +110,20 @@ class MemoryPlan:
                             "state_bytes_per_seq lookahead_tokens kv_tokens")
 
 
-def _cache(
-    layers: Iterable[LayerGroup], kv_of: Callable[[LayerGroup], KVBytes], tp: int
-) -> tuple[float, dict[int, float]]:
-    """(bytes per token, window -> bytes per token) of some layers on one of `tp` GPUs."""
-    full = 0.0
-    windows: dict[int, float] = {}
+def _cached(
+    layers: Iterable[LayerGroup], kv_of: Callable[[LayerGroup], KVBytes], parallel: Parallel,
+    tp: int, copies: int = 1,
+) -> list[CachedLayers]:
+    """What some layers, each `copies` times, cache on one of `tp` GPUs per attention group."""
+    groups = parallel.attention_dp
+    found = []
     for group in layers:
-        kv, mixer = kv_of(group), group.mixer
-        split = mixer.cache_shards(tp) if mixer is not None else 1
-        full += (kv.full + kv.index) / split
-        for window, size in kv.sliding:
-            windows[window] = windows.get(window, 0.0) + size / split
-    return full, windows
+        kv, mixer, count = kv_of(group), group.mixer, group.count * copies
+        split = groups * (mixer.cache_shards(tp) if mixer is not None else 1)
+        if kv.full + kv.index:
+            found.append(CachedLayers(count, 0, (kv.full + kv.index) / split))
+        found += [CachedLayers(count, window, size / split) for window, size in kv.sliding]
+    return found
 
 
 def _weights(spec: ModelSpec) -> tuple[float, float]:
@@ -166,28 +185,35 @@ def plan_memory(
         # Experts of an MTP head are spread over all GPUs like the target's.
         draft_routed = drafter.n_predict * _routed(drafter.layers, drafter.hidden)
     shared, routed = _weights(spec)
-    target_cache = _cache(
-        spec.layers, lambda g: kv_bytes_per_token(replace(spec, layers=(g,)), kv_dtype), tp
+    target_layers = _cached(
+        spec.layers, lambda g: kv_bytes_per_token(replace(spec, layers=(g,)), kv_dtype), parallel,
+        tp,
     )
-    draft_cache: tuple[float, dict[int, float]] = (0.0, {})
+    draft_layers: list[CachedLayers] = []
     if drafter is not None:
-        draft_cache = _cache(
-            drafter.layers,
-            lambda g: drafter_kv_bytes(replace(drafter, layers=(g,)), kv_dtype),
-            draft_tp,
+        draft_layers = _cached(
+            drafter.layers, lambda g: drafter_kv_bytes(replace(drafter, layers=(g,)), kv_dtype),
+            parallel, draft_tp, drafter.n_predict,
         )
+    for group in spec.layers:
+        size = state_bytes(replace(spec, layers=(group,))).total
+        if size > 0:
+            target_layers.append(CachedLayers(group.count, 0, 0.0, size / tp / groups))
     slots = 1 + setup.k if setup.speculates else 1
     ends = _ends(spec)
 
     def stage(layers: float, ends_bytes: float, drafts: bool) -> MemoryPlan:
         """Of a stage that has this share of the layers; drafts: and the drafter."""
-        own, windows = target_cache[0] * layers, {w: b * layers for w, b in target_cache[1].items()}
         draft = 0.0
+        cached = [one.part(layers) for one in target_layers]
         if drafts:
-            own += draft_cache[0]
-            for window, size in draft_cache[1].items():
-                windows[window] = windows.get(window, 0.0) + size
             draft = (draft_bytes - draft_routed) / draft_tp + draft_routed / parallel.gpus
+            cached += draft_layers
+        if not engine.scheduler.frees_windows:
+            cached = [replace(one, window=0) for one in cached]
+        windows = {0: 0.0}
+        for one in cached:
+            windows[one.window] = windows.get(one.window, 0.0) + one.token_bytes
         return MemoryPlan(
             capacity_bytes=float(profile.mem_bytes),
             usable_bytes=profile.mem_bytes * share,
@@ -196,11 +222,12 @@ def plan_memory(
             drafter_bytes=draft,
             reserve_bytes=RESERVE_BYTES
             + RESERVE_BYTES_PER_TOKEN_AND_WIDTH * min(budget, 16384) * spec.hidden,
-            kv_bytes_per_token=own / groups,
-            windows=tuple((window, size / groups) for window, size in sorted(windows.items())),
+            kv_bytes_per_token=windows.pop(0),
+            windows=tuple(sorted(windows.items())),
             state_bytes_per_seq=state_bytes(spec).total * layers * slots / tp / groups,
             lookahead_tokens=setup.lookahead_tokens + setup.verify_tokens,
             block_size=engine.block_size,
+            layers=tuple(cached),
         )
 
     plan = stage(1.0, ends, True)

@@ -138,5 +138,5 @@ def shared_by(workload: Workload, range_ratio: float) -> PromptPool:
 
 
 # whole: amounts are whole numbers. unit: what an amount counts. lowest, highest: amounts that are
-# tried. context_tokens, context_variation: what running requests hold (see `LoadPlan`).
+# tried. context_tokens, context_variation: what running requests hold.
 LoadShape = People | Arrivals

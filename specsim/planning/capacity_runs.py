@@ -122,7 +122,6 @@ class Study:
             }
             found = self._deployments[key] = Deployment(
                 self.system_of(side, slots),
-                context_tokens=load.context_tokens,
                 context_variation=load.context_variation,
                 acceptance_spread=self.acceptance_spread if side == WITH else None,
                 prefix_caching=self.prefix_caching,

@@ -28,7 +28,7 @@ from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.sim.behaviour import played_turns
-from specsim.sim.build import caches_prefixes, memory_of
+from specsim.sim.build import caches_prefixes
 
 MOST_STATES = 60_000
 ROUNDS = 4  # of the fixed point of throughput and prefix hits
@@ -153,7 +153,7 @@ class CrowdModel:
         self.turns = turns or turns_of(people)
         self.thinking = people.thinking
         self._states: dict[tuple[int, float], SteadyState] = {}
-        plan = memory_of(system)
+        plan = system.memory
         size = plan.kv_bytes_per_token + sum(part for _, part in plan.windows)
         self.caches = caches_prefixes(system)
         self.cache_tokens = plan.pool_bytes / size if size > 0 else math.inf

@@ -1,32 +1,9 @@
 """From a deployment (`analytic.System`) to a simulation: rules, memory, speculation, step cost.
 
-Cache. The simulator counts memory in blocks of `block_size` tokens; a deployment counts it in
-bytes, of which a request holds
-
-    bytes(T) = full T + sum over windows w of size_w min(T, w) + state
-
-for T tokens. That curve is replaced by its tangent at the tokens that requests of the load
-usually hold, so it is exact there and never below the truth elsewhere:
-
-    slope      = full + sizes of windows above T            one token of a block
-    intercept  = size_w w of windows up to T + state        the same for every request
-
-A block is slope x block_size bytes. The intercept becomes slots that every request holds behind
-its tokens (as lookahead slots are), so that an engine of large recurrent states runs out of
-memory by the number of requests, as it does. Where nothing grows for ever (slope 0) the mean
-bytes per token stand instead.
-
-With a prefix cache the blocks of sliding layers matter beyond their window: vLLM frees them as the
-window passes, but like every freed block they stay in the pool, and in the way of others, until
-they are taken again. So a cached token costs full + all windows, which is the block then, and what
-the running requests no longer need of it is added to the pool: (T - bytes(T) / block bytes) tokens
-each, for as many as may run and fit. Snapshots of a recurrent state are not cached.
-
 Scheduling rules are those of the deployment's `EngineProfile`, with its own limits. Times in
 seconds.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -34,12 +11,11 @@ from typing import cast
 from specsim.analytic.apart import Apart
 from specsim.analytic.closed import request_overhead_s
 from specsim.analytic.system import System
-from specsim.errors import CapacityError, UsageError
+from specsim.errors import UsageError
 from specsim.latency.launches import Launches, mean_launches
-from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
-from specsim.model.mixers import Attention
+from specsim.sim.cache_blocks import cache_blocks
 from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationRules
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules
@@ -52,68 +28,6 @@ from specsim.speculation.acceptance_spread import (
     default_acceptance_spread,
 )
 
-DEFAULT_CONTEXT = 1024
-MOST_BLOCKS = 1 << 40
-
-
-@dataclass(frozen=True, slots=True)
-class CacheBlocks:
-    """num_kv_blocks blocks of block_bytes; every request holds extra_tokens slots besides its
-    tokens, which stand for its recurrent state and full windows. context_tokens: where this is
-    exact."""
-
-    num_kv_blocks: int
-    block_size: int
-    block_bytes: float
-    extra_tokens: int
-    context_tokens: int
-
-
-def cache_blocks(plan: MemoryPlan, context_tokens: int, max_num_seqs: int = 0) -> CacheBlocks:
-    """The pool of a memory plan as blocks, exact for requests that hold `context_tokens` tokens.
-
-    max_num_seqs: running requests at most, of an engine that caches prefixes; 0: it caches none.
-    CapacityError if not one block fits."""
-    context = max(1, context_tokens)
-    slope = plan.kv_bytes_per_token
-    intercept = plan.state_bytes_per_seq
-    passed_bytes = 0.0  # of sliding layers that requests at `context` have left behind
-    for window, size in plan.windows:
-        if window > context or max_num_seqs:
-            slope += size
-            passed_bytes += max(0, context - window) * size
-        else:
-            intercept += window * size
-    if slope <= 0.0:
-        # Nothing grows (or nothing is held at all): spread what is held over the tokens.
-        slope = max(intercept / context, plan.pool_bytes / (MOST_BLOCKS * plan.block_size))
-        intercept = 0.0
-    block_bytes = slope * plan.block_size
-    running = min(max_num_seqs, plan.max_requests(context))
-    pool_bytes = plan.pool_bytes + running * passed_bytes
-    blocks = min(MOST_BLOCKS, int(pool_bytes / block_bytes))
-    if blocks < 1:
-        raise CapacityError(
-            f"{plan.pool_bytes / 1e9:.2f} GB are left for the cache, less than one block of "
-            f"{plan.block_size} tokens; use a larger tp, smaller weights or an fp8 cache"
-        )
-    return CacheBlocks(
-        blocks, plan.block_size, block_bytes, math.ceil(intercept / slope), context
-    )
-
-
-def memory_of(system: System) -> MemoryPlan:
-    """The memory plan with the blocks that the engine's cache really uses: vLLM gives layers of
-    unlike size per token pages of one size, so narrower layers have longer blocks, and prefixes
-    are found in multiples of the longest (0.25.1, v1/core/kv_cache_utils.py)."""
-    plan = system.memory
-    if not system.engine.scheduler.uniform_pages or not plan.windows:
-        return plan
-    mixers = [group.mixer for group in system.spec.layers]
-    widths = [m.n_kv_heads * m.head_dim for m in mixers if isinstance(m, Attention) and m.owns_kv]
-    ratio, rest = divmod(max(widths), min(widths))
-    return plan if rest else replace(plan, block_size=plan.block_size * ratio)
-
 
 def engine_rules(system: System, *, prefix_caching: bool | None = None) -> EngineRules:
     """Scheduling rules of the deployment's engine with the deployment's own limits.
@@ -125,7 +39,7 @@ def engine_rules(system: System, *, prefix_caching: bool | None = None) -> Engin
         name=engine.name,
         max_num_seqs=system.seqs_limit,
         max_num_batched_tokens=system.round_tokens,
-        block_size=memory_of(system).block_size,
+        block_size=cache_blocks(system).block_size,
         prefix_caching=caches_prefixes(system) if prefix_caching is None else prefix_caching,
         chunked_prefill=engine.chunked_prefill,
         prefill_first=not system.mixes,
@@ -148,21 +62,20 @@ def caches_prefixes(system: System) -> bool:
 def speculation_rules(
     system: System,
     *,
-    extra_tokens: int = 0,
     per_batch_size: BatchTable = (),
     policy: PolicyChoice | None = None,
 ) -> SpeculationRules:
-    """What the deployment's speculation asks of the scheduler; extra_tokens: see `CacheBlocks`."""
+    """What the deployment's speculation asks of the scheduler."""
     setup = system.setup
     if not system.speculative:
-        return SpeculationRules(num_lookahead_tokens=extra_tokens)
+        return SpeculationRules()
     lengths: LengthRules = {"per_batch_size": per_batch_size}
     if policy is not None:
         lengths = length_rules(policy, setup.k, lambda: adaptive_tiers(system))
     return SpeculationRules(
         num_speculative_tokens=setup.k,
         verify_tokens=setup.verify_tokens if setup.tree_tokens else 0,
-        num_lookahead_tokens=setup.lookahead_tokens + extra_tokens,
+        num_lookahead_tokens=setup.lookahead_tokens,
         drop_last_cached_block=setup.drops_last_block,
         **lengths,
     )
@@ -232,19 +145,12 @@ def acceptance_spread_of(system: System) -> AcceptanceSpread:
     return default_acceptance_spread(system.setup.method, system.acceptance.draft_probability)
 
 
-def blocks_of(system: System, context_tokens: int, rules: EngineRules) -> CacheBlocks:
-    """Cache blocks of a deployment under these rules."""
-    running = rules.max_num_seqs if rules.prefix_caching else 0
-    return cache_blocks(memory_of(system), context_tokens, running)
-
-
 @dataclass(frozen=True)
 class Deployment:
     """A system with the settings of its runs: gives config and step cost, with and without
     speculation. Run it with `simulate(deployment.config, load, deployment.cost, seed)`.
 
-    context_tokens: what a running request of the load holds on average (prompt + half of its
-        output); it matters only where windows or states do. context_variation: see `step_cost`.
+    context_variation: see `step_cost`.
     acceptance_spread: None: the fitted set of the method. prefix_caching: None: as the engine.
     per_batch_size: see `SpeculationRules`. policy: what decides on draft lengths instead.
     apart: replicas that compute the prompts, where those of `system` decode.
@@ -252,7 +158,6 @@ class Deployment:
     """
 
     system: System
-    context_tokens: int = DEFAULT_CONTEXT
     context_variation: float = 0.0
     acceptance_spread: AcceptanceSpread | None = None
     prefix_caching: bool | None = None
@@ -266,7 +171,7 @@ class Deployment:
         """UsageError and CapacityError for what cannot be run."""
         system = self.system
         rules = engine_rules(system, prefix_caching=self.prefix_caching)
-        blocks = blocks_of(system, self.context_tokens, rules)
+        blocks = cache_blocks(system, prefix_caching=rules.prefix_caching)
         settings = cast(RunSettings, dict(self.settings))
         longest = settings.pop("max_model_len", None)
         settings.setdefault("request_overhead_s", request_overhead_s(system))
@@ -275,10 +180,10 @@ class Deployment:
             settings["prefill"] = self._prefill_pool(self.apart)
         config = SimConfig(
             num_kv_blocks=blocks.num_kv_blocks,
+            block_costs=blocks.costs,
             rules=rules,
             speculation=speculation_rules(
                 system,
-                extra_tokens=blocks.extra_tokens,
                 per_batch_size=self.per_batch_size,
                 policy=self.policy,
             ),
@@ -293,7 +198,7 @@ class Deployment:
         if longest is None:
             return config
         if system.memory.max_requests(longest) >= 1:
-            # The tangent overstates what requests far longer than the load's hold.
+            # Whole blocks hold a little less than their bytes.
             longest = min(longest, max(1, config.longest_request))
         return replace(config, max_model_len=longest)
 
@@ -302,7 +207,9 @@ class Deployment:
         policy = self.policy
         if policy is None or not policy.unloads or not self.system.speculative:
             return 0
-        alone = blocks_of(self.system.plain(), self.context_tokens, rules).num_kv_blocks
+        alone = cache_blocks(
+            self.system.plain(), prefix_caching=rules.prefix_caching
+        ).num_kv_blocks
         if alone <= blocks:
             raise UsageError(
                 f"policy {policy.text} unloads the drafter, but {self.system.setup.method} keeps "
@@ -312,8 +219,10 @@ class Deployment:
 
     def _prefill_pool(self, apart: Apart) -> PrefillPool:
         rules = engine_rules(apart.prefill, prefix_caching=self.prefix_caching)
-        blocks = blocks_of(apart.prefill, self.context_tokens, rules)
-        return PrefillPool(apart.prefill_replicas, apart.link, rules, blocks.num_kv_blocks)
+        blocks = cache_blocks(apart.prefill, prefix_caching=rules.prefix_caching)
+        return PrefillPool(
+            apart.prefill_replicas, apart.link, rules, blocks.num_kv_blocks, blocks.costs
+        )
 
     @property
     def cost(self) -> StepCost:

@@ -48,14 +48,13 @@ NO_INTERVAL = ("window_s", "cost_surface", "slo", "partial", "trend")
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """make(seed): a fresh load. description: what it is, for people and JSON. context_tokens: what
-    a running request holds on average. total: requests, None if the time limits them.
-    context_variation: coefficient of variation of what running requests hold. completed: latencies
-    are of the requests that are complete inside the measured time (see `summary`)."""
+    """make(seed): a fresh load. description: what it is, for people and JSON. total: requests,
+    None if the time limits them. context_variation: coefficient of variation of what running
+    requests hold. completed: latencies are of the requests that are complete inside the measured
+    time (see `summary`)."""
 
     make: Callable[[int], Load]
     description: Mapping[str, object]
-    context_tokens: int
     total: int | None = None
     context_variation: float = 0.0
     completed: bool = False

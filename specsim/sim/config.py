@@ -6,10 +6,12 @@ of `block_size` tokens. Every object checks itself; a rule that is broken is a `
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from specsim.errors import CapacityError, UsageError
+from specsim.sim.block_costs import BlockCosts
+from specsim.sim.limits import seconds, whole
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import PolicyChoice
 from specsim.sim.policies.table import BatchTable, drafts_by_batch
@@ -20,23 +22,10 @@ from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 if TYPE_CHECKING:
     from specsim.sim.acceptance import Recorded
 
-MAX_BLOCKS = 1 << 40
 ROUTERS = ("round_robin", "least_loaded", "power_of_two", "prefix_affinity", "cache_aware")
 # Settings that `SimConfig.to_dict` writes in a form of their own, or not at all.
 _NOT_PLAIN = ("acceptance", "acceptance_spread", "recorded", "rules", "speculation", "prefill")
 RETRIES = ("unstarted", "all", "none")
-
-
-def _whole(name: str, value: object, low: int, high: int = MAX_BLOCKS) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
-
-
-def _seconds(name: str, value: float, *, positive: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or math.isnan(value) or value < 0 or (positive and value == 0):
-        least = "above 0" if positive else "0 or more"
-        raise UsageError(f"{name} is {value!r}; it must be seconds, {least}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +66,13 @@ class EngineRules:
     spec_max_num_seqs: int = 0
 
     def __post_init__(self) -> None:
-        _whole("max_num_seqs", self.max_num_seqs, 1, 65536)
-        _whole("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 30)
-        _whole("block_size", self.block_size, 1, 1 << 20)
-        _whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
-        _whole("readback_lag_steps", self.readback_lag_steps, 0, 1)
-        _whole("output_reserve_steps", self.output_reserve_steps, 1)
-        _whole("spec_max_num_seqs", self.spec_max_num_seqs, 0, 65536)
+        whole("max_num_seqs", self.max_num_seqs, 1, 65536)
+        whole("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 30)
+        whole("block_size", self.block_size, 1, 1 << 20)
+        whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        whole("readback_lag_steps", self.readback_lag_steps, 0, 1)
+        whole("output_reserve_steps", self.output_reserve_steps, 1)
+        whole("spec_max_num_seqs", self.spec_max_num_seqs, 0, 65536)
         for name in ("watermark", "output_reserve", "output_reserve_min"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
@@ -120,15 +109,15 @@ class SpeculationRules:
 
     def __post_init__(self) -> None:
         k = self.num_speculative_tokens
-        _whole("num_speculative_tokens", k, 0, 64)
-        _whole("verify_tokens", self.verify_tokens, 0, 4096)
+        whole("num_speculative_tokens", k, 0, 64)
+        whole("verify_tokens", self.verify_tokens, 0, 4096)
         if self.verify_tokens and (k == 0 or self.verify_tokens < 2):
             raise UsageError(
                 f"verify_tokens is {self.verify_tokens}, but a verify step needs the root and "
                 "at least one draft; leave it out without speculation"
             )
         if self.num_lookahead_tokens is not None:
-            _whole("num_lookahead_tokens", self.num_lookahead_tokens, 0)
+            whole("num_lookahead_tokens", self.num_lookahead_tokens, 0)
         previous = 0
         for first, last, drafts in self.per_batch_size:
             if first <= previous or last < first or (previous == 0 and first != 1):
@@ -136,7 +125,7 @@ class SpeculationRules:
                     f"num_speculative_tokens_per_batch_size has the range [{first}, {last}], but "
                     "ranges must start at 1, rise and not overlap"
                 )
-            _whole("a draft length of num_speculative_tokens_per_batch_size", drafts, 0, 64)
+            whole("a draft length of num_speculative_tokens_per_batch_size", drafts, 0, 64)
             previous = last
         lowest = 0
         for batch, lengths in self.adaptive:
@@ -188,8 +177,8 @@ class Fault:
     return_s: float = math.inf
 
     def __post_init__(self) -> None:
-        _whole("replica of a fault", self.replica, 0, 65536)
-        _seconds("fail_s", self.fail_s)
+        whole("replica of a fault", self.replica, 0, 65536)
+        seconds("fail_s", self.fail_s)
         if not self.return_s > self.fail_s:
             raise UsageError(
                 f"a replica that fails at {self.fail_s} s cannot be back at {self.return_s} s; "
@@ -223,9 +212,10 @@ class SimConfig:
 
     acceptance, acceptance_spread: how drafts fare; needed with speculation. recorded: replay
         accepted lengths instead (see `acceptance.Recorded`).
-    num_kv_blocks: blocks of every replica. drafter_blocks: more of them while a policy has unloaded
-        the drafter. max_model_len: longest prompt + output; a request's
-        output is cut there; None: what the memory holds.
+    num_kv_blocks: blocks of every replica; block_costs: what takes them. drafter_blocks: more of
+        them while a policy has unloaded the drafter.
+    max_model_len: longest prompt + output; a request's output is cut there; None: what the memory
+        holds.
     request_overhead_s, request_overhead_per_token_s: from the client to the scheduler (HTTP,
         tokeniser), part of TTFT.
     n_replicas; router; max_concurrent: requests a gateway lets into
@@ -243,6 +233,7 @@ class SimConfig:
     """
 
     num_kv_blocks: int
+    block_costs: BlockCosts = BlockCosts()
     rules: EngineRules = VLLM
     speculation: SpeculationRules = SpeculationRules()
     acceptance: Acceptance | None = None
@@ -268,15 +259,15 @@ class SimConfig:
     slo: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _whole("num_kv_blocks", self.num_kv_blocks, 1)
+        whole("num_kv_blocks", self.num_kv_blocks, 1)
         if self.max_model_len is not None:
-            _whole("max_model_len", self.max_model_len, 1)
+            whole("max_model_len", self.max_model_len, 1)
         for name in ("request_overhead_s", "request_overhead_per_token_s", "warmup_s"):
-            _seconds(name, getattr(self, name))
+            seconds(name, getattr(self, name))
         for name in ("duration_s", "request_timeout_s", "stall_s"):
-            _seconds(name, getattr(self, name), positive=True)
-        _whole("n_replicas", self.n_replicas, 1, MOST_REPLICAS)
-        _whole("max_concurrent", self.max_concurrent, 0)
+            seconds(name, getattr(self, name), positive=True)
+        whole("n_replicas", self.n_replicas, 1, MOST_REPLICAS)
+        whole("max_concurrent", self.max_concurrent, 0)
         if self.router not in ROUTERS:
             raise UsageError(f"router {self.router!r} is not known; use {', '.join(ROUTERS)}")
         if self.retry not in RETRIES:
@@ -339,6 +330,7 @@ class SimConfig:
             self, prefill=None, faults=(), max_model_len=None, n_replicas=pool.n_replicas,
             rules=pool.rules or self.rules, drafter_blocks=0,
             num_kv_blocks=pool.num_kv_blocks or self.num_kv_blocks,
+            block_costs=pool.block_costs or self.block_costs,
             # Nothing is drafted there: no policy has anything to decide.
             speculation=replace(self.speculation, policy=None, per_batch_size=(), adaptive=()),
         )
@@ -357,7 +349,9 @@ class SimConfig:
     @property
     def longest_request(self) -> int:
         """Most tokens (prompt + output) of a request that a replica can serve alone."""
-        slots = self.num_kv_blocks * self.rules.block_size
+        slots = self.block_costs.longest(
+            self.num_kv_blocks, self.rules.max_num_batched_tokens, self.rules.block_size
+        )
         return slots - self.step_width - self.speculation.lookahead
 
     def to_dict(self) -> dict[str, object]:
@@ -372,6 +366,7 @@ class SimConfig:
             out[item.name] = value if not isinstance(value, float) or math.isfinite(value) else None
         if self.prefill is not None:
             out["prefill"] = self.prefill.to_dict()
+        out["block_costs"] = asdict(self.block_costs)
         out["faults"] = [[x.replica, x.fail_s, x.return_s] for x in self.faults]
         out["rules"] = {item.name: getattr(self.rules, item.name) for item in fields(EngineRules)}
         spec = self.speculation

@@ -62,6 +62,13 @@ class StepRules:
     max_num_batched_tokens: int = 0
     block_size: int = 0
     num_kv_blocks: int = 0
+    full_blocks: int = 1  # per block_size tokens, see `config.BlockCosts`, with the next four
+    window_blocks: int = 0
+    window_tokens: int = 0
+    state_blocks: int = 0
+    keeps_last_window: bool = False
+    segment: int = 1  # units of block_size tokens in one node of a window (see `window`)
+    window_cap: int = 0  # most units of a window that admission asks for
     lookahead: int = 0  # slots reserved behind the scheduled tokens
     watermark_blocks: int = 0  # left free by admission
     num_speculative_tokens: int = 0
@@ -106,8 +113,10 @@ class Slot:
     target: int = 0  # tokens to compute before decoding: prompt; after preemption also the output
     computed: int = 0
     remaining: int = 0
-    held: int = 0  # blocks, shared ones included
-    private: int = 0  # blocks no other request can use
+    held: int = 0  # units of block_size tokens, shared ones included
+    private: int = 0  # units whose blocks of full layers no other request can use
+    passed: int = 0  # units of which windows need nothing any more
+    shown: int = 0  # units up to which blocks of windows are nodes; further ones are its own
     cached_tokens: int = 0  # prompt tokens found in the cache at the first admission
     draw: int = 0  # position in `Core.accept`
     draw_block: int = 0  # which block of draws is loaded
@@ -235,7 +244,7 @@ class StepLog:
     span_work: Ints  # tokens that the prompt tokens attend to, summed
     next_drafts: Ints
     waiting: Ints
-    held: Ints  # blocks
+    held: Ints  # blocks, by the gauge
     emits: Ints  # whether decoding requests got tokens
     out: Ints  # tokens given out at the end of the step
 
@@ -256,13 +265,14 @@ class Chunk:
 
 @dataclass(slots=True)
 class Node:
-    """A piece of prompt content of which the first `blocks` blocks are present (see `kv`)."""
+    """A piece of prompt content of which the first `units` are present (see `kv`)."""
 
     key: int = 0
     serial: int = 0  # unlike the node's number never used again
     parent: int = 0  # serial of the piece before
     above: int = 0  # node of the piece before, while in use
-    blocks: int = 0
+    units: int = 0
+    blocks: int = 0  # of memory
     users: int = 0
     before: int = 0
     after: int = 0
@@ -283,7 +293,7 @@ class PrefixCache:
     unused: int = 0  # how many, without those kept back
     serial: int = 0  # of the newest node
     most_pieces: int = 0  # of one prompt
-    matched_unused: int = 0  # result of `match_prefix`: unused blocks that admission would take
+    matched_unused: int = 0  # result of `match_prefix`: unused blocks that admission would use
 
 
 @dataclass(slots=True)
@@ -366,7 +376,8 @@ class Core:
     preemptions: int = 0
     stall_steps: int = 0  # decode steps longer than the stall limit so far
     tokens: int = 0  # given out
-    held_max: int = 0  # blocks, of the readings of vLLM's gauge
+    gauge: int = 0  # blocks held at the last reading of vLLM's gauge
+    held_max: int = 0  # largest reading
     waiting_max: int = 0
     adapt_steps: int = 0
     adapt_k: int = 0

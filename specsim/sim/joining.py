@@ -9,7 +9,9 @@ Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import DECODING, LIVE, SENDING, Core, append, pop
-from specsim.sim.kv import match_prefix, pin_prefix, publish_prefix, take_blocks
+from specsim.sim.kv import match_prefix, pin_prefix, publish_prefix
+from specsim.sim.kv_nodes import take_blocks
+from specsim.sim.kv_window import move_window, receive_window, sweep, window_start
 
 # SGLang counts so much of a new request's own output in full (CLIP_MAX_NEW_TOKENS_ESTIMATION).
 OWN_RESERVE = 4096
@@ -18,8 +20,10 @@ OWN_RESERVE = 4096
 def admit_received(c: Core) -> int:
     """Requests at the head of the queue that bring their cache start to decode, while places and
     blocks last. Returns how many did."""
-    block = c.rules.block_size
+    rules = c.rules
+    block = rules.block_size
     joined = 0
+    swept = rules.window_blocks == 0
     while (
         c.waiting.count > 0
         and not c.admission_blocked
@@ -30,14 +34,29 @@ def admit_received(c: Core) -> int:
         if request.computed == 0 or (c.rules.plan_ahead and request.ready_s > c.planned_s):
             return joined
         hits = match_prefix(c, slot)
-        need = (request.target + c.rules.lookahead + block - 1) // block - hits
-        if not has_room(c, slot, need):
-            return joined
+        need = (request.target + rules.lookahead + block - 1) // block - hits
+        blocks = need * rules.full_blocks + rules.state_blocks
+        missing = need
+        if rules.window_blocks > 0:
+            # Of what windows have passed nothing is received.
+            missing = min(need, hits + need - window_start(c, request.computed))
+            blocks += missing * rules.window_blocks
+        if not has_room(c, slot, blocks):
+            if swept:
+                return joined
+            sweep(c)
+            swept = True
+            c.admission_blocked = False
+            continue
         pin_prefix(c, slot, hits)
-        take_blocks(c, need)
+        take_blocks(c, blocks)
+        if missing < need:
+            receive_window(c, slot, window_start(c, request.computed))
         request.held = hits + need
         request.private = need
         publish_prefix(c, slot, request.computed, False)
+        if rules.window_blocks > 0:
+            move_window(c, slot, request.computed)
         join_rows(c, pop(c.waiting))
         joined += 1
     return joined
@@ -51,7 +70,7 @@ def has_room(c: Core, slot: int, need: int) -> bool:
     if c.reserve > 0.0:
         may_come = c.reserve * may_still_write(c)
         own = min(request.remaining, OWN_RESERVE)
-        free -= (int(may_come) + own) // block + 1
+        free -= ((int(may_come) + own) // block + 1) * c.rules.full_blocks
     if need > free:
         # SGLang admits a lone request whatever its reserve, vLLM whatever its watermark.
         alone = c.n_rows + c.prefill.count == 0

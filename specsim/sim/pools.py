@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from specsim.errors import UsageError
 from specsim.latency.kv_link import KVLink
+from specsim.sim.block_costs import BlockCosts
 
 if TYPE_CHECKING:
     from specsim.sim.config import EngineRules
@@ -22,12 +23,14 @@ class PrefillPool:
     """Replicas that compute prompts and their first token, and send the cache to those that decode.
 
     They hold the blocks of a prompt until it is sent. rules: how their engine schedules (None: as
-    the decode replicas'). num_kv_blocks: of each (0: as the decode replicas')."""
+    the decode replicas'). num_kv_blocks, block_costs: of each (0, None: as the
+    decode replicas')."""
 
     n_replicas: int = 1
     link: KVLink = KVLink()
     rules: "EngineRules | None" = None
     num_kv_blocks: int = 0
+    block_costs: BlockCosts | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_replicas <= MOST_REPLICAS:

@@ -7,14 +7,19 @@ Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import LIVE, NOWHERE, WAITING, Core, append, push_front
-from specsim.sim.kv import release_blocks, take_blocks
+from specsim.sim.kv import release_blocks
+from specsim.sim.kv_nodes import take_blocks
+from specsim.sim.kv_window import sweep
 from specsim.sim.streams import sit_out
 
 
 def grow_or_preempt(c: Core, count: int, width: int) -> int:
     """Like `grow_rows` where blocks are short: preempt until the rest fits. Returns rows left."""
     block = c.rules.block_size
+    unit_blocks = c.rules.full_blocks + c.rules.window_blocks
     reach = width + c.rules.lookahead + block - 1
+    if c.rules.window_blocks > 0:
+        sweep(c)
     r = 0
     while r < count:
         need = int((c.rows.computed[r] + reach) // block - c.rows.held[r])
@@ -22,7 +27,7 @@ def grow_or_preempt(c: Core, count: int, width: int) -> int:
             r += 1
             continue
         lost = False
-        while need > c.free_blocks:
+        while need * unit_blocks > c.free_blocks:
             victim = choose_victim(c)
             preempt(c, victim)
             if victim >= 0:
@@ -36,7 +41,7 @@ def grow_or_preempt(c: Core, count: int, width: int) -> int:
             # SGLang's victim may stand before others that still need their blocks.
             continue
         c.rows.held[r] += need
-        take_blocks(c, need)
+        take_blocks(c, need * unit_blocks)
         r += 1
     return count
 

@@ -39,7 +39,8 @@ from specsim.sim.core import (
     Ring,
     Slot,
 )
-from specsim.sim.kv import queue_prepend, take_blocks
+from specsim.sim.kv import nodes_needed
+from specsim.sim.kv_nodes import give_blocks, take_blocks
 from specsim.sim.policies.deciding import Decider
 from specsim.sim.preempt import discard
 from specsim.sim.request import UNFINISHED
@@ -271,7 +272,7 @@ class Replica(Slots):
                     self.run.pulse()
             elif reason == NEED_NODES:
                 cache = self.core.cache
-                grow_nodes(cache, self.core.rules.max_num_seqs * (cache.most_pieces + 2))
+                grow_nodes(cache, nodes_needed(self.core, self.core.rules.max_num_seqs))
                 self._bind()
             elif reason == NEED_FEED:
                 self._collect()
@@ -316,12 +317,10 @@ class Replica(Slots):
             take_blocks(core, blocks)
             core.rules.num_kv_blocks -= blocks
         elif not wanted and core.next_drafts == core.drafts == 0:
-            if core.rules.prefix_caching:
-                if core.cache.unused < 1:
-                    grow_nodes(core.cache, 1)
-                    self._bind()
-                queue_prepend(core.cache, blocks)
-            core.free_blocks += blocks
+            if core.rules.prefix_caching and core.cache.unused < 1:
+                grow_nodes(core.cache, 1)
+                self._bind()
+            give_blocks(core, blocks, True)
             core.rules.num_kv_blocks += blocks
             core.admission_blocked = False
         else:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specsim.rows import columns_of, flat
-from specsim.sim.build import Deployment, acceptance_spread_of, blocks_of
+from specsim.sim.build import Deployment, acceptance_spread_of
+from specsim.sim.cache_blocks import cache_blocks
 from specsim.sim.compare import Arm, SimulatedComparison
 
 
@@ -12,7 +13,7 @@ def inputs_of(deployment: Deployment, load: Mapping[str, object]) -> dict[str, o
     """Everything that decides the figures of a load, besides the seed."""
     system, config = deployment.system, deployment.config
     acceptance_spread = deployment.acceptance_spread or acceptance_spread_of(system)
-    blocks = blocks_of(system, deployment.context_tokens, config.rules)
+    blocks = cache_blocks(system, prefix_caching=config.rules.prefix_caching)
     return {
         **system.summary(
             "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
@@ -28,7 +29,6 @@ def inputs_of(deployment: Deployment, load: Mapping[str, object]) -> dict[str, o
         "config": config.to_dict(),
         **({"apart": apart.to_dict()} if (apart := deployment.apart) is not None else {}),
         "kv_block_bytes": blocks.block_bytes,
-        "kv_extra_tokens_per_request": blocks.extra_tokens,
     }
 
 

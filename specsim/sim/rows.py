@@ -10,7 +10,7 @@ from bisect import bisect_right
 import numpy as np
 
 from specsim.sim.core import GONE, NO_DRAFT, Core, Floats4
-from specsim.sim.kv import take_blocks
+from specsim.sim.kv_nodes import take_blocks
 
 # What draw, verify_steps and drafted gain in a step that verifies so many drafts.
 _ADVANCE = [np.array([[1], [1], [drafts]], dtype=np.int64) for drafts in range(65)]
@@ -52,6 +52,7 @@ def grow_rows(c: Core, count: int, width: int) -> bool:
     total = int(np.add.reduce(need))
     if total == 0:
         return True
+    total *= c.rules.full_blocks + c.rules.window_blocks
     if total > c.free_blocks:
         return False
     rows.held[:count] += need

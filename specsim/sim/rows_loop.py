@@ -2,7 +2,7 @@
 `acceptance`'s draws. Same results to the byte."""
 
 from specsim.sim.core import GONE, NO_DRAFT, Core, Draws, Floats, Floats2, Floats4, Ints
-from specsim.sim.kv import take_blocks
+from specsim.sim.kv_nodes import take_blocks
 
 
 def node_below_loop(grid: list[float], x: float) -> int:
@@ -50,6 +50,7 @@ def grow_rows_loop(c: Core, count: int, width: int) -> bool:
     for j in range(found):
         r = lacking[j]
         total += (computed[r] + reach) // block - held[r]
+    total *= c.rules.full_blocks + c.rules.window_blocks
     if total > c.free_blocks:
         return False
     for j in range(found):

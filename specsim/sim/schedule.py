@@ -26,7 +26,9 @@ from specsim.sim.core import (
     pop,
 )
 from specsim.sim.joining import admit_received, has_room
-from specsim.sim.kv import match_prefix, pin_prefix, take_blocks
+from specsim.sim.kv import match_prefix, nodes_needed, pin_prefix
+from specsim.sim.kv_nodes import take_blocks
+from specsim.sim.kv_window import sweep
 from specsim.sim.policies.adaptive import adaptive_drafts
 from specsim.sim.preempt import discard, grow_or_preempt, preempt
 from specsim.sim.price import step_width
@@ -45,7 +47,7 @@ def schedule(c: Core, now: float) -> int:
     entering = min(places, c.waiting.count)
     if c.supply_left and c.standby.count < running + entering:
         return NEED_FEED
-    if c.rules.prefix_caching and c.cache.unused < entering * (c.cache.most_pieces + 2):
+    if c.rules.prefix_caching and c.cache.unused < nodes_needed(c, entering):
         return NEED_NODES
     c.n_chunks = 0
     c.new_tokens = 0
@@ -159,6 +161,7 @@ def continue_prefill(c: Core, budget: int) -> int:
     """Next chunks of prompts that are under way. Returns the budget left."""
     rules = c.rules
     block = rules.block_size
+    unit_blocks = rules.full_blocks + rules.window_blocks
     j = 0
     while j < c.prefill.count:
         slot = c.prefill.slots[j]
@@ -177,7 +180,9 @@ def continue_prefill(c: Core, budget: int) -> int:
         reach = request.computed + new + rules.lookahead + block - 1
         need = reach // block - request.held
         lost = False
-        while need > c.free_blocks:
+        if rules.window_blocks > 0 and need * unit_blocks > c.free_blocks:
+            sweep(c)
+        while need * unit_blocks > c.free_blocks:
             lost = c.prefill.slots[c.prefill.count - 1] == slot
             preempt(c, -1)
             if lost:
@@ -185,7 +190,7 @@ def continue_prefill(c: Core, budget: int) -> int:
         if lost:
             break
         if need > 0:
-            take_blocks(c, need)
+            take_blocks(c, need * unit_blocks)
             request.held += need
             request.private += need
         add_chunk(c, slot, new)
@@ -198,6 +203,8 @@ def admit(c: Core, now: float, budget: int) -> None:
     """Start waiting requests, first come first served, while places, budget and blocks last."""
     rules = c.rules
     block = rules.block_size
+    unit_blocks = rules.full_blocks + rules.window_blocks
+    swept = rules.window_blocks == 0
     while (
         c.waiting.count > 0
         and not c.admission_blocked
@@ -222,13 +229,22 @@ def admit(c: Core, now: float, budget: int) -> None:
             new = budget
         reach = rules.lookahead + block - 1
         need = (cached + new + reach) // block - hits
-        whole = need
+        blocks = need * unit_blocks + rules.state_blocks
+        whole = blocks
         if rules.reserve_full_isl:
-            whole = (target + reach) // block - hits
+            units = (target + reach) // block
+            whole = (units - hits) * rules.full_blocks + rules.state_blocks
+            whole += max(0, min(units, rules.window_cap) - hits) * rules.window_blocks
+            whole = max(whole, blocks)
         if not has_room(c, slot, whole):
-            return
+            if swept:
+                return
+            sweep(c)
+            swept = True
+            c.admission_blocked = False
+            continue
         pin_prefix(c, slot, hits)
-        take_blocks(c, need)
+        take_blocks(c, blocks)
         request.held = hits + need
         request.private = need
         request.computed = cached

@@ -23,7 +23,7 @@ from specsim.sim.core import (
     StepLog,
     StepRules,
 )
-from specsim.sim.kv import bucket_of, new_node, queue_append
+from specsim.sim.kv_nodes import bucket_of, new_node, queue_append
 from specsim.sim.policies.adaptive import tier_lines
 from specsim.sim.policies.table import drafts_by_batch
 from specsim.sim.structs import as_struct, longer
@@ -31,6 +31,7 @@ from specsim.sim.structs import as_struct, longer
 LOG_STEPS = 1 << 14
 FIRST_NODES = 1024
 FIRST_PIECES = 1024
+SEGMENTS = 16  # nodes of the prefix cache to one window: how finely windows are given back
 
 
 def make_core(run: RunContext) -> Core:
@@ -91,8 +92,16 @@ def _rules(run: RunContext) -> StepRules:
     config, source = run.config, run.source
     rules, spec = config.rules, config.speculation
     # What the engine's rules and the step loop's have in common.
-    shared = {item.name for item in fields(StepRules)} & {item.name for item in fields(rules)}
-    out = StepRules(**{name: getattr(rules, name) for name in shared})
+    costs = config.block_costs
+    names = {item.name for item in fields(StepRules)}
+    out = StepRules(**{
+        item.name: getattr(given, item.name)
+        for given in (rules, costs)
+        for item in fields(given)
+        if item.name in names
+    })
+    out.segment = max(1, costs.window_tokens // (SEGMENTS * rules.block_size))
+    out.window_cap = costs.window_units(rules.max_num_batched_tokens, rules.block_size)
     k = out.num_speculative_tokens = spec.num_speculative_tokens
     out.num_kv_blocks = config.num_kv_blocks
     out.watermark_blocks = int(rules.watermark * config.num_kv_blocks)
@@ -171,6 +180,16 @@ def grow_nodes(cache: PrefixCache, needed: int) -> None:
     _link_unused(cache, have)
 
 
+def _own_blocks(core: Core, request: Slot, units: int) -> int:
+    """Blocks that a request which holds so many units shares with nobody."""
+    rules = core.rules
+    if units == 0:
+        return 0
+    windows = units - max(request.passed, request.shown)
+    full = request.private + units - request.held if rules.prefix_caching else units
+    return full * rules.full_blocks + windows * rules.window_blocks + rules.state_blocks
+
+
 def check_integrity(core: Core, live_slots: list[int]) -> None:
     """Blocks free, held and cached add up, and so do the counters; AssertionError if not."""
     caching, rows = core.rules.prefix_caching, core.rows
@@ -178,11 +197,10 @@ def check_integrity(core: Core, live_slots: list[int]) -> None:
     for slot in live_slots:
         request = core.slots[slot]
         if request.where != DECODING:
-            held += request.private if caching else request.held
+            held += _own_blocks(core, request, request.held)
     for r in range(core.n_rows):
         request = core.slots[int(rows.slot[r])]
-        own = request.private if caching else request.held
-        held += own + int(rows.held[r]) - request.held
+        held += _own_blocks(core, request, int(rows.held[r]))
     free = core.free_blocks
     if caching:
         cache = core.cache

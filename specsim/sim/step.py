@@ -34,6 +34,7 @@ from specsim.sim.core import (
 )
 from specsim.sim.joining import join_rows, send_chunk, steps_of_draws
 from specsim.sim.kv import publish_prefix
+from specsim.sim.kv_window import SWEEP, move_window, sweep
 from specsim.sim.policies.adaptive import observe_step
 from specsim.sim.preempt import discard, save_blocks, save_row
 from specsim.sim.price import price_step, proposing, scheduled_context, step_width
@@ -105,10 +106,9 @@ def begin_step(c: Core) -> None:
         c.before_s = c.free_s
     c.end_s = c.clock_s + c.step_s
     c.stage = IN_FLIGHT
-    held = c.rules.num_kv_blocks - c.free_blocks
     waiting = c.waiting.count + c.backlog
     if c.rules.plan_ahead:
-        c.held_max = max(c.held_max, held)
+        read_gauge(c)
     c.waiting_max = max(c.waiting_max, waiting)
     log, n = c.log, c.logged
     log.start_s[n] = c.clock_s
@@ -123,8 +123,15 @@ def begin_step(c: Core) -> None:
     log.span_work[n] = c.span_work
     log.next_drafts[n] = proposing(c)
     log.waiting[n] = waiting
-    log.held[n] = held
+    log.held[n] = c.gauge
     log.emits[n] = 0 if c.rules.prefill_first and c.scheduled == 0 else 1
+
+
+def read_gauge(c: Core) -> None:
+    """vLLM reads its gauge when a step's requests are settled: before the next step is planned, or
+    after it where that is planned ahead."""
+    c.gauge = c.rules.num_kv_blocks - c.free_blocks
+    c.held_max = max(c.held_max, c.gauge)
 
 
 def settle_step(c: Core) -> bool:
@@ -160,9 +167,9 @@ def settle_step(c: Core) -> bool:
         c.emit_step += 1
         c.last_emit_s = end_s
     if not c.rules.plan_ahead:
-        # vLLM reads its gauge when a step's requests are settled: before the next step is planned,
-        # or after it where that is planned ahead.
-        c.held_max = max(c.held_max, c.rules.num_kv_blocks - c.free_blocks)
+        read_gauge(c)
+    if c.rules.window_blocks > 0 and c.steps % SWEEP == 0:
+        sweep(c)
     c.drafts = c.next_drafts
     if c.rules.ragged:
         for r in range(c.n_rows):
@@ -224,6 +231,8 @@ def settle_chunks(c: Core, end_s: float) -> None:
         request = c.slots[slot]
         request.computed += c.chunks[j].new
         publish_prefix(c, slot, request.computed, False)
+        if c.rules.window_blocks > 0:
+            move_window(c, slot, request.computed)
         if request.dropped or request.computed < request.target:
             if request.sends and not request.dropped:
                 send_chunk(c, slot, c.chunks[j].new, end_s)

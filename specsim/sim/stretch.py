@@ -10,7 +10,8 @@ come out either way: whatever is not integer arithmetic is added up in the same 
 import numpy as np
 
 from specsim.sim.core import Core
-from specsim.sim.kv import take_blocks
+from specsim.sim.kv_nodes import take_blocks
+from specsim.sim.kv_window import SWEEP, sweep
 from specsim.sim.price import step_width
 from specsim.sim.rows import draws_left
 from specsim.sim.schedule import settle_reserve
@@ -42,6 +43,8 @@ def stretch(c: Core, horizon_s: float) -> None:
     rows = c.rows
     left = rows.remaining[:count]
     steps = min(2 * certain if drafts else certain, MOST_STEPS, rules.log_capacity - c.logged)
+    if rules.window_blocks > 0:
+        steps = min(steps, SWEEP - c.steps % SWEEP)
     if c.step_s > 0.0 and horizon_s < np.inf:
         steps = min(steps, int((horizon_s - c.clock_s) / c.step_s) + 1)
     if drafts and steps >= FEWEST_STEPS:
@@ -78,14 +81,14 @@ def stretch(c: Core, horizon_s: float) -> None:
 def _within_blocks(
     c: Core, count: int, width: int, written: np.ndarray
 ) -> tuple[int, np.ndarray, np.ndarray]:
-    """Steps that the free blocks allow; new blocks [rows, steps] and their sum [steps] by then."""
+    """Steps that the free blocks allow; new units [rows, steps] and blocks [steps] by then."""
     rows, block = c.rows, c.rules.block_size
     before = np.zeros(written.shape, dtype=np.int64)
     before[:, 1:] = written[:, :-1]
     reach = rows.computed[:count] + (width + c.rules.lookahead + block - 1)
     need = (before + reach[:, None]) // block - rows.held[:count][:, None]
     np.maximum(need, 0, out=need)
-    total = need.sum(axis=0)
+    total = need.sum(axis=0) * (c.rules.full_blocks + c.rules.window_blocks)
     return int(np.searchsorted(total, c.free_blocks, side="right")), need, total
 
 
@@ -136,12 +139,16 @@ def _apply(
     log.next_drafts[span] = drafts
     log.waiting[span] = waiting
     log.held[span] = blocks + held
+    if not c.rules.plan_ahead:
+        log.held[n + 1 : n + steps] = log.held[n : n + steps - 1]
+        log.held[n] = c.gauge
+    c.gauge = held + int(blocks[-1])
     log.emits[span] = 1
     log.out[span] = np.diff(out, prepend=0)
     log.start_s[n] = c.clock_s
     log.start_s[n + 1 : n + steps] = ends_s[:-1]
     log.end_s[span] = ends_s
-    c.held_max = max(c.held_max, held + int(blocks[-1]))
+    c.held_max = max(c.held_max, c.gauge)
     c.waiting_max = max(c.waiting_max, waiting)
     rows.held[:count] += need[:, steps - 1]
     take_blocks(c, int(blocks[-1]))
@@ -166,6 +173,8 @@ def _apply(
     end_s = float(ends_s[-1])
     c.planned_s = float(ends_s[-2]) if steps > 1 else c.clock_s
     c.clock_s = c.last_emit_s = end_s
+    if c.rules.window_blocks > 0 and c.steps % SWEEP == 0:
+        sweep(c)
     if c.reserve > 0.0:
         for _ in range(steps):
             settle_reserve(c)

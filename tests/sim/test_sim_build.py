@@ -11,7 +11,6 @@ from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.api.simulate_load import fixed_plan
 from specsim.errors import CapacityError
-from specsim.latency.memory import MemoryPlan
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.serving import SimulateOptions
@@ -19,9 +18,7 @@ from specsim.sim.build import (
     Deployment,
     LookupCost,
     acceptance_spread_of,
-    cache_blocks,
     engine_rules,
-    memory_of,
     request_overhead_s,
     speculation_rules,
     step_cost,
@@ -41,111 +38,28 @@ def system(**options: object) -> System:
     return build_request(Options(**options)).system  # type: ignore[arg-type]
 
 
-def plan(**changes: object) -> MemoryPlan:
-    """A pool of 1,000,000 bytes and 10 bytes per token, blocks of 16 tokens."""
-    base = MemoryPlan(
-        capacity_bytes=2e6, usable_bytes=1.5e6, weight_bytes=4e5, drafter_bytes=1e5,
-        reserve_bytes=0.0, kv_bytes_per_token=10.0, windows=(), state_bytes_per_seq=0.0,
-        lookahead_tokens=0, block_size=16,
-    )
-    return replace(base, **changes)
-
-
-# --- cache ----------------------------------------------------------------------------------------
-
-
-def test_a_plain_cache_is_its_bytes_over_the_bytes_of_a_block() -> None:
-    found = cache_blocks(plan(), 1000)
-    assert found.num_kv_blocks == 6250  # 1e6 / (10 x 16)
-    assert found.extra_tokens == 0 and found.block_bytes == 160.0
-
-
-def test_a_state_is_so_many_slots_behind_the_tokens_of_every_request() -> None:
-    found = cache_blocks(plan(state_bytes_per_seq=5000.0), 1000)
-    assert (found.num_kv_blocks, found.extra_tokens) == (6250, 500)
-
-
-@pytest.mark.parametrize("context", [64, 99, 100, 101, 1000, 4000])
-def test_the_tangent_is_exact_at_its_tokens_and_never_below_elsewhere(context: int) -> None:
-    memory = plan(windows=((100, 30.0), (2000, 5.0)), state_bytes_per_seq=700.0)
-    found = cache_blocks(memory, context)
-    per_token = found.block_bytes / 16
-
-    def held(tokens: int) -> float:
-        return tokens * per_token + found.extra_tokens * per_token
-
-    def truth(tokens: int) -> float:
-        sliding = min(tokens, 100) * 30.0 + min(tokens, 2000) * 5.0
-        return tokens * 10.0 + sliding + 700.0
-
-    # Whole slots: up to one more than the bytes need.
-    assert truth(context) <= held(context) <= truth(context) + per_token
-    for tokens in (1, 50, 100, 500, 2000, 10_000):
-        assert held(tokens) >= truth(tokens) - 1e-9
-
-
-def test_where_nothing_grows_the_state_alone_limits_the_requests() -> None:
-    memory = plan(kv_bytes_per_token=0.0, state_bytes_per_seq=8000.0)
-    found = cache_blocks(memory, 800)
-    # 10 bytes per token of an 800-token request: 125 of them fill the pool.
-    assert found.extra_tokens == 0
-    assert found.num_kv_blocks * 16 // 800 == 125
-    nothing = cache_blocks(plan(kv_bytes_per_token=0.0), 800)
-    assert nothing.num_kv_blocks == 1 << 40
-
-
-def test_a_prefix_cache_keeps_what_windows_have_passed() -> None:
-    memory = plan(windows=((100, 30.0),))
-    found = cache_blocks(memory, 1000, max_num_seqs=3)
-    # A cached token holds all 40 bytes, a running request of 1000 tokens 13,000 of its 40,000.
-    assert found.block_bytes == 640.0 and found.extra_tokens == 0
-    assert found.num_kv_blocks == int((1e6 + 3 * 27_000) / 640)
-    # Many slots: as many requests as the memory plan holds, and no more.
-    full = cache_blocks(memory, 1000, max_num_seqs=10_000)
-    assert full.num_kv_blocks * 16 // 1000 == memory.max_requests(1000) == 76
-
-
-def test_pages_of_one_size_make_longer_blocks() -> None:
-    assert memory_of(system(**GEMMA)).block_size == 32  # 16 x 256 against 4 x 512 per token
-    assert memory_of(system(**LLAMA)).block_size == 16
-
-
-def test_a_pool_below_one_block_is_refused() -> None:
-    with pytest.raises(CapacityError, match="less than one block"):
-        cache_blocks(plan(usable_bytes=5.001e5), 100)
-
-
-@pytest.mark.parametrize("options", [QWEN, LLAMA, GEMMA])
-def test_as_many_requests_run_as_the_memory_plan_holds(options: dict[str, object]) -> None:
-    deployed = replace(system(**options), max_num_seqs=4096)
-    tokens = 2000
-    config = Deployment(deployed, context_tokens=tokens).config
-    extra = config.speculation.lookahead + config.step_width
-    by_blocks = config.num_kv_blocks * config.rules.block_size // (tokens + extra)
-    assert by_blocks == pytest.approx(deployed.memory.max_requests(tokens), rel=0.01)
-
-
-def test_the_simulation_runs_out_of_memory_where_the_plan_says() -> None:
+def test_states_run_out_of_memory_by_the_number_of_requests() -> None:
     deployed = replace(
         system(model="nemotron-3-super", weights="fp8", method="mtp", k=2, acceptance_length=2.4),
         max_num_seqs=256,
     )
     load = fixed_plan(SimulateOptions(concurrency=64, requests=128), Workload(1024, 64))
-    config = Deployment(deployed, context_tokens=1056).config
+    config = Deployment(deployed).config
     found = simulate(config, load.make(0), step_cost(deployed), 0).summary()
-    assert found["running_max"] == pytest.approx(deployed.memory.max_requests(1056), abs=1)
+    # A block, longer than these requests, and one for each state slot of every group.
+    fit = config.num_kv_blocks // (1 + config.block_costs.state_blocks)
+    assert found["running_max"] == fit
+    assert 0.85 * deployed.memory.max_requests(1056) <= fit <= deployed.memory.max_requests(1056)
     assert found["waiting_max"] >= 64 - found["running_max"] - 1
     assert found["kv_usage_max"] > 0.9
 
 
-def test_a_model_length_that_the_memory_holds_is_taken_even_beside_short_requests() -> None:
+def test_a_model_length_that_the_memory_holds_is_taken() -> None:
     deployed = system(**GEMMA)
-    config = Deployment(deployed, 200, settings=(("max_model_len", 262_144),)).config
-    assert config.max_model_len is not None and config.max_model_len > 100_000
-    shorter = Deployment(deployed, 4000, settings=(("max_model_len", 262_144),))
-    assert shorter.config.max_model_len == 262_144
+    longest = Deployment(deployed, settings=(("max_model_len", 262_144),))
+    assert longest.config.max_model_len == 262_144
     with pytest.raises(CapacityError, match="max_model_len"):
-        _ = Deployment(deployed, 4000, settings=(("max_model_len", 50_000_000),)).config
+        _ = Deployment(deployed, settings=(("max_model_len", 50_000_000),)).config
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -205,10 +119,8 @@ def test_speculation_asks_for_slots_as_the_method_needs(
     rules = speculation_rules(deployed)
     assert rules.num_speculative_tokens == k
     assert rules.lookahead == lookahead and rules.drop_last_cached_block == drops
-    with_state = speculation_rules(deployed, extra_tokens=100)
-    assert with_state.lookahead == lookahead + 100
-    plain = speculation_rules(deployed.plain(), extra_tokens=100)
-    assert (plain.num_speculative_tokens, plain.lookahead) == (0, 100)
+    plain = speculation_rules(deployed.plain())
+    assert (plain.num_speculative_tokens, plain.lookahead) == (0, 0)
 
 
 def test_trees_verify_their_own_width() -> None:
@@ -266,7 +178,7 @@ def test_at_low_load_the_time_per_token_is_the_predicted_one(options: dict[str, 
     rate = 0.05 * closed_loop(deployed, CHAT, 1).request_rate
     load = fixed_plan(SimulateOptions(rate=rate, requests=600), CHAT)
     for side in (deployed, deployed.plain()):
-        found = Deployment(side, load.context_tokens)
+        found = Deployment(side)
         summary = simulate(found.config, load.make(0), found.cost, 0).summary()
         expected = open_loop(side, CHAT, rate)
         assert summary["tpot_s"]["mean"] == pytest.approx(expected.tpot_s, rel=0.03)
@@ -281,7 +193,7 @@ def test_in_a_closed_loop_the_throughput_is_the_predicted_one(
     deployed = system(**options)
     load = fixed_plan(SimulateOptions(concurrency=clients, requests=max(200, 10 * clients)), CHAT)
     for side in (deployed, deployed.plain()):
-        found = Deployment(side, load.context_tokens)
+        found = Deployment(side)
         summary = simulate(found.config, load.make(0), found.cost, 0).summary()
         expected = closed_loop(side, CHAT, clients)
         assert summary["output_tok_s"] == pytest.approx(expected.output_tok_s, rel=0.1)
