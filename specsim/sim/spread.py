@@ -9,12 +9,13 @@ the context comes out as before, and so do prompts.
 `chat_contexts` finds mean and spread for conversations, without an engine.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from specsim.latency.launches import Launches, mean_launches
+from specsim.latency.price import keep
 from specsim.latency.shape import StepCost, StepShape
 from specsim.sim.behaviour import ChatBehaviour, played_turns
 
@@ -38,10 +39,14 @@ def spread_factors(variation: float) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class SpreadCost:
     """Price of steps whose sequences have contexts with a coefficient of variation. The latency
-    model behind it must price steps and, for the shares of time, give their `parts`."""
+    model behind it must price steps and, for the shares of time, give their `parts`. Seconds are
+    kept, as replications ask for the same nodes of their tables."""
 
     cost: StepCost
     variation: float
+    _seconds: dict[StepShape, float] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @cached_property
     def factors(self) -> tuple[float, ...]:
@@ -56,8 +61,12 @@ class SpreadCost:
         ]
 
     def seconds(self, shape: StepShape) -> float:
-        shapes = self._shapes(shape)
-        return sum(self.cost.seconds(s) for s in shapes) / len(shapes)
+        found = self._seconds.get(shape)
+        if found is None:
+            shapes = self._shapes(shape)
+            found = sum(self.cost.seconds(s) for s in shapes) / len(shapes)
+            keep(self._seconds, shape, found)
+        return found
 
     def launches(self, shape: StepShape) -> Launches:
         shapes = self._shapes(shape)
