@@ -82,7 +82,8 @@ class Line:
 
 
 def configuration(compiled: bool, k: int):  # type: ignore[no-untyped-def]
-    from specsim.sim.config import VLLM, SimConfig, SpeculationRules
+    from specsim.sim.config import SimConfig, SpeculationRules
+    from specsim.sim.engine_rules import VLLM
     from specsim.speculation.acceptance import Acceptance
     from specsim.speculation.acceptance_spread import AcceptanceSpread
 

@@ -92,7 +92,7 @@ class ChatBehaviour:
         return min(answer_tokens / self.read_tok_s, self.read_max_s)
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """A call of the model. conversation: its number. part: number of the content it continues,
     another one for each conversation and after each compaction, which begins with the system
     prompt. turn: calls of the conversation before. message_tokens: added to the context.
@@ -109,7 +109,7 @@ class Call(NamedTuple):
     compacts: bool = False
 
 
-Script = Generator[Call, tuple[bool, int], None]
+Script = Generator[ModelCall, tuple[bool, int], None]
 
 
 def tokens_of(law: Law, generator: np.random.Generator, most: int = MOST_TOKENS) -> int:
@@ -141,7 +141,9 @@ def script(habits: ChatBehaviour, generator: np.random.Generator, *, thinking: b
             limit = habits.context_limit
             if limit is not None and turn and context + message + output > limit:
                 summary = tokens_of(habits.summary_tokens, generator)
-                failed, context = yield Call(conversation, part, turn, 0, summary, 0.0, False, True)
+                failed, context = yield ModelCall(
+                    conversation, part, turn, 0, summary, 0.0, False, True
+                )
                 turn += 1
                 part += 1
                 if failed:
@@ -151,7 +153,7 @@ def script(habits: ChatBehaviour, generator: np.random.Generator, *, thinking: b
                 pause_s, result = _tools(habits.tools, generator, thinking)
             elif thinking:
                 pause_s = habits.compose_s.draw(generator)
-            failed, context = yield Call(
+            failed, context = yield ModelCall(
                 conversation, part, turn, message, output, pause_s, answers and thinking
             )
             turn += 1
@@ -199,7 +201,7 @@ class Begun(NamedTuple):
     conversation before it, and how many of those were in a prompt or an answer before."""
 
     calls: Script
-    call: Call
+    call: ModelCall
     at_s: float
     context: int
     old: int

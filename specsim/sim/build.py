@@ -16,7 +16,8 @@ from specsim.latency.launches import Launches, mean_launches
 from specsim.latency.shape import StepCost, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.sim.cache_blocks import cache_blocks
-from specsim.sim.config import EngineRules, RunSettings, SimConfig, SpeculationRules
+from specsim.sim.config import RunSettings, SimConfig, SpeculationRules
+from specsim.sim.engine_rules import EngineRules
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.choice import LengthRules, PolicyChoice, length_rules
 from specsim.sim.policies.table import BatchTable

@@ -56,7 +56,7 @@ class Unit:
         return out.pop("return"), out
 
 
-class Values:
+class ValueWriter:
     """One function on its way into C: what its variables are, and its expressions."""
 
     def __init__(self, function: Plain, unit: Unit) -> None:

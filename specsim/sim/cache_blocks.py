@@ -42,7 +42,7 @@ class CacheBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _GroupKind:
     """Layers alike: how many, their window (0: none) and bytes of one of them per token, or of one
     slot of its state."""
 
@@ -77,15 +77,15 @@ def cache_blocks(system: System, *, prefix_caching: bool = True) -> CacheBlocks:
     return CacheBlocks(found.num_kv_blocks, found.block_size, found.block_bytes, costs)
 
 
-def _kinds(layers: Iterable[CachedLayers]) -> list[_Kind]:
+def _kinds(layers: Iterable[CachedLayers]) -> list[_GroupKind]:
     counts: dict[tuple[int, float, float], int] = {}
     for one in layers:
         key = (one.window, one.token_bytes / one.count, one.state_bytes / one.count)
         counts[key] = counts.get(key, 0) + one.count
-    return [_Kind(count, *key) for key, count in counts.items()]
+    return [_GroupKind(count, *key) for key, count in counts.items()]
 
 
-def _window_of(kinds: list[_Kind]) -> int:
+def _window_of(kinds: list[_GroupKind]) -> int:
     """One window in place of several: their mean by bytes, which long requests hold."""
     sliding = [kind for kind in kinds if kind.window]
     size = sum(kind.count * kind.token_bytes for kind in sliding)
@@ -93,7 +93,7 @@ def _window_of(kinds: list[_Kind]) -> int:
     return round(held / size) if size else 0
 
 
-def _by_bytes(plan: MemoryPlan, attention: list[_Kind]) -> CacheBlocks:
+def _by_bytes(plan: MemoryPlan, attention: list[_GroupKind]) -> CacheBlocks:
     """A block is what `block_size` tokens take of all layers, or a part of it where some layers
     have a window."""
     unit_tokens = plan.block_size
@@ -114,7 +114,11 @@ def _by_bytes(plan: MemoryPlan, attention: list[_Kind]) -> CacheBlocks:
 
 
 def _paged(
-    plan: MemoryPlan, attention: list[_Kind], states: list[_Kind], slack: float, snapshots: bool
+    plan: MemoryPlan,
+    attention: list[_GroupKind],
+    states: list[_GroupKind],
+    slack: float,
+    snapshots: bool,
 ) -> CacheBlocks:
     """vLLM's groups. snapshots: a state is also kept for prompts that go on from it."""
     widest = max(kind.token_bytes for kind in attention)

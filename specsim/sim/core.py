@@ -56,7 +56,7 @@ ROOT = 0  # serial before the first piece of a prompt
 
 @dataclass(slots=True)
 class StepRules:
-    """What does not change during a run; named as in `config.EngineRules` where it stands there."""
+    """What does not change during a run; named as in `EngineRules` where it stands there."""
 
     max_num_seqs: int = 0  # running requests, decoding and in prefill
     max_num_batched_tokens: int = 0

@@ -6,14 +6,11 @@ Numbered first to last, prefill replicas come before decode replicas: `Fault.rep
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from specsim.errors import UsageError
 from specsim.latency.kv_link import KVLink
 from specsim.sim.block_costs import BlockCosts
-
-if TYPE_CHECKING:
-    from specsim.sim.config import EngineRules
+from specsim.sim.engine_rules import EngineRules
 
 MOST_REPLICAS = 4096
 
@@ -28,7 +25,7 @@ class PrefillPool:
 
     n_replicas: int = 1
     link: KVLink = KVLink()
-    rules: "EngineRules | None" = None
+    rules: EngineRules | None = None
     num_kv_blocks: int = 0
     block_costs: BlockCosts | None = None
 

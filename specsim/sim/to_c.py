@@ -13,7 +13,7 @@ import ast
 from collections.abc import Mapping
 
 from specsim.sim.c_types import FLOAT, HELPERS, INT, NOTHING, c_type
-from specsim.sim.c_values import Plain, Unit, Values, safe
+from specsim.sim.c_values import Plain, Unit, ValueWriter, safe
 from specsim.sim.structs import Kind
 
 
@@ -40,7 +40,7 @@ def translate(
     return "\n".join(source), list(unit.names)
 
 
-class _Function(Values):
+class _Function(ValueWriter):
     """One function on its way into C: its statements."""
 
     def write(self) -> None:

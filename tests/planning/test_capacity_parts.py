@@ -22,7 +22,8 @@ from specsim.planning.capacity_start import (
 )
 from specsim.planning.cost import cost_of
 from specsim.planning.limits import ADMISSION, DECODE, KV, PREFILL, UNSTABLE, name_limit
-from specsim.sim.config import EngineRules, SimConfig
+from specsim.sim.config import SimConfig
+from specsim.sim.engine_rules import EngineRules
 from specsim.sim.scenario import find_scenario
 
 

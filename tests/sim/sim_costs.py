@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specsim.latency.shape import StepShape
-from specsim.sim.config import VLLM, EngineRules, SimConfig, SpeculationRules
+from specsim.sim.config import SimConfig, SpeculationRules
+from specsim.sim.engine_rules import VLLM, EngineRules
 from specsim.sim.request import Request
 
 

@@ -13,7 +13,8 @@ from specsim.errors import UsageError
 from specsim.latency.kv_link import KVLink
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.compiled import available
-from specsim.sim.config import VLLM, Fault, SpeculationRules
+from specsim.sim.config import Fault, SpeculationRules
+from specsim.sim.engine_rules import VLLM
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.pools import PrefillPool

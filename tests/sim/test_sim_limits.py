@@ -6,7 +6,8 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import CapacityError, UsageError
-from specsim.sim.config import EngineRules, SpeculationRules
+from specsim.sim.config import SpeculationRules
+from specsim.sim.engine_rules import EngineRules
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.policies.table import drafts_by_batch
 from specsim.sim.run import simulate

@@ -4,7 +4,8 @@ import pytest
 
 from specsim.latency.launches import Launches
 from specsim.latency.shape import StepShape
-from specsim.sim.config import EngineRules, SimConfig
+from specsim.sim.config import SimConfig
+from specsim.sim.engine_rules import EngineRules
 from specsim.sim.loads import OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.run import simulate

@@ -24,7 +24,7 @@ IDLE_FADE = 0.005  # per step without a draft, so that a request is tried again 
 
 
 @dataclass(slots=True)
-class _Seen:
+class _RequestSeen:
     """Of a request: its counts when last looked at, and drafts tried and accepted, fading."""
 
     verify_steps: int = 0
@@ -45,7 +45,7 @@ class PerRequest(Policy):
     prior: float = Field(8.0, gt=0)
 
     def __post_init__(self) -> None:
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _RequestSeen] = {}
 
     def drafts(self, state: PolicyState) -> int | Sequence[int]:
         requests = state.requests
@@ -69,9 +69,9 @@ class PerRequest(Policy):
                 depths = np.bincount(order[:count] // max(1, longest), minlength=len(requests))
         return [int(depth) for depth in depths]
 
-    def _rate(self, request: RequestState, before: dict[int, _Seen], batch: float) -> float:
+    def _rate(self, request: RequestState, before: dict[int, _RequestSeen], batch: float) -> float:
         """Chance that the next draft of a request is accepted, given those before it were."""
-        seen = before.get(request.request_id) or _Seen()
+        seen = before.get(request.request_id) or _RequestSeen()
         self._seen[request.request_id] = seen
         accepted = request.accepted_tokens - seen.accepted
         missed = request.drafted_tokens - seen.drafted > accepted
