@@ -103,12 +103,18 @@ def of_diagnosis(case: Case, predictor: Predictor | None) -> Verdict:
     method = here.method or (about.method if about else None)
     k = here.drafted_k or (about.k if about else 0)
     rests = "no prediction and no run without speculation to compare with"
-    if gain is not None:
+    if gain is None:
+        method, k = None, 0  # a choice is only named with what it does
+        if case.asked_plain:
+            rests = "--method none names nothing to compare with; leave it out"
+    else:
         rests = "as measured in this run" if here.speculates else about.acceptance_source if about \
             else ""
-    load = here.running or 0.0
+    load, unit = here.running or 0.0, "running requests"
+    if about is not None and about.load > about.batch:
+        load, unit = float(about.load), "running and waiting requests"
     return Verdict(
-        decision, certainty, share, method, None, k, load, "running requests", gain, pair,
+        decision, certainty, share, method, None, k, load, unit, gain, pair,
         pays_below=about.break_even if about else None,
         tokens_per_step=here.yield_per_step if here.speculates else (
             about.tokens_per_step if about else None),

@@ -54,7 +54,9 @@ def predictor_for(
             "drafts were counted, but the deployment named has none: give --method (and --draft) "
             "as served"
         )
-    return Predictor(request.system, request.workload, fixed or options.workload is not None)
+    return Predictor(
+        request.system, request.workload, fixed or options.workload is not None, asked_plain=off
+    )
 
 
 def _with_measured(options: DeploymentOptions, evidence: Evidence) -> DeploymentOptions:

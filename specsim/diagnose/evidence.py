@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from specsim.formats.bench.record import BenchRun, Stat
 from specsim.jsonable import taken
 
+FULL = 0.9  # of the cache: the next burst waits or preempts
 FEW_DRAFTS = 100  # shares from fewer drafts are off by some percent
 
 
@@ -78,12 +79,25 @@ class Evidence:
         """Tokens per step, or the acceptance length where every step drafts as far as known."""
         return self.tokens_per_step or self.acceptance_length
 
+    def cache_full(self, fits: int) -> bool:
+        """Whether memory limits the batch. fits: requests of this length that are said to fit."""
+        if self.preemptions or (self.kv_cache_usage or 0.0) >= FULL:
+            return True
+        return self.kv_cache_usage is None and 0 < FULL * fits <= (self.running or 0.0)
+
     @property
     def drafted_k(self) -> int | None:
         """Tokens that most drafts had: a table by batch size may keep them below what is
         configured, and below the longest that were seen."""
         seen = [k for k in (self.num_speculative_tokens, len(self.per_position)) if k]
         return min(seen) if seen else None
+
+    @property
+    def mean_drafted(self) -> float | None:
+        """Tokens per draft; None where length and rate of acceptance do not tell it."""
+        if not self.acceptance_rate or not self.acceptance_length:
+            return None
+        return (self.acceptance_length - 1) / self.acceptance_rate
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values, without what is unknown."""

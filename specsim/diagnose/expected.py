@@ -19,10 +19,12 @@ from specsim.analytic.predict import (
 )
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
+from specsim.diagnose.drafting_cost import DraftingCost, drafting_cost
 from specsim.diagnose.evidence import Evidence
 from specsim.jsonable import taken
 from specsim.speculation.acceptance import Acceptance
 
+SAME_ROOM = 0.97  # of the requests that fit without speculation: no less to speak of
 FULL_SHARE = 0.95  # of the steps with a draft: beyond it the rest are ends of answers
 
 
@@ -30,13 +32,17 @@ FULL_SHARE = 0.95  # of the steps with a draft: beyond it the rest are ends of a
 class Expected:
     """Predictions at `batch` running sequences. Times in seconds, bytes per GPU.
 
-    step_s: decode step without prompts; itl_s: mean time between outputs with the prompts of
-    others in the steps. speedup: output tokens per second against plain decoding; *_alone: at one
-    client; speedup_if_all: if every draft were accepted. itl_interval: 90 % interval of itl_s.
-    best_k: draft length with the highest throughput (0: none), its speedup in best_speedup.
+    load: clients that the gain is judged at: the batch, with those that wait where memory holds
+    them out, as plain decoding may hold more. step_s: decode step without prompts; itl_s: mean time
+    between outputs with the prompts of others in the steps. speedup: output tokens per second
+    against plain decoding at the load, speedup_interval: its 90 % interval; *_in_batch: at the
+    batch; *_alone: at one client; speedup_if_all: if every draft were accepted. itl_interval: 90 %
+    interval of itl_s. best_k: draft length with the highest throughput at the load (0: none), its
+    speedup in best_speedup.
     """
 
     batch: int
+    load: int
     method: str
     k: int
     tokens_per_step: float
@@ -49,6 +55,8 @@ class Expected:
     plain_step_s: float
     step_cost_ratio: float
     speedup: float
+    speedup_interval: tuple[float, float] | None
+    speedup_in_batch: float
     step_cost_ratio_alone: float
     speedup_alone: float
     speedup_if_all: float
@@ -65,20 +73,33 @@ class Expected:
     plain_max_requests: int
     input_len: int
     output_len: int
+    cost: DraftingCost
+
+    @property
+    def displaces(self) -> bool:
+        """Whether speculation leaves room for fewer requests."""
+        return self.max_requests < SAME_ROOM * self.plain_max_requests
 
     def to_dict(self) -> dict[str, object]:
         out = asdict(self)
-        out["itl_interval"] = list(self.itl_interval) if self.itl_interval else None
+        for name in ("itl_interval", "speedup_interval"):
+            out[name] = list(out[name]) if out[name] else None
+        out["cost"] = {name: value for name, value in asdict(self.cost).items() if value}
         return out
 
 
 class Predictor:
     """One deployment at any measured acceptance and batch. workload: lengths where the
-    evidence has none; `fixed_lengths` of it hold over what was measured."""
+    evidence has none; `fixed_lengths` of it hold over what was measured. asked_plain: the options
+    say that nothing drafts."""
 
-    def __init__(self, system: System, workload: Workload, fixed_lengths: bool = False) -> None:
+    def __init__(
+        self, system: System, workload: Workload, fixed_lengths: bool = False,
+        asked_plain: bool = False,
+    ) -> None:
         self.system = system
         self.workload = workload
+        self.asked_plain = asked_plain
         self._fixed = fixed_lengths
 
     def expect(self, evidence: Evidence) -> Expected | None:
@@ -90,16 +111,25 @@ class Predictor:
         plain = system.plain()
         batch = max(1, round(evidence.running))
         batch = min(batch, running_limit(system, workload))
+        tokens = workload.input_len + workload.output_len
+        fits = system.memory.max_requests(tokens)
+        load = batch
+        if evidence.waiting and evidence.cache_full(fits):
+            load = max(batch, round(evidence.running + evidence.waiting))
         state, base = closed_loop(system, workload, batch), closed_loop(plain, workload, batch)
+        loaded_tok_s, plain_tok_s = (
+            closed_loop(side, workload, load).output_tok_s for side in (system, plain)
+        )
+        speedup = loaded_tok_s / plain_tok_s
         one, base_one = closed_loop(system, workload, 1), closed_loop(plain, workload, 1)
         shape = system.decode_shape(batch, workload.mean_context)
         parts = system.latency.parts(shape)
         # a table that keeps drafts short at this batch: longer ones were not seen
         longest = system.setup.k if evidence.undrafted_positions else LONGEST_CANDIDATE
-        best_k, best_speedup = self._best(system, workload, batch, longest)
-        tokens = workload.input_len + workload.output_len
+        best_k, best_speedup = self._best(system, workload, load, longest)
         return Expected(
             batch=batch,
+            load=load,
             **taken(system, "method=setup.method k=setup.k tokens_per_step "
                             "drafter_bytes=memory.drafter_bytes pool_bytes=memory.pool_bytes"),
             **taken(state, "step_s itl_s bound mixed_share"),
@@ -109,19 +139,22 @@ class Predictor:
             host_s=parts["host"],
             plain_step_s=base.step_s,
             step_cost_ratio=state.step_s / base.step_s,
-            speedup=state.output_tok_s / base.output_tok_s,
+            speedup=speedup,
+            speedup_interval=interval_of(system, "speedup", speedup),
+            speedup_in_batch=state.output_tok_s / base.output_tok_s,
             step_cost_ratio_alone=one.step_s / base_one.step_s,
             speedup_alone=one.output_tok_s / base_one.output_tok_s,
-            speedup_if_all=self._if_all(system, workload, batch) / base.output_tok_s,
+            speedup_if_all=self._if_all(system, workload, load) / plain_tok_s,
             plain_bound=base.bound,
             best_k=best_k,
             best_speedup=best_speedup,
             break_even=self._break_even(system, workload),
             itl_interval=interval_of(system, "tpot", state.itl_s),
-            max_requests=system.memory.max_requests(tokens),
+            max_requests=fits,
             plain_max_requests=plain.memory.max_requests(tokens),
             input_len=workload.input_len,
             output_len=workload.output_len,
+            cost=drafting_cost(system, evidence, batch, workload.mean_context),
         )
 
     def measured_system(self, evidence: Evidence) -> System:
@@ -175,7 +208,7 @@ class Predictor:
         """Smallest power-of-two-refined batch at which speculation no longer pays; None: never."""
         if not system.speculative:
             return None
-        limit = min(running_limit(system, workload), running_limit(system.plain(), workload))
+        limit = max(running_limit(system, workload), running_limit(system.plain(), workload))
         return break_even(system, workload, limit, resolution=1 / 16)
 
 

@@ -62,18 +62,30 @@ class Missing:
 class Case:
     """What rules look at. plain: the same load measured without speculation. would: prediction
     with speculation switched on, where it was off. usual_length: acceptance length that was
-    measured in public for this model and method at this k."""
+    measured in public for this model and method at this k. asked_plain: the options say that
+    nothing drafts."""
 
     evidence: Evidence
     expected: Expected | None = None
     plain: Evidence | None = None
     would: Expected | None = None
     usual_length: float | None = None
+    asked_plain: bool = False
+
+    @property
+    def displaced(self) -> bool:
+        """Whether the cache is full and the drafter takes part of it: then the finding about memory
+        holds the verdict about speculation too."""
+        here, expected = self.evidence, self.expected
+        return (
+            expected is not None and here.speculates is True and expected.displaces
+            and here.cache_full(expected.max_requests)
+        )
 
     @property
     def speedup(self) -> tuple[float, str] | None:
         """Gain of speculation in tokens per second and stream, and how it is known: from the run
-        without it where there is one, else predicted for the measured batch and acceptance."""
+        without it where there is one, else predicted for the measured load and acceptance."""
         plain, here = self.plain, self.evidence
         if plain is not None and plain.tpot_s and here.tpot_s:
             return plain.tpot_s / here.tpot_s, f"{MEASURED}: TPOT without / with"

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from specsim.diagnose import rules_serving, rules_speculation
+from specsim.diagnose import rules_drafting, rules_serving, rules_speculation
 from specsim.diagnose.evidence import FEW_DRAFTS, Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.diagnose.finding import LEVELS, Case, Diagnosis, Missing
 from specsim.errors import SpecSimError
 
-RULES = (*rules_speculation.RULES, *rules_serving.RULES)
+RULES = (*rules_speculation.RULES, *rules_drafting.RULES, *rules_serving.RULES)
 
 
 def diagnose(
@@ -41,7 +41,8 @@ def diagnose(
             f"{evidence.running:.0f} sequences ran, but {expected.batch} fit by prediction: check "
             "--gpu, --tp, --max-num-seqs and the weights' format",
         )
-    case = Case(evidence, expected, plain, would, usual)
+    asked_plain = predictor is not None and predictor.asked_plain
+    case = Case(evidence, expected, plain, would, usual, asked_plain)
     found = [finding for rule in RULES if (finding := rule(case)) is not None]
     found.sort(key=lambda finding: LEVELS.index(finding.level))
     return Diagnosis(

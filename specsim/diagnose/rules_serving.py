@@ -6,12 +6,12 @@ medians carries prompts. The host gap is judged against the 90 % interval of pub
 there is one, so that ordinary model error is not called a gap.
 """
 
+from specsim.diagnose.evidence import FULL
 from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding, known
-from specsim.diagnose.rules_speculation import batch
+from specsim.diagnose.rules_speculation import GAIN, batch
 from specsim.latency.engine import find_engine, list_engines
 from specsim.latency.engine_profile import EngineProfile
 
-FULL = 0.9
 QUEUE_SHARE = 0.3  # of TTFT
 QUEUE_LEAST_S = 0.05
 WAITING_SHARE = 0.1  # of running
@@ -32,24 +32,17 @@ def _engine(case: Case) -> EngineProfile:
 
 
 def memory_pressure(case: Case) -> Finding | None:
-    """The cache is nearly full, or requests were preempted."""
+    """The cache is nearly full, or requests were preempted. Where the drafter takes part of it, the
+    gain at the load says what to do about it: the one verdict about speculation there."""
     here, expected = case.evidence, case.expected
-    full = here.kv_cache_usage is not None and here.kv_cache_usage >= FULL
-    lost = bool(here.preemptions)
-    filled = (
-        expected is not None and here.running is not None and expected.max_requests > 0
-        and here.running >= FULL * expected.max_requests
-    )
-    if not (full or lost or (filled and here.kv_cache_usage is None)):
+    if not here.cache_full(expected.max_requests if expected is not None else 0):
         return None
     facts = known(
         ("KV cache in use", here.kv_cache_usage, "share"),
         ("preemptions", here.preemptions, "count"),
         ("requests waiting", here.waiting or None, "count"),
     )
-    drafter = False
     if expected is not None and here.speculates:
-        drafter = expected.max_requests < 0.97 * expected.plain_max_requests
         facts += (
             Fact("requests of this length that fit", expected.max_requests, "count", PREDICTED),
             Fact("without speculation", expected.plain_max_requests, "count", PREDICTED),
@@ -60,16 +53,46 @@ def memory_pressure(case: Case) -> Finding | None:
         f"raise {server.gpu_memory_utilization}, or use --kv-cache-dtype {server.kv_cache['fp8']}",
         f"lower {server.max_num_seqs} so that admitted requests can finish without preemption",
     ]
-    if drafter:
-        steps.insert(0, "weigh the drafter against the batch it displaces: a smaller one, an "
-                        "MTP head, n-gram, or none at peak load (specsim tune compares)")
-        verdict = ("Memory is short, and the drafter with its cache takes part of it: fewer "
-                   "requests fit than without speculation.")
-    else:
+    verdict = "The KV cache is nearly full: the next burst waits or preempts."
+    if here.preemptions:
         verdict = "The KV cache is the limit: requests are preempted or wait for blocks."
-        if not lost:
-            verdict = "The KV cache is nearly full: the next burst waits or preempts."
+    if case.displaced and case.speedup is not None:
+        words, first, more = _at_the_load(case, *case.speedup)
+        verdict = f"Memory is short, and the drafter with its cache takes part of it: {words}."
+        steps.insert(0, first)
+        facts += more
     return Finding("memory_pressure", "problem", verdict, facts, tuple(steps))
+
+
+def _at_the_load(case: Case, gain: float, source: str) -> tuple[str, str, tuple[Fact, ...]]:
+    """(words, first step, figures) about speculation whose drafter takes room of a full cache."""
+    expected = case.expected
+    assert expected is not None
+    interval = expected.speedup_interval if source == PREDICTED else None
+    low, high = interval or (gain, gain)
+    facts = known(
+        ("clients that run or wait", expected.load, "count"),
+        ("speedup at this load", gain, "x", source),
+        ("90 % of such predictions are above", interval and low, "x", PREDICTED),
+        ("below", interval and high, "x", PREDICTED),
+        ("speedup if the waiting ones are left out", expected.speedup_in_batch, "x", PREDICTED),
+    )
+    if gain <= 1 - GAIN:
+        words = "at this load the requests it displaces cost more than its drafts bring"
+        step = ("switch speculation off at this load, or take a drafter that needs less room: a "
+                "smaller one, an MTP head, n-gram (specsim tune compares)")
+    elif low < 1 < high and source == PREDICTED:
+        words = ("whether its drafts bring more at this load than the requests it displaces is "
+                 "open")
+        step = ("run this load without speculation too (specsim diagnose FILE --plain FILE): the "
+                "prediction does not decide it")
+    elif gain < 1 + GAIN:
+        words = "at this load its drafts bring about as much as the requests it displaces"
+        step = "free memory first: then the drafter displaces nothing"
+    else:
+        words = "at this load its drafts still bring more than the requests it displaces"
+        step = "keep the drafter; a smaller one would leave more room (specsim tune compares)"
+    return words, step, facts
 
 
 def host_gap(case: Case) -> Finding | None:

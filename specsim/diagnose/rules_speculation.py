@@ -12,6 +12,7 @@ GAIN is the margin around break-even in which neither a gain nor a loss is claim
 predictions was right outside it for 98 of 100 public measurements (validation/reports/report.md).
 """
 
+from specsim.diagnose.drafting_cost import RARELY
 from specsim.diagnose.evidence import FEW_DRAFTS
 from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding, known
 
@@ -19,7 +20,6 @@ GAIN = 0.03
 LOW_FIRST = 0.5  # first drafts accepted less often than not
 LOW_LENGTH = 1.5  # the same, where only the length is known
 RARE_TAIL = 0.15  # a last position that is reached by fewer than one step in seven
-RARELY_PROPOSES = 0.7
 FAR_BELOW_USUAL = 0.75  # of what was measured in public, less the bonus token
 
 
@@ -45,7 +45,7 @@ def trades_well(case: Case) -> Finding | None:
     if case.speedup is None or case.evidence.speculates is not True:
         return None
     gain, _ = case.speedup
-    if gain < 1 - GAIN:
+    if gain < 1 - GAIN or case.displaced:
         return None
     expected = case.expected
     facts = _balance(case) + batch(case)
@@ -64,11 +64,11 @@ def trades_well(case: Case) -> Finding | None:
         spare = ": a plain step of this batch waits for memory, so drafted tokens ride along"
     elif expected is not None and expected.plain_bound == "latency":
         spare = ": a plain step of this batch waits for launches and the host, not for compute"
-    if expected is not None:
+    if expected is not None and (expected.break_even or 0) > expected.load:
         facts += known(("pays below about", expected.break_even, "count", PREDICTED))
     return Finding(
         "trades_well", "good", f"Spare compute is traded well for tokens{spare}.", facts,
-        ("keep it; watch the batch below which it pays",),
+        ("keep it; a larger batch may make it a loss (specsim watch says when)",),
     )
 
 
@@ -80,6 +80,8 @@ def competes(case: Case) -> Finding | None:
     gain, _ = case.speedup
     if gain >= 1 - GAIN:
         return None
+    if case.displaced and expected is not None and expected.speedup_in_batch >= 1 - GAIN:
+        return None  # the room that the drafter takes loses it, not its steps
     if expected is not None and expected.speedup_alone < 1 + GAIN:
         return None  # it would not pay for one client either: not the batch's doing
     if expected is None and not _proven_costly(case):
@@ -98,8 +100,8 @@ def competes(case: Case) -> Finding | None:
             if expected.best_k else "switch speculation off at this load"
         )
     steps += [
-        "vLLM: num_speculative_tokens_per_batch_size in --speculative-config drafts less, or not "
-        "at all, from a batch on; SGLang: --speculative-adaptive",
+        "vLLM: num_speculative_tokens_per_batch_size in --speculative-config drafts less from a "
+        "batch on (0 in it rests the drafter, which is not off); SGLang: --speculative-adaptive",
         "spread the load over more replicas, so that each runs a smaller batch",
     ]
     bound = "" if expected is None else f" (the step waits for {expected.bound})"
@@ -159,7 +161,8 @@ def rejected(case: Case) -> Finding | None:
         steps.insert(0, "compare with a run at temperature 0 on ordinary chat or code: if it stays "
                         "this low, suspect a wrong drafter checkpoint or an engine bug")
     if expected is not None and expected.best_k is not None and expected.best_k < expected.k:
-        steps.append(f"draft less: num_speculative_tokens {expected.best_k}")
+        steps.append(f"draft less: num_speculative_tokens {expected.best_k}" if expected.best_k
+                     else "switch speculation off: leave out --speculative-config")
     elif expected is None:
         steps.append("draft less: a smaller num_speculative_tokens wastes fewer rejected tokens")
     level = "problem" if low or unpaid else "notice"
@@ -206,6 +209,8 @@ def other_k(case: Case) -> Finding | None:
     better = expected.best_speedup / expected.speedup
     if expected.best_k == expected.k or better < 1 + GAIN:
         return None
+    if expected.best_k == 0 and (case.displaced or (case.speedup or (0.0,))[0] >= 1 - GAIN):
+        return None  # said with what it costs in memory, or measured otherwise
     facts = (
         Fact("num_speculative_tokens now", expected.k, "count"),
         Fact("best num_speculative_tokens", expected.best_k, "count", PREDICTED),
@@ -215,7 +220,8 @@ def other_k(case: Case) -> Finding | None:
     )
     if expected.best_k == 0:
         verdict, step = "At this batch plain decoding is faster than any draft length.", (
-            "leave out --speculative-config, or let it rest at large batches")
+            "leave out --speculative-config; 0 in a table by batch size keeps the drafter's memory "
+            "and its passes")
     else:
         verdict = f"Drafting {expected.best_k} tokens per step would pay more than {expected.k}."
         step = ("vLLM: \"num_speculative_tokens\": "
@@ -233,6 +239,9 @@ def wasted_tail(case: Case) -> Finding | None:
     rates = case.evidence.per_position
     if case.expected is not None or len(rates) < 2 or rates[-1] >= RARE_TAIL:
         return None
+    mean = case.evidence.mean_drafted
+    if mean is not None and mean < len(rates) - 0.5:
+        return None  # the last positions are seldom drafted at all
     if (case.evidence.num_drafts or FEW_DRAFTS) < FEW_DRAFTS or rates[0] < LOW_FIRST:
         return None
     useful = sum(rate >= RARE_TAIL for rate in rates)
@@ -250,10 +259,11 @@ def wasted_tail(case: Case) -> Finding | None:
 
 def rarely_proposes(case: Case) -> Finding | None:
     """Most steps carry no draft at all (n-gram and suffix lookups that find nothing)."""
-    here = case.evidence
-    share = here.draft_share
-    if share is None or share >= RARELY_PROPOSES or here.speculates is not True:
+    here, share = case.evidence, case.evidence.draft_share
+    if share is None or share >= RARELY or here.speculates is not True:
         return None
+    if case.expected is not None and case.expected.cost.rest_step_s is not None:
+        return None  # a network drafts whenever it is asked: see `rules_drafting.rests`
     if (here.num_drafts or FEW_DRAFTS) < 10:
         return None
     facts = known(
@@ -281,7 +291,7 @@ def switched_off(case: Case) -> Finding | None:
     if would is None:
         return Finding(
             "switched_off", "notice", "No draft was counted: speculation is off.", facts,
-            ("give MODEL and --gpu to see what it would do at this load",),
+            (_to_see_more(case),),
         )
     facts += (
         Fact("speedup it would bring", would.speedup, "x", PREDICTED),
@@ -298,6 +308,16 @@ def switched_off(case: Case) -> Finding | None:
         verdict += f", and {would.method} would not pay at this load either."
         steps = ("leave it off while the batch is this large",)
     return Finding("switched_off", "notice", verdict, facts, steps)
+
+
+def _to_see_more(case: Case) -> str:
+    """What to type to learn what speculation would do."""
+    if case.asked_plain:
+        return "leave out --method none to see what it would do at this load"
+    if case.expected is not None:
+        return ("no drafter of this model is known: give --method and --draft to see what they "
+                "would do at this load")
+    return "give MODEL and --gpu to see what it would do at this load"
 
 
 RULES = (trades_well, competes, rejected, too_costly, other_k, wasted_tail, rarely_proposes,

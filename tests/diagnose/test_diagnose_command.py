@@ -86,6 +86,18 @@ def test_log_lines_are_judged_by_the_share_of_steps_with_a_draft():
         item["measured"]["tokens_per_step"], rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["vllm_base_codeedit_c1.json"])
+def test_method_none_names_nothing_to_compare_with(name):
+    words = (DATA / name, *LLAMA[:3], "--method", "none")
+    (item,) = found(*words)["diagnoses"]
+    (off,) = [finding for finding in item["findings"] if finding["rule"] == "switched_off"]
+    assert "leave out --method none" in off["next"][0]
+    text = " ".join(call("diagnose", *words).split())
+    assert "nothing to judge it by" in text and "does not pay" not in text
+    (item,) = found(DATA / name, *LLAMA)["diagnoses"]
+    assert "would" in next(f for f in item["findings"] if f["rule"] == "switched_off")["verdict"]
+
+
 def test_the_same_load_without_speculation_measures_the_gain():
     spec, plain = DATA / "vllm_ngram3_codeedit_c1.json", DATA / "vllm_base_codeedit_c1.json"
     (item,) = found(spec, "--plain", plain)["diagnoses"]

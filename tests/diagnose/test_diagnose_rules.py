@@ -217,3 +217,121 @@ def test_advice_has_the_names_of_the_engine_that_runs():
     # the default of 48 is only named where it is the limit
     wide = evidence(64, engine="sglang", waiting=30.0, queue_s=None, max_num_seqs=64)
     assert rules(diagnose(wide))["queueing"].next[0].startswith("raise --max-running-requests")
+
+
+def hybrid():
+    """Recurrent states per draft: a request takes more of the cache under speculation."""
+    return predictor("qwen3.6-35b-a3b-nvfp4", "rtx-5090", "mtp", 2, kv="fp8",
+                     workload=Workload(16000, 4000))
+
+
+@pytest.mark.parametrize("waiting", [60, 25])
+def test_with_the_cache_full_the_load_is_judged_and_memory_has_the_only_verdict(waiting):
+    from specsim.analytic.compare import compared
+
+    predict = hybrid()
+    here = evidence(9, rates=(0.85, 0.65), kv_cache_usage=0.96, waiting=float(waiting),
+                    input_len=None, output_len=None)
+    told = diagnose(here, predict)
+    expected, found = told.case.expected, rules(told)
+    assert expected.load == 9 + waiting
+    system = predict.measured_system(here)
+    assert expected.speedup == pytest.approx(
+        compared(system, predict.workload, expected.load).speedup)
+    assert expected.speedup_in_batch > 1.3 > expected.speedup  # a premise: plain holds more
+    low, high = expected.speedup_interval
+    assert low < 1 < high
+    assert "is open" in found["memory_pressure"].verdict
+    assert not {"trades_well", "break_even", "competes"} & set(found)
+    assert not any("keep" in step for finding in told.findings for step in finding.next)
+    # what waits for a slot while the cache has room is no reason to judge another batch
+    slots = diagnose(replace(here, kv_cache_usage=0.3), predict)
+    assert slots.case.expected.load == 9 and "trades_well" in rules(slots)
+
+
+def test_a_drafter_that_displaces_requests_is_a_loss_or_a_gain_by_the_load():
+    predict = hybrid()
+    full = {"kv_cache_usage": 0.97, "waiting": 200.0, "input_len": None, "output_len": None}
+    poor = rules(diagnose(evidence(9, rates=(0.3, 0.1), **full), predict))
+    assert "cost more than its drafts bring" in poor["memory_pressure"].verdict
+    assert "switch speculation off" in poor["memory_pressure"].next[0]
+    plain = evidence(18, per_position=(), acceptance_length=None, acceptance_rate=None,
+                     tokens_per_step=1.0, num_drafts=None, tpot_s=0.04)
+    measured = evidence(9, rates=(0.85, 0.65), tpot_s=0.02, **full)
+    told = rules(diagnose(measured, predict, plain=plain))
+    assert "still bring more" in told["memory_pressure"].verdict  # measured, so no doubt is left
+
+
+def test_no_problem_beside_a_good_for_the_same_thing():
+    """Batches, acceptances and fillings: one verdict about speculation each."""
+    told = {"trades_well", "break_even", "competes", "too_costly"}
+    for predict in (predictor(**ROOM), hybrid()):
+        for running in (1, 9, 60, 400):
+            for rates in ((0.9, 0.8, 0.7), (0.3, 0.1, 0.02)):
+                for usage, waiting in ((0.3, 0.0), (0.97, 0.0), (0.97, 80.0)):
+                    found = judged(evidence(running, rates, kv_cache_usage=usage, waiting=waiting,
+                                            input_len=None, output_len=None), predict)
+                    verdicts = [found[rule] for rule in told if rule in found]
+                    if "takes part of it:" in getattr(found.get("memory_pressure"), "verdict", ""):
+                        verdicts.append(found["memory_pressure"])
+                    assert len(verdicts) <= 1 or "good" not in {v.level for v in verdicts}
+                    if "rejected" in found and "trades_well" in found:
+                        assert found["rejected"].level == "notice"
+                    if "other_k" in found and "trades_well" in found:
+                        assert "plain decoding is faster" not in found["other_k"].verdict
+
+
+def test_trees_wake_experts_where_few_are_active():
+    tree = predictor("qwen3-30b-a3b", "h100", "eagle3", 3, engine="sglang", tree="4,16")
+    here = evidence(2, rates=(0.8, 0.6, 0.4), engine="sglang")
+    found = rules(diagnose(here, tree))["wakes_experts"]
+    facts = {fact.what: fact.value for fact in found.facts}
+    read = [facts[what] for what in ("experts read by a step with the tree",
+                                     "with a chain of 3 drafts", "by a plain step")]
+    assert read == sorted(read, reverse=True) and read[0] > 1.25 * read[1]
+    chain = predictor("qwen3-30b-a3b", "h100", "eagle3", 3, engine="sglang")
+    assert "wakes_experts" not in rules(diagnose(here, chain))
+    dense = predictor("qwen3-8b", "h100", "eagle3", 3, engine="sglang", tree="4,16")
+    assert "wakes_experts" not in rules(diagnose(here, dense))
+    full = replace(here, running=400.0)  # every expert is read by plain decoding too
+    assert "wakes_experts" not in rules(diagnose(full, tree))
+
+
+def test_drafting_over_slow_links():
+    split = predictor("qwen3-32b", "rtx-4090", "eagle3", 3, tp=2, weights="int4")
+    found = rules(diagnose(evidence(64), split))["drafts_over_links"]
+    facts = {fact.what: fact.value for fact in found.facts}
+    assert facts["of it waiting for links"] < facts["drafting, of each step"]
+    one = predictor("qwen3-32b", "h100", "eagle3", 3)
+    assert "drafts_over_links" not in rules(diagnose(evidence(64), one))
+    fast = predictor("llama-3.3-70b", "h200-sxm", "eagle3", 3, tp=2, weights="fp8")
+    assert "drafts_over_links" not in rules(diagnose(evidence(1), fast))
+
+
+def test_a_drafter_that_rests_is_not_off():
+    predict = predictor()
+    found = rules(diagnose(evidence(64, draft_share=0.4, tokens_per_step=1.8), predict))
+    assert "rarely_proposes" not in found
+    facts = {fact.what: fact.value for fact in found["rests"].facts}
+    assert facts["a step at k = 0"] > facts["a plain step"]  # its cache is kept up to date
+    assert facts["weights of the drafter"] > 0
+    lookup = predictor("llama-3.1-8b", "h100", "ngram", 3)
+    here = rules(diagnose(evidence(64, draft_share=0.4, tokens_per_step=1.8), lookup))
+    assert "rests" not in here and "rarely_proposes" in here
+    assert "rests" not in rules(diagnose(evidence(64), predict))
+
+
+def test_no_tail_is_wasted_that_is_seldom_drafted():
+    """A lookup of up to 4 tokens that drafts 1.5 on average."""
+    rates = (0.8, 0.2, 0.1, 0.05)
+    seldom = evidence(4, rates=rates, acceptance_rate=sum(rates) / 1.5)
+    assert "wasted_tail" not in rules(diagnose(seldom))
+    assert "wasted_tail" in rules(diagnose(evidence(4, rates=rates)))
+
+
+def test_off_is_never_called_zero_drafts():
+    predict = predictor("qwen3-1.7b", "h100", "draft-model", 4, draft="qwen3-1.7b")
+    for rates in ((0.9, 0.85, 0.8, 0.75), (0.2, 0.05, 0.01, 0.0)):
+        told = diagnose(evidence(8, rates=rates), predict)
+        assert not any("num_speculative_tokens 0" in step
+                       for finding in told.findings for step in finding.next)
