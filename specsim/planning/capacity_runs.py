@@ -15,10 +15,11 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
-from specsim.latency.shape import StepCost, StepShape
+from specsim.latency.shape import StepCost
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
 from specsim.sim.figures import Figures, value_at
@@ -45,29 +46,15 @@ class Trial:
 
 class KeptCost:
     """A step cost that remembers what it gave: runs of one deployment ask for the same nodes of
-    their tables again and again, with other slots too."""
+    their tables again and again, with other slots too. It can say what `cost` can: its `parts` and
+    `launches` where there are any, so that a run comes out as with the cost itself."""
 
     def __init__(self, cost: StepCost) -> None:
-        self._cost = cost
-        self._seconds: dict[StepShape, float] = {}
-        self._parts: dict[StepShape, dict[str, float]] = {}
-
-    def seconds(self, shape: StepShape) -> float:
-        found = self._seconds.get(shape)
-        if found is None:
-            if len(self._seconds) >= MOST_KEPT:
-                self._seconds.clear()
-            found = self._seconds[shape] = self._cost.seconds(shape)
-        return found
-
-    def parts(self, shape: StepShape) -> dict[str, float]:
-        """Seconds by phase, for the shares of time."""
-        found = self._parts.get(shape)
-        if found is None:
-            if len(self._parts) >= MOST_KEPT:
-                self._parts.clear()
-            found = self._parts[shape] = self._cost.parts(shape)  # type: ignore[attr-defined]
-        return found
+        kept = lru_cache(maxsize=MOST_KEPT)
+        self.seconds = kept(cost.seconds)
+        for name in ("parts", "launches"):
+            if hasattr(cost, name):
+                setattr(self, name, kept(getattr(cost, name)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from specsim.planning.capacity_loads import People
 from specsim.planning.capacity_runs import WITH, Study, Trial
 from specsim.sim.behaviour import PLAYED_TOK_S, ChatBehaviour, begun, user_stream
 from specsim.sim.lengths import Constant, law_from
+from specsim.sim.run import simulate
 from specsim.sim.stationarity import judge_trends
 
 PEOPLE = 1500
@@ -77,3 +78,19 @@ def test_a_settled_stage_does_not_drift_where_beginners_do() -> None:
     assert as_run.stationary is False and as_run.series["context"].drifts
     assert settled.stationary is True, settled.sentence
     assert settled.series["context"].first > 1.3 * as_run.series["context"].first
+
+
+def test_a_study_runs_what_a_simulation_runs() -> None:
+    """Prices that a study keeps say all that the step cost says, launches hidden behind the step
+    before too: one load and seed has one result."""
+    habits = ChatBehaviour(
+        Constant(900.0), Constant(60.0), Constant(80.0), Constant(1.0), another_turn=0.5,
+        max_turns=4, start_s=law_from({"dist": "uniform", "low": 0, "high": 5}, "test"),
+    )
+    system = System(find_model("qwen3-0.6b"), load_profile("h200-sxm"), find_engine("sglang"))
+    people = People(habits, duration_s=30.0, warmup_s=5.0)
+    study = Study(system, (people,), {"ttft_p95": 2.0})
+    deployment = study.deployment(WITH)
+    assert system.plans_ahead and hasattr(deployment.cost, "launches")
+    alone = simulate(deployment.config, people.make(24.0, 1), deployment.cost, 1)
+    assert study.run(Trial(WITH, 0, 24.0, 1)) == alone.summary(completed=True)
