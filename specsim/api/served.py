@@ -8,6 +8,7 @@ from specsim.api.deployment import build_request
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Predictor
 from specsim.errors import UsageError
+from specsim.latency.engine import list_engines
 from specsim.methods.base import find_method
 from specsim.methods.registry import method_name
 from specsim.options.declare import declared
@@ -41,6 +42,9 @@ def predictor_for(
     if model is None:
         return None
     engine = asked.engine or evidence.engine or "vllm"
+    if asked.engine is None and engine not in {known.name for known in list_engines()}:
+        warnings.append(f"{engine} has no profile here: priced as vllm; --engine names another")
+        engine = "vllm"
     options = DeploymentOptions.of(asked).but(model=model, engine=engine)
     method = options.method
     off = method is not None and not find_method(method_name(method)).speculates

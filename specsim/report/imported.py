@@ -99,7 +99,7 @@ def _run(run: Doc) -> Group:
     """One run: what was recognised, load, counts, times, speculation, server, notes."""
     version = f" {run.text('format_version')}" if run.text("format_version", "") else ""
     engine = " ".join(filter(None, (run.text("engine", ""), run.text("engine_version", ""))))
-    args = run.at("server_args")
+    args, unused = run.at("server_args"), run.maybe("acceptance.undrafted_positions")
     facts = _listed(f"{run.text('source')}: {run.text('format')}{version}", [
         ("model", run.text("model", "")),
         ("engine", engine),
@@ -110,8 +110,10 @@ def _run(run: Doc) -> Group:
         ("speculation", _speculation(run.at("acceptance"))),
         ("step", _step(run)),
         ("server", _server(run.at("server"))),
-        ("configured", ", ".join(f"{word} {args.at(key).value}" for key, word in _CONFIGURED
-                                 if args.has(key))),
+        ("configured", ", ".join([
+            *(f"{word} {args.at(key).value}" for key, word in _CONFIGURED if args.has(key)),
+            *([f"{unused:.0f} more positions that were never drafted"] if unused else []),
+        ])),
     ])
     rows = [(title, run.at(key)) for key, title in _TIMES if run.has(key)]
     titles = dict(zip((row.path for _, row in rows), (title for title, _ in rows), strict=True))

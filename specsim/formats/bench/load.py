@@ -10,6 +10,7 @@ from specsim.formats.bench import (
     genai_perf,
     guidellm,
     inference_perf,
+    llama_cpp,
     llmperf,
     log_lines,
     openai_response,
@@ -37,6 +38,7 @@ FORMATS = (
         "/metrics text of vLLM, SGLang or TensorRT-LLM", server_metrics.matches, server_metrics.read
     ),
     Format("server log lines", log_lines.matches, log_lines.read),
+    Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
     Format("guidellm JSON", guidellm.matches, guidellm.read),
     Format("aiperf JSON", aiperf.matches, aiperf.read),
