@@ -19,6 +19,7 @@ from specsim.formats.spec_log import SpecInterval
 
 DEFAULT_S = 10.0
 ROUNDING = 0.03  # of a length in seconds that follows from a printed throughput
+CUT = 1.2  # counted over generated tokens: drafts are accepted past the ends of short answers
 STAMP_S = 1.0  # stamps are whole seconds
 PAUSED = 0.5  # of the usual steps per second: a line after a pause
 
@@ -106,7 +107,7 @@ def step_yield(items: Sequence[SpecInterval], period: LogPeriod | None) -> StepY
     made = sum((item.generation_tok_s or 0.0) for item in told) * period.seconds
     drafts = sum(item.num_drafts or 0.0 for item in told)
     accepted = sum(item.accepted_tokens or 0 for item in told)
-    if not drafts or made < (drafts + accepted) * (1 - ROUNDING):
+    if not drafts or drafts + accepted > CUT * made:
         return None  # more than was generated: another period
     steps = max(drafts, made - accepted)
     return StepYield((steps + accepted) / steps, drafts / steps, len(told))

@@ -4,6 +4,8 @@ import pytest
 
 from specsim.errors import FormatError
 from specsim.formats.bench.load import read_text_as_bench
+from specsim.formats.bench.server_metrics import run_of
+from specsim.formats.metrics_text import difference, parse_metrics
 
 AGAIN = "srv    load_model: speculative decoding will use checkpoints\n"
 
@@ -74,6 +76,44 @@ def test_without_drafts_every_round_is_a_token() -> None:
     run = read_text_as_bench(request(101, 1000.0))[0]
     assert run.tokens_per_step == 1 and run.acceptance is None
     assert run.tpot_s is not None and run.tpot_s.mean == pytest.approx(0.01)
+
+
+def metrics(rounds: int, drafts: int, accepted: int, drafted: int, per_pos: list[int]) -> str:
+    counted = {
+        "prompt_tokens_total": 900, "tokens_predicted_total": rounds + accepted,
+        "tokens_predicted_seconds_total": rounds * 0.035,
+        "spec_decode_num_draft_tokens_total": drafted,
+        "spec_decode_num_accepted_tokens_total": accepted,
+        "spec_decode_num_drafts_total": drafts,
+    }
+    lines = [f"# TYPE llamacpp:{name} counter\nllamacpp:{name} {n}" for name, n in counted.items()]
+    lines += ["# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 2",
+              "# TYPE llamacpp:spec_decode_num_accepted_tokens_per_pos_total counter"]
+    lines += [
+        f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}} {n}'
+        for i, n in enumerate(per_pos)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_counters_between_two_dumps() -> None:
+    """Drafts of 2 tokens where 4 may be: what was counted before does not enter."""
+    before = metrics(5000, 5000, 10, 10_000, [10, 0, 0, 0])
+    after = metrics(5000 + 500, 5000 + 400, 10 + 600, 10_000 + 800, [10 + 350, 250, 0, 0])
+    run = run_of(difference(parse_metrics(before, "a"), parse_metrics(after, "b")))
+    assert run.engine == "llama.cpp" and run.server is not None and run.server.running == 2
+    assert run.tokens_per_step == pytest.approx(1100 / 500)
+    assert run.draft_share == pytest.approx(400 / 500)
+    assert run.itl_s is not None and run.itl_s.mean == pytest.approx(0.035)
+    assert run.acceptance is not None
+    assert run.acceptance.per_position == pytest.approx((350 / 400, 250 / 400))
+    assert run.acceptance.undrafted_positions == 2
+    assert run.server_args.num_speculative_tokens == 2
+    off = run_of(parse_metrics(metrics(500, 0, 0, 0, []), "off"))
+    assert off.tokens_per_step == 1 and off.acceptance is None
+    older = "\n".join(line for line in after.splitlines() if "spec_decode" not in line) + "\n"
+    silent = run_of(parse_metrics(older, "older"))
+    assert silent.tokens_per_step is None and silent.itl_s is None
 
 
 def test_what_cannot_be_is_refused() -> None:

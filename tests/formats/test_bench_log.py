@@ -163,6 +163,15 @@ def test_stamps_tell_the_period_and_an_interval_without_drafts_counts() -> None:
     assert any("stamps" in text for text in run.warnings)
 
 
+def test_drafts_accepted_past_the_ends_of_answers_are_no_other_period() -> None:
+    """A tenth of the counted tokens was cut; twice as many is another period than the default."""
+    for share, known in ((0.9, True), (0.5, False)):
+        text = vllm_lines("", share * 24.0, 100, (0.7, 0.45, 0.25), since_s=10)
+        run = read_text_as_bench(text)[0]
+        assert (run.tokens_per_step == pytest.approx(2.4)) if known else not run.tokens_per_step
+        assert run.draft_share == (1.0 if known else None)
+
+
 def test_stamps_around_a_pause_are_no_period() -> None:
     """The first line is of an idle tick: hidden ones may lie between it and the next."""
     text = vllm_lines("11-29 15:34:10", 0.0) + vllm_lines(

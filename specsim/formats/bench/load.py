@@ -35,7 +35,8 @@ class Format:
 # The first that matches reads the file; none of these shapes contains another one's keys.
 FORMATS = (
     Format(
-        "/metrics text of vLLM, SGLang or TensorRT-LLM", server_metrics.matches, server_metrics.read
+        "/metrics text of vLLM, SGLang, TensorRT-LLM or llama.cpp",
+        server_metrics.matches, server_metrics.read,
     ),
     Format("server log lines", log_lines.matches, log_lines.read),
     Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),

@@ -1,4 +1,4 @@
-"""/metrics of vLLM, SGLang and TensorRT-LLM as a run in the normal form.
+"""/metrics of vLLM, SGLang, TensorRT-LLM and llama.cpp as a run in the normal form.
 
 A single dump covers everything since the server started, warm-up included; two dumps give what
 happened between them. The same words hide different things:
@@ -23,8 +23,12 @@ from specsim.formats.drafted import undrafted_note
 from specsim.formats.metrics_text import Histogram, Snapshot, difference, parse_metrics
 
 NAME = "metrics"
-_START = re.compile(r"^\s*(?:# (?:HELP|TYPE) \S|(?:vllm:|sglang:|trtllm_)\w+(?:\{| ))", re.M)
-_PREFIXES = {"vllm": "vllm:", "sglang": "sglang:", "trtllm": "trtllm_"}
+_PREFIXES = {
+    "vllm": "vllm:", "sglang": "sglang:", "trtllm": "trtllm_", "llama.cpp": "llamacpp:",
+}
+_START = re.compile(
+    rf"^\s*(?:# (?:HELP|TYPE) \S|(?:{'|'.join(_PREFIXES.values())})\w+(?:\{{| ))", re.M
+)
 _SHOWN = (50, 90, 95, 99)
 
 
@@ -51,10 +55,11 @@ def run_of(snapshot: Snapshot) -> BenchRun:
     if engine is None:
         shown = ", ".join(names[:4]) or "nothing"
         raise FormatError(
-            f"{snapshot.origin}: metrics of none of vLLM, SGLang and TensorRT-LLM (found {shown}); "
-            "SGLang needs --enable-metrics"
+            f"{snapshot.origin}: metrics of none of vLLM, SGLang and TensorRT-LLM, nor of "
+            f"llama.cpp (found {shown}); SGLang needs --enable-metrics, llama.cpp --metrics"
         )
-    run = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[engine](snapshot)
+    run = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm,
+           "llama.cpp": _llama_cpp}[engine](snapshot)
     models = snapshot.label("model_name")
     warnings = list(run.warnings)
     if not snapshot.delta:
@@ -105,17 +110,67 @@ def _scope(snapshot: Snapshot) -> str:
     return "run" if snapshot.delta else "since server start"
 
 
-def _vllm(snapshot: Snapshot) -> BenchRun:
-    s = snapshot
-    drafts = _whole(s.counter("vllm:spec_decode_num_drafts"))
-    accepted = _whole(s.counter("vllm:spec_decode_num_accepted_tokens"))
-    positions = s.counter_by("vllm:spec_decode_num_accepted_tokens_per_pos", "position")
+def _drafted(s: Snapshot, prefix: str) -> tuple[int | None, BenchAcceptance | None, int]:
+    """(drafts, acceptance, configured positions) of the counters that vLLM and llama.cpp share."""
+    drafts, drafted, accepted = (
+        _whole(s.counter(f"{prefix}spec_decode_num_{what}"))
+        for what in ("drafts", "draft_tokens", "accepted_tokens")
+    )
+    positions = s.counter_by(f"{prefix}spec_decode_num_accepted_tokens_per_pos", "position")
     counts = [positions[key] for key in sorted(positions, key=_position) if _position(key) >= 0]
     rates = tuple(min(1.0, count / drafts) for count in counts) if drafts else ()
-    acceptance = acceptance_from_counts(
-        drafts, _whole(s.counter("vllm:spec_decode_num_draft_tokens")), accepted, rates, _scope(s),
-        s.origin,
+    found = acceptance_from_counts(drafts, drafted, accepted, rates, _scope(s), s.origin)
+    return drafts, found, len(counts)
+
+
+def _drafted_k(acceptance: BenchAcceptance | None, configured: int) -> int | None:
+    return (len(acceptance.per_position) if acceptance is not None else configured) or None
+
+
+def _notes(acceptance: BenchAcceptance | None, configured: int) -> list[str]:
+    if acceptance is None:
+        return []
+    mean = _ratio(acceptance.draft_tokens, acceptance.num_drafts)
+    return undrafted_note(configured, len(acceptance.per_position), mean)
+
+
+def _llama_cpp(snapshot: Snapshot) -> BenchRun:
+    """tools/server/server-task.cpp. Requests are not counted, so first tokens count as rounds.
+    Older versions draft without counting it: then nothing is known of rounds."""
+    s = snapshot
+    drafts, acceptance, configured = _drafted(s, "llamacpp:")
+    output = _whole(s.counter("llamacpp:tokens_predicted"))
+    seconds = s.counter("llamacpp:tokens_predicted_seconds")
+    accepted = acceptance.accepted_tokens if acceptance is not None else 0
+    rounds = max(output - (accepted or 0), drafts) if output and drafts is not None else 0
+    value = max(1.0, output / rounds) if output and rounds else None
+    return BenchRun(
+        source=s.origin,
+        format=NAME,
+        input_tokens=_whole(s.counter("llamacpp:prompt_tokens")),
+        output_tokens=output,
+        itl_s=Stat(seconds / rounds, basis="derived") if seconds and rounds else None,
+        acceptance=acceptance,
+        tokens_per_step=value,
+        tokens_per_step_basis="counters" if value is not None else None,
+        draft_share=min(1.0, drafts / rounds) if drafts and rounds else None,
+        server_args=ServerArgs(num_speculative_tokens=_drafted_k(acceptance, configured)),
+        server=ServerSide(
+            running=s.gauge("llamacpp:requests_processing"),
+            waiting=s.gauge("llamacpp:requests_deferred"),
+            gauges=s.gauges,
+        ),
+        warnings=(
+            *_notes(acceptance, configured),
+            "llama.cpp counts a request when it ends, and no requests: first tokens count as "
+            "rounds",
+        ),
     )
+
+
+def _vllm(snapshot: Snapshot) -> BenchRun:
+    s = snapshot
+    drafts, acceptance, configured = _drafted(s, "vllm:")
     finished = s.counter_by("vllm:request_success", "finished_reason")
     lost = sum(finished.pop(reason, 0.0) for reason in ("abort", "error"))
     output = _whole(s.counter("vllm:generation_tokens"))
@@ -126,9 +181,7 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
     if gaps is not None and gaps.count and output is not None and firsts is not None:
         value = (output - firsts.count) / gaps.count
         share = min(1.0, drafts / gaps.count) if drafts else None
-    k = len(acceptance.per_position) if acceptance is not None else len(counts)
-    drafted = acceptance.draft_tokens if acceptance is not None else None
-    warnings = undrafted_note(len(counts), k, _ratio(drafted, drafts))
+    warnings = _notes(acceptance, configured)
     if share is not None and share < 0.95 and acceptance is not None and value is not None:
         warnings.append(
             f"only {share:.0%} of the decode steps carried a draft: {value:.3g} tokens per step, "
@@ -149,7 +202,7 @@ def _vllm(snapshot: Snapshot) -> BenchRun:
         tokens_per_step=value,
         tokens_per_step_basis="counters" if value is not None else None,
         draft_share=share,
-        server_args=ServerArgs(num_speculative_tokens=k or None),
+        server_args=ServerArgs(num_speculative_tokens=_drafted_k(acceptance, configured)),
         server=ServerSide(
             running=s.gauge("vllm:num_requests_running"),
             waiting=s.gauge("vllm:num_requests_waiting"),
