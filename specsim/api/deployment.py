@@ -31,7 +31,7 @@ from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.routing import parse_routing
 from specsim.methods.base import METHODS, SpecSetup, find_method, method_of
-from specsim.methods.registry import method_name
+from specsim.methods.registry import lookup_named, method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
 from specsim.model.counts import kv_dtype_bytes
@@ -230,6 +230,8 @@ def _speculation(
     given = options.acceptance_flags
     config = _config(options, bool(given), warnings)
     method, k, draft = options.method, options.k, options.draft
+    if draft is not None and method is None and (lookup := lookup_named(draft)) is not None:
+        method, draft = lookup, None
     if config is not None:
         method, k, draft = config.method, config.k, config.model
         if find_method(method_name(method)).shipped(spec) is not None:
@@ -337,9 +339,7 @@ def _config(
 
 
 def _drafter(name: str | None, spec: ModelSpec) -> Drafter | None:
-    if name is None or name == "[ngram]":
-        return None
-    return load_drafter(name, spec) or named_drafter(name)
+    return None if name is None else load_drafter(name, spec) or named_drafter(name)
 
 
 def _tree(given: Numbers | None) -> tuple[int, int]:

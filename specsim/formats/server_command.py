@@ -1,16 +1,28 @@
 """A server's command line, `vllm serve ...` or `python -m sglang.launch_server ...`, as a whole.
 
-What is read: everything in front of the server (environment variables, sudo, docker with its
-image) is passed over, the image's tag gives the version, the rest is split as a POSIX shell would
-and ends at the first shell operator. Nothing is run and no file is opened.
+What is read: of what stands in front of the server (sudo, torchrun, docker with its image) the
+environment variables are kept and the image's tag gives the version; the rest is split as a POSIX
+shell would and ends at the first shell operator. A line inside `sh -c` is that line. Nothing is
+run. A compose or Kubernetes file, as text or by its name, stands for the one server in it; the
+only other file that is opened is the one that --config names.
 """
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 from specsim.errors import FormatError
-from specsim.formats.server_flags import ServerCommand
+from specsim.files import file_text
+from specsim.formats.server_flags import ServerCommand, ServerWords
+from specsim.formats.server_yaml import (
+    MAX_YAML,
+    config_words,
+    container_commands,
+    is_container_file,
+)
 from specsim.formats.sglang_flags import read_sglang
 from specsim.formats.vllm_flags import read_vllm
 
@@ -18,15 +30,71 @@ MAX_COMMAND = 100_000  # characters
 MAX_WORDS = 2_000
 _OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1", "&>"})
 _IMAGE = re.compile(r"(?:^|/)(vllm-openai|sglang)(?::v?(\d+\.\d+(?:\.\d+)?))?\S*$")
+_MODULE = re.compile(
+    r"(?:^|[/.])(?:(vllm)[./]entrypoints|sglang[./](?:launch_server|serve))\b"
+)
+_VARIABLE = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_PROGRAM = re.compile(r"python[\d.]*|torchrun|env|uv|vllm|sh|bash|zsh")
+_SHELLS = frozenset({"sh", "bash", "zsh"})
+_RUNS_LINE = re.compile(r"-[a-z]*c")
+# Servers whose flags are not read, and the way on.
+_DESCRIBE = "describe it with MODEL, --tp, --max-num-seqs, --method, --k and "
+_OTHERS = {
+    "trtllm-serve": _DESCRIBE + "--engine trtllm",
+    "llama-server": "its MODEL.gguf may be named as MODEL, with --engine vllm as the nearest",
+    "ollama": "name the model as MODEL, with --engine vllm as the nearest",
+    "text-generation-launcher": _DESCRIBE + "--engine vllm, the nearest",
+    "lmdeploy": _DESCRIBE + "--engine vllm, the nearest",
+}
 EXAMPLE = "'vllm serve MODEL --max-num-seqs 64' or 'python -m sglang.launch_server --model-path M'"
 
 
 def parse_command(text: str) -> ServerCommand:
     """Reads a command line. FormatError where no server is started in it or the quoting is
     broken, UsageError for a flag with a value that the engine would refuse."""
-    engine, version, words = find_server(split_words(text))
-    reader = {"vllm": read_vllm, "sglang": read_sglang}[engine]
-    return reader(words, f"{engine}=={version}" if version else engine)
+    if (path := _yaml_path(text)) is not None:
+        text = file_text(path, MAX_YAML)
+    server = _in_container(text) if is_container_file(text) else find_server(split_words(text))
+    server = replace(server, words=_with_config(server.words))
+    return {"vllm": read_vllm, "sglang": read_sglang}[server.engine](server)
+
+
+def _yaml_path(text: str) -> Path | None:
+    """The file that was named in place of a command."""
+    named = len(text.split()) == 1 and text.strip().endswith((".yml", ".yaml"))
+    return Path(text.strip()).expanduser() if named else None
+
+
+def _in_container(text: str) -> ServerWords:
+    """The one server among the containers of a compose or Kubernetes file."""
+    found: dict[str, ServerWords] = {}
+    for name, line in container_commands(text, "--command").items():
+        with suppress(FormatError):
+            found[name] = find_server(split_words(line))
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise FormatError(
+            f"--command is a file with {len(found)} servers ({', '.join(found)[:80]}); keep the "
+            "one to predict"
+        )
+    raise FormatError(
+        "--command is a compose or Kubernetes file, but no container in it starts a server known "
+        f"here; give what it runs as one line: {EXAMPLE}"
+    )
+
+
+def _with_config(words: list[str]) -> list[str]:
+    """The flags of --config FILE in front of those written, which win as in vLLM and SGLang."""
+    for i, word in enumerate(words):
+        name, sign, value = word.partition("=")
+        if name == "--config":
+            rest = words[:i] + words[i + (1 if sign else 2) :]
+            if not sign:
+                value = words[i + 1] if i + 1 < len(words) else ""
+            model = 0 if not rest or rest[0].startswith("-") else 1
+            return rest[:model] + config_words(value) + rest[model:]
+    return words
 
 
 def split_words(text: str) -> list[str]:
@@ -46,28 +114,57 @@ def split_words(text: str) -> list[str]:
     return words
 
 
-def find_server(words: list[str]) -> tuple[str, str, list[str]]:
-    """(engine, version from a container image or '', the words behind the server's name)."""
-    version = ""
+def find_server(
+    words: list[str], version: str = "", variables: Mapping[str, str] | None = None
+) -> ServerWords:
+    """The server that the words start, with the flags behind its name. FormatError for none.
+    version, variables: of what runs these words."""
+    engine, environment = "", dict(variables or {})
     for i, word in enumerate(words):
         behind = words[i + 1 :]
         base = word.rsplit("/", 1)[-1]
-        if base == "vllm" and behind[:1] == ["serve"]:
-            return "vllm", version, until_operator(behind[1:])
-        if word.startswith("vllm.entrypoints"):
-            return "vllm", version, until_operator(behind)
-        if base == "sglang" and behind[:1] == ["serve"]:
-            return "sglang", version, until_operator(behind[1:])
-        if word in ("sglang.launch_server", "sglang.serve"):
-            return "sglang", version, until_operator(behind)
-        image = _IMAGE.search(word)
-        if image and i and not word.startswith("-"):
+        if base in ("vllm", "sglang") and behind[:1] == ["serve"]:
+            engine, behind = base, behind[1:]
+        elif (module := _MODULE.search(word)) is not None:
+            engine = "vllm" if module.group(1) == "vllm" else "sglang"
+        elif base in _SHELLS and behind[:1] and _RUNS_LINE.fullmatch(behind[0]):
+            return find_server(
+                split_words(behind[1] if len(behind) > 1 else ""), version, environment
+            )
+        elif (image := _IMAGE.search(word)) is not None and i and not word.startswith("-"):
             version = image.group(2) or ""
             # vLLM's image starts the server itself: what follows are its flags.
-            if image.group(1) == "vllm-openai" and "serve" not in behind[:2]:
-                return "vllm", version, until_operator(behind)
+            if image.group(1) == "vllm-openai" and not _starts_itself(behind):
+                engine, behind = "vllm", behind[behind[:1] == ["serve"] :]
+        elif (variable := _VARIABLE.fullmatch(word)) is not None:
+            environment[variable.group(1)] = variable.group(2).rstrip(";")
+        if engine:
+            words = [_expanded(word, environment) for word in until_operator(behind)]
+            return ServerWords(engine, version, words, environment)
+    raise FormatError(_no_server(words))
+
+
+def _starts_itself(behind: list[str]) -> bool:
+    """Whether the words behind an image name the program that it runs."""
+    return bool(behind) and _PROGRAM.fullmatch(behind[0].rsplit("/", 1)[-1]) is not None
+
+
+def _expanded(word: str, environment: Mapping[str, str]) -> str:
+    """$NAME, ${NAME}, ${NAME:-DEFAULT} and Kubernetes' $(NAME) where the command itself sets them;
+    others stay as they are."""
+    def value(found: re.Match[str]) -> str:
+        name, default, *others = found.groups()
+        instead = found.group() if default is None else default
+        return environment.get(name or others[0] or others[1], instead)
+
+    return re.sub(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|\((\w+)\)|(\w+))", value, word)
+
+
+def _no_server(words: list[str]) -> str:
+    names = (word.rsplit("/", 1)[-1] for word in words)
+    way_on = next((_OTHERS[name] for name in names if name in _OTHERS), f"write {EXAMPLE}")
     start = " ".join(words[:6])
-    raise FormatError(f"--command starts no server known here: {start[:80]!r}; write {EXAMPLE}")
+    return f"--command starts no server known here: {start[:80]!r}; {way_on}"
 
 
 def until_operator(words: Iterable[str]) -> list[str]:

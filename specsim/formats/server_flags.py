@@ -1,4 +1,4 @@
-"""Flags of a server's command line, sorted by what they mean for a prediction.
+"""Flags and environment variables of a server's command, by what they mean for a prediction.
 
 They fall into four kinds: read (they decide cost or memory), left out (they change neither), not
 modelled (they change cost, so a prediction must say that it does not know them) and unknown. Which
@@ -78,6 +78,22 @@ def flag_table(engine: str) -> FlagTable:
     return FlagTable(read, **{kind: frozenset(names) for kind, names in raw.items()})
 
 
+@dataclass(frozen=True)
+class ServerWords:
+    """A command line taken apart. version: of a container's image, '' for none. words: those
+    behind the server's name. environment: variables set in front of it."""
+
+    engine: str
+    version: str
+    words: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def engine_asked(self) -> str:
+        """As --engine takes it."""
+        return f"{self.engine}=={self.version}" if self.version else self.engine
+
+
 @dataclass
 class ParsedFlags:
     """Flags of one command line, sorted by kind; values as text (switches: '')."""
@@ -90,10 +106,19 @@ class ParsedFlags:
     unknown: list[str] = field(default_factory=list)
 
 
-def sort_flags(words: list[str], table: FlagTable) -> ParsedFlags:
+def sort_flags(server: ServerWords) -> ParsedFlags:
     """Flags by kind. A flag may be written --a-b, --a_b, --a-b=VALUE; a later one wins."""
+    table, words = flag_table(server.engine), server.words
     out = ParsedFlags()
     unchanged: list[str] = []
+    for name, value in server.environment.items():
+        if name in table.ignored:
+            out.ignored.append(name)
+        elif name in table.not_modelled:
+            text = f"{name}={value}"
+            (unchanged if text in table.unchanged else out.not_modelled).append(text)
+        elif name.startswith(_OWN_VARIABLES):
+            out.unknown.append(name)
     i = 0
     while i < len(words):
         word = words[i]
@@ -133,6 +158,17 @@ def _with_hint(name: str, table: FlagTable) -> str:
     return f"--{name[:60]}" + (f" (did you mean --{near[0]}?)" if near else "")
 
 
+def check_speculation_known(flags: ParsedFlags) -> None:
+    """A command that asks for speculation in words not known here is not priced with another
+    method. UsageError."""
+    asked = [name for name in flags.unknown if name.startswith("--spec")]
+    if asked:
+        raise UsageError(
+            f"--command has {asked[0]}, which is not known here, so its speculation cannot be "
+            "read; leave the flag out of it and give --method with --k (and --draft) instead"
+        )
+
+
 def whole(read: Mapping[str, str], name: str, flag: str) -> int | None:
     """A flag's value as a whole number from 1; vLLM's 1k, 1K spellings are read too."""
     text = read.get(name)
@@ -169,6 +205,7 @@ def share(read: Mapping[str, str], name: str, flag: str) -> float | None:
     return value
 
 
+_OWN_VARIABLES = ("VLLM_", "SGLANG_", "SGL_")
 _CACHE = {"auto": None, "bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "fp8": "fp8",
           "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 _FORMATS = {

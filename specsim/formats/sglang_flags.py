@@ -11,7 +11,8 @@ from specsim.errors import UsageError
 from specsim.formats.server_flags import (
     CommandValues,
     ServerCommand,
-    flag_table,
+    ServerWords,
+    check_speculation_known,
     longest,
     numeric_formats,
     share,
@@ -19,19 +20,20 @@ from specsim.formats.server_flags import (
     whole,
 )
 from specsim.methods.base import find_method
-from specsim.methods.registry import server_method, server_methods
+from specsim.methods.mtp import MtpMethod
+from specsim.methods.registry import method_of_checkpoint, server_method, server_methods
 
 _TREE_FAMILIES = ("llama", "grok")
 
 
-def read_sglang(words: list[str], engine: str) -> ServerCommand:
+def read_sglang(server: ServerWords) -> ServerCommand:
     """The words behind `sglang.launch_server`."""
-    flags = sort_flags(words, flag_table("sglang"))
+    flags = sort_flags(server)
     read = flags.read
     ignored, not_modelled = flags.ignored, flags.not_modelled
     notes: list[str] = []
     model = read.get("model") or (flags.positional[0] if flags.positional else "")
-    values: CommandValues = {"engine": engine}
+    values: CommandValues = {"engine": server.engine_asked}
     _parallel(read, values, notes)
     seqs = whole(read, "seqs", "--max-running-requests")
     if seqs is not None:
@@ -50,6 +52,8 @@ def read_sglang(words: list[str], engine: str) -> ServerCommand:
         values |= _speculation(read, model)
         if "adaptive" in read:
             not_modelled.append("--speculative-adaptive (`specsim simulate --adaptive` models it)")
+    elif "algorithm" not in read:
+        check_speculation_known(flags)
     return ServerCommand(
         "sglang", model, values, tuple(ignored), tuple(not_modelled), tuple(flags.unknown),
         tuple(notes), longest(read, "--context-length"),
@@ -82,6 +86,8 @@ def _parallel(read: Mapping[str, str], values: CommandValues, notes: list[str]) 
 def _speculation(read: Mapping[str, str], model: str) -> CommandValues:
     name = read["algorithm"].upper()
     draft = read.get("draft")
+    if draft and method_of_checkpoint(draft) == MtpMethod.name and name in ("EAGLE", "NEXTN"):
+        draft = None  # the target's own head, exported to a folder of its own
     # The worker of EAGLE runs a shipped MTP head when no draft model is named.
     method = server_method("sglang", "NEXTN" if name == "EAGLE" and not draft else name)
     if method is None:

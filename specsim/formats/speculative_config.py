@@ -17,7 +17,7 @@ from specsim.checked import Rule, Shape, problem_of
 from specsim.errors import FormatError, UsageError, closest, shown
 from specsim.methods.draft_model import DraftModelMethod
 from specsim.methods.lookup import DEVICE_LOOKUP, NgramMethod
-from specsim.methods.registry import method_of_checkpoint
+from specsim.methods.registry import lookup_named, method_of_checkpoint
 
 MAX_BYTES = 100_000
 _IGNORED = frozenset(
@@ -26,6 +26,7 @@ _IGNORED = frozenset(
         "attention_backend", "use_heterogeneous_vocab", "disable_eagle_block_drop",
         "disable_lookahead_block_hashes", "suffix_decoding_max_cached_requests",
         "draft_sample_method", "fly_window_size", "fly_entropy_threshold", "fly_entropy_top_k",
+        "disable_mqa_scorer", "disable_logprobs",  # up to vLLM 0.9
     }
 )
 # Field -> value that changes nothing (vLLM's default); any other is reported as not modelled.
@@ -46,6 +47,11 @@ _NOT_MODELLED: dict[str, tuple[object, ...]] = {
     "xpress_topc": (None,),
     "index_share_for_mtp_iteration": (None, False),
     "num_speculative_tokens_per_batch_size": (None,),
+    # Up to vLLM 0.9.
+    "disable_by_batch_size": (None,),
+    "acceptance_method": (None, "rejection_sampler"),
+    "posterior_threshold": (None,),
+    "posterior_alpha": (None,),
 }
 WHOLE = Annotated[int | None, Field(ge=1), Rule("a whole number from 1")]
 TEXT = Annotated[str | None, Field(pattern=r"\S"), Rule("text")]
@@ -132,7 +138,7 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
     return SpeculativeConfig(
         method=method,
         k=asked.num_speculative_tokens,
-        model=asked.model,
+        model=None if lookup_named(method) else asked.model,  # a lookup's word again
         draft_tp=asked.draft_tensor_parallel_size or 0,
         acceptance=tuple(_real(r) for r in rates or ()),
         acceptance_length=None if length is None else _real(length),

@@ -4,28 +4,39 @@ max_num_seqs counts per data-parallel rank in vLLM and per deployment here, so i
 """
 
 import json
+from collections.abc import Mapping
 
 from specsim.errors import FormatError, UsageError
 from specsim.formats.server_flags import (
     CommandValues,
     ParsedFlags,
     ServerCommand,
-    flag_table,
+    ServerWords,
+    check_speculation_known,
     longest,
     numeric_formats,
     share,
     sort_flags,
     whole,
 )
+from specsim.methods.mtp import MtpMethod
+
+# Fields of the speculative JSON that have a flag of their own and hold a whole number.
+_NUMBERS = {
+    "num_speculative_tokens": "--num-speculative-tokens",
+    "draft_tensor_parallel_size": "--speculative-draft-tensor-parallel-size",
+    "prompt_lookup_max": "--ngram-prompt-lookup-max",
+    "prompt_lookup_min": "--ngram-prompt-lookup-min",
+}
 
 
-def read_vllm(words: list[str], engine: str) -> ServerCommand:
+def read_vllm(server: ServerWords) -> ServerCommand:
     """The words behind `vllm serve`."""
-    flags = sort_flags(words, flag_table("vllm"))
+    flags = sort_flags(server)
     read = flags.read
     ignored, not_modelled = flags.ignored, flags.not_modelled
     model = flags.positional[0] if flags.positional else read.get("model", "")
-    values: CommandValues = {"engine": engine}
+    values: CommandValues = {"engine": server.engine_asked}
     tp = whole(read, "tp", "--tensor-parallel-size")
     groups = whole(read, "dp", "--data-parallel-size") or 1
     if tp is not None:
@@ -43,9 +54,6 @@ def read_vllm(words: list[str], engine: str) -> ServerCommand:
     budget = whole(read, "tokens", "--max-num-batched-tokens")
     if budget is not None:
         values["max_num_batched_tokens"] = budget
-    k = whole(read, "k", "--num-speculative-tokens")
-    if k is not None:
-        values["k"] = k
     if seqs is not None and budget is not None and budget < seqs:
         raise UsageError(
             f"--command has --max-num-batched-tokens {budget} below --max-num-seqs {seqs}, which "
@@ -55,16 +63,11 @@ def read_vllm(words: list[str], engine: str) -> ServerCommand:
     if memory is not None:
         values["gpu_memory_utilization"] = memory
     values |= numeric_formats(read, not_modelled)
-    if "draft" in read:
-        values["draft"] = read["draft"]
     config = _config(flags)
     if config is not None:
-        if "draft" in values or "k" in values:
-            raise UsageError(
-                "--command has --speculative-config and the older --speculative-model or "
-                "--num-speculative-tokens; keep the first"
-            )
         values["speculative_config"] = config
+    else:
+        check_speculation_known(flags)
     return ServerCommand(
         "vllm", model, values, tuple(ignored), tuple(not_modelled), tuple(flags.unknown),
         max_model_len=longest(read, "--max-model-len"),
@@ -72,20 +75,50 @@ def read_vllm(words: list[str], engine: str) -> ServerCommand:
 
 
 def _config(flags: ParsedFlags) -> str | None:
-    """The speculative JSON: given whole, or field by field (--speculative-config.method mtp)."""
+    """The speculative JSON: given whole, field by field (--speculative-config.method mtp), or in
+    flags of their own (--speculative-model)."""
+    fields = _flags_of_their_own(flags.read)
+    if fields and (flags.dotted or "config" in flags.read):
+        raise UsageError(
+            "--command has --speculative-config and the older --speculative-model or "
+            "--num-speculative-tokens; keep the first"
+        )
+    if fields:
+        return json.dumps(fields)
     if not flags.dotted:
         return flags.read.get("config")
     if "config" in flags.read:
         raise UsageError(
             "--command has --speculative-config whole and by field; keep one of the two"
         )
-    fields: dict[str, object] = {}
     for name, text in flags.dotted.items():
         field = name.split(".", 1)[1].replace("-", "_")
         if "." in field:
             raise FormatError(f"--command has --{name}; the fields of this JSON have no parts")
-        try:
-            fields[field] = json.loads(text)
-        except (ValueError, RecursionError):
-            fields[field] = text  # a word that is no JSON stands for itself, as in vLLM
+        fields[field] = _json_or_text(text)
     return json.dumps(fields)
+
+
+def _flags_of_their_own(read: Mapping[str, str]) -> dict[str, object]:
+    """The fields that flags other than --speculative-config set, {} where they ask for no
+    speculation. Draft tokens without a model are the target's own MTP head (vLLM up to 0.8)."""
+    found = {name[5:]: value for name, value in read.items() if name.startswith("spec.")}
+    if not found.keys() & {"method", "model", "num_speculative_tokens"}:
+        return {}
+    fields: dict[str, object] = {}
+    for name, text in found.items():
+        if name in _NUMBERS:
+            fields[name] = whole(found, name, _NUMBERS[name])
+        else:
+            fields[name] = text if name in ("method", "model") else _json_or_text(text or "true")
+    if not found.keys() & {"method", "model"}:
+        fields["method"] = MtpMethod.name
+    return fields
+
+
+def _json_or_text(text: str) -> object:
+    """A word that is no JSON stands for itself, as in vLLM."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

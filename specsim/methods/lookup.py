@@ -26,9 +26,8 @@ class NgramMethod(LookupMethod):
 
     name = "ngram"
     listed = 6
-    spellings = ("prompt-lookup", "lookup", "n-gram", "ngram-gpu")
+    spellings = ("prompt-lookup", "lookup", "n-gram", "[ngram]", "ngram-gpu")
     server_names: ClassVar[ServerNames] = {"vllm": ("ngram",), "sglang": ("NGRAM",)}
-    checkpoint_words = ("[ngram]",)
 
     def acceptance_spread(self, draft_probability: float) -> str:
         return "ngram-spec_bench" if draft_probability < 1.0 else "ngram-sharegpt"

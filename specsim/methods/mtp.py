@@ -21,7 +21,7 @@ class MtpMethod(RunsAssistants):
     listed = 1
     spellings = ("nextn",)
     server_names: ClassVar[ServerNames] = {"vllm": ("mtp",), "sglang": ("NEXTN", "FROZEN_KV_MTP")}
-    checkpoint_words = ("mtp",)
+    checkpoint_words = ("mtp", "nextn")
     drafter_kinds = ("mtp", ASSISTANT)
     catalogue_kinds = (ASSISTANT,)
     in_checkpoint = True

@@ -53,9 +53,17 @@ def server_methods(engine: str) -> list[str]:
     return sorted(name for m in METHODS.values() for name in m.server_names.get(engine, ()))
 
 
+def lookup_named(draft: str) -> str | None:
+    """The lookup that stands in place of a draft model, as vLLM writes it: ngram or [ngram]."""
+    found = known_method(draft.strip().strip("[]"))
+    return found if found is not None and METHODS[found].lookup else None
+
+
 def method_of_checkpoint(name: str) -> str | None:
     """The method that vLLM infers from the name of a draft checkpoint: of the words that it holds
     the longest decides ('eagle-3' before 'eagle-'). None for what looks like an ordinary model."""
+    if (lookup := lookup_named(name)) is not None:
+        return lookup
     words = {word: m.name for m in METHODS.values() for word in m.checkpoint_words}
     key = name.lower()
     found = [word for word in words if word in key]

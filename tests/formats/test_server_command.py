@@ -147,3 +147,105 @@ def test_any_words_give_a_command_or_an_error(words: list[str]) -> None:
         return
     assert isinstance(found, ServerCommand)
     assert found.engine in ("vllm", "sglang")
+
+
+def speculation(text: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(parse_command(text).values["speculative_config"])
+    return found
+
+
+OLD = "python -m vllm.entrypoints.openai.api_server --model a/b "
+
+
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        ("--speculative-model=[ngram] --num-speculative-tokens 3 --ngram-prompt-lookup-max 4",
+         {"model": "[ngram]", "num_speculative_tokens": 3, "prompt_lookup_max": 4}),
+        ("--speculative_model x/qwen-0.5b --num_speculative_tokens=5 -spec-draft-tp 1",
+         {"model": "x/qwen-0.5b", "num_speculative_tokens": 5, "draft_tensor_parallel_size": 1}),
+        ("--speculative-model x/EAGLE-LLaMA3 --num-speculative-tokens 2 "
+         "--speculative-disable-mqa-scorer --speculative-disable-by-batch-size 8",
+         {"model": "x/EAGLE-LLaMA3", "num_speculative_tokens": 2, "disable_mqa_scorer": True,
+          "disable_by_batch_size": 8}),
+        ("--num-speculative-tokens 1", {"method": "mtp", "num_speculative_tokens": 1}),
+        ("--spec-method suffix --spec-tokens 8", {"method": "suffix", "num_speculative_tokens": 8}),
+    ],
+)
+def test_flags_that_are_one_field_of_the_speculative_json(
+    flags: str, want: dict[str, object]
+) -> None:
+    assert speculation(OLD + flags) == want
+
+
+def test_flags_of_a_lookup_alone_start_none() -> None:
+    assert "speculative_config" not in parse_command(OLD + "--ngram-prompt-lookup-max 4").values
+
+
+@pytest.mark.parametrize(
+    ("draft", "algorithm", "want"),
+    [
+        ("lmsys/DeepSeek-V3-NextN", "EAGLE", ("mtp", None)),
+        ("/models/GLM-4.5-nextn/", "NEXTN", ("mtp", None)),
+        ("lmsys/sglang-EAGLE-llama", "EAGLE", ("eagle", "lmsys/sglang-EAGLE-llama")),
+    ],
+)
+def test_a_nextn_folder_is_the_head_of_the_target(
+    draft: str, algorithm: str, want: tuple[str, str | None]
+) -> None:
+    values = parse_command(
+        SGLANG.format("a/b", algorithm, f"--speculative-draft-model-path {draft}")
+    ).values
+    assert (values["method"], values.get("draft")) == want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun --nproc_per_node=4 -m sglang.launch_server --model-path a/b --tp 4",
+        "torchrun --nnodes 1 /opt/sglang/launch_server.py --model-path a/b --tp 4",
+        "MODEL=a/b; vllm serve $MODEL --tensor-parallel-size 4",
+        "python3 /opt/vllm/entrypoints/openai/api_server.py --model a/b -tp 4",
+        "docker run -it vllm/vllm-openai:v0.25.1 vllm serve a/b -tp 4",
+        "docker run --entrypoint vllm vllm/vllm-openai:v0.25.1 serve a/b -tp 4",
+        "docker run --rm -e NAME=a/b lmsysorg/sglang:v0.5.23 bash -lc "
+        "'cd /x && python3 -m sglang.launch_server --model ${NAME} --tp 4'",
+        "srun uv run vllm serve a/b -tp 4 || exit 1",
+    ],
+)
+def test_whatever_starts_the_server(text: str) -> None:
+    found = parse_command(text)
+    assert (found.model, found.values["tp"]) == ("a/b", 4)
+    assert ("==" in found.values["engine"]) == (":v" in text)
+
+
+def test_environment_variables_that_change_behaviour_are_named() -> None:
+    found = parse_command(
+        "export VLLM_USE_V1=0; VLLM_LOGGING_LEVEL=DEBUG CUDA_VISIBLE_DEVICES=0 "
+        "VLLM_ATTENTION_BACKEND=FLASHINFER VLLM_MADE_UP=1 vllm serve m"
+    )
+    assert found.not_modelled == ("VLLM_USE_V1=0", "VLLM_ATTENTION_BACKEND=FLASHINFER")
+    assert (found.ignored, found.unknown) == (("VLLM_LOGGING_LEVEL",), ("VLLM_MADE_UP",))
+    docker = parse_command(
+        "docker run --env=SGLANG_SIMULATE_ACC_LEN=3 -e VLLM_USE_V1=1 lmsysorg/sglang:v0.5.23 "
+        "python3 -m sglang.launch_server --model m"
+    )
+    assert docker.not_modelled == ("SGLANG_SIMULATE_ACC_LEN=3",)
+    assert parse_command("VLLM_USE_V1=1 vllm serve m").not_modelled == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("vllm serve m --speculative-frob 3", "--speculative-frob.*give --method with --k"),
+        ("sglang serve --model m --speculative-frob x", "--speculative-frob.*give --method"),
+        (OLD + "--speculative-model x --num-speculative-tokens two",
+         "--num-speculative-tokens 'two'; it must be a whole number"),
+        (OLD + "--speculative-model x --speculative-config '{}'", "keep the first"),
+        ("trtllm-serve a/b --tp_size 4", "--engine trtllm"),
+        ("ollama serve", "no server known here: 'ollama serve'; name the model as MODEL"),
+    ],
+)
+def test_speculation_is_never_guessed(text: str, words: str) -> None:
+    with pytest.raises((UsageError, FormatError), match=words):
+        parse_command(text)

@@ -42,7 +42,9 @@ def test_synthetic_acceptance() -> None:
     ("model", "method"),
     [("yuhuili/EAGLE3-LLaMA3.1", "eagle3"), ("a/eagle-3-x", "eagle3"), ("a/EAGLE-llama2", "eagle"),
      ("z/Qwen3-DFlash", "dflash"), ("z/dspark-head", "dspark"), ("a/medusa-7b", "medusa"),
-     ("zai/GLM-4.5-MTP", "mtp"), ("Qwen/Qwen3-0.6B", "draft-model"), ("[ngram]", "ngram")],
+     ("zai/GLM-4.5-MTP", "mtp"), ("Qwen/Qwen3-0.6B", "draft-model"), ("[ngram]", "ngram"),
+     ("ngram", "ngram"), ("NGRAM", "ngram"), ("suffix", "suffix"), ("x/my-ngram-lm", "draft-model"),
+     ("/models/DeepSeek-V3-NextN", "mtp"), ("lmsys/DeepSeek-R1-nextn/", "mtp")],
 )
 def test_the_method_that_vllm_infers_from_a_name(model: str, method: str) -> None:
     assert detect_method(model) == method
@@ -147,3 +149,19 @@ def test_any_values_give_a_config_or_one_line(fields: dict[str, object]) -> None
         assert "\n" not in str(error) and len(str(error)) < 500
     else:
         assert found.method
+
+
+@pytest.mark.parametrize("word", ["ngram", "[ngram]"])
+def test_a_lookup_is_no_draft_model(word: str) -> None:
+    """vLLM up to 0.8 had its name in the place of a model, and takes it as a method too."""
+    assert parse(model=word, num_speculative_tokens=3) == SpeculativeConfig("ngram", 3)
+    found = parse(method=word, model=word, num_speculative_tokens=3)
+    assert (found.method.strip("[]"), found.model) == ("ngram", None)
+
+
+def test_fields_up_to_vllm_0_9() -> None:
+    found = parse(model="x/y", num_speculative_tokens=3, disable_mqa_scorer=True,
+                  disable_by_batch_size=8, acceptance_method="rejection_sampler")
+    assert found.not_modelled == ("disable_by_batch_size",)
+    with pytest.raises(UsageError, match="num_spec_tokens"):
+        parse(model="x/y", num_spec_tokens=3)

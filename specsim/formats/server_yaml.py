@@ -1,0 +1,127 @@
+"""YAML around a server's command: the file that --config names, compose and Kubernetes files.
+
+Only plain data is built (the safe loader), of files of limited size and with few aliases, since
+nested ones multiply. What is made of it is words of a command line, which are read as all others.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from specsim.errors import FormatError, shown
+from specsim.files import file_text
+
+MAX_YAML = 100_000  # characters
+MAX_ALIASES = 20
+_KEYS = re.compile(r"^[ \t-]*(?:services|apiVersion|kind|containers|image|command|args)[ \t]*:",
+                   re.MULTILINE)
+
+
+def is_container_file(text: str) -> bool:
+    """Whether a text given as a command is YAML with the keys of compose or Kubernetes."""
+    return _KEYS.search(text) is not None
+
+
+def container_commands(text: str, where: str) -> dict[str, str]:
+    """Name of a service or container -> what it runs, as one line: variables, image, command.
+    FormatError for what is no such file."""
+    try:
+        return dict(_containers(_documents(text, where), ""))
+    except RecursionError:
+        raise FormatError(f"{where} is YAML that holds itself; write the command out") from None
+
+
+def config_words(name: str) -> list[str]:
+    """The flags in the file of --config, as vLLM and SGLang make them: true is a switch, false
+    leaves it out, a table is JSON. FormatError where the file is not here or no such table."""
+    where = f"--config {name[:200]} in --command"
+    try:
+        documents = _documents(file_text(Path(name).expanduser(), MAX_YAML), where)
+    except (FormatError, RuntimeError) as error:  # RuntimeError: no home folder
+        raise FormatError(
+            f"{where} cannot be used ({error}); model, formats and speculation may stand in it: "
+            "copy it here and give its path, or write its lines as flags"
+        ) from None
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise FormatError(f"{where} holds no table; write lines such as 'max-num-seqs: 64'")
+    words = []
+    for key, value in documents[0].items():
+        if value is None or value is False or key == "config":
+            continue
+        words.append(f"--{key}" if value is True else f"--{key}={_value(value)}")
+    return words
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_value, value))
+    return json.dumps(value, default=str) if isinstance(value, dict | bool) else str(value)
+
+
+def _documents(text: str, where: str) -> list[object]:
+    import yaml  # by few commands only
+
+    if len(text) > MAX_YAML:
+        raise FormatError(f"{where} is longer than {MAX_YAML} characters; give one server's part")
+    try:
+        events = yaml.parse(text, Loader=yaml.SafeLoader)
+        if sum(isinstance(event, yaml.AliasEvent) for event in events) > MAX_ALIASES:
+            raise FormatError(f"{where} has over {MAX_ALIASES} aliases (*name); write them out")
+        return list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise FormatError(f"{where} is not YAML: {problem}{line}; correct it") from None
+    except (ValueError, RecursionError, TypeError) as error:  # dates, digits, depth, keys
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FormatError(f"{where} cannot be read as YAML: {reason[:80]}; correct it") from None
+
+
+def _containers(value: object, name: str) -> Iterator[tuple[str, str]]:
+    """Every table with a command or an image, wherever it stands."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _containers(item, name)
+    elif isinstance(value, dict):
+        own = str(value.get("name", name))
+        if value.keys() & {"image", "command", "args"}:
+            yield own, _line(value)
+            return
+        if "services" in value:  # beside them stand parts for reuse
+            value = {"services": value["services"]}
+        for key, item in value.items():
+            yield from _containers(item, str(key))
+
+
+def _line(container: Mapping[object, object]) -> str:
+    """Kubernetes calls compose's entrypoint command, and its command args."""
+    image = container.get("image")
+    start = ["docker", "run", str(image)] if image else []
+    parts = [container.get(key) for key in ("entrypoint", "command", "args")]
+    variables = container.get("environment", container.get("env"))
+    return " ".join([shlex.join([*_variables(variables), *start]), *map(_shell, parts)])
+
+
+def _shell(command: object) -> str:
+    if command is None or isinstance(command, str):
+        return command or ""
+    if not isinstance(command, list) or not all(isinstance(w, str | int | float) for w in command):
+        raise FormatError(
+            f"--command holds a container whose command is {shown(command)}; it must be a list of "
+            "words or one line"
+        )
+    return shlex.join(map(_value, command))
+
+
+def _variables(given: object) -> list[str]:
+    """NAME=VALUE of a table, a list of such words, or Kubernetes' list of name and value."""
+    if isinstance(given, dict):
+        return [f"{key}={_value(value)}" for key, value in given.items()]
+    items = given if isinstance(given, list) else []
+    return [
+        f"{item.get('name')}={item.get('value', '')}" if isinstance(item, dict) else str(item)
+        for item in items
+    ]
