@@ -128,7 +128,7 @@ def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
 
 
 def _model(options: DeploymentOptions) -> ModelSpec:
-    spec = load_model(str(options.model or ""))
+    spec = load_model(str(options.model or ""), formats_needed=options.weights is None)
     return spec if options.weights is None else variant(spec, options.weights)
 
 

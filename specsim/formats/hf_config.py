@@ -48,14 +48,18 @@ _DRAFTER_MARKS = (
 )
 
 
-def read_model(path: str | Path, name: str = "") -> ModelSpec:
+def read_model(path: str | Path, name: str = "", *, formats_needed: bool = True) -> ModelSpec:
     """The model a config.json describes; `path` is the file or the folder that holds it.
 
     Raises FormatError (not a readable JSON object of at most 10 MB) or ModelConfigError
     (an impossible or unknown model). `name` defaults to the folder's or the file's name.
+    formats_needed: False lets a quantisation pass that cannot be read, with a note.
     """
     config, quant, default_name = load_config(path)
-    return model_from_config(config, name or default_name, quant, source=f"file {default_name}")
+    return model_from_config(
+        config, name or default_name, quant, source=f"file {default_name}",
+        formats_needed=formats_needed,
+    )
 
 
 def load_config(path: str | Path) -> tuple[dict[str, object], dict[str, object] | None, str]:
@@ -80,6 +84,7 @@ def model_from_config(
     hf_quant_config: dict[str, object] | None = None,
     *,
     source: str = "",
+    formats_needed: bool = True,
 ) -> ModelSpec:
     """A parsed config.json as a ModelSpec. Raises ModelConfigError naming field, value, rule."""
     if not isinstance(config, dict):
@@ -94,7 +99,7 @@ def model_from_config(
     text, kind = _text_fields(top)
     plan = READERS[kind](text)
     _add_vision(top, plan)
-    quant = quantisation(_quant_section(top, text), hf_quant_config, name)
+    quant = quantisation(_quant_section(top, text), hf_quant_config, name, needed=formats_needed)
     return assemble(plan, name, quant, source)
 
 

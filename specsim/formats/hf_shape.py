@@ -7,6 +7,8 @@ compressed-tensors.
 
 from typing import Annotated
 
+from pydantic import Field
+
 from specsim.formats.hf_object import (
     MAX_WIDTH,
     ConfigObject,
@@ -193,6 +195,26 @@ class FormatGroup(ConfigObject):
     targets: Strings = ("Linear",)
 
 
+class Bits(ConfigObject):
+    """A module's own width (GPTQ's `dynamic`, auto-round's `extra_config`)."""
+
+    bits: Annotated[int, *between(2, 32)] | None = None
+    group_size: Annotated[int, *between(-1, MAX_WIDTH)] | None = None
+
+
+class QuarkTensor(ConfigObject):
+    dtype: Text = ""
+    group_size: Annotated[int, *between(-1, MAX_WIDTH)] = 0
+
+
+class QuarkLayer(ConfigObject):
+    """A layer's formats (AMD Quark)."""
+
+    weight: QuarkTensor | None = None
+    input_tensors: QuarkTensor | None = None
+    output_tensors: QuarkTensor | None = None
+
+
 class QuantConfig(LayerFormat):
     """quantization_config of all methods, and hf_quant_config.json (`quantization` inside it)."""
 
@@ -212,3 +234,24 @@ class QuantConfig(LayerFormat):
     lm_head: Switch = False
     quantized_layers: dict[str, LayerFormat] | None = None
     config_groups: dict[str, FormatGroup] = needed()
+    # GPTQ and auto-round
+    dynamic: dict[str, Bits] = Field({})
+    modules_in_block_to_quantize: tuple[Strings, ...] = Field((), strict=False)
+    data_type: Text = "int"
+    act_bits: Annotated[int, *between(2, 32)] = 16
+    block_name_to_quantize: Text | Strings = ()
+    extra_config: dict[str, Bits] = Field({})
+    # bitsandbytes
+    load_in_4bit: Switch = either(False, "load_in_4bit", "_load_in_4bit")
+    load_in_8bit: Switch = either(False, "load_in_8bit", "_load_in_8bit")
+    bnb_4bit_use_double_quant: Switch = False
+    llm_int8_skip_modules: Strings = ()
+    # HQQ and torchao
+    quant_config: Object = Field({})
+    skip_modules: Strings = ()
+    quant_type: Text | Object = needed()
+    quant_type_kwargs: Object = Field({})
+    # Quark
+    exclude: Strings = ()
+    global_quant_config: QuarkLayer | None = None
+    layer_quant_config: dict[str, QuarkLayer] = Field({})

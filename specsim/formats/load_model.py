@@ -14,10 +14,11 @@ from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 
 
-def load_model(text: str) -> ModelSpec:
+def load_model(text: str, *, formats_needed: bool = True) -> ModelSpec:
     """The model named `text`. A path (a name ending in .json or .gguf, or an existing folder or
     file) is read as a Hugging Face config or a GGUF header; anything else is looked up in the
-    catalogue.
+    catalogue. formats_needed: False where all weights will be set to another format, so that a
+    quantisation that cannot be read is no obstacle.
 
     Raises ModelConfigError or FormatError with the way out."""
     path = _path(text, "model")
@@ -26,7 +27,9 @@ def load_model(text: str) -> ModelSpec:
     from specsim.formats.gguf_header import read_gguf_model
     from specsim.formats.hf_config import read_model
 
-    return read_gguf_model(path) if _is_gguf(path) else read_model(path)
+    if _is_gguf(path):
+        return read_gguf_model(path)
+    return read_model(path, formats_needed=formats_needed)
 
 
 def load_drafter(text: str, target: ModelSpec) -> Drafter | None:

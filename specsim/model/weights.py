@@ -4,6 +4,7 @@ Bytes per weight include block scales:
   fp8_block  1 + 4 / 16384   e4m3, one fp32 scale per 128 x 128 block
   nvfp4      0.5 + 1 / 16    e2m1, one e4m3 scale per 16 weights
   mxfp4      0.5 + 1 / 32    e2m1, one e8m0 scale per 32 weights
+  int8       1               W8A8: products in 8-bit integers; int8_w8a16 unpacks to 16 bits
   int4       0.5 + 2.5 / 128 AWQ/GPTQ: fp16 scale and 4-bit zero per 128 weights
 `compute` is the dtype the product is made in: W4A16 formats multiply in bf16.
 """
@@ -24,6 +25,8 @@ NVFP4 = WeightFormat("nvfp4", 0.5625, "fp4")
 NVFP4_W4A16 = WeightFormat("nvfp4", 0.5625, "bf16")
 MXFP4 = WeightFormat("mxfp4", 0.53125, "bf16")  # gpt-oss: weight-only
 INT4 = WeightFormat("int4", 0.5 + 2.5 / 128.0, "bf16")
+INT8 = WeightFormat("int8", 1.0, "int8")
+INT8_W8A16 = WeightFormat("int8_w8a16", 1.0, "bf16")
 
 FORMATS: dict[str, WeightFormat] = {
     "bf16": BF16,
@@ -35,6 +38,8 @@ FORMATS: dict[str, WeightFormat] = {
     "nvfp4_w4a16": NVFP4_W4A16,
     "mxfp4": MXFP4,
     "int4": INT4,
+    "int8": INT8,
+    "int8_w8a16": INT8_W8A16,
 }
 _ALIASES = {
     "bfloat16": "bf16",
@@ -46,6 +51,10 @@ _ALIASES = {
     "w4a16": "int4",
     "awq": "int4",
     "gptq": "int4",
+    "w8a8": "int8",
+    "w8a8_int8": "int8",
+    "int8_w8a8": "int8",
+    "w8a16": "int8_w8a16",
 }
 # Which linears of an MTP head follow the body: FP8 checkpoints quantise them, the 4-bit
 # checkpoints published so far keep them in 16 bits.

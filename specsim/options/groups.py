@@ -50,7 +50,9 @@ class PipelineOptions(OptionSet):
 
 
 class NumberFormatsOptions(OptionSet):
-    weights: str | None = opt(None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int4.")
+    weights: str | None = opt(
+        None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int8, int4."
+    )
     kv: str | None = opt(None, help="KV cache dtype: bf16, fp8.")
 
 

@@ -72,6 +72,7 @@ COMPUTE_DTYPES: dict[str, tuple[str, ...]] = {
     "nvfp4": ("fp4", "bf16"),
     "mxfp4": ("fp4", "bf16"),
     "int4": ("bf16",),
+    "int8_w8a16": ("bf16",),
 }
 
 
@@ -100,6 +101,7 @@ STORED_BYTES: dict[str, float] = {
     "nvfp4": 0.5 + 1.0 / 16,
     "mxfp4": 0.5 + 1.0 / 32,
     "int4": 0.5 + 2.0 / 128,
+    "int8_w8a16": 1.0,
 }
 
 
@@ -119,6 +121,7 @@ def native(device: Device, fmt: str) -> bool:
 _FAMILY = {
     "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8": "fp8", "int8": "fp8",
     "fp8_block": "fp8_block", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "weight_only",
+    "int8_w8a16": "weight_only",
 }
 
 

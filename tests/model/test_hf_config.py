@@ -76,7 +76,7 @@ LIES = [
     ({"layer_types": ["full_attention"]}, "layer_types", "one for each of the 2 layers"),
     ({"layer_types": ["full_attention", "magic"]}, "layer_types", "magic"),
     ({"hidden_act": "relu"}, "hidden_act = 'relu'", "gated activation"),
-    ({"quantization_config": {"quant_method": "quark"}}, "quant_method = 'quark'", "known are fp8"),
+    ({"quantization_config": {"quant_method": "magic"}}, "quant_method = 'magic'", "known are fp8"),
     ({"quantization_config": 8}, "quantization_config = 8", "object"),
 ]
 
