@@ -26,6 +26,7 @@ MAX_LINES = 1_000_000
 _SPEC = "SpecDecoding metrics:"
 _NUMBER = r"(\d{1,15}(?:\.\d{1,12})?)"
 _LABEL = re.compile(r"(Engine \d{1,4}):")
+_DP = re.compile(r"^[^\]]{0,80}\b(DP\d{1,4})\b")
 _STAMP = re.compile(r"(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 _ALONE = re.compile(r"Prefill batch.*#running-req: 0\b")
 _RATES = re.compile(r"Per-position acceptance rate: ((?:\d?\.\d+|\d)(?:,\s*(?:\d?\.\d+|\d))*)")
@@ -101,7 +102,7 @@ def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
     """All intervals of a pasted log; FormatError when a line is cut or none is found."""
     out: list[SpecInterval] = []
     engine: SpecInterval | None = None
-    alone: bool | None = None
+    alone: dict[str, bool] = {}  # by rank, once a Prefill line was seen
     for number, line in enumerate(text.splitlines()[:MAX_LINES], 1):
         where = f"{origin}: line {number}: "
         if _SPEC in line:
@@ -113,10 +114,13 @@ def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
                 out.append(engine)
             engine = _engine(line)
         elif "Decode batch" in line and "#running-req:" in line:
-            out.append(replace(_sglang(line), after_idle=alone))
-            alone = False if alone is not None else None
+            item = _sglang(line)
+            out.append(replace(item, after_idle=alone.get(item.label)))
+            if alone:
+                alone[item.label] = False
         elif "Prefill batch" in line and "#running-req:" in line:
-            alone = bool(alone) or _ALONE.search(line) is not None
+            label = _rank(line)
+            alone[label] = alone.get(label, False) or _ALONE.search(line) is not None
     if engine is not None:
         out.append(engine)
     if not out:
@@ -243,11 +247,18 @@ def _engine(line: str) -> SpecInterval:
     )
 
 
+def _rank(line: str) -> str:
+    """The data parallel rank of an SGLang line, '' where there is one alone."""
+    found = _DP.search(line)
+    return found[1] if found else ""
+
+
 def _sglang(line: str) -> SpecInterval:
     values = _values(_SGLANG, line)
     length = values.get("acceptance_length")
     return SpecInterval(
         engine="sglang",
+        label=_rank(line),
         at_s=_seconds(line),
         acceptance_length=length if length is not None and length >= 1 else None,
         acceptance_rate=values.get("acceptance_rate"),

@@ -253,3 +253,15 @@ def test_sglang_divides_the_first_line_after_a_pause_by_the_pause() -> None:
     assert read_text_as_bench(busy + sglang_line("15:00:02", 400))[0].output_tok_s == 300
     # one line alone does not say what its time is
     assert read_text_as_bench(sglang_line("15:00:00", 400))[0].output_tok_s is None
+
+
+def test_data_parallel_ranks_of_sglang_are_added_up() -> None:
+    """Each has its own lines and pauses."""
+    lines = [
+        sglang_line(f"15:00:0{at}", rate).replace("]", f" DP{rank} TP0]", 1)
+        for at in range(3) for rank, rate in ((0, 400.0), (1, 300.0 if at else 2.0))
+    ]
+    run = read_text_as_bench("".join(lines))[0]
+    assert run.output_tok_s == pytest.approx(700.0)
+    assert run.server is not None and run.server.running == 4
+    assert any("throughput of 1 line was left out" in words for words in run.warnings)

@@ -43,7 +43,9 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
     )
     warnings: list[str] = []
     if engine == "sglang":
-        busy, paused = without_pauses(busy)
+        ranks = dict.fromkeys(item.label for item in busy)
+        parted = [without_pauses([i for i in busy if i.label == rank]) for rank in ranks]
+        busy, paused = [i for items, _ in parted for i in items], sum(n for _, n in parted)
         if paused:
             warnings.append(
                 f"the throughput of {paused} line{'s' if paused != 1 else ''} was left out: it "
