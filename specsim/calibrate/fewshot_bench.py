@@ -146,13 +146,13 @@ def point_of(
         )
     concurrency, note = load
     measured: dict[str, float] = {}
-    tpot = _mean(run.tpot_s)
+    tpot = run.tpot_s.typical if run.tpot_s else None
     if tpot:
         measured["tpot_s"] = tpot
     elif run.output_tok_s:
         measured["output_tok_s"] = run.output_tok_s
     ttft = run.ttft_s.median if run.ttft_s is not None else None
-    ttft = ttft or _mean(run.ttft_s)
+    ttft = ttft or (run.ttft_s.mean if run.ttft_s else None)
     if ttft and not ignore_prompts and concurrency >= 1:
         measured["ttft_s"] = ttft
     if not measured:
@@ -240,11 +240,6 @@ def drafts_of(runs: Sequence[BenchRun]) -> int | None:
     return next(iter(found), None)
 
 
-def _mean(stat: object) -> float | None:
-    value = getattr(stat, "mean", None)
-    return value if value else getattr(stat, "median", None)
-
-
 def _in_flight(run: BenchRun) -> tuple[float, str] | None:
     """(requests in flight, how it is known)."""
     clients, mean = run.load.max_concurrency, run.concurrency_mean
@@ -254,7 +249,7 @@ def _in_flight(run: BenchRun) -> tuple[float, str] | None:
         return mean, f"{mean:.3g} of {clients} clients in flight on average"
     if mean:
         return mean, "mean requests in flight"
-    tpot = _mean(run.tpot_s)
+    tpot = run.tpot_s.typical if run.tpot_s else None
     if tpot and run.output_tok_s:
         return run.output_tok_s * tpot, "tokens/s x time per token"
     return None

@@ -118,7 +118,7 @@ def evidence_of(run: BenchRun, live: bool = False) -> Evidence:
     return Evidence(
         **taken(run, "source format engine model tokens_per_step draft_share output_tok_s "
                      "input_len=input_tokens_mean output_len=output_tokens_mean output_tokens "
-                     "completed failed warnings tpot_s=tpot_s.mean ttft_s=ttft_s.mean"),
+                     "completed failed warnings tpot_s=tpot_s.typical ttft_s=ttft_s.typical"),
         **taken(run.server_args, "method num_speculative_tokens max_num_seqs"),
         **taken(server, "waiting kv_cache_usage preemptions prefix_cache_hit_rate "
                         "queue_s=queue_s.mean prefill_s=prefill_s.mean"),
@@ -144,8 +144,8 @@ def _step(run: BenchRun) -> tuple[Stat | None, str | None]:
     tokens = run.tokens_per_step
     if tokens is None and run.acceptance is not None and run.draft_share is None:
         tokens = run.acceptance.acceptance_length
-    if run.tpot_s is not None and run.tpot_s.mean and tokens:
-        return Stat(run.tpot_s.mean * tokens, basis="derived"), "TPOT times tokens per step"
+    if run.tpot_s is not None and run.tpot_s.typical and tokens:
+        return Stat(run.tpot_s.typical * tokens, basis="derived"), "TPOT times tokens per step"
     return None, None
 
 

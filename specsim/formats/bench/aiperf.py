@@ -12,6 +12,7 @@ import csv
 import io
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import ClassVar
 
 from specsim.errors import FormatError
 from specsim.formats.bench.document import ResultFile
@@ -32,7 +33,7 @@ from specsim.formats.bench.fields import (
     parts,
     read_as,
 )
-from specsim.formats.bench.metric_table import MetricTable, looks_like, run_of, whole
+from specsim.formats.bench.metric_table import METRICS, MetricTable, looks_like, run_of, whole
 from specsim.formats.bench.record import (
     BenchAcceptance,
     BenchLoad,
@@ -40,7 +41,7 @@ from specsim.formats.bench.record import (
     RequestRow,
     ServerArgs,
 )
-from specsim.formats.bench.shapes import DraftCounts, Histogram, pooled
+from specsim.formats.bench.shapes import CLOCKS, SETTINGS, DraftCounts, Histogram, pooled
 from specsim.formats.bench.stats import of_rows, with_derived
 
 NAME = "aiperf"
@@ -94,6 +95,12 @@ class AiperfConfig(Foreign):
 
 
 class AiperfResult(MetricTable):
+    passed_over: ClassVar = {
+        **MetricTable.passed_over,
+        "input_config\\..*|run_info|benchmark_id|error_summary|branch_stats": SETTINGS,
+        "telemetry_data|(?:amd|nvidia)_.*": "power and use of the GPUs",
+    }
+
     aiperf_version: Text = None
     start_time: Text = None
     was_cancelled: Flag = None
@@ -159,6 +166,12 @@ def _with_chain(counts: DraftCounts, origin: str) -> tuple[BenchAcceptance | Non
 
 class AiperfRecord(Foreign):
     """One line of profile_export.jsonl."""
+
+    passed_over: ClassVar = {
+        r"metadata\..*": CLOCKS,
+        **{rf"metrics\.(?:{names})(?:\..*)?": why for names, why in METRICS.items()},
+        r"metrics\.inter_token_latency": "computed from latency, TTFT and tokens",
+    }
 
     phase: Text = key("metadata.benchmark_phase")
     was_cancelled: Flag = key("metadata.was_cancelled")

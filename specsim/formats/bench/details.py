@@ -10,13 +10,13 @@ from specsim.formats.bench.record import RequestRow
 
 class Details(Foreign):
     """What both tools state, and lists with one entry per request, failed ones included. `itls`:
-    gaps of each request. Times by name (`mean_ttft_ms`, ...) are read with `stat_ms`."""
+    gaps of each request. Times by name (`mean_ttft_ms`, ...) are read with `named_stat`."""
 
     backend: Text = None
     completed: Count = None
     duration_s: Number = key("duration")
-    input_tokens: Count = key("total_input_tokens")
-    output_tokens: Count = key("total_output_tokens")
+    input_tokens: Count = key("total_input_tokens", "total_input")
+    output_tokens: Count = key("total_output_tokens", "total_output")
     output_tok_s: Number = key("output_throughput")
     request_rate_achieved: Number = key("request_throughput")
     max_concurrency: Count = None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from specsim.checked import Broken, LooseShape, Rule, dotted, problem_of
 from specsim.errors import FormatError
@@ -37,7 +38,13 @@ _OF_A_RUN = {item.name for item in fields(BenchRun)}
 
 
 class Foreign(LooseShape):
-    """An object of a foreign result: what has no figure counts as missing."""
+    """An object of a foreign result: what has no figure counts as missing.
+
+    by_name: patterns of keys that are read otherwise than by a field; passed_over: those of the
+    tool's own keys that are left out, with the reason (`unread` names the rest)."""
+
+    by_name: ClassVar[tuple[str, ...]] = ()
+    passed_over: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -54,12 +61,21 @@ class Foreign(LooseShape):
 def _holders(shape: type[Foreign]) -> tuple[tuple[str, ...], ...]:
     """Where the fields of a shape expect objects: ('a',) and ('a', 'b') of a field 'a.b.c'."""
     found: dict[tuple[str, ...], None] = {}
-    for item in shape.model_fields.values():
-        alias = item.validation_alias
-        for choice in alias.choices if isinstance(alias, AliasChoices) else ():
-            names = [str(name) for name in choice.path] if isinstance(choice, AliasPath) else []
-            found.update({tuple(names[:count]): None for count in range(1, len(names))})
+    for name, item in shape.model_fields.items():
+        for path in paths_of(name, item):
+            found.update({path[:count]: None for count in range(1, len(path))})
     return tuple(found)
+
+
+def paths_of(name: str, item: FieldInfo) -> list[tuple[str, ...]]:
+    """Where a field may stand in the file, one key a level."""
+    alias = item.validation_alias
+    if not isinstance(alias, AliasChoices):
+        return [(alias if isinstance(alias, str) else name,)]
+    return [
+        tuple(str(step) for step in choice.path) if isinstance(choice, AliasPath) else (choice,)
+        for choice in alias.choices
+    ]
 
 
 def _object_at(raw: Mapping[str, object], path: tuple[str, ...]) -> None:
@@ -229,17 +245,29 @@ def percentiles(
     return found
 
 
-def stat_ms(raw: Mapping[str, object], name: str, where: str) -> Stat | None:
-    """`mean_ttft_ms`, `median_ttft_ms`, `p99_ttft_ms` and so on, as vLLM and SGLang write them."""
-    mean = figure(raw, f"mean_{name}_ms", where, 1e-3)
-    if mean is None:
-        return None
-    return Stat(
-        mean=mean,
-        median=figure(raw, f"median_{name}_ms", where, 1e-3),
-        std=figure(raw, f"std_{name}_ms", where, 1e-3),
-        percentiles=percentiles(raw, re.compile(rf"p({_PERCENT})_{name}_ms"), where, 1e-3),
-    )
+def named_stat(raw: Mapping[str, object], name: str, where: str) -> Stat | None:
+    """`mean_ttft_ms`, `median_ttft_ms`, `p99_ttft_ms` and so on, as vLLM and SGLang write them.
+
+    Scripts around them (InferenceMAX) turn these into seconds and drop the unit from the name;
+    milliseconds win where both are there. The mean may be missing."""
+    for unit, scale in (("_ms", 1e-3), ("_s", 1.0), ("", 1.0)):
+        key = f"_{name}{unit}"
+        mean = figure(raw, f"mean{key}", where, scale)
+        median = figure(raw, f"median{key}", where, scale)
+        if mean is None and median is None:
+            continue
+        return Stat(
+            mean=mean,
+            median=median,
+            std=figure(raw, f"std{key}", where, scale),
+            percentiles=percentiles(raw, re.compile(rf"p({_PERCENT}){key}"), where, scale),
+        )
+    return None
+
+
+def stat_names(*names: str) -> str:
+    """A pattern of all that `named_stat` reads of these names."""
+    return rf"(?:mean|median|std|p(?:{_PERCENT}))_(?:{'|'.join(names)})(?:_ms|_s)?"
 
 
 def as_mapping(value: object) -> Mapping[str, object]:

@@ -13,6 +13,7 @@ No list of gaps between chunks is kept, so `itl_s` is a ratio: TPOT times tokens
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
@@ -27,7 +28,14 @@ from specsim.formats.bench.fields import (
     parts,
 )
 from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, ServerArgs, Stat
-from specsim.formats.bench.shapes import DraftCounts, MetricSpread, pooled
+from specsim.formats.bench.shapes import (
+    CLOCKS,
+    FOLLOWS,
+    SETTINGS,
+    DraftCounts,
+    MetricSpread,
+    pooled,
+)
 from specsim.formats.bench.stats import total, with_derived
 
 NAME = "guidellm"
@@ -48,7 +56,17 @@ class OfSuccessful(MetricSpread):
         }
 
 
+_TTFT_IN_IT = "contains the TTFT"
+
+
 class GuidellmMetrics(Foreign):
+    passed_over: ClassVar = {
+        r".*\.(?:errored|incomplete|total)": "of other than successful requests",
+        "time_per_output_token_ms": _TTFT_IN_IT,
+        "output_tokens_per_iteration|tokens_per_second|(?:prompt|total)_tokens?_.*": FOLLOWS,
+        "time_to_first_output_token_ms": "splits thinking from answer; a step does not",
+    }
+
     ttft_ms: OfSuccessful = part(OfSuccessful, "time_to_first_token_ms.successful")
     tpot_ms: OfSuccessful = part(OfSuccessful, "inter_token_latency_ms.successful")
     e2el: OfSuccessful = part(OfSuccessful, "request_latency.successful")
@@ -64,6 +82,14 @@ class GuidellmMetrics(Foreign):
 
 class GuidellmRequest(Foreign):
     """One successful request."""
+
+    passed_over: ClassVar = {
+        r"info\..*|.*_metrics\..*|(?:scheduler_info|.*_delay|request_(?:end|scheduled)_.*)": CLOCKS,
+        "(?:input|output)_metrics|.*tokens_per_(?:second|iteration)|total_tokens": FOLLOWS,
+        "time_per_output_token_ms": _TTFT_IN_IT,
+        "time_to_first_output_token_ms": "splits thinking from answer; a step does not",
+        ".*round_trip.*|cached_tokens|tool_calls": "of conversations with tools",
+    }
 
     request_start_time: Number = None
     prompt_tokens: Count = None
@@ -109,6 +135,13 @@ class GuidellmStrategy(Foreign):
 class GuidellmPoint(Foreign):
     """One load point. Its strategy and totals moved between versions."""
 
+    passed_over: ClassVar = {
+        r"config\..*|args\..*|scheduler\..*|worker|request_loader|run_stats|extras": SETTINGS,
+        "scheduler_metrics|run_stats|(?:start|end|run)_.*|(?:warmup|cooldown)_duration": CLOCKS,
+        r"requests\.(?:errored|incomplete|total)|request_totals\..*|request_samples":
+            "of other than successful requests",
+    }
+
     metrics: GuidellmMetrics = part(GuidellmMetrics)
     requests: list[GuidellmRequest] = parts("requests.successful")
     duration: Number = None
@@ -125,6 +158,8 @@ class GuidellmPoint(Foreign):
 
 
 class GuidellmReport(Foreign):
+    passed_over: ClassVar = {r"metadata\..*|config\..*|args|conclusions": SETTINGS}
+
     version: Text = key("metadata.guidellm_version")
     model: Text = key("config.spec.backend.model")
     benchmarks: list[GuidellmPoint] = parts()

@@ -19,17 +19,20 @@ from specsim.formats.bench import (
     vllm_serve,
 )
 from specsim.formats.bench.document import ResultFile, parse_document
-from specsim.formats.bench.fields import describe
+from specsim.formats.bench.fields import Foreign, describe
 from specsim.formats.bench.record import BenchRun
+from specsim.formats.bench.unread import unread, with_note
 
 
 @dataclass(frozen=True)
 class Format:
-    """One foreign format: `matches` looks at the shape only, `read` checks everything."""
+    """One foreign format: `matches` looks at the shape only, `read` checks everything. shape: of
+    its records, where they are JSON; a figure outside it is named in a note."""
 
     name: str
     matches: Callable[[ResultFile], bool]
     read: Callable[[ResultFile], list[BenchRun]]
+    shape: type[Foreign] | None = None
 
 
 # The first that matches reads the file; none of these shapes contains another one's keys.
@@ -41,23 +44,43 @@ FORMATS = (
     Format("server log lines", log_lines.matches, log_lines.read),
     Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
-    Format("guidellm JSON", guidellm.matches, guidellm.read),
-    Format("aiperf JSON", aiperf.matches, aiperf.read),
-    Format("aiperf records JSONL", aiperf.matches_records, aiperf.read_records),
-    Format("aiperf server metrics JSON", aiperf_server.matches, aiperf_server.read),
-    Format("genai-perf JSON", genai_perf.matches, genai_perf.read),
-    Format("genai-perf raw JSON", genai_perf.matches_raw, genai_perf.read_raw),
-    Format("inference-perf JSON", inference_perf.matches, inference_perf.read),
+    Format("guidellm JSON", guidellm.matches, guidellm.read, guidellm.GuidellmReport),
+    Format("aiperf JSON", aiperf.matches, aiperf.read, aiperf.AiperfResult),
+    Format(
+        "aiperf records JSONL", aiperf.matches_records, aiperf.read_records, aiperf.AiperfRecord
+    ),
+    Format(
+        "aiperf server metrics JSON", aiperf_server.matches, aiperf_server.read,
+        aiperf_server.ServerExport,
+    ),
+    Format("genai-perf JSON", genai_perf.matches, genai_perf.read, genai_perf.GenaiResult),
+    Format(
+        "genai-perf raw JSON", genai_perf.matches_raw, genai_perf.read_raw, genai_perf.RawExport
+    ),
+    Format(
+        "inference-perf JSON", inference_perf.matches, inference_perf.read,
+        inference_perf.LifecycleReport,
+    ),
     Format(
         "inference-perf requests JSON",
         inference_perf.matches_requests,
         inference_perf.read_requests,
+        inference_perf.LifecycleRequest,
     ),
-    Format("llmperf summary JSON", llmperf.matches, llmperf.read),
-    Format("llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses),
-    Format("sglang bench_serving JSONL", sglang.matches, sglang.read),
-    Format("vllm bench serve and sweep JSON", vllm_serve.matches, vllm_serve.read),
-    Format("vLLM response with speculative metrics", openai_response.matches, openai_response.read),
+    Format("llmperf summary JSON", llmperf.matches, llmperf.read, llmperf.LlmperfSummary),
+    Format(
+        "llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses,
+        llmperf.LlmperfResponse,
+    ),
+    Format("sglang bench_serving JSONL", sglang.matches, sglang.read, sglang.SglangResult),
+    Format(
+        "vllm bench serve and sweep JSON", vllm_serve.matches, vllm_serve.read,
+        vllm_serve.VllmResult,
+    ),
+    Format(
+        "vLLM response with speculative metrics", openai_response.matches, openai_response.read,
+        openai_response.VllmResponse,
+    ),
 )
 
 
@@ -74,6 +97,18 @@ def read_text_as_bench(text: str, origin: str = "pasted text") -> list[BenchRun]
     return read_one(parse_document(text, origin))
 
 
+def _with_unread(form: Format, document: ResultFile, runs: list[BenchRun]) -> list[BenchRun]:
+    """The runs with a note of the figures that nothing reads: their own where each record is a
+    run, else those of the file."""
+    if form.shape is None:
+        return runs
+    if len(runs) == len(document.records):
+        names = [unread(form.shape, [record]) for record in document.records]
+    else:
+        names = [unread(form.shape, document.records)] * len(runs)
+    return [with_note(run, its) for run, its in zip(runs, names, strict=True)]
+
+
 def read_one(document: ResultFile) -> list[BenchRun]:
     """Recognise and read one document; FormatError saying what was found when it is unknown."""
     for form in FORMATS:
@@ -81,7 +116,7 @@ def read_one(document: ResultFile) -> list[BenchRun]:
             runs = form.read(document)
             if not runs:
                 raise FormatError(f"{document.origin}: {form.name} without any run in it")
-            return runs
+            return _with_unread(form, document, runs)
     if document.is_json:
         found = describe(document.records[0])
         found = f"a list whose first element is {found}" if document.array else found

@@ -1,20 +1,25 @@
-"""One OpenAI-style response of a vLLM server run with --per-request-spec-decode-metrics.
+"""OpenAI-style responses of a vLLM server run with --per-request-spec-decode-metrics.
 
-`metrics.speculative_decoding` counts drafts of this request by their accepted tokens, the exact
-acceptance of one request. Steps without a draft are not in it; what a step yields follows from
-the token count of `usage`. There are no times worth reading (the server leaves them null).
+`metrics.speculative_decoding` counts drafts of one request by their accepted tokens (`summary`),
+and lists every step (`detailed`). Steps without a draft are not in it; what a step yields follows
+from the token count of `usage`. There are no times worth reading (the server leaves them null).
+One response a file, or one a line: these are pooled into one run.
 """
 
+from typing import ClassVar
+
 from specsim.formats.bench.document import ResultFile
-from specsim.formats.bench.fields import Count, Foreign, Text, as_mapping, key, part, stated
+from specsim.formats.bench.fields import Count, Foreign, Text, as_mapping, key, part
 from specsim.formats.bench.record import BenchLoad, BenchRun, ServerArgs
-from specsim.formats.bench.shapes import DraftCounts
-from specsim.formats.bench.stats import with_derived
+from specsim.formats.bench.shapes import DraftCounts, pooled
+from specsim.formats.bench.stats import sum_of_all, with_derived
 
 NAME = "vllm response"
 
 
 class VllmResponse(Foreign):
+    passed_over: ClassVar = {r"created|choices|usage\..*": "no figures of the engine"}
+
     model: Text = None
     system_fingerprint: Text = None
     input_tokens: Count = key("usage.prompt_tokens")
@@ -29,23 +34,24 @@ def matches(document: ResultFile) -> bool:
 
 
 def read(document: ResultFile) -> list[BenchRun]:
-    return [
-        with_derived(
-            BenchRun(
-                source=document.origin,
-                format=NAME,
-                **stated(item),
-                engine="vllm",
-                engine_version=_version(item.system_fingerprint),
-                load=BenchLoad(num_prompts=1),
-                completed=1,
-                acceptance=item.drafts.acceptance(document.origin),
-                server_args=ServerArgs(num_speculative_tokens=item.drafts.num_spec_tokens),
-                warnings=("one response: acceptance of one request, no times",),
-            )
-        )
-        for _, item in document.read(VllmResponse)
-    ]
+    items = [item for _, item in document.read(VllmResponse)]
+    count, drafts = len(items), pooled(item.drafts for item in items)
+    what = "one response: acceptance of one request" if count == 1 else f"{count} responses"
+    run = BenchRun(
+        source=document.origin,
+        format=NAME,
+        model=items[0].model,
+        engine="vllm",
+        engine_version=_version(items[0].system_fingerprint),
+        load=BenchLoad(num_prompts=count),
+        completed=count,
+        input_tokens=sum_of_all(item.input_tokens for item in items),
+        output_tokens=sum_of_all(item.output_tokens for item in items),
+        acceptance=drafts.acceptance(document.origin),
+        server_args=ServerArgs(num_speculative_tokens=drafts.num_spec_tokens),
+        warnings=(f"{what}, no times",),
+    )
+    return [with_derived(run)]
 
 
 def _version(fingerprint: str | None) -> str | None:

@@ -17,7 +17,8 @@ moves the numbers where they belong (and says so in `warnings`):
     acceptance_length   tokens per step that carried a draft, bonus token included, 1 to k + 1
     acceptance_rate     accepted draft tokens / proposed draft tokens, 0 to 1
     per_position[i]     share of drafts whose first i + 1 tokens were all accepted (unconditional),
-                        of the positions that were drafted
+                        of the positions that were drafted; from single steps, of the drafts
+                        that were long enough
 """
 
 import math
@@ -39,6 +40,11 @@ class Stat:
     percentiles: Mapping[str, float] = field(default_factory=dict)
     count: int | None = None
     basis: str = "reported"
+
+    @property
+    def typical(self) -> float | None:
+        """The mean, or the median where the file has no mean."""
+        return self.median if self.mean is None else self.mean
 
 
 @dataclass(frozen=True)

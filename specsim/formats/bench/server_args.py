@@ -7,7 +7,7 @@ cannot be understood are left as text in `other`, since they are somebody's own 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from specsim.formats.bench.fields import simple_text, whole
 from specsim.formats.bench.record import ServerArgs
@@ -20,16 +20,23 @@ _DRAFT = ("speculative_config.model", "speculative_model", "draft_model")
 _TP = ("tensor_parallel_size", "tp_size", "tp")
 _DP = ("data_parallel_size", "dp_size", "dp")
 _SEQS = ("max_num_seqs",)
+# any spelling of these in a file: --max-num-seqs, tensor_parallel_size, speculative-config.model
+ARGUMENT = re.compile(
+    "-*(?:" + "|".join(
+        re.escape(name).replace("_", "[-_]")
+        for name in (*_K, *_METHOD, *_DRAFT, *_TP, *_DP, *_SEQS)
+    ) + r")|(?:.*\.)?-*speculative[-_]config", re.IGNORECASE,
+)
 # of SGLang's several hundred arguments, those that bear on speculation and memory
 _KEPT = ("speculative_", "quantization", "kv_cache_dtype", "ep_size", "attention")
 
 
-def metadata_of(data: Mapping[str, object], own: re.Pattern[str]) -> dict[str, str]:
+def metadata_of(data: Mapping[str, object], own: Callable[[str], bool]) -> dict[str, str]:
     """The scalar entries of a result that the tool itself does not write, as text."""
     out: dict[str, str] = {}
     for key, value in data.items():
         text = simple_text(value)
-        if text is None or own.fullmatch(key) or len(out) >= MAX_METADATA:
+        if text is None or own(key) or len(out) >= MAX_METADATA:
             continue
         out[key[:80]] = text
     return out

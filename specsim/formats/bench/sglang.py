@@ -13,7 +13,7 @@ means fixed lengths here (in vLLM 0.0 does).
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from specsim.formats.bench.details import Details
 from specsim.formats.bench.document import ResultFile
@@ -23,9 +23,10 @@ from specsim.formats.bench.fields import (
     Text,
     as_mapping,
     key,
+    named_stat,
     read_as,
     simple_text,
-    stat_ms,
+    stat_names,
     stated,
 )
 from specsim.formats.bench.record import (
@@ -41,6 +42,7 @@ from specsim.formats.bench.stats import disagreement, total, with_derived
 NAME = "sglang bench_serving"
 _NATIVE = ("sglang", "sglang-native")
 _RETOKENIZED = ("sglang-oai", "sglang-oai-chat")
+_TIMES = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
 _ENGINES = {"vllm": "vllm", "vllm-chat": "vllm", "trt": "trtllm"}
 
 
@@ -56,6 +58,15 @@ _KEPT = (
 
 class SglangResult(Details):
     """One line."""
+
+    by_name: ClassVar = (stat_names(*_TIMES.values()), "|".join(_KEPT))
+    passed_over: ClassVar = {
+        "total_input_text_tokens|total_input_vision_tokens|total_throughput|input_throughput":
+            "follow from what is read",
+        "total_output_tokens_retokenized": "the client's count; the server's is read",
+        "max_output_tokens_per_s|max_concurrent_requests": "peaks",
+        "generated_texts": "no figures",
+    }
 
     label: Text = key("tag")
     concurrency_mean: Number = key("concurrency")
@@ -84,13 +95,8 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     rows = item.rows(per_token_rows)
     sums = total(rows, where, item.duration_s) if rows else None
     stats = {
-        name: stat if (stat := stat_ms(raw, tool, where)) is not None and stat.mean else None
-        for name, tool in (
-            ("ttft", "ttft"),
-            ("tpot", "tpot"),
-            ("itl", "itl"),
-            ("e2el", "e2e_latency"),
-        )
+        name: stat if (stat := named_stat(raw, tool, where)) and stat.typical else None
+        for name, tool in _TIMES.items()
     }
     if item.completed == 0:
         warnings.append("no request completed: the file's times are zeros and were left out")

@@ -2,15 +2,20 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from specsim.checked import Broken
 from specsim.formats.bench.fields import AT_LEAST_0, Count, Counts, Foreign, Number, as_figure, key
 from specsim.formats.bench.record import BenchAcceptance, Stat
-from specsim.formats.bench.stats import acceptance_from_counts, survival
+from specsim.formats.bench.stats import acceptance_from_counts, rates_of_steps, survival
 
+OTHER_FIGURES = r".*\.(?:min|max|std|median|mode|count|sum|p[\d.]+)"  # of a distribution
+FOLLOWS, SETTINGS = "follow from what is read", "settings of the tool"
+NOT_TIMES, CLOCKS = "not of a language model's step", "clocks and numbers of the client"
+MAX_DRAFT = 1000  # tokens a step; no engine comes near
 _PERCENTILE = re.compile(r"p\d{1,4}(?:\.\d{1,4})?")
 
 
@@ -71,27 +76,66 @@ Histogram = Annotated[Counts, BeforeValidator(_by_accepted)]
 
 
 class DraftCounts(Foreign):
-    """vLLM's per-request counts of drafts. acceptance_histogram[j]: steps with j accepted."""
+    """vLLM's per-request counts of drafts. acceptance_histogram[j]: steps with j accepted;
+    per_step_*: tokens of every step with a draft, in order, where the server was asked for it
+    (--per-request-spec-decode-metrics detailed)."""
+
+    passed_over: ClassVar = {
+        "mean_acceptance_length|draft_acceptance_rate|completion_tokens": FOLLOWS,
+    }
 
     num_spec_steps: Count = None
     num_draft_tokens: Count = None
     num_accepted_draft_tokens: Count = None
     num_spec_tokens: Count = None
     acceptance_histogram: Histogram = ()
+    per_step_accepted: Counts = ()
+    per_step_drafted: Counts = ()
+
+    @model_validator(mode="after")
+    def _each_step_fits(self) -> "DraftCounts":
+        """Counts that are missing are those of the steps."""
+        accepted, drafted = self.per_step_accepted, self.per_step_drafted
+        if drafted and len(accepted) != len(drafted):
+            raise Broken(f"a list of {len(drafted)}, like per_step_drafted", "per_step_accepted",
+                         accepted)
+        for took, made in zip(accepted, drafted, strict=False):
+            if took > made or made > MAX_DRAFT:
+                raise Broken(f"at most {MAX_DRAFT} tokens a step, as many as drafted or fewer",
+                             "per_step_accepted", took)
+        if not drafted or self.num_spec_steps is not None:
+            return self
+        return self.model_copy(update={
+            "num_spec_steps": len(drafted), "num_draft_tokens": sum(drafted),
+            "num_accepted_draft_tokens": sum(accepted),
+        })
 
     def acceptance(self, where: str) -> BenchAcceptance | None:
-        return acceptance_from_counts(
+        """The rates by position are those of the steps, where they are there: a histogram does
+        not tell short drafts from rejections."""
+        took, made = self.per_step_accepted, self.per_step_drafted
+        found = acceptance_from_counts(
             self.num_spec_steps, self.num_draft_tokens, self.num_accepted_draft_tokens,
             survival(self.acceptance_histogram), where=where,
         )
+        if found is None or not made:
+            return found
+        return replace(found, per_position=rates_of_steps(took, made), undrafted_positions=0)
 
 
 def pooled(counts: Iterable[DraftCounts]) -> DraftCounts:
-    """The sums over requests; k is that of the last one that says it."""
+    """The sums over requests; k is that of the last one that says it. Steps are kept where every
+    request with drafts has them."""
     steps = drafted = accepted = 0
     histogram: list[int] = []
     k = None
+    took: list[int] = []
+    made: list[int] = []
+    whole = True
     for item in counts:
+        whole = whole and bool(item.per_step_drafted or not item.num_spec_steps)
+        took += item.per_step_accepted
+        made += item.per_step_drafted
         steps += item.num_spec_steps or 0
         drafted += item.num_draft_tokens or 0
         accepted += item.num_accepted_draft_tokens or 0
@@ -102,4 +146,6 @@ def pooled(counts: Iterable[DraftCounts]) -> DraftCounts:
     return DraftCounts.model_construct(
         num_spec_steps=steps, num_draft_tokens=drafted, num_accepted_draft_tokens=accepted,
         num_spec_tokens=k, acceptance_histogram=tuple(histogram),
+        per_step_accepted=tuple(took) if whole else (),
+        per_step_drafted=tuple(made) if whole else (),
     )

@@ -92,8 +92,8 @@ def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = Non
     return Totals(
         completed=len(good),
         failed=len(rows) - len(good),
-        input_tokens=_sum(row.input_tokens for row in good),
-        output_tokens=_sum(row.output_tokens for row in good),
+        input_tokens=sum_of_all(row.input_tokens for row in good),
+        output_tokens=sum_of_all(row.output_tokens for row in good),
         span_s=span,
         concurrency_mean=busy,
         tokens_per_step=decoded / chunks if chunks else None,
@@ -105,7 +105,7 @@ def total(rows: Sequence[RequestRow], where: str, duration_s: float | None = Non
     )
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
+def sum_of_all(values: Iterable[int | None]) -> int | None:
     out = 0
     for value in values:
         if value is None:
@@ -202,6 +202,31 @@ def survival(histogram: Sequence[int]) -> tuple[float, ...]:
     if not drafts:
         return ()
     return tuple(sum(histogram[i + 1 :]) / drafts for i in range(len(histogram) - 1))
+
+
+def rates_of_steps(accepted: Sequence[int], drafted: Sequence[int]) -> tuple[float, ...]:
+    """Per-position rates from the accepted and drafted tokens of every step.
+
+    Position i is judged in the steps that drafted it and accepted all before it; the product of
+    these conditional rates is the share of drafts that gets past i, were all long enough (Kaplan
+    and Meier's estimate: a draft that ends early is no rejection). With drafts of one length these
+    are `survival`'s. Lengths are bounded by the caller.
+    """
+    most = max(drafted, default=0)
+    judged, passed = [0] * (most + 2), [0] * (most + 2)
+    for took, made in zip(accepted, drafted, strict=True):
+        judged[min(made, took + 1)] += 1
+        passed[took] += 1
+    for i in range(most, 0, -1):
+        judged[i] += judged[i + 1]
+        passed[i] += passed[i + 1]
+    rates, share = [], 1.0
+    for i in range(1, most + 1):
+        if not judged[i] and share > 0:
+            break  # what got this far was not drafted further
+        share *= passed[i] / judged[i] if judged[i] else 0.0
+        rates.append(share)
+    return tuple(rates)
 
 
 def tokens_per_step_from_counts(

@@ -9,14 +9,14 @@ tokens, and is not read; a failed request keeps its place in every list, with ze
 says nothing about k or the parallelism unless the user added --metadata.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from specsim.checked import Rule
+from specsim.errors import FormatError
 from specsim.formats.bench.details import Details
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
@@ -27,31 +27,38 @@ from specsim.formats.bench.fields import (
     Signed,
     Text,
     key,
+    named_stat,
     read_as,
-    stat_ms,
+    stat_names,
     stated,
 )
 from specsim.formats.bench.record import BenchAcceptance, BenchLoad, BenchRun, Stat
-from specsim.formats.bench.server_args import args_from_metadata, metadata_of
+from specsim.formats.bench.server_args import ARGUMENT, args_from_metadata, metadata_of
 from specsim.formats.bench.stats import disagreement, in_flight, stat_of, total, with_derived
+from specsim.formats.bench.unread import knows
 from specsim.formats.drafted import drafted_positions, undrafted_note
 
 NAME = "vllm bench serve"
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
-# Everything the tool itself writes; the rest came from --metadata or from a sweep's parameters.
-_OWN = re.compile(
-    r"date|endpoint_type|backend|label|model_id|tokenizer_id|num_prompts|request_rate|burstiness"
-    r"|max_concurrency|ramp_up_\w+|rps_change_events|duration|completed|failed|total_\w+"
-    r"|request_\w+|output_throughput|max_output_tokens_per_s|max_concurrent_requests|rtfx"
-    r"|spec_decode_\w+|(?:mean|median|std|p[\d.]+)_\w+_ms|input_lens|output_lens|ttfts|itls"
-    r"|latencies|start_times|queue_times|generated_texts|errors|server_\w+|best_of|use_beam_search"
-    r"|input_throughput|run_number|steady_state\w*"
-)
+_TIMES = ("ttft", "tpot", "itl", "e2el")
 _Fraction = Annotated[float, Field(ge=0, le=1 + 1e-9), Rule("a fraction")]
 
 
 class VllmResult(Details):
     """One result."""
+
+    by_name: ClassVar = (stat_names(*_TIMES), ARGUMENT.pattern)
+    passed_over: ClassVar = {
+        "endpoint_type|tokenizer_id|ramp_up_.*|rps_change_events|best_of|use_beam_search":
+            "settings of the client",
+        "(total_token|input)_throughput|rtfx": "follow from what is read",
+        "request_goodput": "counts against limits that the file does not state",
+        "max_concurrent_requests": "a peak; the mean is computed",
+        r"queue_times|server_\w+|" + stat_names("client_queue_time", "e2el_including_client_queue"):
+            "queues outside the engine",
+        "generated_texts": "no figures",
+        r"steady_state\w*": "a window of the run; the whole run is read",
+    }
 
     model: Text = key("model_id")
     label: Text = None
@@ -105,14 +112,20 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     rows = item.rows()
     sums = total(rows, where, item.duration_s) if rows else None
     warnings: list[str] = []
-    stats = {name: stat_ms(raw, name, where) for name in ("ttft", "tpot", "itl", "e2el")}
+    stats = {name: named_stat(raw, name, where) for name in _TIMES}
+    known = [stat.typical for stat in stats.values() if stat is not None and stat.typical]
+    if item.duration_s and any(value > item.duration_s * 1.5 for value in known):
+        raise FormatError(
+            f"{where}its times are longer than the run of {item.duration_s:.4g} s; names without a "
+            "unit are read as seconds, those that end in _ms as milliseconds"
+        )
     if item.completed == 0:
         warnings.append("no request completed: the file's times are zeros and were left out")
         stats = dict.fromkeys(stats)
-    elif stats["itl"] is not None and not stats["itl"].mean:
+    elif stats["itl"] is not None and not stats["itl"].typical:
         # one chunk per answer, as without streaming: there are no gaps to speak of
         stats["itl"] = None
-        if stats["ttft"] is not None and not stats["ttft"].mean:
+        if stats["ttft"] is not None and not stats["ttft"].typical:
             stats["ttft"] = stats["tpot"] = None
             warnings.append("the answers were not streamed: no TTFT, TPOT or ITL")
     if sums is not None:
@@ -143,7 +156,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
     busy = sums.concurrency_mean if sums is not None else None
     if busy is None:
         busy = in_flight(stats["e2el"], item.completed, item.duration_s)
-    extra, sweep = metadata_of(raw, _OWN), item.run_number
+    extra, sweep = metadata_of(raw, _is_own), item.run_number
     failed = item.failed_requests
     if item.ramp_up_strategy is not None:
         warnings.append("the request rate ramps up during the run: it has no single load level")
@@ -171,6 +184,11 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         warnings=tuple(warnings),
     )
     return with_derived(run)
+
+
+def _is_own(name: str) -> bool:
+    """Whether the tool itself writes it; the rest is --metadata or a sweep's parameter."""
+    return knows(VllmResult, name) and not ARGUMENT.fullmatch(name)
 
 
 def _latencies(item: VllmResult) -> Stat | None:
