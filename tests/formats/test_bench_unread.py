@@ -89,7 +89,4 @@ def test_many_new_figures_are_counted_and_odd_names_kept_on_one_line() -> None:
 
 
 def test_every_format_of_json_records_declares_its_shape() -> None:
-    without = {form.name for form in FORMATS if form.shape is None}
-    assert without == {
-        "/metrics text of vLLM, SGLang or TensorRT-LLM", "server log lines", "aiperf CSV",
-    }
+    assert [form.name for form in FORMATS if "JSON" in form.name and form.shape is None] == []
