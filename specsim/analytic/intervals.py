@@ -22,8 +22,7 @@ def prediction_class(system: System) -> str:
     several GPUs."""
     side = "speculative" if system.speculative else "plain"
     kind = "moe" if system.spec.has_experts else "dense"
-    table = system.profile.kernels.get("gemm.bf16")
-    kernels = "assumed" if table is None or table.assumed else "measured"
+    kernels = "measured" if system.profile.kernels_known == "measured" else "assumed"
     gpus = "several" if system.parallel.all_gpus > 1 else "one"
     return f"{side}|{kind}|{system.engine.name}|{kernels}|{gpus}"
 

@@ -172,13 +172,15 @@ def _built(
             f"requests of {tokens} tokens are longer than the {spec.max_position} positions of "
             f"{spec.name}; an engine serves them only with rope scaling set"
         )
-    products = profile.kernels.get("gemm.bf16")  # measured products stand for the whole device
-    if (products is None or products.assumed) and options.fidelity != "datasheet":
-        measured = products.inherited_from if products is not None else None
-        origin = f"measured on {measured}" if measured else "typical of such kernels"
-        warnings.append(
-            f"kernel efficiencies of {profile.name} are assumed ({origin}), not measured on it"
-        )
+    kernels = profile.kernels_known
+    if kernels != "measured" and options.fidelity != "datasheet":
+        products = profile.kernels.get("gemm.bf16")
+        other = products.inherited_from if products is not None else None
+        origin = f"measured on {other}" if other else "typical of such kernels"
+        said = f"assumed ({origin}), not measured on it"
+        if kernels != "assumed":
+            said = f"partly measured on it, the others assumed ({origin})"
+        warnings.append(f"kernel efficiencies of {profile.name} are {said}")
     return DeploymentRequest(system, workload, tuple(warnings), unknown)
 
 

@@ -116,6 +116,17 @@ class HardwareProfile:
                 "must be 1; add [link] bytes_per_s to a profile of your own to price one"
             )
 
+    @property
+    def kernels_known(self) -> str:
+        """'measured' where the matrix products in bf16 were measured on the device itself, for
+        they stand for the whole of it; 'partly measured' where only other
+        kernels were in full; 'assumed' where none was."""
+        products = self.kernels.get("gemm.bf16")
+        if products is not None and not products.assumed:
+            return "measured"
+        some = any(not table.assumed for table in self.kernels.values())
+        return "partly measured" if some else "assumed"
+
     def is_assumed(self, field_name: str) -> bool:
         return field_name in self.assumed
 

@@ -4,8 +4,9 @@ Searched in this order: the user's folder (argument, or the environment variable
 SPECSIM_PROFILES), then the profiles shipped with specsim. A name with a path or a `.toml`
 ending is read as a file. In each folder a file name wins over an alias; aliases are compared
 without case, punctuation and maker's words, so 'NVIDIA H100 80GB HBM3', 'h100' and 'H100-SXM'
-meet. Loading reads the one file (and the profile it inherits kernel tables from); only a name
-that is no file's makes the store look at the heads of the others.
+meet; else by the model number and what else the name says of the card, if all of it is true.
+Loading reads the one file (and the profile it inherits kernel tables from); only a name that is
+no file's makes the store look at the heads of the others.
 """
 
 import os
@@ -29,6 +30,12 @@ MAX_INHERIT_DEPTH = 4
 _NOISE = frozenset(
     {"nvidia", "amd", "intel", "geforce", "instinct", "tesla", "arc"}
     | {"gpu", "graphics", "tensor", "core"}
+)
+
+# Words that describe a card; they may stand beside its number where they are true of it.
+_DESCRIBING = frozenset(
+    {"pcie", "sxm", "oam", "nvlink", "hbm", "gddr", "se", "server", "edition"}
+    | {"turing", "ampere", "ada", "hopper", "blackwell", "xe2"}
 )
 
 
@@ -85,6 +92,17 @@ def find_profile(name: str, folder: str | os.PathLike[str] | None = None) -> Pat
         match = _find_in(place, name)
         if match is not None:
             return match
+    cards = re.fullmatch(r"\s*(\d{1,4})\s*[x*×]\s*(.+)", name, re.IGNORECASE)
+    if cards is not None:
+        one = find_profile(cards[2], folder).stem
+        raise ProfileError(
+            f"GPU {name!r} names {cards[1]} devices; write --gpu {one} --tp {cards[1]} (or --ep, "
+            "--replicas)"
+        )
+    for place in folders:
+        match = _described(place, name)
+        if match is not None:
+            return match
     raise ProfileError(_unknown(name, folders, folder))
 
 
@@ -106,6 +124,36 @@ def _find_in(place: Path, name: str, skip: tuple[Path, ...] = ()) -> Path | None
     wanted = normalise(name)
     by_name = {key: path for key, path in _names(place) if path.resolve() not in skip}
     return by_name.get(wanted) if wanted else None
+
+
+def _described(place: Path, name: str) -> Path | None:
+    """The one profile with this model number of which every further word (capacity, module, link,
+    edition, architecture) is true; None where there is none."""
+    core, said = _apart(name)
+    found = set()
+    for entry in _entries(place):
+        names = (entry.name, entry.title, *entry.aliases)
+        if core and any(core == _apart(other)[0] for other in names):
+            document = _document(entry.path, *_stamp(entry.path))
+            tables = [document.get("device"), document.get("link")]
+            device, link = (table if isinstance(table, dict) else {} for table in tables)
+            true = {word for other in names for word in _apart(other)[1]}
+            for text in (device.get("arch"), link.get("kind")):
+                true.update(re.findall(r"[a-z0-9]+", str(text).lower()))
+            if said <= true:
+                found.add(entry.path)
+    # Of several, the one that the bare number means.
+    bare = _find_in(place, core) if len(found) > 1 else None
+    return bare if bare in found else found.pop() if len(found) == 1 else None
+
+
+def _apart(name: str) -> tuple[str, frozenset[str]]:
+    """The comparable model number of a name, and the words that describe the card around it."""
+    joined = re.sub(r"(\d+)\s*g(?:i?b)?\b", r"\1gb", name.lower())
+    joined = re.sub(r"\b(pcie|nvlink)\s*(?:gen\s*)?\d(?:\.\d)?\b(?:\s*x\s*\d+)?", r"\1", joined)
+    words = [re.sub(r"^(sxm|hbm|gddr)\d\w*", r"\1", w) for w in re.findall(r"[a-z0-9]+", joined)]
+    said = frozenset(w for w in words if w in _DESCRIBING or re.fullmatch(r"\d+gb", w))
+    return normalise(" ".join(w for w in words if w not in said)), said
 
 
 def _names(place: Path) -> Iterator[tuple[str, Path]]:

@@ -196,7 +196,6 @@ def _empty(model: str, gpu: str, reason: str) -> Cell:
 
 
 def _served(system: System, point: OperatingPoint, model: str, gpu: str) -> Cell:
-    table = system.profile.kernels.get("gemm.bf16")
     plain = _side(system.plain(), point)
     other = _side(system, point) if system.speculative else None
     missed = ""
@@ -216,7 +215,7 @@ def _served(system: System, point: OperatingPoint, model: str, gpu: str) -> Cell
         acceptance_length=system.acceptance_length,
         plain=plain,
         speculative=other,
-        assumed=table is None or table.assumed,
+        assumed=system.profile.kernels_known != "measured",
         missed=missed,
     )
 

@@ -8,7 +8,8 @@ from specsim.report.text import section_text
 ROW_LEGEND = (
     "memory: GB of 1e9 bytes, all that the driver shows (151 for a card sold as 141 GB)\n"
     "bf16, fp8: dense TFLOP/s; link: one direction\n"
-    "kernels: whether any efficiency was measured on the device itself"
+    "kernels: whether efficiencies were measured on the device itself; partly: some, the\n"
+    "others (or their shape) are another device's"
 )
 
 
@@ -18,7 +19,6 @@ def _tera(value: float | None) -> str:
 
 def profile_row(profile: HardwareProfile) -> list[str]:
     """One line of the list: GB, TB/s, TFLOP/s, link GB/s, how the kernels are known."""
-    measured = any(not t.assumed for t in profile.kernels.values())
     return [
         profile.name,
         f"{profile.mem_bytes / 1e9:.0f} GB",
@@ -27,7 +27,7 @@ def profile_row(profile: HardwareProfile) -> list[str]:
         _tera(profile.flops.get("fp8")),
         str(profile.sms),
         f"{profile.link_bytes_per_s / 1e9:.0f} GB/s" if profile.link_bytes_per_s else "-",
-        "measured" if measured else "assumed",
+        profile.kernels_known,
     ]
 
 

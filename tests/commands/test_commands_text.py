@@ -132,7 +132,7 @@ def test_an_engine_without_drafters_is_the_reason_not_the_catalogue() -> None:
 
 
 def test_lists_say_what_their_columns_mean() -> None:
-    assert "kernels: whether any efficiency was measured" in run("gpus")
+    assert "kernels: whether efficiencies were measured" in run("gpus")
     assert "- T" not in run("gpus")
     assert "active: what a token passes through" in run("models", "--search", "qwen3")
     assert "input table counted" in run("models", "qwen3.6-27b")

@@ -39,6 +39,17 @@ MINIMAL = Path(__file__).with_name("minimal.toml").read_text()
         ("Strix Halo", "strix-halo"),
         ("Intel(R) Arc(TM) Pro B60 Graphics", "b60"),
         ("cpu", "cpu-generic"),
+        ("RTX PRO 6000 Blackwell SE 96GB (PCIe)", "rtx-pro-6000"),
+        ("H100 NVL", "h100-nvl"),
+        ("H100 SXM5 80 GB HBM3 (NVLink)", "h100-sxm"),
+        ("A100 80 GB (PCIe 4.0)", "a100-pcie-80gb"),
+        ("a6000", "rtx-a6000"),
+        ("NVIDIA RTX A6000 48 GiB", "rtx-a6000"),
+        ("MI355X OAM", "mi355x"),
+        ("AMD Instinct MI300X OAM 192 GB", "mi300x"),
+        ("GeForce RTX 5090 32GB Blackwell PCIe", "rtx-5090"),
+        ("L40S 48 GB Ada PCIe", "l40s"),
+        ("H100 Hopper", "h100-sxm"),
     ],
 )
 def test_names_as_people_type_them(typed: str, name: str) -> None:
@@ -52,6 +63,36 @@ def test_names_as_people_type_them(typed: str, name: str) -> None:
 def test_unknown_names_get_near_matches(typed: str, near: str) -> None:
     with pytest.raises(ProfileError, match=f"unknown GPU '{typed}'; near matches: .*{near}"):
         load_profile(typed)
+
+
+@pytest.mark.parametrize("typed", ["A100 PCIe 40GB", "RTX 4090 48GB", "L40S SXM", "MI300X PCIe"])
+def test_what_is_not_true_of_a_card_finds_none(typed: str) -> None:
+    with pytest.raises(ProfileError, match="unknown GPU"):
+        load_profile(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("8xH200", "--gpu h200-sxm --tp 8"),
+        ("2 x RTX 3090", "--gpu rtx-3090 --tp 2"),
+        ("4x NVIDIA L40S 48 GB", "--gpu l40s --tp 4"),
+    ],
+)
+def test_a_number_of_cards_is_an_option_of_its_own(typed: str, right: str) -> None:
+    with pytest.raises(ProfileError, match=right):
+        load_profile(typed)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("h200-sxm", "measured"), ("l40s", "partly measured"), ("b200", "partly measured"),
+        ("rtx-pro-6000", "partly measured"), ("rtx-3090", "assumed"),
+    ],
+)
+def test_one_word_for_how_kernels_are_known(name: str, known: str) -> None:
+    assert load_profile(name).kernels_known == known
 
 
 @pytest.mark.parametrize(
