@@ -14,7 +14,7 @@ from specsim.model.counts import weight_bytes
 from specsim.model.mixers import Attention
 from specsim.model.part import BF16, WeightFormat
 from specsim.model.weights import FP8, INT8, INT8_W8A16, MXFP4, NVFP4
-from tests.model.test_hf_config import formats, llama
+from tests.model.test_hf_config import formats, llama, stored
 
 MXFP4_W4A4 = WeightFormat("mxfp4", 0.53125, "fp4")
 AWQ = WeightFormat("int4", 0.5 + 2.5 / 128, "bf16")
@@ -41,6 +41,17 @@ def test_gptq_dynamic_exclusions_stay_in_16_bits() -> None:
     assert spec.head_weight == BF16
     config["quantization_config"] = GPTQ
     assert weight_bytes(model_from_config(config)).total == pytest.approx(0.758e9, rel=1e-3)
+
+
+def test_the_published_exclusions_of_a_27b_model() -> None:
+    """28.4 GB of text weights: attention (also linear), tables and the MTP head in 16 bits."""
+    names = ("attn", "shared_expert", "mtp", "visual")
+    dynamic: dict[str, Any] = {"lm_head": {}, **{f"-:.*{name}.*": {} for name in names}}
+    config = stored("Qwen3.5-27B") | {"quantization_config": GPTQ | {"dynamic": dynamic}}
+    found = weight_bytes(model_from_config(config))
+    assert found.total - found.vision - found.mtp == pytest.approx(28.4e9, rel=3e-3)
+    plain = weight_bytes(model_from_config(stored("Qwen3.5-27B")))
+    assert (found.mixer, found.mtp) == (plain.mixer, plain.mtp)
 
 
 def test_gptq_dynamic_widths_and_order() -> None:
