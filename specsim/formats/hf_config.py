@@ -4,7 +4,8 @@
     model_from_config(config)     an already parsed object
 
 Files are untrusted: at most 10 MB, plain JSON, every field checked; nothing is executed.
-An architecture that is not known is refused by name. Units: widths in elements.
+An architecture that is not known is refused by name, and so is a field of a size that its reader
+does not read (`hf_unread`). Units: widths in elements.
 """
 
 import difflib
@@ -16,6 +17,7 @@ from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
 from specsim.formats.hf_shape import HfConfig, QuantConfig, TextConfig
+from specsim.formats.hf_unread import refuse_unread
 from specsim.formats.hf_vision import vision_parameters
 from specsim.methods.base import METHODS
 from specsim.model.spec import ModelSpec
@@ -98,6 +100,7 @@ def model_from_config(
             )
     text, kind = _text_fields(top)
     plan = READERS[kind](text)
+    refuse_unread(text)
     _add_vision(top, plan)
     quant = quantisation(_quant_section(top, text), hf_quant_config, name, needed=formats_needed)
     return assemble(plan, name, quant, source)

@@ -4,76 +4,35 @@
     drafter_from_config(config)     an already parsed object
 
 Known: EAGLE (1 and 2), EAGLE-3 and P-EAGLE (SpecForge, SafeAILab and speculators layouts),
-Medusa, DFlash, DSpark, Gemma-4 assistant; any other model is taken as a whole draft model.
+Medusa, DFlash, DSpark, Gemma-4 assistant; any other model is taken as a whole draft model. A draft
+network of another name is refused, and so is a part that is not modelled (Domino's GRU, the
+selector and convolution of DFlash2, centroid heads) and any field of a size that nobody reads.
 Shapes follow the public definitions in SpecForge 0.2 (MIT), speculators 0.9, transformers 5.24
 (both Apache-2.0) and the Medusa paper; h is the drafter's width, t the target's.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import Field
-
 from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats.hf_common import attention, layer_kinds, windows
 from specsim.formats.hf_config import load_config, model_from_config
+from specsim.formats.hf_draft_shape import BlockFields, DflashConfig, DraftConfig
 from specsim.formats.hf_gemma4 import gemma4_layers
-from specsim.formats.hf_object import (
-    ConfigObject,
-    Heads,
-    Integers,
-    Some,
-    Strings,
-    Switch,
-    Text,
-    Width,
-    WidthOrNone,
-    needed,
-)
-from specsim.formats.hf_shape import TextConfig
+from specsim.formats.hf_mla import latent_attention
+from specsim.formats.hf_unread import refuse_unread
 from specsim.methods.base import METHODS
 from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.feedforward import DenseMLP
+from specsim.model.mixers import Attention, LatentAttention
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
 
-
-class EagleConfig(ConfigObject):
-    eagle_aux_hidden_state_layer_ids: Integers = ()
-
-
-class DflashConfig(ConfigObject):
-    target_layer_ids: Integers = ()
-    markov_rank: WidthOrNone = 0
-    markov_head_type: Text = "vanilla"
-    enable_confidence_head: Switch = False
-    confidence_head_with_markov: Switch = False
-
-
-class DraftConfig(TextConfig):
-    """A draft network's config: a decoder's fields and its own."""
-
-    speculators_model_type: Text = ""
-    architectures: Strings = ()
-    bias: Switch = True
-    draft_vocab_size: Width | None = None
-    target_hidden_size: Width | None = None
-    norm_before_fc: Switch = False
-    fc_norm: Switch = False
-    eagle_aux_hidden_state_layer_ids: Integers = ()
-    aux_hidden_state_layer_ids: Integers = ()
-    heads: Heads = needed("medusa_num_heads", "num_heads")
-    block_size: Some = needed()
-    backbone_hidden_size: Width = needed()
-    use_ordered_embeddings: Switch = False
-    # where the layer's fields stand in other layouts
-    transformer_layer_config: "DraftConfig | None" = None
-    text_config: "DraftConfig | None" = None
-    eagle_config: EagleConfig = Field(default_factory=EagleConfig)
-    dflash_config: DflashConfig = Field(default_factory=DflashConfig)
-
+# In the name of an architecture that is no model of its own.
+_DRAFT_WORDS = re.compile("eagle|draft|speculator|dspark|dflash|domino|medusa|nextn|mtp", re.I)
 
 Reader = Callable[[DraftConfig, str, ModelSpec | None], Drafter]
 READERS: dict[str, Reader] = {}  # kind of network -> what reads its config
@@ -119,6 +78,9 @@ def drafter_from_config(
             f"{', '.join((*READERS, WHOLE_MODEL))}"
         )
     drafter = READERS[kind](f, name, target)
+    for part in (f, f.dflash_config, f.eagle_config, f.text_config, f.transformer_layer_config):
+        if part is not None:
+            refuse_unread(part, drafter=True)
     if target is not None:
         _check_target(drafter, target)
     return replace(drafter, target=target.name) if target is not None else drafter
@@ -139,6 +101,8 @@ def detect_kind(f: DraftConfig) -> str:
             raise f.fail("speculators_model_type", f"must be one of {', '.join(speculators)}")
         return speculators[speculator]
     kinds = [names[arch.lower()] for arch in f.architectures if arch.lower() in names]
+    if not kinds and any(_DRAFT_WORDS.search(arch) for arch in f.architectures):
+        raise f.fail("architectures", f"not a known draft network; known are {', '.join(names)}")
     kinds += [kind for field, kind in fields.items() if f.has(field)]
     return kinds[0] if kinds else names.get(f.model_type.lower(), WHOLE_MODEL)
 
@@ -182,7 +146,10 @@ def _eagle3(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     layer = _layer_fields(f)
     hidden = layer.hidden_size
     bias = layer.flag("attention_bias", False)
-    mixer = attention(layer, qkv_bias=bias, o_bias=bias)
+    mixer: Attention | LatentAttention = (
+        latent_attention(layer, indexer=False) if layer.has("kv_lora_rank")
+        else attention(layer, qkv_bias=bias, o_bias=bias)
+    )
     first = LayerGroup(1, replace(mixer, input_mult=2), _mlp(layer), 3 * hidden)
     more = layer.num_hidden_layers - 1
     layers = (first,) if not more else (first, LayerGroup(more, mixer, _mlp(layer), 2 * hidden))
@@ -274,31 +241,47 @@ def _medusa(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
+# Parts of block drafters that are not modelled: field of `dflash_config` -> part.
+_BLOCK_PARTS = {
+    "gru_hidden_dim": "the causal correction head of Domino (GRU)",
+    "emb_dim": "the causal correction head of Domino (GRU)",
+    "selector_rank": "the selector of DFlash2",
+    "conv_kernel_size": "the convolution of DFlash2",
+}
+
+
+def _block_layers(layer: DraftConfig, section: DflashConfig) -> list[LayerGroup]:
+    """The layers of a block drafter: latent attention where the file has its ranks, Gemma-4's
+    where it says so, Qwen3's otherwise."""
+    for field, part in _BLOCK_PARTS.items():
+        section.require(field, (0,), f"{part} is not modelled")
+    hidden, count, norms = layer.hidden_size, layer.num_hidden_layers, 2 * layer.hidden_size
+    if layer.model_type.startswith("gemma4"):
+        plans = gemma4_layers(layer, count, hidden)
+        return [LayerGroup(1, plan.mixer, plan.ffn, plan.norm_weights) for plan in plans]
+    if layer.has("kv_lora_rank") and section.attention_mode != "gqa":
+        layer.require("mla_use_output_gate", (False,), "an output gate is not modelled")
+        return [LayerGroup(count, latent_attention(layer, indexer=False), _mlp(layer), norms)]
+    if section.use_swa:
+        layer = layer.with_default("sliding_window", section.swa_window_size)
+    bias = layer.flag("attention_bias", False)
+    off = not layer.flag("use_sliding_window", layer.has("sliding_window"))
+    layer_kinds(layer, count, ("full_attention", "sliding_attention"))
+    mixer = attention(layer, qkv_bias=bias, o_bias=bias, qk_norm="head")
+    mixer = replace(mixer, sinks=section.attention_sink_bias)
+    return [
+        LayerGroup(1, replace(mixer, window=0 if off else window), _mlp(layer), norms)
+        for window in windows(layer, count)
+    ]
+
+
 @reads("dflash")
 def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """Qwen3-style layers that draft a block in one non-causal pass; fc joins the target's
     hidden states; embedding and head are the target's unless a draft vocabulary is named."""
-    layer = _layer_fields(f)
+    layer, section = _layer_fields(f), f.dflash_config
     hidden = layer.hidden_size
-    count = layer.num_hidden_layers
-    bias = layer.flag("attention_bias", False)
-    off = not layer.flag("use_sliding_window", layer.has("sliding_window"))
-    layer_kinds(layer, count, ("full_attention", "sliding_attention"))
-    layers = [
-        LayerGroup(
-            1,
-            attention(
-                layer, qkv_bias=bias, o_bias=bias, qk_norm="head", window=0 if off else window
-            ),
-            _mlp(layer),
-            2 * hidden,
-        )
-        for window in windows(layer, count)
-    ]
-    section = f.dflash_config
-    features = len(section.target_layer_ids) or len(
-        f.aux_hidden_state_layer_ids
-    )
+    features = len(section.target_layer_ids or f.target_layer_ids or f.aux_hidden_state_layer_ids)
     if not features:
         raise f.fail("dflash_config", "target_layer_ids must list the target's layers it reads")
     vocab = layer.vocab_size
@@ -306,10 +289,10 @@ def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         name=name,
         kind="dflash",
         hidden=hidden,
-        layers=merge_groups(layers),
+        layers=merge_groups(_block_layers(layer, section)),
         vocab=vocab,
         draft_vocab=f.draft_vocab_size or vocab,
-        own_head=f.has("draft_vocab_size"),
+        own_head=(f.draft_vocab_size or vocab) != vocab,
         own_embed=False,
         fc_in=features * _target_width(f, hidden, target),
         fc_out=hidden,
@@ -323,7 +306,7 @@ def _dspark(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """DFlash with a Markov head: a rank-r table of the previous token and r -> V logits, walked
     position by position, and a confidence head of one output."""
     drafter = _dflash(f, name, target)
-    section = f.dflash_config
+    section: BlockFields = f.dflash_config if f.dflash_config.has("markov_rank") else f
     rank = section.markov_rank
     kind = section.markov_head_type.lower()
     matrices: tuple[tuple[int, int], ...] = ()

@@ -26,6 +26,7 @@ def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Atten
     """A window layer with head_dim and all KV heads, or a full one with the global sizes."""
     count = f.num_attention_heads
     full = kind == "full_attention"
+    f.costs_nothing("num_global_key_value_heads")  # without shared K and V projections
     kv = f.given("num_key_value_heads", f.num_key_value_heads)
     dim = f.given("head_dim", f.head_dim)
     k_eq_v = full and f.attention_k_eq_v
@@ -58,6 +59,7 @@ def gemma4_layers(
     dense = mlp(f)
     ffn: DenseMLP | tuple[DenseMLP, MoE] = dense
     norms = 4 * hidden
+    f.costs_nothing("num_experts", "top_k_experts", "moe_intermediate_size")  # without the block
     if f.enable_moe_block:
         total, top_k = experts(f)
         ffn = (dense, MoE(total, top_k, f.moe_intermediate_size))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import mlp, plan, sparse_after_dense
+from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
@@ -46,6 +46,7 @@ def deepseek_sparse(f: TextConfig) -> ModelPlan:
 def _indexed_layers(f: TextConfig, count: int) -> list[bool]:
     """Which layers run their own indexer; the others reuse the selection of the one before
     (GLM-5.2: after an offset, every index_topk_freq-th layer)."""
+    layer_kinds(f, count, ("deepseek_sparse_attention",))
     kinds = f.indexer_types
     f.per_layer("indexer_types", kinds, count)
     if kinds is not None:

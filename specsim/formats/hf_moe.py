@@ -138,6 +138,8 @@ def minimax_m2(f: TextConfig) -> ModelPlan:
     """MiniMax-M2: q/k norms over all heads. Its config declares MTP modules that the
     published checkpoints do not hold, so the model has none here."""
     f.require("shared_intermediate_size", (0,), "a shared expert is not known for this family")
+    if set(f.attn_type_list) - {1}:
+        raise f.fail("attn_type_list", "linear attention (type 0) is not known for this family")
     f.require("qk_norm_type", ("per_layer",), "only per_layer is known for this family")
     moe = MoE(*experts(f), f.intermediate_size, router_bias=f.use_routing_bias)
     norm = "full" if f.flag("use_qk_norm", True) else "none"
@@ -229,6 +231,7 @@ def llama4(f: TextConfig) -> ModelPlan:
         )
         for index in range(count)
     ]
+    f.costs_nothing("use_qk_norm")  # without weights
     result = plan(f, "llama4", layers)
     result.notes.append("chunked attention counted as a window of the chunk's length")
     return result

@@ -89,6 +89,7 @@ class ConfigObject(SparseShape):
     _raw: Mapping[str, object] = PrivateAttr(default_factory=dict)
     _where: str = PrivateAttr("config")
     _faults: dict[str, str] = PrivateAttr(default_factory=dict)
+    _asked: set[str] = PrivateAttr(default_factory=set)
 
     @classmethod
     def of(cls, raw: Mapping[str, object], where: str) -> Self:
@@ -127,6 +128,7 @@ class ConfigObject(SparseShape):
         value = super().__getattribute__(name)
         if name.startswith("_") or name not in type(self).model_fields:
             return value
+        self._asked.update(self._spellings(name))
         if name in self._faults:
             raise ModelConfigError(self._faults[name])
         if value is not _MISSING:
@@ -161,6 +163,7 @@ class ConfigObject(SparseShape):
 
     def has(self, name: str) -> bool:
         """Whether the file has a field, and not null."""
+        self._asked.add(name)
         return self._raw.get(name) is not None
 
     def flag(self, name: str, default: bool) -> bool:
@@ -181,6 +184,7 @@ class ConfigObject(SparseShape):
 
     def require(self, name: str, allowed: tuple[object, ...], reason: str) -> None:
         """Refuse a field that is set to something this reader does not model."""
+        self._asked.add(name)
         value = self._raw.get(name)
         if value is not None and value not in allowed:
             raise self.fail(name, reason)
@@ -189,7 +193,18 @@ class ConfigObject(SparseShape):
         """The same object, with `name` set to `value` where the file does not mention it."""
         if name in self._raw:
             return self
-        return type(self).of({**self._raw, name: value}, self._where)
+        filled = type(self).of({**self._raw, name: value}, self._where)
+        filled._asked = self._asked
+        return filled
+
+    def costs_nothing(self, *names: str) -> None:
+        """Fields that this architecture has and that change neither sizes nor reads."""
+        self._asked.update(names)
+
+    def unasked(self) -> dict[str, object]:
+        """The fields of the file that nobody has read so far, less those that are null, false,
+        zero or empty."""
+        return {key: value for key, value in self._raw.items() if value and key not in self._asked}
 
     def per_layer(self, name: str, values: tuple[str, ...] | None, layers: int) -> None:
         """Refuse a list that has not one entry per layer."""

@@ -63,6 +63,7 @@ class TextConfig(ConfigObject):
     global_head_dim: HeadDim | None = None
     num_global_key_value_heads: Heads | None = None
     # which layers see how much
+    attn_type_list: Integers = ()
     layer_types: Strings | None = None
     sliding_window: Positions | None = None
     use_sliding_window: Switch | None = None

@@ -16,7 +16,8 @@ from pathlib import Path
 from specsim.errors import FormatError
 from specsim.formats.gguf_header import looks_like_gguf, read_gguf_model
 from specsim.formats.hf_config import load_config, model_from_config
-from specsim.formats.hf_drafters import DraftConfig, detect_kind, drafter_from_config
+from specsim.formats.hf_draft_shape import DraftConfig
+from specsim.formats.hf_drafters import detect_kind, drafter_from_config
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.jsonable import picked
 from specsim.model.counts import parameters

@@ -23,6 +23,7 @@ class DFlashMethod(DraftMethod):
     checkpoint_words = ("dflash",)
     config_names: ClassVar[Mapping[str, str]] = {
         "dflashdraftmodel": "dflash", "dflashspeculator": "dflash",
+        "dflash2draftmodel": "dflash", "dominodraftmodel": "dflash",  # refused by what they add
     }
     speculators: ClassVar[Mapping[str, str]] = {"dflash": "dflash"}
     config_fields: ClassVar[Mapping[str, str]] = {"dflash_config": "dflash"}
@@ -69,7 +70,8 @@ class DSparkMethod(DFlashMethod):
     server_names: ClassVar[ServerNames] = {"vllm": ("dspark",), "sglang": ("DSPARK",)}
     checkpoint_words = ("dspark",)
     config_names: ClassVar[Mapping[str, str]] = {
-        "dsparkdraftmodel": "dspark", "dsparkspeculator": "dspark",
+        "dsparkdraftmodel": "dspark", "dsparkspeculator": "dspark", "qwen3dsparkmodel": "dspark",
+        "lfm2dsparkdraftmodel": "dspark", "gemma4dsparkmodel": "dspark", "k3dsparkmodel": "dspark",
     }
     speculators: ClassVar[Mapping[str, str]] = {"dspark": "dspark"}
     config_fields: ClassVar[Mapping[str, str]] = {}

@@ -68,7 +68,8 @@ class Eagle3Method(DraftMethod):
     checkpoint_words = ("eagle3", "eagle-3")
     config_names: ClassVar[Mapping[str, str]] = {
         "llamaforcausallmeagle3": "eagle3", "eagle3llamaforcausallm": "eagle3",
-        "eagle3speculator": "eagle3", "peagledraftmodel": "p-eagle", "peaglespeculator": "p-eagle",
+        "eagle3deepseekv2forcausallm": "eagle3", "eagle3speculator": "eagle3",
+        "peagledraftmodel": "p-eagle", "peaglespeculator": "p-eagle",
     }
     speculators: ClassVar[Mapping[str, str]] = {"eagle3": "eagle3", "peagle": "p-eagle"}
     config_fields: ClassVar[Mapping[str, str]] = {"draft_vocab_size": "eagle3"}

@@ -157,6 +157,7 @@ class LatentAttention(Mixer):
     index_heads: int = 0  # DSA indexer; 0 = none, or with a topk: reuses another layer's choice
     index_head_dim: int = 0
     index_topk: int = 0  # cached tokens a query attends to; 0 = all
+    input_mult: int = 1  # the latents are of input_mult * hidden (EAGLE-3: 2)
     weight: WeightFormat = BF16
     o_weight: WeightFormat | None = None  # o_proj, where its format differs from the rest
 
@@ -169,9 +170,10 @@ class LatentAttention(Mixer):
 
     def count(self, hidden: int) -> PartCount:
         heads, rank = self.n_heads, self.q_lora_rank
-        query = heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
-        matrices = hidden * rank + rank * query if rank else hidden * query
-        matrices += hidden * (self.kv_lora_rank + self.qk_rope_head_dim)
+        query, source = heads * (self.qk_nope_head_dim + self.qk_rope_head_dim), hidden
+        source *= self.input_mult
+        matrices = source * rank + rank * query if rank else source * query
+        matrices += source * (self.kv_lora_rank + self.qk_rope_head_dim)
         matrices += self.kv_lora_rank * heads * (self.qk_nope_head_dim + self.v_head_dim)
         matrices += heads * self.v_head_dim * hidden
         plain = rank + self.kv_lora_rank  # the two latent norms

@@ -104,14 +104,14 @@ def latent_rows(
     heads = shard(a.n_heads, tp)
     qk, latent = a.qk_nope_head_dim + a.qk_rope_head_dim, a.kv_lora_rank + a.qk_rope_head_dim
     before: list[OpCost] = []
-    small = a.count(hidden).plain - hidden * a.index_heads
+    small, source = a.count(hidden).plain - hidden * a.index_heads, hidden * a.input_mult
     if a.q_lora_rank:
         width = a.q_lora_rank + latent
-        before.append(gemm(f"{prefix}.qkv_a", rows, width, hidden, a.weight, count))
+        before.append(gemm(f"{prefix}.qkv_a", rows, width, source, a.weight, count))
         q_in = a.q_lora_rank
     else:
-        before.append(gemm(f"{prefix}.kv_a", rows, latent, hidden, a.weight, count))
-        q_in = hidden
+        before.append(gemm(f"{prefix}.kv_a", rows, latent, source, a.weight, count))
+        q_in = source
     before.append(gemm(f"{prefix}.q_b", rows, heads * qk, q_in, a.weight, count))
     moved = ACT_BYTES * rows * 2 * (q_in + latent)
     before.append(elementwise(f"{prefix}.rope_norm", moved, count, small * PLAIN_BYTES))

@@ -257,11 +257,12 @@ def context_kv_ops(
         a = group.mixer
         if isinstance(a, Attention) and a.owns_kv:
             width = 2 * max(1.0, a.n_kv_heads / par.tp) * a.head_dim
-            count = float(group.count)
-            ops.append(
-                gemm(f"{prefix}ctx_kv", rows, width, drafter.hidden * a.input_mult, a.weight,
-                     count)
-            )
+        elif isinstance(a, LatentAttention):
+            width = float(a.kv_lora_rank + a.qk_rope_head_dim)  # every GPU keeps the whole
+        else:
+            continue
+        source, count = drafter.hidden * a.input_mult, float(group.count)
+        ops.append(gemm(f"{prefix}ctx_kv", rows, width, source, a.weight, count))
     return ops
 
 

@@ -5,10 +5,15 @@ from typing import Any
 import pytest
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_drafters import DraftConfig, detect_kind, drafter_from_config
+from specsim.formats.hf_draft_shape import DraftConfig
+from specsim.formats.hf_drafters import detect_kind, drafter_from_config
 from specsim.model.catalogue import find_model
 from specsim.model.counts import parameters
-from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
+from specsim.model.drafter_counts import (
+    drafter_kv_bytes,
+    drafter_parameters,
+    drafter_pass_bytes,
+)
 from specsim.model.mixers import Attention
 
 LAYER = {
@@ -170,3 +175,101 @@ def test_mtp_heads_share_the_targets_tables() -> None:
     assert ernie.mtp is not None  # a dense layer, although the body is a mixture
     assert drafter_parameters(ernie.mtp) == drafter_parameters(ernie.mtp, active=True)
     assert find_model("MiniMax-M2").mtp is None
+
+
+LATENT = {
+    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}  # fmt: skip
+
+
+def test_a_head_with_latent_attention_caches_its_latent() -> None:
+    """TorchSpec and AQ-MedAI heads of Kimi-K2.5: the latents read the joined input of 2h."""
+    drafter = drafter_from_config(
+        {
+            "architectures": ["Eagle3DeepseekV2ForCausalLM"], "model_type": "kimi_k2",
+            "hidden_size": 4096, "intermediate_size": 8192, "num_hidden_layers": 1,
+            "num_attention_heads": 32, "num_key_value_heads": 32, **LATENT, "q_lora_rank": 1024,
+            "vocab_size": 50_000, "draft_vocab_size": 50_000,
+        },
+        "d",
+    )  # fmt: skip
+    attention = 8192 * 1024 + 1024 * 32 * 192 + 8192 * 576 + 512 * 32 * 256 + 32 * 128 * 4096
+    own = attention + 1536 + 3 * 4096 * 8192 + 3 * 4096 * 4096 + 50_000 * 4096 + 4 * 4096
+    assert (drafter.kind, drafter_parameters(drafter)) == ("eagle3", own)
+    assert drafter_kv_bytes(drafter).per_token == 576 * 2
+
+
+BLOCK = {
+    "hidden_size": 6144, "intermediate_size": 12288, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 200_064, "block_size": 8,
+}  # fmt: skip
+
+
+def test_dspark_heads_equal_their_published_sizes() -> None:
+    """Names and layouts of the publishers; bytes of the files, less the tables they repeat."""
+    kimi = drafter_from_config(
+        {
+            **BLOCK, "architectures": ["K3DSparkModel"], "model_type": "k3_dspark",
+            "hidden_size": 7168, "intermediate_size": 14336, "num_hidden_layers": 5,
+            "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": None, **LATENT,
+            "vocab_size": 163_840, "draft_vocab_size": 163_840, "target_hidden_size": 7168,
+            "target_layer_ids": [2, 23, 47, 71, 89], "markov_rank": 256,
+            "markov_head_type": "vanilla", "enable_confidence_head": True,
+            "confidence_head_with_markov": True,
+        }
+    )  # fmt: skip
+    assert (kimi.kind, 2 * drafter_parameters(kimi)) == ("dspark", 4_775_815_682)
+    assert drafter_kv_bytes(kimi).per_token == 5 * 576 * 2
+    minimax = drafter_from_config(
+        {
+            **BLOCK, "architectures": ["Qwen3DSparkModel"], "model_type": "qwen3",
+            "num_hidden_layers": 6, "sliding_window": 1024, "use_sliding_window": True,
+            "layer_types": ["sliding_attention"] * 6,
+            "dflash_config": {
+                "target_layer_ids": [1, 12, 23, 35, 46, 57], "projector_type": "dspark",
+                "markov_rank": 256, "markov_head_type": "vanilla", "use_confidence_head": True,
+            },
+        }
+    )  # fmt: skip
+    embedding = 200_064 * 6144
+    assert 4 * drafter_parameters(minimax) + 2 * embedding == pytest.approx(10.72e9, rel=5e-4)
+    gemma = drafter_from_config(
+        {
+            "architectures": ["Gemma4DSparkModel"], "model_type": "gemma4_text",
+            "attention_k_eq_v": True, "block_size": 7, "confidence_head_with_markov": True,
+            "enable_confidence_head": True, "global_head_dim": 512, "head_dim": 256,
+            "hidden_size": 3840, "intermediate_size": 15360, "markov_rank": 256,
+            "layer_types": ["full_attention"] * 5, "num_attention_heads": 16,
+            "num_global_key_value_heads": 1, "num_hidden_layers": 5, "num_key_value_heads": 8,
+            "sliding_window": 1024, "target_layer_ids": [5, 17, 29, 41, 46], "vocab_size": 262_144,
+        }
+    )  # fmt: skip
+    tables = 2 * 262_144 * 3840
+    assert 2 * (drafter_parameters(gemma) + tables) == pytest.approx(6.86e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "section", "part"),
+    [
+        ("DominoDraftModel", {"gru_hidden_dim": 512, "emb_dim": 128}, "Domino"),
+        ("DFlash2DraftModel", {"selector_rank": 256, "selector_top_k": 16}, "selector of DFlash2"),
+        ("DFlash2DraftModel", {"conv_kernel_size": 2}, "convolution of DFlash2"),
+        ("DFlashDraftModel", {"mixture_heads": 4}, "mixture_heads = 4"),
+    ],
+)  # fmt: skip
+def test_parts_that_are_not_modelled_are_named(
+    architecture: str, section: dict[str, int], part: str
+) -> None:
+    config = {
+        **BLOCK, "architectures": [architecture], "model_type": "qwen3", "num_hidden_layers": 3,
+        "dflash_config": {"target_layer_ids": [1, 11, 21], **section},
+    }  # fmt: skip
+    with pytest.raises(ModelConfigError, match=part):
+        drafter_from_config(config, "d")
+
+
+def test_an_unknown_draft_network_is_not_taken_for_another() -> None:
+    config = {**LAYER, "architectures": ["FrugalEagle9ForCausalLM"], "draft_vocab_size": 40}
+    with pytest.raises(ModelConfigError, match=r"FrugalEagle9ForCausalLM.*not a known draft"):
+        drafter_from_config(config, "d")

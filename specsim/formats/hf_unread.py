@@ -1,0 +1,82 @@
+"""Refusal of what a config says about sizes and no reader has read.
+
+Publishers add parts to an architecture by adding fields. A reader that does not know a field would
+price the model without the part, so a field that sounds like a size, a count or a part, and that
+nobody asked for while the file was read, is an error that names it.
+"""
+
+import re
+
+from specsim.errors import ModelConfigError, shown
+from specsim.formats.hf_object import ConfigObject
+
+# Words of a field's name that speak of geometry.
+_SIZES = re.compile(
+    r"(?:^|_)(?:dims?|rank|heads?|layers?|experts?|topk|size|width|window|blocks?|stride|kernel|"
+    r"groups?|ratios?|freq|interval|patterns?|types|mult|conv|indexe?r?|sparse|compress|shared?|"
+    r"kv|gated?|moe|mlp|ffn|attn|attention|norm|sinks?|bias|mtp|nextn|lora|latent|embeddings?|"
+    r"streams|engram|hc|cla|residual|mode|config|num|n)(?:_|$)"
+)
+# Names that speak of tokens, positions, training and kernels, which cost nothing in serving.
+_HARMLESS = re.compile(
+    r"^(?:rope|rotary|no_rope|vision|image|video|audio|num_beam|num_return|num_labels|time_step)|"
+    r"_(?:token_id|token_ids|dropout|positions?)$|max_position_embeddings|flash"
+)
+# Fields that change neither sizes nor reads, or that another field of the same file overrules.
+_INERT = """
+    architectures quantization_config compression_config chunk_size_feed_forward id2label top_k
+    num_key_value_heads head_dim qk_head_dim intermediate_size max_window_layers expand
+    first_k_dense_replace decoder_sparse_step index_topk_freq index_skip_topk_offset
+    index_share_for_mtp_iteration indexer_rope_interleave use_bidirectional_attention
+    n_group topk_group num_expert_group norm_topk_prob moe_router_topk moe_shared_expert_overlap
+    moe_capacity moe_use_aux_free ep_size chunk_size num_logits_to_keep use_mamba_kernels
+    rescale_prenorm_residual num_mtp_modules mtp_transformer_layers vocab_size_per_layer_input
+    query_pre_attn_scalar attn_temperature_tuning class_num org_vocab_size cla_share_factor
+    is_llama_config dense_list residual_in_fp32 norm_head attn_scale label2id
+    pad_vocab_size_multiple_of
+"""
+# A drafter's config often carries on fields of its target; the rest says how it was trained.
+_INERT_OF_DRAFTERS = """
+    tie_word_embeddings num_target_layers target_num_hidden_layers num_anchors use_qk_norm
+    num_kv_shared_layers norm_before_residual norm_output use_aux_hidden_state
+    use_input_layernorm_in_first_layer use_last_layernorm use_mtp_layernorm block_size num_centroids
+    centroid_intermediate_top_k aux_hidden_state_layer_ids backbone_rotary_base
+    confidence_head_alpha pure_draft_prefix_len eagle_config dflash_config transformer_layer_config
+    text_config speculators_config
+"""
+
+
+def refuse_unread(f: ConfigObject, *, drafter: bool = False) -> None:
+    """Raise ModelConfigError for the first field of a size that was not read from `f`; call it
+    when the reader is done."""
+    inert = {*_INERT.split(), *(_INERT_OF_DRAFTERS.split() if drafter else ())}
+    for name, value in f.unasked().items():
+        if name.startswith("_") or name in inert:
+            continue
+        if not _SIZES.search(name) or _HARMLESS.search(name) or _changes_nothing(f, name, value):
+            continue
+        raise ModelConfigError(
+            f"{f.where}: {name} = {shown(value)}: a field of this name may change sizes or reads, "
+            f"and this architecture's reader does not know it; delete it from a copy of the file "
+            "if it changes nothing"
+        )
+
+
+def _changes_nothing(f: ConfigObject, name: str, value: object) -> bool:
+    """Whether the value is the one that the architecture has anyway."""
+    if isinstance(value, str | float):
+        return True  # a name or a factor
+    if name in ("v_head_dim", "attention_head_dim"):
+        return value == f.raw.get("head_dim")
+    if name == "sliding_window":
+        listed = f.raw.get("layer_types")
+        full = isinstance(listed, list) and "sliding_attention" not in listed
+        return full or f.raw.get("use_sliding_window") is False or not _shorter(f, value)
+    if name == "layer_types":
+        return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
+    return False
+
+
+def _shorter(f: ConfigObject, window: object) -> bool:
+    longest = f.raw.get("max_position_embeddings")
+    return not (isinstance(window, int) and isinstance(longest, int) and window >= longest)
