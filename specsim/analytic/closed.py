@@ -88,8 +88,8 @@ def running_limit(system: System, workload: Workload) -> int:
     each = system.setup.verify_tokens
     if system.batched_tokens < each:
         raise UsageError(
-            f"max_num_batched_tokens is {system.batched_tokens}, but one sequence verifies "
-            f"{each} tokens in a step; raise it or draft less"
+            f"--max-num-batched-tokens is {system.batched_tokens}, but one sequence verifies "
+            f"{each} tokens in a step; raise it to {each} or more, or draft less with --k"
         )
     return min(system.seqs_limit, fits, system.round_tokens // each)
 

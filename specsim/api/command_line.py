@@ -4,6 +4,7 @@ What the command sets becomes the option of the same meaning. An option given be
 something else is refused, as everywhere; a MODEL beside it says which model its path or name is.
 """
 
+from pathlib import Path
 from typing import TypeVar
 
 from specsim.api.requests import build_workload
@@ -11,6 +12,7 @@ from specsim.errors import UsageError
 from specsim.formats.server_command import parse_command
 from specsim.formats.server_flags import ServerCommand
 from specsim.latency.engine import find_engine
+from specsim.model.catalogue import has_model
 from specsim.options.declare import OptionSet, declared
 from specsim.options.groups import DeploymentOptions, ModelArgument, ServerCommandOptions
 from specsim.options.values import shown
@@ -30,11 +32,32 @@ def expand_command(options: O) -> tuple[O, list[str]]:
     found = parse_command(options.command)
     model = (options.model if isinstance(options, ModelArgument) else None) or found.model
     if not model:
-        raise UsageError("--command names no model; name it behind the command as MODEL")
+        raise UsageError(
+            "--command names no model; name it as MODEL in front of it: specsim predict qwen3-8b "
+            "--command '...'"
+        )
+    if model is found.model:
+        _check_names(found.model)
     out = options.but(model=model, command=None, **_changes(options, found))
     if isinstance(out, DeploymentOptions) and found.max_model_len is not None:
         _check_lengths(out, found.max_model_len)
     return out, _notes(found, out)
+
+
+def _check_names(model: str) -> None:
+    """A model that means something only where the server runs: a variable, a path of its own."""
+    if model.startswith("$"):
+        what = f"the variable {model[:60]}, which it does not set"
+    elif model.startswith(("/", "~", "./", "../")) and not Path(model).expanduser().exists():
+        if has_model(model):
+            return
+        what = f"{model[:200]!r}, which is not here"
+    else:
+        return
+    raise UsageError(
+        f"--command has as model {what}; name the model as MODEL in front of it (`specsim models` "
+        "lists names), or give its config.json there"
+    )
 
 
 def _changes(options: OptionSet, found: ServerCommand) -> dict[str, object]:

@@ -95,8 +95,9 @@ def refused(unknown: System) -> UsageError:
     return UsageError(
         f"no acceptance of {setup.method} for {unknown.spec.name} is known (comparable "
         f"drafters: {low:.2f} to {high:.2f} tokens per step at k = {setup.k}); name --method "
-        f"{setup.method} with --acceptance-length, --acceptance (rates by position) or "
-        "--acceptance-rate; `specsim predict` says from how many tokens per step it pays"
+        f"{setup.method} with --acceptance-length, such as {(low + high) / 2:.1f}, --acceptance "
+        "(rates by position) or --acceptance-rate; `specsim predict` says from how many tokens per "
+        "step it pays, `specsim diagnose --url http://HOST:PORT` measures it"
     )
 
 
@@ -252,7 +253,10 @@ def _speculation(
                 "--draft, ...)"
             )
         if given:
-            raise UsageError("an acceptance was given, but the method is 'none'; leave one out")
+            raise UsageError(
+                f"{given[0]} is given, but the method is 'none'; leave it out "
+                "or name what drafts, such as --method eagle3"
+            )
         if not asked and k is None:
             warnings.append(
                 f"neither {spec.name} nor the catalogue has a drafter that {engine.name} "

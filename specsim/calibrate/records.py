@@ -209,7 +209,10 @@ def read_records(path: Path) -> RecordFile:
         else:
             ends.append(raw)
     if not headers:
-        raise FormatError(f"{path} holds no header line; it is no file of `specsim measure`")
+        raise FormatError(
+            f"{path} holds no header line; it is no file of `specsim measure`; a benchmark's "
+            "result is fitted with `specsim calibrate --from FILE MODEL`"
+        )
     return RecordFile(tuple(headers), tuple(points), tuple(ends), whole < len(data), whole)
 
 

@@ -35,7 +35,7 @@ def read_json(path: Path) -> dict[str, object]:
     Raises FormatError when the file is missing, too large, not JSON or not an object.
     """
     text = text_of(
-        path, MAX_FILE_BYTES, "give a config.json or its folder",
+        path, MAX_FILE_BYTES, "give a config.json or its folder, or a name of `specsim models`",
         f"over the limit of {MAX_FILE_BYTES:,} bytes for a model config; give the config.json, not "
         "the weights", "save the file as UTF-8",
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError
-from specsim.model.catalogue import find_model
+from specsim.model.catalogue import find_model, has_drafter, has_model
 from specsim.model.drafter_counts import drafter_from_spec
 from specsim.model.spec import Drafter, ModelSpec
 
@@ -52,6 +52,13 @@ def _is_gguf(path: Path) -> bool:
     return path.suffix.lower() == ".gguf" or looks_like_gguf(path)
 
 
+def _hides_a_name(text: str, path: Path) -> bool:
+    """Whether a folder or file only happens to be called like a model: results kept by model."""
+    if any(mark in text for mark in "/\\~") or not (has_model(text) or has_drafter(text)):
+        return False
+    return not ((path / "config.json").exists() or _is_gguf(path))
+
+
 def _path(text: str, what: str) -> Path | None:
     """`text` as a path, or None when it is a name."""
     if not text.strip():
@@ -63,11 +70,14 @@ def _path(text: str, what: str) -> Path | None:
         is_folder, is_file = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError):  # too long, a null byte, no such home folder
         return None
+    if is_file and _hides_a_name(text, path):
+        return None
     if is_folder or text.lower().endswith((".json", ".gguf")) or (is_file and _is_gguf(path)):
         return path
     if is_file:
         raise FormatError(
             f"{text}: a {what} is read from a config.json (or its folder) or a .gguf, not from "
-            "this file"
+            f"this file; name the folder {str(path.parent)!r} if its config.json lies there, or a "
+            "name of `specsim models`"
         )
     return None

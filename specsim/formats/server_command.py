@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PROGRAM = re.compile(r"python[\d.]*|torchrun|env|uv|vllm|sh|bash|zsh")
 _SHELLS = frozenset({"sh", "bash", "zsh"})
 _RUNS_LINE = re.compile(r"-[a-z]*c")
-# Servers whose flags are not read, and the way on.
+# Programs whose flags are not read, and the way on.
 _DESCRIBE = "describe it with MODEL, --tp, --max-num-seqs, --method, --k and "
 _OTHERS = {
     "trtllm-serve": _DESCRIBE + "--engine trtllm",
@@ -53,7 +53,13 @@ def parse_command(text: str) -> ServerCommand:
     """Reads a command line. FormatError where no server is started in it or the quoting is
     broken, UsageError for a flag with a value that the engine would refuse."""
     if (path := _yaml_path(text)) is not None:
-        text = file_text(path, MAX_YAML)
+        try:
+            text = file_text(path, MAX_YAML)
+        except FormatError as error:
+            raise FormatError(
+                f"--command names the file {text.strip()[:200]}: {error}; give a compose or "
+                "Kubernetes file that is here, or the command itself in quotes"
+            ) from None
     server = _in_container(text) if is_container_file(text) else find_server(split_words(text))
     server = replace(server, words=_with_config(server.words))
     return {"vllm": read_vllm, "sglang": read_sglang}[server.engine](server)
@@ -161,6 +167,11 @@ def _expanded(word: str, environment: Mapping[str, str]) -> str:
 
 
 def _no_server(words: list[str]) -> str:
+    if len(words) == 1 and Path(words[0]).suffix in (".sh", ".txt", ".service"):
+        return (
+            f"--command is {words[0][:80]!r}, a name and no command; give what stands in it: "
+            f'--command "$(cat {words[0][:80]})"'
+        )
     names = (word.rsplit("/", 1)[-1] for word in words)
     way_on = next((_OTHERS[name] for name in names if name in _OTHERS), f"write {EXAMPLE}")
     start = " ".join(words[:6])

@@ -178,8 +178,9 @@ def whole(read: Mapping[str, str], name: str, flag: str) -> int | None:
     factor = {"": 1, "k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
     value = int(match.group(1)) * factor[match.group(2)] if match else 0
     if value < 1:
+        unset = "; the command does not set this variable, write its value" if "$" in text else ""
         raise UsageError(
-            f"--command has {flag} {text[:40]!r}; it must be a whole number from 1"
+            f"--command has {flag} {text[:40]!r}; it must be a whole number from 1{unset}"
         )
     return value
 
@@ -201,7 +202,11 @@ def share(read: Mapping[str, str], name: str, flag: str) -> float | None:
     except ValueError:
         value = 0.0
     if not 0 < value <= 1:
-        raise UsageError(f"--command has {flag} {text[:40]!r}; it must be above 0 and at most 1")
+        percent = re.fullmatch(r"(\d{1,2}(?:\.\d+)?)%?", text.strip())
+        meant = f"; write {float(percent.group(1)) / 100:g}" if percent else ""
+        raise UsageError(
+            f"--command has {flag} {text[:40]!r}; it must be above 0 and at most 1{meant}"
+        )
     return value
 
 

@@ -109,8 +109,9 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FormatError(
-            f"--speculative-config is not JSON: {reason}; "
-            """example: '{"method": "mtp", "num_speculative_tokens": 3}'"""
+            f"--speculative-config is {shown(text)}, which is not JSON ({reason}); put it in "
+            """single quotes, its texts in double ones: '{"method": "mtp", """
+            """"num_speculative_tokens": 3}'"""
         ) from None
     if not isinstance(raw, dict):
         raise FormatError(

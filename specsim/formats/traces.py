@@ -222,10 +222,15 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, Mapping[str, object
     if layout.files == "csv" or (layout.files == "both" and not is_json):
         yield from csv_rows(path, layout.needed)
         return
+    needed = ", ".join(filter(None, (layout.time, layout.prompt, layout.output)))
+    wanted = (
+        f"a trace has a line per request with {needed}; `specsim simulate --help` names the other "
+        "forms that --trace reads"
+    )
     for line, row in json_rows(path):
         for key in (layout.time, layout.prompt, layout.output):
             if key and key not in row:
-                raise FormatError(f"{path.name}: line {line} lacks {key!r}")
+                raise FormatError(f"{path.name}: line {line} lacks {key!r}; {wanted}")
         yield line, row
 
 

@@ -261,6 +261,7 @@ def _unknown(name: str, folders: list[Path], folder: str | os.PathLike[str] | No
         close = [key for key in names if wanted in key or key in wanted][:8]
     close.sort(key=lambda key: -SequenceMatcher(None, wanted, key).ratio())
     near = list(dict.fromkeys(names[key] for key in close))[:4]
-    hint = f"near matches: {', '.join(near)}" if near else "`specsim gpus` lists the known ones"
+    hint = f"near matches: {', '.join(near)}; " if near else ""
     shown = name if len(name) <= 60 else name[:57] + "..."
-    return f"unknown GPU {shown!r}; {hint}, or give the path of a profile .toml"
+    listing = "`specsim gpus` lists all, or give the path of a profile .toml"
+    return f"unknown GPU {shown!r}; {hint}{listing}"

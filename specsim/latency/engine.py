@@ -128,7 +128,10 @@ def _named(
     if not same:
         names = sorted({e.name for e in engines})
         hint = f"{closest(key, names)}known engines: {', '.join(names)}"
-        raise ProfileError(f"engine {name[:60]!r} is not known; {hint}")
+        raise ProfileError(
+            f"engine {name[:60]!r} is not known; {hint}; take the nearest, such as --engine vllm, "
+            "and fit it to your server with `specsim calibrate --from RESULT.json MODEL`"
+        )
     if version is None:
         return same[-1]
     if not re.fullmatch(r"v?\d{1,6}(\.\d{1,6})*([-.+]?[a-z]\w*)*", version.strip().lower()):

@@ -277,6 +277,11 @@ def _does_not_fit(
         f"{plan.usable_bytes / GB:.0f} GB ({share:.0%} of {plan.capacity_bytes / GB:.0f} GB)"
     )
     if fits is not None:
-        return f"{text}; the smallest tp that fits is {fits}, or choose smaller weights"
+        return (
+            f"{text}; the smallest tp that fits is {fits}: --tp {fits}, or choose smaller weights "
+            "with --weights fp8 or int4"
+        )
     alone = "" if profile.link_bytes_per_s > 0 else " (the profile has no link for a larger tp)"
-    return f"{text}; choose smaller weights or a larger GPU{alone}"
+    return (
+        f"{text}; choose smaller weights (--weights int4) or a larger GPU of `specsim gpus`{alone}"
+    )

@@ -89,8 +89,11 @@ class LatencyModel:
         self._budget = budget or engine.max_num_batched_tokens
         fault = split_fault(spec.layers, self.parallel.tp)
         if fault:
-            raise UsageError(f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: "
-                             f"{fault}; choose another tp")
+            fits = [str(n) for n in (1, 2, 4, 8, 16) if not split_fault(spec.layers, n)]
+            raise UsageError(
+                f"tp is {self.parallel.tp}, but {spec.name} cannot be split so: {fault}; use --tp "
+                f"{' or '.join(fits)}"
+            )
         self._graph_limit = engine.graph_limit(profile.arch)
         drafter = self.setup.drafter
         self._waits = waits(spec.layers, self.parallel)

@@ -65,7 +65,8 @@ def resolve_setup(
     if engine.methods and name not in engine.methods:
         raise UsageError(
             f"{engine.name} {engine.version} has no method {name!r}; it has "
-            f"{', '.join(m for m in engine.methods if SpecSetup(m).speculates)}"
+            f"{', '.join(m for m in engine.methods if SpecSetup(m).speculates)} (--method), other "
+            "engines and versions others (--engine sglang, specsim, vllm==0.25.1)"
         )
     drafter = _drafter(spec, asked, draft)
     length = asked.default_k(drafter) if k is None else k
@@ -182,7 +183,7 @@ def _check_tree(method: DraftMethod, k: int, topk: int, tokens: int) -> None:
             )
         return
     if not method.trees:
-        raise UsageError(f"method {method.name!r} drafts chains; leave out the tree top-k {topk}")
+        raise UsageError(f"method {method.name!r} drafts chains; leave out --tree {topk},{tokens}")
     # The first level has topk nodes, every further one topk branches of topk survivors.
     most = 1 + topk + (k - 1) * topk * topk
     if not k + 1 <= tokens <= most:

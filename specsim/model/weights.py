@@ -67,7 +67,10 @@ def weight_format(name: str) -> WeightFormat:
     key = _ALIASES.get(key, key)
     if key not in FORMATS:
         hint = closest(key, [*FORMATS, *_ALIASES], 2)
-        raise UsageError(f"weight format {name!r} is not known; {hint}use {', '.join(FORMATS)}")
+        raise UsageError(
+            f"weight format {name!r} is not known; {hint}use {', '.join(FORMATS)}, or name the "
+            "checkpoint's folder or .gguf as MODEL, whose own formats are read"
+        )
     return FORMATS[key]
 
 

@@ -57,7 +57,8 @@ class Parallel:
         if (self.tp * self.attention_dp) % self.ep:
             raise UsageError(
                 f"ep {self.ep} does not divide the {self.tp * self.attention_dp} GPUs of "
-                f"tp {self.tp} x attention_dp {self.attention_dp}; choose a divisor"
+                f"tp {self.tp} x attention_dp {self.attention_dp}; --ep counts GPUs of these: "
+                "raise --tp or --attention-dp to it, or leave it out"
             )
 
     @property

@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 
 from specsim.errors import UsageError
 from specsim.jsonable import picked
@@ -77,7 +79,8 @@ class Acceptance:
                 raise UsageError(
                     f"acceptance at position {i + 1} is {rates[i]:g}, above {rates[i - 1]:g} at "
                     f"position {i}, but the probability that at least i drafts are accepted "
-                    "cannot rise; if these are conditional rates give them as such"
+                    "cannot rise; multiply conditional rates up: --acceptance "
+                    f"{','.join(f'{p:.3g}' for p in accumulate(rates, mul))}"
                 )
         object.__setattr__(self, "unconditional", rates)
         check_probability(self.draft_probability, "draft probability")

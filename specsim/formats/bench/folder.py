@@ -88,7 +88,8 @@ def scan_folder(folder: Path) -> Scan:
         detail = f"; {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise FormatError(
             f"{folder}: no benchmark result among its {len(files)} files ending in "
-            f"{', '.join(sorted(_SUFFIXES))}{detail}"
+            f"{', '.join(sorted(_SUFFIXES))}{detail}; give the result file itself, or the folder "
+            "that `vllm bench serve --save-result --result-dir` writes to"
         )
     return Scan(tuple(runs), tuple(skipped))
 
