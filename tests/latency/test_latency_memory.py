@@ -148,7 +148,8 @@ def test_what_does_not_fit_names_the_smallest_tp_that_does(
     name: str, tp: int, smallest: int
 ) -> None:
     spec = find_model(name)
-    with pytest.raises(CapacityError, match=f"smallest tp that fits is {smallest}: --tp {smallest},"):
+    said = f"smallest tp that fits is {smallest}: --tp {smallest},"
+    with pytest.raises(CapacityError, match=said):
         plan(spec, parallel=Parallel(tp), check=True)
     fits = plan(spec, parallel=Parallel(smallest), check=True)
     assert fits.max_requests(1000) >= 1
