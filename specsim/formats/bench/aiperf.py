@@ -1,8 +1,11 @@
-"""NVIDIA AIPerf 0.13 (schema 1.4): profile_export_aiperf.json, profile_export.jsonl (one record
-per request) and profile_export_aiperf.csv. Names as in `metric_table`.
+"""NVIDIA AIPerf 0.2 to 0.13 (schema 1.4): profile_export_aiperf.json, profile_export.jsonl (one
+record per request) and profile_export_aiperf.csv. Names as in `metric_table`.
 
 inter_token_latency is (latency - ttft) / (output tokens - tokens of the first chunk), which is
 TPOT when the first chunk holds one token (as it does unless --per-chunk-usage says otherwise).
+The first versions (0.2 and 0.7 among them) write no aiperf_version: they are told from genai-perf,
+whose names they took over, by the models' names under input_config.endpoint.
+
 spec_decode_acceptance_length is a mean over requests; the acceptance here is pooled over steps
 (1 + accepted / steps), which is what costs time. The CSV rounds to two decimals, so milliseconds
 keep 0.01 ms and rates are recomputed from counts.
@@ -58,15 +61,29 @@ class AiperfPhase(Foreign):
     def load(self) -> BenchLoad:
         if self.type == "concurrency":
             return BenchLoad(float("inf"), self.concurrency, None, self.requests, self.type)
-        shape = {"poisson": 1.0, "constant": float("inf"), "gamma": self.smoothness}
-        burstiness = shape.get(self.type or "")
+        burstiness = _burstiness(self.type, self.smoothness)
         return BenchLoad(self.rate, self.concurrency, burstiness, self.requests, self.type)
+
+
+def _burstiness(pattern: str | None, smoothness: float | None) -> float | None:
+    shape = {"poisson": 1.0, "constant": float("inf"), "gamma": smoothness}
+    return shape.get(pattern or "")
 
 
 class LoadGenerator(Foreign):
     request_rate: Number = None
     concurrency: Count = None
     request_count: Count = None
+    pattern: Text = key("arrival_pattern", "request_rate_mode")
+    smoothness: Number = key("arrival_smoothness")
+
+    def load(self) -> BenchLoad:
+        if self.request_rate is None or self.pattern == "concurrency_burst":
+            return BenchLoad(float("inf"), self.concurrency, None, self.request_count)
+        return BenchLoad(
+            self.request_rate, self.concurrency, _burstiness(self.pattern, self.smoothness),
+            self.request_count, self.pattern,
+        )
 
 
 class AiperfConfig(Foreign):
@@ -87,11 +104,7 @@ class AiperfConfig(Foreign):
         chosen = [phase for phase in self.phases if phase.name == "profiling"] or self.phases
         if chosen:
             return chosen[-1].load()
-        old = self.loadgen
-        if old is None:
-            return BenchLoad()
-        rate = float("inf") if old.request_rate is None else old.request_rate
-        return BenchLoad(rate, old.concurrency, None, old.request_count)
+        return BenchLoad() if self.loadgen is None else self.loadgen.load()
 
 
 class AiperfResult(MetricTable):
@@ -113,7 +126,9 @@ class AiperfResult(MetricTable):
 
 
 def matches(document: ResultFile) -> bool:
-    return "aiperf_version" in document.first and looks_like(document.first)
+    first = document.first
+    endpoint = as_mapping(as_mapping(first.get("input_config")).get("endpoint"))
+    return looks_like(first) and ("aiperf_version" in first or "model_names" in endpoint)
 
 
 def read(document: ResultFile) -> list[BenchRun]:

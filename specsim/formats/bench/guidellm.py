@@ -1,4 +1,4 @@
-"""GuideLLM reports (`--output kind=json`), schema version 2 of 0.8.1; older ones as far as alike.
+"""GuideLLM reports of versions 0.2 to 0.8 (`--output kind=json`, before that --output-path).
 
 One file holds a list of benchmarks, one per load point. Its names differ from `record`:
   * guidellm's "time per output token" is (last token - request start) / output tokens and so
@@ -31,6 +31,7 @@ from specsim.formats.bench.record import BenchLoad, BenchRun, RequestRow, Server
 from specsim.formats.bench.shapes import (
     CLOCKS,
     FOLLOWS,
+    NOT_TIMES,
     SETTINGS,
     DraftCounts,
     MetricSpread,
@@ -63,7 +64,9 @@ class GuidellmMetrics(Foreign):
     passed_over: ClassVar = {
         r".*\.(?:errored|incomplete|total)": "of other than successful requests",
         "time_per_output_token_ms": _TTFT_IN_IT,
-        "output_tokens_per_iteration|tokens_per_second|(?:prompt|total)_tokens?_.*": FOLLOWS,
+        "output_tokens_per_iteration|tokens_per_second|(?:prompt|total)_tokens?_.*"
+        "|request_streaming_iterations_count|text": FOLLOWS,
+        "image|video|audio": NOT_TIMES,
         "time_to_first_output_token_ms": "splits thinking from answer; a step does not",
     }
 
@@ -84,6 +87,7 @@ class GuidellmRequest(Foreign):
     """One successful request."""
 
     passed_over: ClassVar = {
+        "(?:end|first_token|last_token)_time": FOLLOWS,
         r"info\..*|.*_metrics\..*|(?:scheduler_info|.*_delay|request_(?:end|scheduled)_.*)": CLOCKS,
         "(?:input|output)_metrics|.*tokens_per_(?:second|iteration)|total_tokens": FOLLOWS,
         "time_per_output_token_ms": _TTFT_IN_IT,
@@ -91,7 +95,7 @@ class GuidellmRequest(Foreign):
         ".*round_trip.*|cached_tokens|tool_calls": "of conversations with tools",
     }
 
-    request_start_time: Number = None
+    request_start_time: Number = key("request_start_time", "start_time")
     prompt_tokens: Count = None
     output_tokens: Count = None
     ttft_s: Millis = key("time_to_first_token_ms")
@@ -136,8 +140,8 @@ class GuidellmPoint(Foreign):
     """One load point. Its strategy and totals moved between versions."""
 
     passed_over: ClassVar = {
-        r"config\..*|args\..*|scheduler\..*|worker|request_loader|run_stats|extras": SETTINGS,
-        "scheduler_metrics|run_stats|(?:start|end|run)_.*|(?:warmup|cooldown)_duration": CLOCKS,
+        r"(?:config|args|scheduler|worker)\..*|request_loader|extras": SETTINGS,
+        "scheduler_(?:metrics|state)|(?:start|end|run)_.*|(?:warmup|cooldown)_duration": CLOCKS,
         r"requests\.(?:errored|incomplete|total)|request_totals\..*|request_samples":
             "of other than successful requests",
     }
@@ -147,7 +151,7 @@ class GuidellmPoint(Foreign):
     duration: Number = None
     successful: Count = key("request_totals.successful")
     errored: Count = key("request_totals.errored")
-    model: Text = key("config.backend.model")
+    model: Text = key("config.backend.model", "worker.backend_model")
     strategy: GuidellmStrategy = part(
         GuidellmStrategy, "config.strategy", "args.strategy", "scheduler.strategy"
     )
@@ -158,10 +162,10 @@ class GuidellmPoint(Foreign):
 
 
 class GuidellmReport(Foreign):
-    passed_over: ClassVar = {r"metadata\..*|config\..*|args|conclusions": SETTINGS}
+    passed_over: ClassVar = {r"(?:metadata|config|args)\..*|conclusions": SETTINGS}
 
     version: Text = key("metadata.guidellm_version")
-    model: Text = key("config.spec.backend.model")
+    model: Text = key("config.spec.backend.model", "args.model")
     benchmarks: list[GuidellmPoint] = parts()
 
 

@@ -9,6 +9,7 @@ from specsim.formats.bench import (
     aiperf_server,
     genai_perf,
     guidellm,
+    guidellm_first,
     inference_perf,
     llama_cpp,
     llmperf,
@@ -45,6 +46,9 @@ FORMATS = (
     Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
     Format("guidellm JSON", guidellm.matches, guidellm.read, guidellm.GuidellmReport),
+    Format(
+        "guidellm 0.1 JSON", guidellm_first.matches, guidellm_first.read, guidellm_first.FirstReport
+    ),
     Format("aiperf JSON", aiperf.matches, aiperf.read, aiperf.AiperfResult),
     Format(
         "aiperf records JSONL", aiperf.matches_records, aiperf.read_records, aiperf.AiperfRecord
