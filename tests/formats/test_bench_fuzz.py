@@ -9,6 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bench_made import (
+    CELL,
+    FIRST,
+    SECONDS,
+    SGLANG,
+    SWEEP_CSV,
+    VLLM,
+    aiperf_old,
+    guidellm_old,
+)
 from specsim.errors import FormatError
 from specsim.formats.bench.load import read_text_as_bench
 
@@ -17,6 +27,14 @@ SAMPLES = sorted(
     path for path in DATA.rglob("*") if path.suffix in (".json", ".jsonl", ".csv", ".prom", ".txt")
 )
 SMALL = [path for path in SAMPLES if path.stat().st_size < 23_000]
+# without a sample of their own: made in the key sets of the tools' code
+MADE = {
+    "sglang printed": SGLANG, "vllm printed": VLLM, "sweep csv": SWEEP_CSV,
+    **{name: json.dumps(value) for name, value in {
+        "inference max": CELL, "aiperf 0.2": aiperf_old(concurrency=4), "guidellm 0.1": FIRST,
+        "guidellm 0.2": guidellm_old({"type_": "constant", "rate": 2.0}), "seconds": SECONDS,
+    }.items()},
+}
 LIMITS = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
@@ -56,7 +74,24 @@ def survives(text: str) -> None:
 @LIMITS
 @given(data=st.data())
 def test_truncated_or_spliced_text(path: Path, data: st.DataObject) -> None:
-    text = path.read_text()
+    cut_and_spliced(path.read_text(), data)
+
+
+@pytest.mark.parametrize("name", MADE)
+@LIMITS
+@given(data=st.data())
+def test_truncated_or_spliced_text_of_other_versions(name: str, data: st.DataObject) -> None:
+    cut_and_spliced(MADE[name], data)
+
+
+@pytest.mark.parametrize("name", [name for name, text in MADE.items() if text.startswith("{")])
+@LIMITS
+@given(data=st.data())
+def test_replaced_and_removed_values_of_other_versions(name: str, data: st.DataObject) -> None:
+    replaced_and_removed([json.loads(MADE[name])], data)
+
+
+def cut_and_spliced(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
     middle = data.draw(
@@ -91,7 +126,10 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @given(data=st.data())
 def test_replaced_and_removed_values(path: Path, data: st.DataObject) -> None:
     lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-    values = [json.loads(line) for line in lines]
+    replaced_and_removed([json.loads(line) for line in lines], data)
+
+
+def replaced_and_removed(values: list[Any], data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         target = data.draw(st.integers(0, len(values) - 1))
         where = data.draw(st.sampled_from(places(values[target])))

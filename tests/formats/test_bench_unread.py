@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench_made import SECONDS
 from specsim.errors import FormatError
 from specsim.formats.bench import BenchRun, read_bench
 from specsim.formats.bench.load import FORMATS, read_text_as_bench
@@ -16,13 +17,6 @@ DATA = Path(__file__).parent / "data"
 NO_RESULT = ("validation.json", "run=1.failure.json")
 SAMPLES = sorted(path for path in DATA.rglob("*")
                  if path.suffix in (".json", ".jsonl") and path.name not in NO_RESULT)
-SECONDS: dict[str, Any] = {
-    "date": "20260301-120000", "model_id": "org/model-a", "num_prompts": 40,
-    "request_rate": "inf", "burstiness": 1.0, "max_concurrency": 4, "duration": 50.0,
-    "completed": 40, "total_input_tokens": 40000, "total_output_tokens": 8000,
-    "request_throughput": 0.8, "output_throughput": 160.0, "median_ttft": 0.4, "p99_ttft": 0.9,
-    "median_e2el": 4.4, "p99_e2el": 5.5, "median_tpot": 0.02, "p99_tpot": 0.03,
-}
 
 
 def read(value: dict[str, Any]) -> BenchRun:

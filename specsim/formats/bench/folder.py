@@ -2,8 +2,8 @@
 
 Tools write one run into several files, and a sweep repeats each run in a summary. Within one
 directory:
-  * vllm bench sweep: run=N.json and summary.json hold the same runs; each counts once, warm-up
-    runs not at all;
+  * vllm bench sweep: run=N.json and summary.json hold the same runs, and so does the summary.csv
+    above them; each counts once, warm-up runs not at all;
   * aiperf: records and server metrics complete the JSON; the CSV is dropped beside it;
   * genai-perf and llmperf: the raw or individual responses complete the summary;
   * inference-perf: stages are the load points, the summary over all stages is dropped beside
@@ -21,6 +21,7 @@ from specsim.formats.bench.document import read_document
 from specsim.formats.bench.load import Scan, read_one
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.stats import with_derived
+from specsim.formats.bench.vllm_serve import SWEEP
 
 MAX_FILES = 2000
 _SUFFIXES = {".json", ".jsonl", ".csv", ".prom", ".txt", ".log", ".metrics", ".out"}
@@ -84,6 +85,11 @@ def scan_folder(folder: Path) -> Scan:
         kept, dropped = _combine(group)
         runs += kept
         skipped += dropped
+    swept = any(run.format == SWEEP and not _is_csv(run) for run in runs)
+    if swept:
+        tables = {run.source: None for run in runs if run.format == SWEEP and _is_csv(run)}
+        skipped += [(source, "the runs of the sweep's JSON files") for source in tables]
+        runs = [run for run in runs if run.source not in tables]
     if not runs:
         detail = f"; {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
         raise FormatError(
@@ -92,6 +98,10 @@ def scan_folder(folder: Path) -> Scan:
             "that `vllm bench serve --save-result --result-dir` writes to"
         )
     return Scan(tuple(runs), tuple(skipped))
+
+
+def _is_csv(run: BenchRun) -> bool:
+    return run.source.lower().endswith(".csv")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -130,10 +140,10 @@ def _each_once(runs: Sequence[BenchRun], dropped: list[tuple[str, str]]) -> list
     sources = {run.source for run in runs if run.format == "aiperf"}
     has_json = any(not source.lower().endswith(".csv") for source in sources)
     for run in runs:
-        if run.format == "aiperf" and has_json and run.source.lower().endswith(".csv"):
+        if run.format == "aiperf" and has_json and _is_csv(run):
             dropped.append((run.source, "the JSON beside it holds the same run, unrounded"))
             continue
-        if run.format == "vllm bench sweep":
+        if run.format == SWEEP:
             number = run.metadata.get("run_number")
             if number == "-1":
                 dropped.append((run.source, "the warm-up run of a sweep"))

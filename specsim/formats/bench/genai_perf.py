@@ -14,6 +14,7 @@ from typing import ClassVar
 from pydantic import model_validator
 
 from specsim.checked import Broken
+from specsim.formats.bench import aiperf
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.fields import (
     MAX_TEXT,
@@ -65,7 +66,7 @@ class GenaiResult(MetricTable):
 
 
 def matches(document: ResultFile) -> bool:
-    return looks_like(document.first)  # aiperf's are told first
+    return looks_like(document.first) and not aiperf.matches(document)
 
 
 def read(document: ResultFile) -> list[BenchRun]:

@@ -10,13 +10,16 @@ from specsim.formats.bench import (
     genai_perf,
     guidellm,
     guidellm_first,
+    inference_max,
     inference_perf,
     llama_cpp,
     llmperf,
     log_lines,
     openai_response,
+    printed,
     server_metrics,
     sglang,
+    sweep_table,
     vllm_serve,
 )
 from specsim.formats.bench.document import ResultFile, parse_document
@@ -42,6 +45,8 @@ FORMATS = (
         "/metrics text of vLLM, SGLang, TensorRT-LLM or llama.cpp",
         server_metrics.matches, server_metrics.read,
     ),
+    Format(printed.NAME, printed.matches, printed.read),
+    Format(sweep_table.NAME, sweep_table.matches, sweep_table.read),
     Format("server log lines", log_lines.matches, log_lines.read),
     Format("llama.cpp server log", llama_cpp.matches, llama_cpp.read),
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
@@ -75,6 +80,10 @@ FORMATS = (
     Format(
         "llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses,
         llmperf.LlmperfResponse,
+    ),
+    Format(
+        "InferenceMAX JSON", inference_max.matches, inference_max.read,
+        inference_max.InferenceMaxCell,
     ),
     Format("sglang bench_serving JSONL", sglang.matches, sglang.read, sglang.SglangResult),
     Format(

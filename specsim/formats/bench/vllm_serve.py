@@ -38,7 +38,7 @@ from specsim.formats.bench.stats import disagreement, in_flight, stat_of, total,
 from specsim.formats.bench.unread import knows
 from specsim.formats.drafted import drafted_positions, undrafted_note
 
-NAME = "vllm bench serve"
+NAME, SWEEP = "vllm bench serve", "vllm bench sweep"
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
 _TIMES = ("ttft", "tpot", "itl", "e2el")
 _Fraction = Annotated[float, Field(ge=0, le=1 + 1e-9), Rule("a fraction")]
@@ -162,7 +162,7 @@ def _run(raw: Mapping[str, object], where: str, origin: str) -> BenchRun:
         warnings.append("the request rate ramps up during the run: it has no single load level")
     run = BenchRun(
         source=origin,
-        format=NAME if sweep is None else "vllm bench sweep",
+        format=NAME if sweep is None else SWEEP,
         **stated(item),
         engine="vllm" if acceptance is not None else _ENGINES.get(item.backend or ""),
         load=BenchLoad(

@@ -1,0 +1,114 @@
+"""The table that vLLM's and SGLang's serving benchmarks print, as people paste it: in SGLang's
+cookbook, in pull requests, in logs of a terminal.
+
+    ============ Serving Benchmark Result ============
+    Successful requests:                     40
+    Mean TTFT (ms):                          412.15
+
+Each label is the key of the tool's JSON in other words, so the table is read as that JSON. Several
+tables in one text are several runs. Figures are rounded to two decimals; vLLM prints no model.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from specsim.formats.bench import sglang, vllm_serve
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.record import BenchRun
+from specsim.formats.bench.unread import unread, with_note
+
+NAME = "printed table of vllm bench serve or sglang bench_serving"
+_HEADING = re.compile(r"=+ *Serving Benchmark Result *=+")
+_LINE = re.compile(r"[^\S\n]*([A-Za-z][^:\n]{0,60}?)[^\S\n]*:[^\S\n]+(\S[^\n]{0,60}?)[^\S\n]*")
+_TIME = re.compile(r"(mean|median|std|max|p[\d.]{1,7}) (ttft|tpot|itl|e2el|e2e latency) \(ms\)")
+_POSITION = re.compile(r"position \d{1,3}")
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
+_KEYS = {
+    "backend": "backend",
+    "traffic request rate": "request_rate",
+    "request rate configured (rps)": "request_rate",
+    "max request concurrency": "max_concurrency",
+    "maximum request concurrency": "max_concurrency",
+    "successful requests": "completed",
+    "failed requests": "failed",
+    "benchmark duration (s)": "duration",
+    "total input tokens": "total_input_tokens",
+    "total input text tokens": "total_input_text_tokens",
+    "total input vision tokens": "total_input_vision_tokens",
+    "total generated tokens": "total_output_tokens",
+    "total generated tokens (retokenized)": "total_output_tokens_retokenized",
+    "request throughput (req/s)": "request_throughput",
+    "request goodput (req/s)": "request_goodput",
+    "input token throughput (tok/s)": "input_throughput",
+    "output token throughput (tok/s)": "output_throughput",
+    "peak output token throughput (tok/s)": "max_output_tokens_per_s",
+    "peak concurrent requests": "max_concurrent_requests",
+    "concurrency": "concurrency",
+    "accept length": "accept_length",
+    "acceptance rate (%)": "spec_decode_acceptance_rate",
+    "acceptance length": "spec_decode_acceptance_length",
+    "drafts": "spec_decode_num_drafts",
+    "draft tokens": "spec_decode_draft_tokens",
+    "accepted tokens": "spec_decode_accepted_tokens",
+}
+_PER_POSITION = "spec_decode_per_position_acceptance_rates"
+_OF_SGLANG = {"backend", "concurrency", "accept_length", "mean_e2e_latency_ms"}
+
+
+def matches(document: ResultFile) -> bool:
+    return not document.is_json and _HEADING.search(document.text) is not None
+
+
+def read(document: ResultFile) -> list[BenchRun]:
+    runs = []
+    for line, table in _tables(document.text):
+        record = _record(table)
+        native = bool(_OF_SGLANG & record.keys())
+        one = ResultFile(document.origin, table, (record,), lines=(line,))
+        [run] = sglang.read(one) if native else vllm_serve.read(one)
+        shape = sglang.SglangResult if native else vllm_serve.VllmResult
+        noted = "read from the printed table: figures are rounded, and it does not name the model"
+        runs.append(with_note(
+            replace(run, warnings=(*run.warnings, noted)), unread(shape, [record])
+        ))
+    return runs
+
+
+def _tables(text: str) -> Iterator[tuple[int, str]]:
+    """Line of each heading, and the text from there to the next one or to the rule below."""
+    found = list(_HEADING.finditer(text))
+    ends = [match.start() for match in found[1:]] + [len(text)]
+    for match, end in zip(found, ends, strict=True):
+        table = text[match.end() : end].split("=" * 40, maxsplit=1)[0]
+        yield text.count("\n", 0, match.start()) + 1, table
+
+
+def _record(table: str) -> dict[str, object]:
+    out: dict[str, object] = {}
+    rates: list[float] = []
+    for line in table.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        label, text = match[1].lower(), match[2]
+        number = float(text) if _NUMBER.fullmatch(text) else None
+        if _POSITION.fullmatch(label) and number is not None:
+            rates.append(number / 100)
+        elif number is not None or label in ("backend", "traffic request rate"):
+            out.setdefault(_key(label), text if number is None else number)
+    if rates:
+        out[_PER_POSITION] = rates
+    if "max_concurrency" in out:
+        out.setdefault("request_rate", "inf")  # vLLM prints a rate only where there is one
+    return out
+
+
+def _key(label: str) -> str:
+    """The key of the JSON; of a label that is not known, the label in the same form."""
+    time = _TIME.fullmatch(label)
+    if time is not None:
+        return f"{time[1]}_{time[2].replace(' ', '_')}_ms"
+    if label == "total token throughput (tok/s)":
+        return "total_token_throughput"
+    return _KEYS.get(label, re.sub(r"\W+", "_", label).strip("_"))
