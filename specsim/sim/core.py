@@ -27,6 +27,9 @@ Draws = Annotated[NDArray[np.uint8], 1]
 # --- values of fields -----------------------------------------------------------------------
 # Core.pricing: interpolate, ask the cost function at each step with prompts, at each step
 INTERPOLATED, EXACT_MIXED, EXACT = range(3)
+# Last axis of the tables of steps with prompts: seconds without waiting for launches; by how much
+# the device is slower than the launches. In `prompt_s` each at the first and the last of a cell.
+WORK, LEAD = range(2)
 # Core.stage
 BOUNDARY, UNDECIDED, UNPRICED, IN_FLIGHT = range(4)
 # Slot.where
@@ -300,17 +303,22 @@ class PrefixCache:
 class Prices:
     """Tables of step times (see `price`)."""
 
-    tier: list[list[int]]  # [verify drafts][next drafts] -> index into the tables, -1: no price yet
-    context: list[float]  # mean cached tokens per decoding sequence, nodes of the decode table
-    seqs: list[float]  # nodes of the mixed table, with the next two
-    tokens: list[float]
-    span: list[float]
+    tier: list[list[int]]  # [verify drafts][next drafts] -> index into the tables, or -1
+    context: list[float]  # mean cached tokens per decoding sequence, nodes of the next two tables
+    cells: list[float]  # first tokens of the cells of `prompt_s`, and where the last ends
+    new: list[float]  # prompt tokens, nodes of the tables below, each with one of the next three
+    seqs: list[float]
+    chunks: list[float]
+    cached: list[float]  # before each chunk
     decode_s: Floats3  # [tier, sequences, context]; NaN: not priced yet
     beside_s: Floats3  # [tier, seqs, context]: the same beside a short prompt, without its wait
-    mixed_s: Floats4  # [tier, seqs, tokens, span], at node `mixed_at` of the context, without wait
-    slack_s: Floats4  # what the device takes of it beyond the launches; below 0 it waits for them
+    prompt_s: Floats3  # [plane, cell, 2 * PART + end]: one prompt chunk beside some sequences
+    # [tier, node, new, PART]: what sequences from the node below on, further chunks, and cached
+    # tokens before them add to it. Sequences are at node `mixed_at` of the context.
+    by_seqs_s: Floats4
+    by_chunks_s: Floats4  # by plane in place of tier: who runs beside them matters to experts
+    by_cached_s: Floats4
     mixed_at: int = 0
-    launches: bool = False  # the cost says how steps are launched; else nothing is known to wait
 
 
 @dataclass(slots=True)

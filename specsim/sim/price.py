@@ -1,24 +1,30 @@
 """Seconds of a planned step, by linear interpolation in tables of the latency model.
 
-Two tables per pair (drafts verified, drafts proposed), filled by `surface` where a run needs them:
+Tables per pair (drafts verified, drafts proposed), filled by `surface` where a run needs them:
 
 * decode_s[sequences, mean cached tokens]: exact in the number of sequences (CUDA graphs make it a
   staircase), linear between nodes of the context.
-* mixed_s[sequences, tokens, mean span]: steps with prompt chunks, at one context. Tokens are all of
-  the step, verified and prompt ones: they decide the matrix products. The span of a prompt token
-  is how many tokens it attends to, itself included; chunks of equal total length and equal mean
-  span cost the same attention.
-* beside_s[sequences, mean cached tokens]: what another context of the decoding sequences changes
-  in them. Beside prompts attention may run on another kernel, so it is not the decode table's.
+* prompt_s[cell]: steps of a single prompt chunk beside as many sequences as the node below has, by
+  all tokens of the step, verified and prompt ones: they decide the matrix products. Price jumps
+  after whole tiles of these, and where other kernels take over, so cells of tokens stand side by
+  side, in each of which it is nearly a line.
+* by_seqs_s, by_chunks_s, by_cached_s[node, prompt tokens]: what more sequences, several chunks in
+  place of one, and tokens cached before it change, at the same tokens of the step. Kernels run one
+  after the other, so what they add, adds up, and is smooth.
+* beside_s[sequences, mean cached tokens]: what another context of the sequences changes. Beside
+  prompts attention may run on another kernel, so it is not the decode table's.
 
-Of steps with prompts the tables hold what the device takes, and by how much that exceeds the time
-of the launches (`slack_s`), so that both can be interpolated where either binds.
+The launches of an eager pass take the device's place where they are slower (`latency.launches`).
+That is a kink, so the tables hold what lies on both sides of it: the work without the wait, and the
+lead of the launches.
 
 Functions here run as Python or compiled, in the same order of operations.
 """
 
-from specsim.sim.core import EXACT, INTERPOLATED, Core, Floats3, Floats4, Prices
-from specsim.sim.rows import between_corners, node_below
+import numpy as np
+
+from specsim.sim.core import EXACT, INTERPOLATED, LEAD, WORK, Core, Floats3, Floats4, Prices
+from specsim.sim.rows import node_below
 
 
 def price_step(c: Core) -> bool:
@@ -80,27 +86,29 @@ def at_drafts(c: Core, prices: Prices, drafts: int) -> bool:
     if tier < 0:
         return False
     context = mean_context(c)
-    if c.new_tokens > 0:
-        tokens = c.verified + c.new_tokens
-        span = c.span_work / c.new_tokens
-        further_s = further_seconds(prices, tier, seqs, context)
-        seconds = mixed_seconds(prices, prices.mixed_s, tier, seqs, tokens, span) + further_s
-    else:
+    if c.new_tokens == 0:
         seconds = decode_seconds(prices, tier, seqs, context)
-    if seconds != seconds:  # noqa: PLR0124 - NaN, in a form that compiles to one comparison
+        if is_missing(seconds):
+            return False
+        c.step_s = c.free_s = seconds
+        c.idle_s = 0.0
+        return True
+    plane = plane_of(c, prices, tier)
+    work_s = mixed_seconds(c, prices, tier, plane, WORK)
+    lead_s = mixed_seconds(c, prices, tier, plane, LEAD)
+    further_s = further_seconds(prices, tier, seqs, context)
+    work_s += further_s
+    lead_s += further_s
+    if is_missing(work_s):
         return False
-    c.step_s = c.free_s = seconds
-    c.idle_s = 0.0
-    if c.new_tokens > 0 and prices.launches:
-        slack_s = mixed_seconds(prices, prices.slack_s, tier, seqs, tokens, span) + further_s
-        c.idle_s = max(0.0, -slack_s)
-        c.free_s = max(0.0, slack_s)
-        c.step_s = seconds + c.idle_s
+    c.idle_s = max(0.0, -lead_s)
+    c.free_s = max(0.0, lead_s)
+    c.step_s = work_s + c.idle_s
     return True
 
 
 def further_seconds(prices: Prices, tier: int, seqs: int, context: float) -> float:
-    """What this context adds to a step with prompts, against that of the mixed table."""
+    """What this context adds to a step with prompts, against that of the other tables."""
     if seqs == 0:
         return 0.0
     a = node_below(prices.seqs, seqs)
@@ -115,6 +123,36 @@ def further_seconds(prices: Prices, tier: int, seqs: int, context: float) -> flo
         above_s = at_context(prices, prices.beside_s, tier, a + 1, context)
         seconds += share * (above_s - at_context(prices, prices.beside_s, tier, a + 1, known))
     return seconds
+
+
+def is_missing(seconds: float) -> bool:
+    """Whether a table entry was (NaN), or stands for asking at each step (infinite)."""
+    return not seconds < np.inf
+
+
+def no_prompt_ends(c: Core) -> int:
+    """1 for a step in which nothing needs a token, so that nothing is drafted: nobody decodes, and
+    of every prompt something is left. Else 0."""
+    if c.scheduled > 0:
+        return 0
+    for j in range(c.n_chunks):
+        chunk = c.chunks[j]
+        if chunk.cached + chunk.new >= c.slots[chunk.slot].target:
+            return 0
+    return 1
+
+
+def plane_of(c: Core, prices: Prices, tier: int) -> int:
+    """Where `prompt_s` has the planned step: by the node of its sequences, none of which is the
+    last."""
+    count = len(prices.seqs)
+    return tier * count + (count - 1 if no_prompt_ends(c) else node_below(prices.seqs, c.scheduled))
+
+
+def mean_cached(c: Core) -> float:
+    """Tokens before each prompt chunk of the planned step, if they were of equal length: those of
+    unequal ones attend to more."""
+    return max(0.0, c.span_work / c.new_tokens - (c.new_tokens / c.n_chunks + 1) / 2)
 
 
 def step_width(c: Core, drafts: int) -> int:
@@ -155,18 +193,54 @@ def at_context(prices: Prices, table: Floats3, tier: int, row: int, context: flo
     return below + (above - below) * share_above(prices.context, j, context)
 
 
-def mixed_seconds(
-    prices: Prices, table: Floats4, tier: int, seqs: int, tokens: int, span: float
-) -> float:
-    a = node_below(prices.seqs, seqs)
-    b = node_below(prices.tokens, tokens)
-    d = node_below(prices.span, span)
-    return between_corners(
-        table, tier, a, b, d,
-        share_above(prices.seqs, a, seqs),
-        share_above(prices.tokens, b, tokens),
-        share_above(prices.span, d, span),
+def mixed_seconds(c: Core, prices: Prices, tier: int, plane: int, part: int) -> float:
+    """WORK or LEAD of the planned step, with the sequences at the context of the table."""
+    tokens = c.verified + c.new_tokens
+    new = float(c.new_tokens)
+    i = node_below(prices.cells, tokens)
+    low, width = prices.cells[i], prices.cells[i + 1] - prices.cells[i] - 1.0
+    total = float(prices.prompt_s[plane, i, 2 * part])
+    if width > 0.0:
+        rise = float(prices.prompt_s[plane, i, 2 * part + 1]) - total
+        total += rise * ((tokens - low) / width)
+    more = node_below(prices.seqs, c.scheduled)
+    share = share_above(prices.seqs, more, c.scheduled)
+    if share > 0.0:
+        total += share * along(prices.by_seqs_s, prices.new, tier, more + 1, new, part)
+    count = float(c.n_chunks)
+    total += added(prices.by_chunks_s, prices.chunks, prices.new, plane, count, new, part)
+    return total + added(
+        prices.by_cached_s, prices.cached, prices.new, tier, mean_cached(c), new, part
     )
+
+
+def added(
+    table: Floats4, grid: list[float], tokens: list[float], first: int, x: float, new: float,
+    part: int,
+) -> float:  # fmt: skip
+    """Bilinear interpolation in table[first] at x of `grid` and `new` prompt tokens."""
+    node = node_below(grid, x)
+    share = share_above(grid, node, x)
+    total = 0.0
+    if share < 1.0:  # entries without weight may have no price yet
+        total += (1.0 - share) * along(table, tokens, first, node, new, part)
+    if share > 0.0:
+        total += share * along(table, tokens, first, node + 1, new, part)
+    return total
+
+
+def along(
+    table: Floats4, tokens: list[float], first: int, node: int, new: float, part: int
+) -> float:  # fmt: skip
+    """Linear interpolation in table[first, node] at `new` prompt tokens."""
+    at = node_below(tokens, new)
+    share = share_above(tokens, at, new)
+    total = 0.0
+    if share < 1.0:
+        total += (1.0 - share) * float(table[first, node, at, part])
+    if share > 0.0:
+        total += share * float(table[first, node, at + 1, part])
+    return total
 
 
 def share_above(grid: list[float], node: int, x: float) -> float:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from specsim.sim.core import GONE, NO_DRAFT, Core, Floats4
+from specsim.sim.core import GONE, NO_DRAFT, Core
 from specsim.sim.kv_nodes import take_blocks
 
 # What draw, verify_steps and drafted gain in a step that verifies so many drafts.
@@ -19,24 +19,6 @@ _ADVANCE = [np.array([[1], [1], [drafts]], dtype=np.int64) for drafts in range(6
 def node_below(grid: list[float], x: float) -> int:
     """Largest i < len(grid) - 1 with grid[i] <= x (0 if there is none). grid rises."""
     return min(max(bisect_right(grid, x) - 1, 0), len(grid) - 2)
-
-
-def between_corners(
-    table: Floats4, tier: int, a: int, b: int, d: int,
-    share_a: float, share_b: float, share_d: float,
-) -> float:  # fmt: skip
-    """Trilinear interpolation in table[tier] from node a, b, d to the next. share: of the upper
-    one."""
-    total = 0.0
-    values = iter(table[tier, a : a + 2, b : b + 2, d : d + 2].ravel().tolist())
-    for weight_a in (1.0 - share_a, share_a):
-        for weight_b in (weight_a * (1.0 - share_b), weight_a * share_b):
-            for weight in (weight_b * (1.0 - share_d), weight_b * share_d):
-                value = next(values)
-                # Corners without weight may have no price yet.
-                if weight != 0.0:
-                    total += weight * value
-    return total
 
 
 def grow_rows(c: Core, count: int, width: int) -> bool:

@@ -1,7 +1,7 @@
 """What numpy does elsewhere at once, as plain loops that become C: the functions of `rows`, and
 `acceptance`'s draws. Same results to the byte."""
 
-from specsim.sim.core import GONE, NO_DRAFT, Core, Draws, Floats, Floats2, Floats4, Ints
+from specsim.sim.core import GONE, NO_DRAFT, Core, Draws, Floats, Floats2, Ints
 from specsim.sim.kv_nodes import take_blocks
 
 
@@ -15,22 +15,6 @@ def node_below_loop(grid: list[float], x: float) -> int:
         else:
             high = middle
     return low
-
-
-def between_corners_loop(
-    table: Floats4, tier: int, a: int, b: int, d: int,
-    share_a: float, share_b: float, share_d: float,
-) -> float:  # fmt: skip
-    total = 0.0
-    for i in range(2):
-        weight_a = share_a if i > 0 else 1.0 - share_a
-        for j in range(2):
-            weight_b = weight_a * (share_b if j > 0 else 1.0 - share_b)
-            for m in range(2):
-                weight = weight_b * (share_d if m > 0 else 1.0 - share_d)
-                if weight != 0.0:
-                    total += weight * table[tier, a + i, b + j, d + m]
-    return total
 
 
 def grow_rows_loop(c: Core, count: int, width: int) -> bool:

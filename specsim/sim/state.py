@@ -123,7 +123,7 @@ def _rules(run: RunContext) -> StepRules:
         or spec.adaptive
         or spec.policy
     )
-    out.hides_launches = rules.plan_ahead and run.surface.prices.launches
+    out.hides_launches = rules.plan_ahead and run.surface.knows_launches
     out.log_capacity = LOG_STEPS
     out.gap_capacity = 4096 + 2 * rules.max_num_seqs
     out.stop_on_finish = run.coupled

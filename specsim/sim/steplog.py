@@ -10,12 +10,25 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from specsim.latency.shape import PrefillChunk
 from specsim.sim.core import Core, StepLog
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.streams import cut_runs
-from specsim.sim.surface import Surface, chunks_like
+from specsim.sim.surface import Surface
 
 MOST_BINS = 1024
+
+
+def chunks_like(new: int, span: float) -> tuple[PrefillChunk, ...]:
+    """Prompt chunks of `new` tokens in all that attend to `span` tokens each on average.
+
+    As few prompts of equal length as attend to no more than that by themselves, each behind as
+    many cached tokens as make up the rest.
+    """
+    count = min(new, max(1, math.ceil(new / max(1.0, 2 * span - 1))))
+    size, more = divmod(new, count)
+    cached = max(0, round(span - (new / count + 1) / 2))
+    return tuple(PrefillChunk(size + (i < more), cached) for i in range(count))
 
 
 def _halved(area: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,16 +1,18 @@
 """The step cost as tables, so that a step is priced without asking the latency model.
 
-Nodes are asked for where a run needs them and kept; between nodes the tables are interpolated
-linearly (`price`). How far that is from the model is measured in every run, on its own steps, chunk
-by chunk: each that needs new nodes, of those with prompts some further ones, ever more seldom while
-they pass, and of the others some in each log. Where the tables are off by more than `MOST_GAP` they
-get a node at the step. Where that does not help the step is priced by the model; where that is so
-for more than a few of those that are looked at, so are all with prompts from there on.
+Entries are asked for where a run needs them, and kept; `price` says what lies between them. Cells
+of the tokens of a step and of the context are made so narrow, when they are first used, that a
+line holds in each. How far all of it is from the model is measured in every run, on its own steps,
+chunk by chunk: each that needs new entries, of those with prompts some further ones, ever more
+seldom, and of the others some in each log. A step with prompts that is further off than `MOST_GAP`
+is priced by the model itself, as are all in the same cell from then on, and all with prompts when
+several cells are off.
 """
 
 import math
 import statistics
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -21,25 +23,29 @@ from specsim.errors import UsageError
 from specsim.latency.launches import Launching
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim.config import SimConfig, SpeculationRules
-from specsim.sim.core import EXACT_MIXED, Core, Prices
+from specsim.sim.core import EXACT_MIXED, LEAD, WORK, Core, Prices
 from specsim.sim.price import (
     decode_seconds,
     drafts_above,
     interpolate,
+    mean_cached,
     mean_context,
     mean_drafts,
+    no_prompt_ends,
+    plane_of,
     proposing,
 )
 from specsim.sim.rows import node_below
 
 CHECKED_OF_LOG = 16  # decode steps of each full log
 MOST_GAP = 0.02  # of a step's price from the tables
-MOST_ADDED = 64  # nodes
-MOST_FAILED = 0.05  # of the checked steps, beyond which a run is priced exactly
+MOST_BEND = 0.005  # of a price in the middle of a cell from the line through its ends
+TABLE_CONTEXT = 1024  # cached tokens per sequence (the next node) that `by_seqs_s` is for
+MOST_FAILED = 0.05  # of the checked steps, beyond which all with prompts are asked for
 FEW = 20  # checked steps that are no sample yet
-TABLE_CONTEXT = 1024  # cached tokens per sequence (the next node) that the mixed table is for
-CONTINUED_OVER = 64  # prompt tokens
 BESIDE_TOKENS = 256  # of the prompt beside which contexts are compared
+TILE = 128  # tokens
+NARROWEST = 32  # cached tokens, of a cell of the context
 
 
 def checked_seconds(cost: StepCost, shape: StepShape) -> float:
@@ -68,31 +74,20 @@ def ladder(last: int, ratio: float, first: int, start: int = 0) -> list[float]:
     return [float(node) for node in nodes]
 
 
-def token_ladder(last: int) -> list[float]:
-    """Tokens of a step. Matrix products take whole tiles, so its price jumps after multiples of
-    128 tokens: nodes stand on both sides of each, while a jump is more than a small part of the
-    price. CUDA graphs (up to 512 tokens) pad by their own rules and move the jumps; there nodes
-    are close."""
-    nodes = {1, 8, *range(16, min(512, last), 16)}
-    for step, first, end in ((128, 128, 4096), (256, 4096, 16384), (1024, 16384, last)):
-        for node in range(first, min(end, last), step):
-            nodes.update((node, node + 1))
-    rising = sorted({node for node in nodes if node < last} | {last})
-    if len(rising) == 1:
-        rising.append(last + 1)
-    return [float(node) for node in rising]
+def token_cells(last: int) -> list[float]:
+    """First tokens of cells from 1 to `last`, and one beyond. Matrix products take whole tiles, so
+    prices jump behind multiples of 64 or 128 tokens, and CUDA graphs (up to 512) pad to multiples
+    of 8 or 16: where cells meet."""
+    parts = ((16, 1, 513), (TILE // 2, 513, 1025), (TILE, 1025, 4097), (2 * TILE, 4097, last + 1))
+    spans = [range(first, min(end, last + 1), step) for step, first, end in parts]
+    starts = [float(start) for span in spans for start in span]
+    return [*starts, float(last + 1)]
 
 
-def chunks_like(new: int, span: float) -> tuple[PrefillChunk, ...]:
-    """Prompt chunks of `new` tokens in all that attend to `span` tokens each on average.
-
-    As few prompts of equal length as attend to no more than that by themselves, each behind as
-    many cached tokens as make up the rest.
-    """
-    count = min(new, max(1, math.ceil(new / max(1.0, 2 * span - 1))))
+def chunks_of(new: int, count: int) -> tuple[PrefillChunk, ...]:
+    """Prompts of `new` tokens in all, as many as `count` or one for each token."""
     size, more = divmod(new, count)
-    cached = max(0, round(span - (new / count + 1) / 2))
-    return tuple(PrefillChunk(size + (i < more), cached) for i in range(count))
+    return tuple(PrefillChunk(size + (i < more)) for i in range(min(new, count)))
 
 
 @dataclass(slots=True)
@@ -106,9 +101,10 @@ class Surface:
     speculation: SpeculationRules = field(default_factory=SpeculationRules)
     asked: int = 0
     checked: list[float] = field(default_factory=list)  # relative errors
-    added: int = 0  # nodes on the axes of the mixed tables
-    failed: int = 0  # checked steps with prompts for which no node helped
+    added: int = 0  # cells divided
+    asked_always: int = 0  # cells
     exact_from: float = math.inf  # the first step that no table priced
+    lines: set[tuple[float, float]] = field(default_factory=set)  # cells of the context
     prices: Prices = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,23 +118,26 @@ class Surface:
         for index, (now, following) in enumerate(pairs):
             tier[now][following] = index
         last = max(self.max_context, 2)
-        context, seqs = ladder(last, 1.5, 256), ladder(self.max_seqs, 2.0, 1)
-        tokens, span = token_ladder(self.max_tokens), ladder(last, 2.0, 8, start=1)
-        mixed = (len(pairs), len(seqs), len(tokens), len(span))
-        launches = hasattr(self.cost, "launches")
+        context, seqs = ladder(last, 1.5, 128), ladder(self.max_seqs, 2.0, 1)
+        cells, new = token_cells(self.max_tokens), ladder(self.max_tokens, 1.5, 16, start=1)
+        chunks, cached = ladder(self.max_seqs, 1.5, 2, start=1), ladder(last, 2.0, 256)
+
+        planes = len(pairs) * len(seqs)
+
+        def beyond(first: int, grid: list[float]) -> NDArray[np.float64]:
+            """Nothing is added at the first node: one chunk, no token before it."""
+            table = np.full((first, len(grid), len(new), 2), np.nan)
+            table[:, 0] = 0.0
+            return table
+
         self.prices = Prices(
-            tier,
-            context,
-            seqs,
-            tokens,
-            span,
+            tier, context, cells, new, seqs, chunks, cached,
             np.full((len(pairs), self.max_seqs + 1, len(context)), np.nan),
             np.full((len(pairs), len(seqs), len(context)), np.nan),
-            np.full(mixed, np.nan),
-            np.full(mixed if launches else (1, 1, 1, 1), np.nan),
-            min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
-            launches,
-        )
+            np.full((planes, len(cells) - 1, 4), np.nan),
+            beyond(len(pairs), seqs), beyond(planes, chunks), beyond(len(pairs), cached),
+            mixed_at=min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
+        )  # fmt: skip
 
     @classmethod
     def of(cls, config: SimConfig, cost: StepCost) -> "Surface":
@@ -152,6 +151,11 @@ class Surface:
             longest,
             config.speculation,
         )
+
+    @property
+    def knows_launches(self) -> bool:
+        """Whether the cost says how steps are launched; else nothing is known to wait."""
+        return hasattr(self.cost, "launches")
 
     def fill(self, c: Core) -> None:
         """Ask for the nodes around the step that `c` has planned."""
@@ -168,70 +172,138 @@ class Surface:
     def decode_s(self, seqs: int, context: float, now: int, following: int) -> float:
         """Seconds of a step of `seqs` sequences with `context` cached tokens each, without prompts,
         that verifies `now` drafts of each and proposes `following`."""
-        at = node_below(self.prices.context, context)
-        self._fill_decode(seqs, {at, at + 1}, now, following)
+        self._fill_decode(seqs, context, now, following)
         return decode_seconds(self.prices, self.prices.tier[now][following], seqs, context)
 
-    def _fill_decode(self, seqs: int, nodes: set[int], now: int, following: int) -> None:
-        """Ask for entries of the decode table, at nodes of the context."""
+    def _fill_decode(self, seqs: int, context: float, now: int, following: int) -> None:
+        """Ask for the entries of the decode table around a context. The first to use a cell of it
+        looks whether it holds a line, else divides it."""
         prices = self.prices
+        grid = prices.context
+
+        def price(mean: float) -> float:
+            width = self.speculation.step_width(now)
+            self.asked += 1
+            return checked_seconds(
+                self.cost, self.shape(seqs, width, seqs * mean, (), following)
+            )
+
         tier = prices.tier[now][following]
-        for j in nodes:
-            if math.isnan(prices.decode_s[tier, seqs, j]):
-                total = seqs * prices.context[j]
-                shape = self.shape(seqs, self.speculation.step_width(now), total, (), following)
-                self.asked += 1
-                prices.decode_s[tier, seqs, j] = checked_seconds(self.cost, shape)
+        while True:
+            at = node_below(grid, context)
+            ends = grid[at], grid[at + 1]
+            for j in (at, at + 1):
+                if math.isnan(prices.decode_s[tier, seqs, j]):
+                    prices.decode_s[tier, seqs, j] = price(grid[j])
+            if ends in self.lines:
+                return
+            middle = float(sum(ends) // 2)
+            chord_s = decode_seconds(prices, tier, seqs, middle)
+            narrow = ends[1] - ends[0] <= NARROWEST
+            if narrow or abs(price(middle) - chord_s) <= MOST_BEND * chord_s:
+                self.lines.add(ends)
+                return
+            grid.insert(at + 1, middle)
+            prices.decode_s = np.insert(prices.decode_s, at + 1, np.nan, 2)
+            prices.beside_s = np.insert(prices.beside_s, at + 1, np.nan, 2)
+            prices.mixed_at += prices.mixed_at > at
+            self.added += 1
 
     def _fill_at(self, c: Core, now: int) -> None:
         """`fill` for a step that verifies `now` drafts of each sequence."""
-        prices, following = self.prices, proposing(c)
-        tier, seqs, new = prices.tier[now][following], c.scheduled, c.new_tokens
-        at = node_below(prices.context, mean_context(c))
+        prices, following, seqs, new = self.prices, proposing(c), c.scheduled, c.new_tokens
+        tier, width = prices.tier[now][following], self.speculation.step_width(now)
         if new == 0:
-            self._fill_decode(seqs, {at, at + 1}, now, following)
+            self._fill_decode(seqs, mean_context(c), now, following)
             return
-        span, width = c.span_work / new, self.speculation.step_width(now)
-        for a in self._around(prices.seqs, seqs):
-            for j in {at, at + 1, prices.mixed_at} if prices.seqs[a] else set[int]():
+
+        def step(count: int, *chunks: PrefillChunk) -> NDArray[np.float64]:
+            context = count * prices.context[prices.mixed_at]
+            return self._parts(self.shape(count, width, context, chunks, following))
+
+        at = node_below(prices.context, mean_context(c))
+        for a in self._around(prices.seqs, seqs) if seqs else ():
+            for j in {at, at + 1, prices.mixed_at}:
                 if math.isnan(prices.beside_s[tier, a, j]):
-                    self.asked += 1
                     count = int(prices.seqs[a])
                     total, beside = count * prices.context[j], (PrefillChunk(BESIDE_TOKENS),)
                     shape = self.shape(count, width, total, beside, following)
-                    prices.beside_s[tier, a, j] = self._apart(shape)[0]
-            for b in self._around(prices.tokens, c.verified + new):
-                for d in self._around(prices.span, span):
-                    if math.isnan(prices.mixed_s[tier, a, b, d]):
-                        device_s, slack_s = self._mixed_node(
-                            int(prices.seqs[a]),
-                            width,
-                            int(prices.tokens[b]),
-                            prices.span[d],
-                            following,
-                        )
-                        prices.mixed_s[tier, a, b, d] = device_s
-                        if prices.launches:
-                            prices.slack_s[tier, a, b, d] = slack_s
+                    prices.beside_s[tier, a, j] = self._parts(shape)[WORK]
+        ends = not no_prompt_ends(c)
+        at = node_below(prices.seqs, seqs)
+        least = int(prices.seqs[at])
 
-    def _mixed_node(
-        self, seqs: int, width: int, tokens: int, span: float, following: int
-    ) -> NDArray[np.float64]:
-        """`_apart` at a node of the mixed tables. The sequences leave the rest of the tokens to
-        prompts; where they leave none the price is continued from where they leave some."""
+        def among(more: int, tokens: int) -> NDArray[np.float64]:
+            with_more = step(more, PrefillChunk(tokens))
+            return with_more - step(least, PrefillChunk(tokens + (more - least) * width))
 
-        context = seqs * self.prices.context[self.prices.mixed_at]
+        def together(count: int, tokens: int) -> NDArray[np.float64]:
+            return step(least, *chunks_of(tokens, count)) - step(least, PrefillChunk(tokens))
 
-        def price(prompt: int) -> NDArray[np.float64]:
-            self.asked += 1
-            chunks = chunks_like(prompt, span)
-            return np.array(self._apart(self.shape(seqs, width, context, chunks, following)))
+        def behind(cached: int, tokens: int) -> NDArray[np.float64]:
+            return step(0, PrefillChunk(tokens, cached)) - step(0, PrefillChunk(tokens))
 
-        prompt = tokens - seqs * width
-        if prompt >= 1:
-            return price(prompt)
-        least = price(1)
-        return least + (price(1 + CONTINUED_OVER) - least) / CONTINUED_OVER * (prompt - 1)
+        plane = plane_of(c, prices, tier)
+        self._fill_cell(
+            plane, least * width, c.verified + new,
+            lambda tokens: step(least, PrefillChunk(tokens - least * width, 0, ends)),
+        )
+        more = (at + 1,) if prices.seqs[at] < seqs else ()
+        chunks = self._around(prices.chunks, c.n_chunks)
+        cached = self._around(prices.cached, mean_cached(c))
+        for table, first, grid, nodes, price in (
+            (prices.by_seqs_s, tier, prices.seqs, more, among),
+            (prices.by_chunks_s, plane, prices.chunks, chunks, together),
+            (prices.by_cached_s, tier, prices.cached, cached, behind),
+        ):
+            for a in nodes:
+                for b in self._around(prices.new, new):
+                    if math.isnan(table[first, a, b, WORK]):
+                        table[first, a, b] = price(int(grid[a]), int(prices.new[b]))
+
+    def _fill_cell(
+        self, plane: int, taken: int, tokens: int, price: Callable[[int], NDArray[np.float64]]
+    ) -> None:
+        """Ask for the ends of the cell of `tokens`, and divide it until it lies above what the
+        sequences take and holds a line: what does not fall is off by no more than it rises there,
+        and by half of that where the middle is on the line."""
+        prices = self.prices
+        while True:
+            i = node_below(prices.cells, tokens)
+            if not math.isnan(prices.prompt_s[plane, i, 0]):
+                return
+            low, high = int(prices.cells[i]), int(prices.cells[i + 1]) - 1
+            if low <= taken:
+                self._divide(i, taken + 1)
+                continue
+            first = price(low)
+            last = price(high) if high > low else first
+            whole_s = first[WORK] + max(0.0, -first[LEAD])
+            rise = abs(last[WORK] - first[WORK]) / whole_s if whole_s > 0.0 else 0.0
+            middle = (low + high) // 2
+            fits = high == low or rise <= MOST_GAP
+            if not fits and rise <= 2 * MOST_GAP and middle > low:
+                share = (middle - low) / (high - low)
+                bend_s = price(middle)[WORK] - (first + share * (last - first))[WORK]
+                fits = abs(bend_s) <= MOST_BEND * whole_s
+            if fits:
+                prices.prompt_s[plane, i] = np.stack([first, last], 1).ravel()
+                return
+            self._divide(i, middle + 1)
+
+    def _divide(self, cell: int, start: int) -> None:
+        """A cell of tokens ends before `start`, where another begins."""
+        prices = self.prices
+        prices.cells.insert(cell + 1, float(start))
+        prices.prompt_s = np.insert(prices.prompt_s, cell + 1, np.nan, 1)
+        prices.prompt_s[:, cell] = np.nan  # it ends elsewhere now
+        self.added += 1
+
+    def _parts(self, shape: StepShape) -> NDArray[np.float64]:
+        """[PART] of a step: its work, and the lead of its launches."""
+        self.asked += 1
+        step_s, idle_s, free_s = self.exact(shape)
+        return np.array([step_s - idle_s, free_s - idle_s])
 
     @staticmethod
     def _around(grid: list[float], x: float) -> tuple[int, ...]:
@@ -251,14 +323,9 @@ class Surface:
     def exact(self, shape: StepShape) -> tuple[float, float, float]:
         """Seconds of a step as if none ran before it, and its `launches`."""
         seconds = checked_seconds(self.cost, shape)
-        if not self.prices.launches:
+        if not self.knows_launches:
             return seconds, 0.0, seconds
         return (seconds, *cast(Launching, self.cost).launches(shape))
-
-    def _apart(self, shape: StepShape) -> tuple[float, float]:
-        """Seconds of a step without its wait for launches, and its slack (see `price`)."""
-        seconds, idle_s, free_s = self.exact(shape)
-        return seconds - idle_s, free_s - idle_s
 
     def exact_of(self, c: Core) -> tuple[float, float, float]:
         """`exact` of the planned step itself, chunk by chunk."""
@@ -267,16 +334,10 @@ class Surface:
             chunk = c.chunks[j]
             last = chunk.cached + chunk.new >= c.slots[chunk.slot].target
             chunks.append(PrefillChunk(chunk.new, chunk.cached, last))
-        return self._exact_for(c, tuple(chunks))
-
-    def _exact_for(
-        self, c: Core, chunks: tuple[PrefillChunk, ...]
-    ) -> tuple[float, float, float]:
-        """`exact` of the planned step with these prompt chunks."""
         context, following = c.scheduled * mean_context(c), proposing(c)
         parts = [
             (share, self.exact(self.shape(
-                c.scheduled, self.speculation.step_width(drafts), context, chunks, following
+                c.scheduled, self.speculation.step_width(drafts), context, tuple(chunks), following
             )))
             for share, drafts in self._drafts_of(c)
         ]
@@ -287,54 +348,32 @@ class Surface:
 
     def price(self, c: Core) -> None:
         """Price the planned step: from the tables if what they give is close to what the cost
-        function says, with nodes added where it was not; else by that itself, from here on."""
-        late = c.unchecked > c.check_after
-        self.fill(c)
-        exact = self.exact_of(c)
-        gap = self._gap(c, exact[0])
-        if late:
-            self.checked.append(gap)
+        function says, else by that itself, as all in its cell from here on."""
+        if c.unchecked > c.check_after:
             c.check_after = c.check_after * 5 // 4 + 1
             c.unchecked = 0
-        if c.new_tokens > 0 and abs(gap) > MOST_GAP:
-            # Nodes help as long as the tables are off for chunks of equal length, too.
-            like_s = self._exact_for(c, chunks_like(c.new_tokens, c.span_work / c.new_tokens))[0]
-            while abs(self._gap(c, like_s)) > MOST_GAP and self._add_node(c):
-                self.fill(c)
-            gap = self._gap(c, exact[0])
-        if not late:
+        self.fill(c)
+        exact = self.exact_of(c)
+        held = interpolate(c, self.prices)  # a compiled core may not have the latest entries yet
+        gap = c.step_s / exact[0] - 1.0 if exact[0] > 0.0 else 0.0
+        if held and (abs(gap) <= MOST_GAP or c.new_tokens == 0):
             self.checked.append(gap)
-        if c.new_tokens > 0 and abs(gap) > MOST_GAP:
-            c.step_s, c.idle_s, c.free_s = exact
-            c.priced = True
-            self.failed += 1
-            if self.failed > MOST_FAILED * (len(self.checked) + FEW):
-                c.pricing = EXACT_MIXED
-                self.exact_from = min(self.exact_from, c.steps)
+            return
+        if held:
+            for _, drafts in self._drafts_of(c):
+                self._ask_always(c, drafts)
+        c.step_s, c.idle_s, c.free_s = exact
+        c.priced = True
 
-    def _gap(self, c: Core, exact_s: float) -> float:
-        """Relative error of the tables for the planned step."""
-        interpolate(c, self.prices)  # a compiled core may not have the latest nodes yet
-        return c.step_s / exact_s - 1.0 if exact_s > 0.0 else 0.0
-
-    def _add_node(self, c: Core) -> bool:
-        """A node where the planned step stands, on the first axis that has none there."""
+    def _ask_always(self, c: Core, drafts: int) -> None:
+        """The tables do not hold the planned step."""
         prices = self.prices
-        seqs = c.scheduled
-        tokens = c.verified + c.new_tokens
-        axes = ((prices.span, c.span_work / c.new_tokens), (prices.tokens, tokens),
-                (prices.seqs, seqs))
-        for axis, (grid, x) in zip((3, 2, 1), axes, strict=True):
-            if self.added < MOST_ADDED and x not in grid and grid[0] < x < grid[-1]:
-                at = bisect_left(grid, x)
-                grid.insert(at, float(x))
-                for name in ("mixed_s", "slack_s") if prices.launches else ("mixed_s",):
-                    setattr(prices, name, np.insert(getattr(prices, name), at, np.nan, axis))
-                if axis == 1:
-                    prices.beside_s = np.insert(prices.beside_s, at, np.nan, axis)
-                self.added += 1
-                return True
-        return False
+        plane = plane_of(c, prices, prices.tier[drafts][proposing(c)])
+        prices.prompt_s[plane, node_below(prices.cells, c.verified + c.new_tokens)] = np.inf
+        self.asked_always += 1
+        if self.asked_always > MOST_FAILED * (len(self.checked) + FEW):
+            c.pricing = EXACT_MIXED
+            self.exact_from = min(self.exact_from, c.steps)
 
     def check_log(self, c: Core) -> None:
         """Compare some of the decode steps in the log with the cost function."""
@@ -352,11 +391,13 @@ class Surface:
             self.checked.append(priced_s / exact_s - 1.0 if exact_s > 0.0 else 0.0)
 
     def error(self) -> dict[str, float | int | None]:
-        """Entries asked for and added, and the relative error of the steps that were checked."""
+        """Entries asked for, cells divided and asked for always, and the relative error of the
+        steps that were checked and priced by tables."""
         gaps = [abs(gap) for gap in self.checked]
         return {
             "nodes": self.asked,
             "nodes_added": self.added,
+            "exact_cells": self.asked_always,
             "checked_steps": len(gaps),
             "median_rel_error": statistics.median(gaps) if gaps else None,
             "max_rel_error": max(gaps, default=None),

@@ -223,4 +223,4 @@ def test_structures_hold_every_field_and_share_the_memory():
     for cls in (core.Core, core.Rows, core.Prices, core.PrefixCache):
         assert list(structs.kinds(cls)) == list(cls.__dataclass_fields__)
     assert structs.kinds(core.Prices)["tier"] == structs.Kind(int, 2)
-    assert structs.kinds(core.Prices)["mixed_s"] == structs.Kind(np.float64, 4)
+    assert structs.kinds(core.Prices)["by_seqs_s"] == structs.Kind(np.float64, 4)

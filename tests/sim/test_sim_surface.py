@@ -11,7 +11,8 @@ from specsim.latency.shape import StepShape
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.loads import OpenLoop, requests_of
 from specsim.sim.run import simulate
-from specsim.sim.surface import chunks_like, ladder
+from specsim.sim.steplog import chunks_like
+from specsim.sim.surface import ladder
 from specsim.speculation.acceptance import Acceptance
 
 
