@@ -12,7 +12,7 @@ one event per engine step. Inside, `step.run` goes through whole stretches of st
                 plain on numpy rows (`rows`, `stretch`); as machine code (`compiled`) translated
                 to C (`to_c`, `c_types`) with loops (`rows_loop`), over the same state as C
                 structures (`structs`)
-    surface     step times asked of the latency model, as tables that `price` reads
+    surface     step times asked of the latency model, as `tables` that `price` reads
     summary     what came out: `figures` from `records` and `steplog`; `compare` with speculation
                 and without
 """

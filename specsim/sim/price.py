@@ -8,9 +8,10 @@ Tables per pair (drafts verified, drafts proposed), filled by `surface` where a 
   all tokens of the step, verified and prompt ones: they decide the matrix products. Price jumps
   after whole tiles of these, and where other kernels take over, so cells of tokens stand side by
   side, in each of which it is nearly a line.
-* by_seqs_s, by_chunks_s, by_cached_s[node, prompt tokens]: what more sequences, several chunks in
-  place of one, and tokens cached before it change, at the same tokens of the step. Kernels run one
-  after the other, so what they add, adds up, and is smooth.
+* by_seqs_s, by_chunks_s, by_cached_s[node, prompt tokens]: what more sequences, several equal
+  chunks in place of one, and tokens cached before a chunk (of each, by its own tokens) change, at
+  the same tokens of the step. Kernels run one after the other, so what they add, adds up, and is
+  smooth. Unequal chunks attend to more than equal ones do, as if that much were cached.
 * beside_s[sequences, mean cached tokens]: what another context of the sequences changes. Beside
   prompts attention may run on another kernel, so it is not the decode table's.
 
@@ -93,9 +94,9 @@ def at_drafts(c: Core, prices: Prices, drafts: int) -> bool:
         c.step_s = c.free_s = seconds
         c.idle_s = 0.0
         return True
-    plane = plane_of(c, prices, tier)
-    work_s = mixed_seconds(c, prices, tier, plane, WORK)
-    lead_s = mixed_seconds(c, prices, tier, plane, LEAD)
+    plane, tokens = plane_of(c, prices, tier), seqs * step_width(c, drafts) + c.new_tokens
+    work_s = mixed_seconds(c, prices, tier, plane, tokens, WORK)
+    lead_s = mixed_seconds(c, prices, tier, plane, tokens, LEAD)
     further_s = further_seconds(prices, tier, seqs, context)
     work_s += further_s
     lead_s += further_s
@@ -149,10 +150,12 @@ def plane_of(c: Core, prices: Prices, tier: int) -> int:
     return tier * count + (count - 1 if no_prompt_ends(c) else node_below(prices.seqs, c.scheduled))
 
 
-def mean_cached(c: Core) -> float:
-    """Tokens before each prompt chunk of the planned step, if they were of equal length: those of
-    unequal ones attend to more."""
-    return max(0.0, c.span_work / c.new_tokens - (c.new_tokens / c.n_chunks + 1) / 2)
+def uneven_span(c: Core) -> float:
+    """By how many tokens more a prompt token attends to its own chunk than if all were equal."""
+    squares = 0
+    for j in range(c.n_chunks):
+        squares += int(c.chunks[j].new) * int(c.chunks[j].new)
+    return max(0.0, squares / c.new_tokens - c.new_tokens / c.n_chunks) / 2
 
 
 def step_width(c: Core, drafts: int) -> int:
@@ -193,9 +196,11 @@ def at_context(prices: Prices, table: Floats3, tier: int, row: int, context: flo
     return below + (above - below) * share_above(prices.context, j, context)
 
 
-def mixed_seconds(c: Core, prices: Prices, tier: int, plane: int, part: int) -> float:
-    """WORK or LEAD of the planned step, with the sequences at the context of the table."""
-    tokens = c.verified + c.new_tokens
+def mixed_seconds(
+    c: Core, prices: Prices, tier: int, plane: int, tokens: int, part: int
+) -> float:
+    """WORK or LEAD of the planned step, if it has `tokens` in all, with the sequences at the
+    context of the tables."""
     new = float(c.new_tokens)
     i = node_below(prices.cells, tokens)
     low, width = prices.cells[i], prices.cells[i + 1] - prices.cells[i] - 1.0
@@ -207,11 +212,17 @@ def mixed_seconds(c: Core, prices: Prices, tier: int, plane: int, part: int) -> 
     share = share_above(prices.seqs, more, c.scheduled)
     if share > 0.0:
         total += share * along(prices.by_seqs_s, prices.new, tier, more + 1, new, part)
-    count = float(c.n_chunks)
+    count, uneven = float(c.n_chunks), uneven_span(c)
     total += added(prices.by_chunks_s, prices.chunks, prices.new, plane, count, new, part)
-    return total + added(
-        prices.by_cached_s, prices.cached, prices.new, tier, mean_cached(c), new, part
-    )
+    cached_s, cached = prices.by_cached_s, prices.cached
+    if uneven > 0.0:
+        total += added(cached_s, cached, prices.new, tier, uneven, new, part)
+    for j in range(c.n_chunks):
+        chunk = c.chunks[j]
+        if chunk.cached > 0:
+            before, tokens_of_it = float(chunk.cached), float(chunk.new)
+            total += added(cached_s, cached, prices.new, tier, before, tokens_of_it, part)
+    return total
 
 
 def added(

@@ -11,7 +11,6 @@ several cells are off.
 
 import math
 import statistics
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -23,28 +22,26 @@ from specsim.errors import UsageError
 from specsim.latency.launches import Launching
 from specsim.latency.shape import PrefillChunk, StepCost, StepShape
 from specsim.sim.config import SimConfig, SpeculationRules
-from specsim.sim.core import EXACT_MIXED, LEAD, WORK, Core, Prices
+from specsim.sim.core import EXACT_MIXED, LEAD, WORK, Core, Floats4, Prices
 from specsim.sim.price import (
     decode_seconds,
     drafts_above,
     interpolate,
-    mean_cached,
     mean_context,
     mean_drafts,
     no_prompt_ends,
     plane_of,
     proposing,
+    uneven_span,
 )
 from specsim.sim.rows import node_below
+from specsim.sim.tables import empty_tables
 
 CHECKED_OF_LOG = 16  # decode steps of each full log
 MOST_GAP = 0.02  # of a step's price from the tables
 MOST_BEND = 0.005  # of a price in the middle of a cell from the line through its ends
-TABLE_CONTEXT = 1024  # cached tokens per sequence (the next node) that `by_seqs_s` is for
-MOST_FAILED = 0.05  # of the checked steps, beyond which all with prompts are asked for
-FEW = 20  # checked steps that are no sample yet
+MOST_ASKED_ALWAYS = 8  # cells, beyond which all steps with prompts are asked for
 BESIDE_TOKENS = 256  # of the prompt beside which contexts are compared
-TILE = 128  # tokens
 NARROWEST = 32  # cached tokens, of a cell of the context
 
 
@@ -59,35 +56,16 @@ def checked_seconds(cost: StepCost, shape: StepShape) -> float:
     return seconds
 
 
-def ladder(last: int, ratio: float, first: int, start: int = 0) -> list[float]:
-    """Nodes start, first, first * ratio, ... up to exactly `last`: whole numbers, rising."""
-    nodes = [start]
-    x = float(first)
-    while round(x) < last:
-        if round(x) > nodes[-1]:
-            nodes.append(round(x))
-        x *= ratio
-    if last > nodes[-1]:
-        nodes.append(last)
-    if len(nodes) == 1:
-        nodes.append(nodes[0] + 1)
-    return [float(node) for node in nodes]
-
-
-def token_cells(last: int) -> list[float]:
-    """First tokens of cells from 1 to `last`, and one beyond. Matrix products take whole tiles, so
-    prices jump behind multiples of 64 or 128 tokens, and CUDA graphs (up to 512) pad to multiples
-    of 8 or 16: where cells meet."""
-    parts = ((16, 1, 513), (TILE // 2, 513, 1025), (TILE, 1025, 4097), (2 * TILE, 4097, last + 1))
-    spans = [range(first, min(end, last + 1), step) for step, first, end in parts]
-    starts = [float(start) for span in spans for start in span]
-    return [*starts, float(last + 1)]
-
-
 def chunks_of(new: int, count: int) -> tuple[PrefillChunk, ...]:
     """Prompts of `new` tokens in all, as many as `count` or one for each token."""
     size, more = divmod(new, count)
     return tuple(PrefillChunk(size + (i < more)) for i in range(min(new, count)))
+
+
+# Table, its first index, grid of its second, place on that, prompt tokens, price at a node of both.
+_Entry = tuple[
+    Floats4, int, list[float], float, int, Callable[[int, int], NDArray[np.float64]]
+]
 
 
 @dataclass(slots=True)
@@ -108,36 +86,9 @@ class Surface:
     prices: Prices = field(init=False)
 
     def __post_init__(self) -> None:
-        lengths = self.speculation.draft_lengths(self.max_seqs)
-        longest = max(lengths)
-        tier = [[-1] * (longest + 2) for _ in range(longest + 1)]
-        pairs = [(now, following) for now in lengths for following in lengths]
-        policy = self.speculation.policy
-        if policy is not None and policy.unloads:
-            pairs += [(0, longest + 1)]  # no drafter in memory (`price.proposing`)
-        for index, (now, following) in enumerate(pairs):
-            tier[now][following] = index
-        last = max(self.max_context, 2)
-        context, seqs = ladder(last, 1.5, 128), ladder(self.max_seqs, 2.0, 1)
-        cells, new = token_cells(self.max_tokens), ladder(self.max_tokens, 1.5, 16, start=1)
-        chunks, cached = ladder(self.max_seqs, 1.5, 2, start=1), ladder(last, 2.0, 256)
-
-        planes = len(pairs) * len(seqs)
-
-        def beyond(first: int, grid: list[float]) -> NDArray[np.float64]:
-            """Nothing is added at the first node: one chunk, no token before it."""
-            table = np.full((first, len(grid), len(new), 2), np.nan)
-            table[:, 0] = 0.0
-            return table
-
-        self.prices = Prices(
-            tier, context, cells, new, seqs, chunks, cached,
-            np.full((len(pairs), self.max_seqs + 1, len(context)), np.nan),
-            np.full((len(pairs), len(seqs), len(context)), np.nan),
-            np.full((planes, len(cells) - 1, 4), np.nan),
-            beyond(len(pairs), seqs), beyond(planes, chunks), beyond(len(pairs), cached),
-            mixed_at=min(bisect_left(context, TABLE_CONTEXT), len(context) - 1),
-        )  # fmt: skip
+        self.prices = empty_tables(
+            self.speculation, self.max_seqs, self.max_tokens, self.max_context
+        )
 
     @classmethod
     def of(cls, config: SimConfig, cost: StepCost) -> "Surface":
@@ -245,19 +196,23 @@ class Surface:
 
         plane = plane_of(c, prices, tier)
         self._fill_cell(
-            plane, least * width, c.verified + new,
+            plane, least * width, seqs * width + new,
             lambda tokens: step(least, PrefillChunk(tokens - least * width, 0, ends)),
         )
-        more = (at + 1,) if prices.seqs[at] < seqs else ()
-        chunks = self._around(prices.chunks, c.n_chunks)
-        cached = self._around(prices.cached, mean_cached(c))
-        for table, first, grid, nodes, price in (
-            (prices.by_seqs_s, tier, prices.seqs, more, among),
-            (prices.by_chunks_s, plane, prices.chunks, chunks, together),
-            (prices.by_cached_s, tier, prices.cached, cached, behind),
-        ):
-            for a in nodes:
-                for b in self._around(prices.new, new):
+        uneven = (uneven_span(c), new)
+        cached = [(c.chunks[j].cached, c.chunks[j].new) for j in range(c.n_chunks)]
+        wanted: list[_Entry] = [
+            (prices.by_chunks_s, plane, prices.chunks, float(c.n_chunks), new, together)
+        ]
+        wanted += [
+            (prices.by_cached_s, tier, prices.cached, float(before), tokens, behind)
+            for before, tokens in (uneven, *cached) if before > 0
+        ]
+        if prices.seqs[at] < seqs:
+            wanted += [(prices.by_seqs_s, tier, prices.seqs, prices.seqs[at + 1], new, among)]
+        for table, first, grid, x, tokens, price in wanted:
+            for a in self._around(grid, x):
+                for b in self._around(prices.new, tokens):
                     if math.isnan(table[first, a, b, WORK]):
                         table[first, a, b] = price(int(grid[a]), int(prices.new[b]))
 
@@ -369,9 +324,10 @@ class Surface:
         """The tables do not hold the planned step."""
         prices = self.prices
         plane = plane_of(c, prices, prices.tier[drafts][proposing(c)])
-        prices.prompt_s[plane, node_below(prices.cells, c.verified + c.new_tokens)] = np.inf
+        tokens = c.scheduled * self.speculation.step_width(drafts) + c.new_tokens
+        prices.prompt_s[plane, node_below(prices.cells, tokens)] = np.inf
         self.asked_always += 1
-        if self.asked_always > MOST_FAILED * (len(self.checked) + FEW):
+        if self.asked_always > MOST_ASKED_ALWAYS:
             c.pricing = EXACT_MIXED
             self.exact_from = min(self.exact_from, c.steps)
 

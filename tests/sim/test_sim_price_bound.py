@@ -26,6 +26,7 @@ KINDS = {
     "parts of prompts": (
         {"model": "qwen3-next-80b-a3b", "tp": 8, "method": "mtp", "k": 2}, 8192, 64, 8,
     ),
+    "ends of prompts": ({**DENSE, "tp": 8, "engine": "trtllm"}, 8192, 128, 32),
     "latent": ({"model": "deepseek-v3", "tp": 8, "method": "mtp", "k": 1}, 2048, 128, 32),
     "windows": ({"model": "gemma-3-27b", "engine": "trtllm"}, 128, 128, 32),
 }

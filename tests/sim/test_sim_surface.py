@@ -12,7 +12,7 @@ from specsim.sim.arrivals import gamma_times
 from specsim.sim.loads import OpenLoop, requests_of
 from specsim.sim.run import simulate
 from specsim.sim.steplog import chunks_like
-from specsim.sim.surface import ladder
+from specsim.sim.tables import ladder
 from specsim.speculation.acceptance import Acceptance
 
 
