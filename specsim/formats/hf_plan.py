@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from specsim.formats.hf_quant import Quantisation
+from specsim.formats.hf_quant_rules import Quantisation
 from specsim.formats.hf_shape import TextConfig
 from specsim.jsonable import taken
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
