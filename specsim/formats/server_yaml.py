@@ -28,7 +28,7 @@ def container_commands(text: str, where: str) -> dict[str, str]:
     """Name of a service or container -> what it runs, as one line: variables, image, command.
     FormatError for what is no such file."""
     try:
-        return dict(_containers(_documents(text, where), ""))
+        return dict(_containers(documents(text, where), ""))
     except RecursionError:
         raise FormatError(f"{where} is YAML that holds itself; write the command out") from None
 
@@ -38,16 +38,16 @@ def config_words(name: str) -> list[str]:
     leaves it out, a table is JSON. FormatError where the file is not here or no such table."""
     where = f"--config {name[:200]} in --command"
     try:
-        documents = _documents(file_text(Path(name).expanduser(), MAX_YAML), where)
+        found = documents(file_text(Path(name).expanduser(), MAX_YAML), where)
     except (FormatError, RuntimeError) as error:  # RuntimeError: no home folder
         raise FormatError(
             f"{where} cannot be used ({error}); model, formats and speculation may stand in it: "
             "copy it here and give its path, or write its lines as flags"
         ) from None
-    if len(documents) != 1 or not isinstance(documents[0], dict):
+    if len(found) != 1 or not isinstance(found[0], dict):
         raise FormatError(f"{where} holds no table; write lines such as 'max-num-seqs: 64'")
     words = []
-    for key, value in documents[0].items():
+    for key, value in found[0].items():
         if value is None or value is False or key == "config":
             continue
         words.append(f"--{key}" if value is True else f"--{key}={_value(value)}")
@@ -60,7 +60,8 @@ def _value(value: object) -> str:
     return json.dumps(value, default=str) if isinstance(value, dict | bool) else str(value)
 
 
-def _documents(text: str, where: str) -> list[object]:
+def documents(text: str, where: str) -> list[object]:
+    """The documents of a YAML text as plain data; FormatError for what is none."""
     import yaml  # by few commands only
 
     if len(text) > MAX_YAML:

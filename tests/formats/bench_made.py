@@ -184,3 +184,55 @@ def guidellm_old(strategy: dict[str, Any]) -> dict[str, Any]:
         "requests": {"successful": requests, "errored": [{"start_time": 1.0}], "incomplete": [],
                      "total": None},
     }]}
+
+
+def _times(unit: str, **means: float) -> dict[str, Any]:
+    return {name: {"units": unit, "mean": value, "mode": value, "stddev": 0.0, "min": value,
+                   "p0p1": value, "p50": value, "p99": value, "p99p9": value, "max": value}
+            for name, value in means.items()}
+
+
+def llm_d_old(tool: str) -> dict[str, Any]:
+    """llm-d's report 0.1, 40 requests of 201 tokens; times in ms."""
+    return {
+        "version": "0.1",
+        "scenario": {"model": {"name": "org/m"}, "load": {"name": tool, "args": {"rate": 3}},
+                     "host": {"accelerator": [{"count": 8, "memory": 80}]}},
+        "metrics": {
+            "time": {"duration": 50.0, "start": 1.7e9, "stop": 1.7e9},
+            "requests": {"total": 41, "failures": 1, "incomplete": 0,
+                         **_times("count", input_length=1000.0, output_length=201.0)},
+            "latency": {
+                **_times("ms", time_to_first_token=400.0, request_latency=4400.0),
+                **_times("ms/token", time_per_output_token=20.0, inter_token_latency=50.0,
+                         normalized_time_per_output_token=22.0),
+            },
+            "throughput": {"output_tokens_per_sec": 160.8, "requests_per_sec": 0.8,
+                           "total_tokens_per_sec": 960.8, "input_tokens_per_sec": 800.0},
+            "resources": {"accelerator": [{"power": 300.0}]},
+        },
+    }
+
+
+def llm_d_new(tool: str) -> dict[str, Any]:
+    """The same figures as report 0.2 has them."""
+    old = llm_d_old(tool)["metrics"]
+    return {
+        "version": "0.2",
+        "run": {"uid": "a", "time": {"duration": "PT50S"}},
+        "scenario": {
+            "stack": [{"metadata": {}, "standardized": {
+                "kind": "inference_engine", "model": {"name": "org/m"}, "replicas": 1,
+                "accelerator": {"count": 2, "parallelism": {"tp": 2, "dp": 1}}}}],
+            "load": {"standardized": {"tool": tool, "concurrency": 4, "stage": 0},
+                     "native": {"args": {"seed": 1}}},
+        },
+        "results": {
+            "request_performance": {"aggregate": {
+                "requests": old["requests"], "latency": old["latency"],
+                "throughput": _times("tokens/s", output_token_rate=160.8, request_rate=0.8,
+                                     total_token_rate=960.8),
+            }},
+            "observability": {"drawn": {"kv": [1.0]}},
+        },
+    }

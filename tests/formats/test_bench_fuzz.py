@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from bench_made import (
     VLLM,
     aiperf_old,
     guidellm_old,
+    llm_d_new,
+    llm_d_old,
 )
 from specsim.errors import FormatError
 from specsim.formats.bench.load import read_text_as_bench
@@ -30,9 +33,11 @@ SMALL = [path for path in SAMPLES if path.stat().st_size < 23_000]
 # without a sample of their own: made in the key sets of the tools' code
 MADE = {
     "sglang printed": SGLANG, "vllm printed": VLLM, "sweep csv": SWEEP_CSV,
+    "llm-d yaml": yaml.safe_dump(llm_d_new("inference-perf")),
     **{name: json.dumps(value) for name, value in {
         "inference max": CELL, "aiperf 0.2": aiperf_old(concurrency=4), "guidellm 0.1": FIRST,
         "guidellm 0.2": guidellm_old({"type_": "constant", "rate": 2.0}), "seconds": SECONDS,
+        "llm-d 0.1": llm_d_old("guidellm"), "llm-d 0.2": llm_d_new("vllm-benchmark"),
     }.items()},
 }
 LIMITS = settings(

@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from bench_made import CELL, SGLANG, VLLM
+from bench_made import CELL, SGLANG, VLLM, llm_d_new, llm_d_old
 from specsim.errors import FormatError
 from specsim.formats.bench import read_bench, scan
 from specsim.formats.bench.load import read_text_as_bench
@@ -81,3 +83,50 @@ def test_a_cell_of_inference_max_is_in_seconds_and_per_gpu() -> None:
     assert run.output_tok_s == 9600.0 and run.server_args.method == "mtp"
     assert run.tpot_s and run.tpot_s.mean == 0.02 and run.tokens_per_step == pytest.approx(2.5)
     assert [text for text in run.warnings if text.startswith(UNREAD)] == [f"{UNREAD}new_figure"]
+
+
+@pytest.mark.parametrize("made", [llm_d_old, llm_d_new])
+def test_an_llm_d_report_means_what_its_tool_means(made: Callable[[str], object]) -> None:
+    """TTFT 400 ms, "time per output token" 20 ms, "inter-token latency" 50 ms."""
+    meaning = {}
+    for tool in ("guidellm", "inference-perf", "vllm-benchmark", "other"):
+        for text in (json.dumps(made(tool)), yaml.safe_dump(made(tool))):
+            [run] = read_text_as_bench(text)
+            assert (run.format, run.model, run.completed, run.failed) == ("llm-d report", "org/m",
+                                                                          40, 1)
+            assert run.duration_s == 50.0 and run.output_tok_s == 160.8
+            assert run.ttft_s and run.e2el_s and run.ttft_s.percentiles["p99"] == 0.4
+            assert run.e2el_s.mean == pytest.approx(4.4)
+            assert run.concurrency_mean == pytest.approx(40 * 4.4 / 50)
+            assert not any(text.startswith(UNREAD) for text in run.warnings), run.warnings
+            meaning[tool] = [stat and stat.mean for stat in (
+                run.tpot_s, run.itl_s, run.itl_per_token_s)]
+    assert meaning == {
+        "guidellm": [0.05, None, None],
+        "inference-perf": [0.02, None, 0.05],
+        "vllm-benchmark": [0.02, 0.05, None],
+        "other": [0.02, None, None],
+    }
+
+
+def test_llm_d_reports_are_found_in_a_folder_and_name_what_is_new(tmp_path: Path) -> None:
+    report = llm_d_new("vllm-benchmark")
+    report["results"]["request_performance"]["aggregate"]["verify_s"] = {"mean": 1.0}
+    (tmp_path / "benchmark_report,_stage_0.yaml").write_text(yaml.safe_dump(report))
+    [run] = read_bench(tmp_path)
+    assert f"{UNREAD}results.request_performance.aggregate.verify_s" in run.warnings
+    assert run.load.kind == "closed" and run.server_args.tp == 2
+
+
+def test_broken_llm_d_reports_are_refused() -> None:
+    report = llm_d_old("guidellm")
+    report["metrics"]["latency"]["request_latency"]["units"] = "furlongs"
+    with pytest.raises(FormatError, match=r"request_latency\.units is 'furlongs'"):
+        read_text_as_bench(yaml.safe_dump(report))
+    text = yaml.safe_dump(llm_d_old("guidellm"))
+    [run] = read_text_as_bench(text.replace("metrics:\n", "metrics:\n  7: 5\n"))
+    assert f"{UNREAD}metrics.7" in run.warnings
+    [run] = read_text_as_bench(text + "a: &a\n- *a\n" + "scenario: &b {stack: [*b]}\n")
+    assert run.model is None and json.dumps(run.to_dict())  # YAML that holds itself ends
+    with pytest.raises(FormatError, match="is not YAML"):
+        read_text_as_bench("scenario: {a: [\nmetrics:\n  x: ]")

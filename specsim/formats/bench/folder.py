@@ -24,7 +24,8 @@ from specsim.formats.bench.stats import with_derived
 from specsim.formats.bench.vllm_serve import SWEEP
 
 MAX_FILES = 2000
-_SUFFIXES = {".json", ".jsonl", ".csv", ".prom", ".txt", ".log", ".metrics", ".out"}
+_SUFFIXES = {".json", ".jsonl", ".csv", ".prom", ".txt", ".log", ".metrics", ".out",
+             ".yaml", ".yml"}
 _DETAILS = {
     "aiperf records": "aiperf",
     "genai-perf raw": "genai-perf",

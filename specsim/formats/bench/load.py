@@ -13,6 +13,7 @@ from specsim.formats.bench import (
     inference_max,
     inference_perf,
     llama_cpp,
+    llm_d,
     llmperf,
     log_lines,
     openai_response,
@@ -76,6 +77,7 @@ FORMATS = (
         inference_perf.read_requests,
         inference_perf.LifecycleRequest,
     ),
+    Format("llm-d report, YAML or JSON", llm_d.matches, llm_d.read, llm_d.LlmdReport),
     Format("llmperf summary JSON", llmperf.matches, llmperf.read, llmperf.LlmperfSummary),
     Format(
         "llmperf responses JSON", llmperf.matches_responses, llmperf.read_responses,
@@ -113,7 +115,7 @@ def read_text_as_bench(text: str, origin: str = "pasted text") -> list[BenchRun]
 def _with_unread(form: Format, document: ResultFile, runs: list[BenchRun]) -> list[BenchRun]:
     """The runs with a note of the figures that nothing reads: their own where each record is a
     run, else those of the file."""
-    if form.shape is None:
+    if form.shape is None or not document.is_json:
         return runs
     if len(runs) == len(document.records):
         names = [unread(form.shape, [record]) for record in document.records]

@@ -26,7 +26,7 @@ class MetricSpread(Foreign):
 
     mean: Number = key("mean", "avg")
     median: Number = None
-    std: Number = key("std", "std_dev")
+    std: Number = key("std", "std_dev", "stddev")
     count: Count = None
     total: Number = key("sum", "total", "total_sum")
 

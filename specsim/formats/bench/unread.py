@@ -89,7 +89,7 @@ def _below(
         return
     patterns = (*above, *((len(place), pattern) for pattern in taken.patterns))
     for name, inner in value.items():
-        path = place + name
+        path = f"{place}{name}"  # YAML's keys may be numbers
         if name in taken.children:
             yield from _below(taken.children[name], inner, path + ".", patterns)
         elif _has_figure(inner, _DEPTH) and not any(

@@ -1,0 +1,193 @@
+"""llm-d's benchmark report, versions 0.1 and 0.2: YAML or JSON, one stage of a load a file.
+
+It restates another tool's figures under its own names, so what they mean depends on that tool:
+
+    guidellm          inter_token_latency is TPOT; its time_per_output_token contains the TTFT
+    inference-perf    inter_token_latency is per token; only its mean says something
+    vllm-benchmark    TPOT, and gaps between chunks
+
+Every figure carries its unit (s, ms, s/token, ms/token).
+"""
+
+import re
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator
+
+from specsim.checked import Broken
+from specsim.errors import FormatError
+from specsim.formats.bench.document import ResultFile
+from specsim.formats.bench.fields import (
+    Count,
+    Foreign,
+    Number,
+    Text,
+    as_mapping,
+    key,
+    part,
+    parts,
+    read_as,
+)
+from specsim.formats.bench.record import BenchLoad, BenchRun, ServerArgs, Stat
+from specsim.formats.bench.shapes import CLOCKS, FOLLOWS, SETTINGS, MetricSpread
+from specsim.formats.bench.stats import in_flight, with_derived
+from specsim.formats.bench.unread import unread, with_note
+from specsim.formats.server_yaml import MAX_YAML, documents
+
+NAME = "llm-d report"
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_OLD, _NEW = "metrics", "results.request_performance.aggregate"
+_ISO = re.compile(r"PT(?:(\d{1,4})H)?(?:(\d{1,4})M)?(?:(\d{1,6}(?:\.\d{1,9})?)S)?")
+
+
+def _time_unit(unit: str | None) -> str | None:
+    if unit is not None and unit.removesuffix("/token") not in _SECONDS:
+        raise Broken("a unit of time (s, ms, us, or one of them per token)")
+    return unit
+
+
+class Latency(MetricSpread):
+    """A distribution of times."""
+
+    units: Annotated[Text, AfterValidator(_time_unit)] = None
+
+    def seconds(self) -> Stat | None:
+        return self.stat(_SECONDS[(self.units or "s").removesuffix("/token")])
+
+
+def _latency(name: str) -> Latency:
+    found: Latency = part(Latency, f"{_NEW}.latency.{name}", f"{_OLD}.latency.{name}")
+    return found
+
+
+class StackPart(Foreign):
+    """One component of the served stack."""
+
+    passed_over: ClassVar = {".*": SETTINGS}
+
+    model: Text = key("standardized.model.name")
+    tp: Count = key("standardized.parallelism.tp", "standardized.accelerator.parallelism.tp")
+
+
+class LlmdReport(Foreign):
+    passed_over: ClassVar = {
+        r"(?:scenario|run|metadata)\..*|metadata|version": SETTINGS,
+        r"metrics\.time\..*": CLOCKS,
+        rf"(?:{_OLD}|{re.escape(_NEW)})\.throughput\..*": FOLLOWS,
+        r".*\.normalized_time_per_output_token": "contains the TTFT",
+        rf"(?:{_OLD}|{re.escape(_NEW)})\.requests\.incomplete": "of other than successful requests",
+        r"metrics\.(?:service|resources)|results\.(?:observability|profiling)"
+        r"|results\.request_performance\.time_series": "the servers over time",
+    }
+
+    version: object = None
+    model: Text = key("scenario.model.name")
+    stack: list[StackPart] = parts("scenario.stack")
+    tool: Text = key("scenario.load.standardized.tool", "scenario.load.name")
+    concurrency: Count = key("scenario.load.standardized.concurrency")
+    rate: Number = key("scenario.load.standardized.rate_qps")
+    duration: object = key("run.time.duration", "metrics.time.duration")
+    total: Count = key(f"{_NEW}.requests.total", f"{_OLD}.requests.total")
+    failures: Count = key(f"{_NEW}.requests.failures", f"{_OLD}.requests.failures")
+    input_length: MetricSpread = part(
+        MetricSpread, f"{_NEW}.requests.input_length", f"{_OLD}.requests.input_length")
+    output_length: MetricSpread = part(
+        MetricSpread, f"{_NEW}.requests.output_length", f"{_OLD}.requests.output_length")
+    ttft: Latency = _latency("time_to_first_token")
+    tpot: Latency = _latency("time_per_output_token")
+    itl: Latency = _latency("inter_token_latency")
+    e2el: Latency = _latency("request_latency")
+    output_tok_s: Number = key(
+        f"{_NEW}.throughput.output_token_rate.mean", f"{_OLD}.throughput.output_tokens_per_sec")
+    requests_s: Number = key(
+        f"{_NEW}.throughput.request_rate.mean", f"{_OLD}.throughput.requests_per_sec")
+
+
+def _is_report(record: object) -> bool:
+    found = as_mapping(record)
+    performance = as_mapping(as_mapping(found.get("results")).get("request_performance"))
+    old = as_mapping(found.get("metrics"))
+    return "scenario" in found and ("latency" in old or "aggregate" in performance)
+
+
+def matches(document: ResultFile) -> bool:
+    if document.is_json:
+        return _is_report(document.first)
+    text = document.text
+    if len(text) > MAX_YAML or not re.search(r"^(?:metrics|results):", text, re.MULTILINE):
+        return False
+    try:
+        return any(_is_report(value) for value in documents(text, document.origin))
+    except FormatError:
+        return re.search(r"^scenario:", text, re.MULTILINE) is not None
+
+
+def read(document: ResultFile) -> list[BenchRun]:
+    records = document.records or tuple(documents(document.text, document.origin))
+    where = f"{document.origin}: "
+    return [
+        _noted(_run(read_as(LlmdReport, record, where), document.origin), record, document.is_json)
+        for record in records
+    ]
+
+
+def _noted(run: BenchRun, record: object, json: bool) -> BenchRun:
+    return run if json else with_note(run, unread(LlmdReport, [record]))
+
+
+def _run(item: LlmdReport, origin: str) -> BenchRun:
+    tool = (item.tool or "").lower()
+    ttft, tpot, itl, e2el = (
+        found.seconds() for found in (item.ttft, item.tpot, item.itl, item.e2el)
+    )
+    per_token = None
+    if tool.startswith("guidellm"):
+        tpot, itl = itl, None
+    elif tool.startswith("inference-perf"):
+        per_token, itl = (itl and Stat(itl.mean)), None
+    elif not tool.startswith("vllm"):
+        itl = None
+    completed = None if item.total is None else max(0, item.total - (item.failures or 0))
+    length = _length_s(item.duration)
+    if length is None and completed and item.requests_s:
+        length = completed / item.requests_s
+    parts_of = [found for found in item.stack if found.model]
+    model = item.model or (parts_of[0].model if parts_of else None)
+    closed = item.concurrency is not None
+    return with_derived(BenchRun(
+        source=origin,
+        format=NAME,
+        format_version=str(item.version)[:20] if item.version is not None else None,
+        model=model,
+        load=BenchLoad(
+            float("inf") if closed else item.rate, item.concurrency, num_prompts=item.total
+        ),
+        completed=completed,
+        failed=item.failures,
+        duration_s=length,
+        input_tokens_mean=item.input_length.measured,
+        output_tokens_mean=item.output_length.measured,
+        output_tok_s=item.output_tok_s,
+        request_rate_achieved=item.requests_s,
+        concurrency_mean=in_flight(e2el, completed, length),
+        ttft_s=ttft,
+        tpot_s=tpot,
+        itl_s=itl,
+        itl_per_token_s=per_token,
+        e2el_s=e2el,
+        server_args=ServerArgs(tp=next((p.tp for p in item.stack if p.tp), None)),
+        metadata={"tool": tool[:80]} if tool else {},
+        warnings=() if tool else (
+            "the report does not name its tool: its inter-token latency was left out",),
+    ))
+
+
+def _length_s(value: object) -> float | None:
+    """Seconds of a number, or of a duration as ISO 8601 has it (PT1M2.5S)."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if 0 < value < 1e9 else None
+    found = _ISO.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds or None
