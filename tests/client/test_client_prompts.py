@@ -37,7 +37,7 @@ def test_broken_lines_are_named(tmp_path, line, words):
 
 
 def test_broken_files(tmp_path):
-    with pytest.raises(FormatError, match="cannot read"):
+    with pytest.raises(FormatError, match="cannot be read"):
         read_prompts(tmp_path / "nothing")
     with pytest.raises(FormatError, match="no prompt"):
         read_prompts(write(tmp_path / "e.jsonl", ""))
