@@ -10,12 +10,14 @@ so that nothing in them is copied by hand:
     <!-- run: head=12 -->      before such a block: only so many lines of each output; tail=N the
                                last ones; exit=N: the exit code to expect; show=no: no output
     <!-- file: NAME -->        before any other block: its text is written to that file first
-    <!-- insert: KIND ... -->  commands, options NAME, report FILE, measurements
+    <!-- insert: KIND ... -->  commands, options NAME, report FILE, measurements,
+                               benchmarks matrix, benchmarks passed_over
 """
 
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -130,6 +132,8 @@ def _insert(words: list[str], page: str) -> str:
         return report_of(rest[0])
     if kind == "measurements":
         return measurements()
+    if kind == "benchmarks":
+        return str(runpy.run_path(str(Path(__file__).with_name("bench_matrix.py")))[rest[0]]())
     raise PageError(f"{page}: nothing is called {kind!r}")
 
 
