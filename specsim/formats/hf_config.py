@@ -12,7 +12,7 @@ import difflib
 from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError, shown
-from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mla, hf_moe  # noqa: F401
+from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mimo, hf_mla, hf_moe  # noqa: F401
 from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
@@ -29,6 +29,8 @@ WRAPPERS: dict[str, str] = {
     "qwen3_5_moe": "qwen3_5_moe_text",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_text",
+    "muse_glimmer": "muse_glimmer_text",
     "llama4": "llama4_text",
     "mistral3": "mistral",
     "qwen2_vl": "qwen2",
@@ -38,6 +40,7 @@ WRAPPERS: dict[str, str] = {
     "kimi_k25": "kimi_k2",
 }
 _TEXT_ALIASES = {
+    "gemma4_unified_text": "gemma4_text",
     "qwen2_vl_text": "qwen2",
     "qwen2_5_vl_text": "qwen2",
     "qwen3_vl_text": "qwen3",

@@ -24,7 +24,8 @@ class Dense:
 
     qkv_bias, o_bias, mlp_bias: biases of the projections. norms: of the layer's width. windows:
     layers may see `sliding_window` tokens only (`windows_asked`: only with use_sliding_window;
-    `window`: of a file that does not mention it; null is none). head_dim_given: the file must say
+    `window`: of a file that does not mention it; null is none). gated: an output gate as wide as
+    the queries. head_dim_given: the file must say
     head_dim. tied: the architecture's default. names: of its modules.
     """
 
@@ -40,6 +41,7 @@ class Dense:
     head_dim_given: bool = False
     tied: bool = False
     any_activation: bool = False
+    gated: bool = False
     names: LayerNames = LayerNames()
 
 
@@ -72,6 +74,9 @@ FAMILIES: dict[tuple[str, ...], Dense] = {
     ),
     ("smollm3",): Dense("smollm3", windows=True, tied=True),
     ("hunyuan_v1_dense",): Dense("hunyuan", qk_norm="head", tied=True),
+    ("muse_glimmer_text",): Dense(
+        "muse_glimmer", norms=4, windows=True, head_dim_given=True, gated=True
+    ),
     ("gemma",): Dense("gemma", head_dim_given=True, tied=True, any_activation=True),
 }
 
@@ -94,6 +99,7 @@ def dense(parts: Dense, f: TextConfig) -> ModelPlan:
             o_bias=_flag(f, parts.o_bias),
             qk_norm=parts.qk_norm,
             window=size,
+            gated=parts.gated,
             head_dim_given=parts.head_dim_given,
         )
         for size in sizes

@@ -1,4 +1,5 @@
-"""Readers of the latent-attention families: DeepSeek-V2/V3/R1/V3.2, Kimi-K2, GLM-5."""
+"""Readers of the latent-attention families: DeepSeek-V2/V3/R1/V3.2, Kimi-K2, GLM-5, Mistral Large 3
+and Small 4, MiniCPM3, LongCat-Flash, Kimi-Linear."""
 
 from dataclasses import replace
 
@@ -6,7 +7,9 @@ from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
-from specsim.model.mixers import LatentAttention
+from specsim.formats.hf_unread import refuse_unread
+from specsim.model.feedforward import DenseMLP, MoE
+from specsim.model.mixers import DeltaAttention, LatentAttention
 
 
 def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
@@ -41,6 +44,85 @@ def deepseek(f: TextConfig) -> ModelPlan:
 def deepseek_sparse(f: TextConfig) -> ModelPlan:
     """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer, in GLM-5.2 not in every layer."""
     return _deepseek(f, "deepseek_v32", indexer=True)
+
+
+@family("mistral4", "mistral_large3")
+def mistral_latent(f: TextConfig) -> ModelPlan:
+    """Mistral-Large-3 and Mistral-Small-4: DeepSeek-V3's layers, a router without correction."""
+    return _deepseek(f.with_default("topk_method", "greedy"), "mistral4", indexer=False)
+
+
+@family("minicpm3")
+def minicpm3(f: TextConfig) -> ModelPlan:
+    """MiniCPM3: latent attention and a dense MLP; its scalings are factors."""
+    f.costs_nothing("dim_model_base")
+    layer = decoder_layer(latent_attention(f, indexer=False), mlp(f), 2 * f.hidden_size)
+    return plan(f, "minicpm3", [layer] * f.num_hidden_layers, tied=True)
+
+
+@family("longcat_flash")
+def longcat_flash(f: TextConfig) -> ModelPlan:
+    """LongCat-Flash: each layer is two attentions and two dense MLPs, and a mixture beside the
+    first. Of top_k choices those among `zero_expert_num` experts return their input and cost
+    nothing; the others are counted by their mean share. Its MTP layer is dense."""
+    f.require("zero_expert_type", ("identity",), "only identity experts cost nothing")
+    f.costs_nothing("mla_scale_q_lora", "mla_scale_kv_lora")  # factors
+    total, zero, top_k = f.experts, f.zero_expert_num, f.moe_topk
+    real = top_k * total / (total + zero)
+    f = f.with_default("num_hidden_layers", 2 * f.num_layers)
+    mixer, dense = latent_attention(f, indexer=False), DenseMLP(f.ffn_hidden_size)
+    moe = MoE(total, max(1, round(real)), f.expert_ffn_hidden_size, router_bias=True)
+    hidden, extra = f.hidden_size, zero * (f.hidden_size + 1)  # router of the others
+    pair = [
+        decoder_layer(mixer, (dense, moe), 2 * hidden + extra),
+        decoder_layer(mixer, dense, 2 * hidden),
+    ]
+    result = plan(f, "longcat_flash", pair * f.num_layers)
+    result.mtp = appended_mtp(f, decoder_layer(mixer, dense, 2 * hidden))
+    result.notes.append(
+        f"{top_k} of {total + zero} experts are chosen, of which {zero} cost nothing: counted as "
+        f"{max(1, round(real))} of {total}"
+    )
+    return result
+
+
+# Parts of Kimi-K3 and later that the reader of Kimi-Linear does not have.
+_LINEAR_PARTS = {
+    "attn_res_block_size": "an attention residual",
+    "routed_expert_hidden_size": "a latent mixture with its norm",
+    "mla_use_output_gate": "an output gate of latent attention",
+}
+
+
+@family("kimi_linear")
+def kimi_linear(f: TextConfig) -> ModelPlan:
+    """Kimi-Linear: three layers of delta attention (KDA) to one of latent attention without
+    rotary positions; a dense first layer, then mixtures. Kimi-K3 is refused by its parts."""
+    for field, part in _LINEAR_PARTS.items():
+        f.require(field, (0, False), f"{part} is not modelled")
+    linear = f.linear_attn_config
+    linear.require("use_full_rank_gate", (False,), "a gate of full rank is not modelled")
+    f.costs_nothing("mla_use_nope", "model_max_length", "moe_renormalize")
+    count, norms = f.num_hidden_layers, 2 * f.hidden_size
+    full, recurrent = set(linear.full_attn_layers), set(linear.kda_layers)  # counted from 1
+    latent = latent_attention(f, indexer=False)
+    delta = DeltaAttention(linear.num_heads, linear.head_dim, linear.short_conv_kernel_size)
+    refuse_unread(linear)
+    if full | recurrent != set(range(1, count + 1)) or full & recurrent:
+        raise f.fail("linear_attn_config", f"must name each of the {count} layers once")
+    moe, sparse = sigmoid_moe(f), sparse_after_dense(f, count)
+    every = f.moe_layer_freq
+    layers = [
+        decoder_layer(
+            latent if index + 1 in full else delta,
+            moe if sparse[index] and index % every == 0 else mlp(f),
+            norms,
+        )
+        for index in range(count)
+    ]
+    result = plan(f, "kimi_linear", layers)
+    result.mtp = appended_mtp(f, decoder_layer(latent, moe, norms))
+    return result
 
 
 def _indexed_layers(f: TextConfig, count: int) -> list[bool]:

@@ -88,9 +88,10 @@ def gpt_oss(f: TextConfig) -> ModelPlan:
     return plan(f, "gpt_oss", layers)
 
 
-@family("glm4_moe")
+@family("glm4_moe", "solar_open")
 def glm4_moe(f: TextConfig) -> ModelPlan:
-    """GLM-4.5, 4.6, 4.7 and Air: q, k, v biases, dense first layers, sigmoid router with bias.
+    """GLM-4.5, 4.6, 4.7, Air and Solar-Open: q, k, v biases, dense first layers, sigmoid router
+    with bias.
 
     The MTP head is one more mixture layer after the last one (num_nextn_predict_layers).
     """
@@ -161,6 +162,15 @@ def hunyuan_v3(f: TextConfig) -> ModelPlan:
         *experts(f), width, shared_intermediate=shared_width(f, width), router_bias=True
     )
     return _after_dense(f, "hy_v3", mixer, moe, default_dense=1)
+
+
+@family("dots1")
+def dots1(f: TextConfig) -> ModelPlan:
+    """dots.llm1: DeepSeek-V3's mixtures behind attention with q/k norms per head."""
+    if f.sliding_window or f.moe_layer_freq != 1:
+        raise f.fail("sliding_window", "windows and sparse patterns of dots1 are not known")
+    mixer = attention(f, qkv_bias=f.flag("attention_bias", False), qk_norm="head")
+    return _after_dense(f, "dots1", mixer, sigmoid_moe(f))
 
 
 @family("bailing_moe")

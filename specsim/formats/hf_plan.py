@@ -14,7 +14,7 @@ from specsim.formats.hf_quant_rules import Quantisation
 from specsim.formats.hf_shape import TextConfig
 from specsim.jsonable import taken
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
-from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mixer
+from specsim.model.mixers import Attention, DeltaAttention, DeltaNet, LatentAttention, Mixer
 from specsim.model.part import BF16, WeightFormat
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
@@ -41,6 +41,7 @@ GATED_MLP = ("gate_proj", "up_proj", "down_proj")
 _LINEARS: dict[type[Mixer], tuple[str, ...]] = {
     Attention: ("q_proj", "k_proj", "v_proj", "o_proj"),
     LatentAttention: ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
+    DeltaAttention: ("q_proj", "k_proj", "v_proj", "o_proj"),
     DeltaNet: ("in_proj_qkv", "in_proj_z", "out_proj"),
 }
 

@@ -35,6 +35,16 @@ from specsim.formats.hf_object import (
 )
 
 
+class LinearAttention(ConfigObject):
+    """`linear_attn_config` of Kimi-Linear; layers are counted from 1."""
+
+    full_attn_layers: Integers = ()
+    kda_layers: Integers = ()
+    num_heads: Heads = needed()
+    head_dim: HeadDim = needed()
+    short_conv_kernel_size: Kernel = 4
+
+
 class TextConfig(ConfigObject):
     """A decoder's sizes, of every family that is read."""
 
@@ -62,6 +72,13 @@ class TextConfig(ConfigObject):
     attention_k_eq_v: Switch = False
     global_head_dim: HeadDim | None = None
     num_global_key_value_heads: Heads | None = None
+    # window layers with heads of their own (MiMo-V2)
+    swa_num_attention_heads: Heads | None = None
+    swa_num_key_value_heads: Heads | None = None
+    swa_head_dim: HeadDim | None = None
+    swa_v_head_dim: HeadDim | None = None
+    add_swa_attention_sink_bias: Switch = False
+    add_full_attention_sink_bias: Switch = False
     # which layers see how much
     attn_type_list: Integers = ()
     layer_types: Strings | None = None
@@ -91,7 +108,8 @@ class TextConfig(ConfigObject):
         "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"
     )
     top_k: ExpertCount = needed(
-        "num_experts_per_tok", "experts_per_token", "moe_k", "top_k_experts"
+        "num_experts_per_tok", "experts_per_token", "moe_k", "top_k_experts",
+        "num_experts_per_token",
     )
     moe_intermediate_size: Width = needed()
     intermediate_size_mlp: Width = needed()
@@ -101,6 +119,12 @@ class TextConfig(ConfigObject):
         0, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts"
     )
     moe_latent_size: WidthOrNone = 0
+    # two attentions a layer, experts without weights (LongCat)
+    num_layers: Layers = needed()
+    ffn_hidden_size: Width = needed()
+    expert_ffn_hidden_size: Width = needed()
+    moe_topk: ExpertCount = needed()
+    zero_expert_num: WidthOrNone = 0
     topk_method: Text = "noaux_tc"
     use_routing_bias: Switch = True
     moe_router_enable_expert_bias: Switch = False
@@ -117,6 +141,7 @@ class TextConfig(ConfigObject):
     moe_layer_interval: Layers = 1
     interleave_moe_layer_step: Layers = 1
     # recurrent layers
+    linear_attn_config: LinearAttention = needed()
     linear_num_key_heads: Heads = needed()
     linear_num_value_heads: Heads = needed()
     linear_key_head_dim: HeadDim = needed()

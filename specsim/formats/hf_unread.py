@@ -28,7 +28,8 @@ _INERT = """
     num_key_value_heads head_dim qk_head_dim intermediate_size max_window_layers expand
     first_k_dense_replace decoder_sparse_step index_topk_freq index_skip_topk_offset
     index_share_for_mtp_iteration indexer_rope_interleave use_bidirectional_attention
-    n_group topk_group num_expert_group norm_topk_prob moe_router_topk moe_shared_expert_overlap
+    n_group topk_group num_expert_group
+    norm_topk_prob moe_router_topk moe_shared_expert_overlap
     moe_capacity moe_use_aux_free ep_size chunk_size num_logits_to_keep use_mamba_kernels
     rescale_prenorm_residual num_mtp_modules mtp_transformer_layers vocab_size_per_layer_input
     query_pre_attn_scalar attn_temperature_tuning class_num org_vocab_size cla_share_factor

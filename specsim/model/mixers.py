@@ -98,28 +98,36 @@ class Attention(Mixer):
     sinks: bool = False  # one learned logit per head (gpt-oss)
     owns_kv: bool = True  # False: no K/V weights, reads the target's cache (Gemma assistant)
     input_mult: int = 1  # q,k,v take input_mult * hidden (EAGLE-3: 2)
+    v_head_dim: int = 0  # width of values where it is not head_dim (MiMo-V2)
     weight: WeightFormat = BF16
 
     @property
     def label(self) -> str:
         return "swa" if self.window else "attn"
 
+    @property
+    def mean_dim(self) -> int:
+        """Mean width of keys and values: cache bytes and FLOPs of both follow from it."""
+        return (self.head_dim + (self.v_head_dim or self.head_dim)) // 2
+
     def count(self, hidden: int) -> PartCount:
         query = self.n_heads * self.head_dim
-        kv = self.n_kv_heads * self.head_dim if self.owns_kv else 0
-        kv_projections = 1 if self.k_eq_v else 2
+        key = self.n_kv_heads * self.head_dim if self.owns_kv else 0
+        both = self.n_kv_heads * 2 * self.mean_dim if self.owns_kv else 0
+        kv = key if self.k_eq_v else both
         source = hidden * self.input_mult
         query_out = query * (2 if self.gated else 1)
-        matrices = source * query_out + kv_projections * source * kv + query * hidden
+        values = self.n_heads * (self.v_head_dim or self.head_dim)
+        matrices = source * (query_out + kv) + values * hidden
         plain = 0
         if self.qkv_bias:
-            plain += query_out + kv_projections * kv
+            plain += query_out + kv
         if self.o_bias:
             plain += hidden
         if self.qk_norm == "head":
             plain += self.head_dim * (2 if self.owns_kv else 1)
         elif self.qk_norm == "full":
-            plain += query + kv
+            plain += query + key
         if self.sinks:
             plain += self.n_heads
         return PartCount(matrices, plain)
@@ -127,7 +135,7 @@ class Attention(Mixer):
     def cache_row(self, element: float) -> CacheRow:
         if not self.owns_kv:
             return CacheRow()
-        return CacheRow(2 * self.n_kv_heads * self.head_dim * element, self.window)
+        return CacheRow(2 * self.n_kv_heads * self.mean_dim * element, self.window)
 
     def cache_shards(self, tp: int) -> int:
         return min(tp, self.n_kv_heads)
@@ -239,6 +247,41 @@ class DeltaNet(Mixer):
     def heads(self) -> tuple[tuple[str, int], ...]:
         return (("linear-attention key heads", self.n_k_heads),
                 ("linear-attention value heads", self.n_v_heads))
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaAttention(Mixer):
+    """Kimi delta attention (KDA; Kimi-Linear): a delta rule whose decay is per channel.
+
+    Projections of q, k and v, the decay and the output gate through a rank of head_dim, one write
+    strength per head; short convolutions on q, k and v. Definition: the published
+    `modeling_kimi.py` (MIT) and flash-linear-attention's KDA layer (MIT)."""
+
+    tag: ClassVar[str] = "delta_attention"
+
+    n_heads: int
+    head_dim: int
+    conv_kernel: int = 4
+    state_dtype: str = "fp32"
+    weight: WeightFormat = BF16  # q, k, v, out; gates, convolutions and strengths stay bf16
+
+    @property
+    def label(self) -> str:
+        return "kda"
+
+    def count(self, hidden: int) -> PartCount:
+        width = self.n_heads * self.head_dim
+        small = 2 * (hidden * self.head_dim + self.head_dim * width)  # decay and gate, two steps
+        small += hidden * self.n_heads + 3 * width * self.conv_kernel  # strength; convolutions
+        small += self.n_heads + width + self.head_dim  # A_log, dt_bias, the output norm
+        return PartCount(4 * hidden * width, small)
+
+    def state(self) -> RecurrentState:
+        width = self.n_heads * self.head_dim
+        return RecurrentState(width * self.head_dim, self.state_dtype, 3 * width, self.conv_kernel)
+
+    def heads(self) -> tuple[tuple[str, int], ...]:
+        return (("linear-attention heads", self.n_heads),)
 
 
 @dataclass(frozen=True, slots=True)

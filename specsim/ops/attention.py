@@ -33,9 +33,10 @@ def attention_rows(
 ) -> Rows:
     """Projections of `count` identical GQA layers on one of `tp` GPUs, for `rows` rows."""
     heads, kv_heads, d = shard(a.n_heads, tp), shard(a.n_kv_heads, tp), a.head_dim
+    values = heads * (a.v_head_dim or d)
     # A layer without its own K and V weights (owns_kv False) still reads somebody's cache.
     # With k_eq_v engines load the K weights into both slots, so both are multiplied.
-    kv_out = 2 * kv_heads * d if a.owns_kv else 0.0
+    kv_out = 2 * kv_heads * a.mean_dim if a.owns_kv else 0.0
     q_out = heads * d * (2 if a.gated else 1)
     k_in = hidden * a.input_mult
     small = a.count(hidden).plain * PLAIN_BYTES / tp
@@ -44,7 +45,7 @@ def attention_rows(
         gemm(f"{prefix}.qkv", rows, q_out + kv_out, k_in, a.weight, count),
         elementwise(f"{prefix}.rope_norm", rope_bytes, count, small),
     )
-    return before, (gemm(f"{prefix}.out", rows, hidden, heads * d, a.weight, count),)
+    return before, (gemm(f"{prefix}.out", rows, hidden, values, a.weight, count),)
 
 
 def attention_context(
@@ -54,7 +55,7 @@ def attention_context(
     """The attention itself: decoding sequences, and one op per prompt chunk. Engines run them in
     one call of variable lengths, so all but the first share its launch."""
     heads, kv_heads = shard(a.n_heads, tp), shard(a.n_kv_heads, tp)
-    d, kvb = a.head_dim, DTYPE_BYTES[kv_dtype]
+    d, kvb = a.mean_dim, DTYPE_BYTES[kv_dtype]
     ops: list[OpCost] = []
     if work.seqs > 0:
         cached = min(work.ctx, float(a.window)) if a.window else work.ctx

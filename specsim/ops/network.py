@@ -15,7 +15,14 @@ from typing import NamedTuple
 
 from specsim.methods.base import method_of
 from specsim.model.feedforward import MoE
-from specsim.model.mixers import Attention, DeltaNet, LatentAttention, Mamba2, Mixer
+from specsim.model.mixers import (
+    Attention,
+    DeltaAttention,
+    DeltaNet,
+    LatentAttention,
+    Mamba2,
+    Mixer,
+)
 from specsim.model.part import PLAIN_BYTES, WeightFormat
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.ops.attention import (
@@ -28,6 +35,8 @@ from specsim.ops.ffn import ffn_ops
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.recurrent import (
+    delta_attention_context,
+    delta_attention_rows,
     delta_net_context,
     delta_net_rows,
     mamba2_context,
@@ -54,6 +63,7 @@ MIXERS: dict[type[Mixer], MixerOps] = {
     Attention: MixerOps(attention_rows, attention_context),
     LatentAttention: MixerOps(latent_rows, latent_context),
     DeltaNet: MixerOps(delta_net_rows, delta_net_context),
+    DeltaAttention: MixerOps(delta_attention_rows, delta_attention_context),
     Mamba2: MixerOps(mamba2_rows, mamba2_context),
 }
 
@@ -256,7 +266,7 @@ def context_kv_ops(
     for group in drafter.layers:
         a = group.mixer
         if isinstance(a, Attention) and a.owns_kv:
-            width = 2 * max(1.0, a.n_kv_heads / par.tp) * a.head_dim
+            width = 2 * max(1.0, a.n_kv_heads / par.tp) * a.mean_dim
         elif isinstance(a, LatentAttention):
             width = float(a.kv_lora_rank + a.qk_rope_head_dim)  # every GPU keeps the whole
         else:

@@ -1,4 +1,4 @@
-"""Recurrent token mixers: Gated DeltaNet and Mamba-2.
+"""Recurrent token mixers: Gated DeltaNet, Kimi delta attention and Mamba-2.
 
 Their state has a fixed size per sequence whatever the context. Decoding one token reads and
 writes it once. Verifying q tokens reads ONE state and stores q snapshots (the engine keeps a
@@ -11,7 +11,7 @@ memory pool; measured: KDA verify rows on an H200 fit (1 + q) / 2 of a decode.
 
 from dataclasses import dataclass
 
-from specsim.model.mixers import DeltaNet, Mamba2
+from specsim.model.mixers import DeltaAttention, DeltaNet, Mamba2
 from specsim.model.part import BF16, PLAIN_BYTES
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
@@ -111,6 +111,42 @@ def delta_net_context(
     state = _State(
         elems, a.state_dtype, 2 * kd + vd, a.conv_kernel, 8.0, 2 * (2 * kd + 2 * vd),
         (nk, nv, a.head_k_dim, a.head_v_dim),
+    )
+    return state.ops(work, count, prefix, state_copies)
+
+
+def delta_attention_rows(
+    a: DeltaAttention, hidden: int, rows: float, tp: int, count: float, prefix: str
+) -> Rows:
+    """Projections, the two-step decay and gate, and the gated norm of `count` KDA layers. The
+    first step of decay and gate is not sharded: every GPU needs the whole rank."""
+    heads, d = shard(a.n_heads, tp), a.head_dim
+    width = heads * d
+    vectors = 3 * width * a.conv_kernel + heads + width + d
+    before = (
+        gemm(f"{prefix}.in_qkv", rows, 3 * width, hidden, a.weight, count),
+        gemm(f"{prefix}.gates_a", rows, 2 * d + heads, hidden, BF16, count),
+        gemm(f"{prefix}.decay_b", rows, width, d, BF16, count),
+        gemm(f"{prefix}.gate_b", rows, width, d, BF16, count),
+        elementwise(f"{prefix}.gating", ACT_BYTES * rows * 3 * width, count),
+    )
+    after = (
+        elementwise(f"{prefix}.gate_norm", ACT_BYTES * rows * 3 * width, count,
+                    vectors * PLAIN_BYTES),
+        gemm(f"{prefix}.out", rows, hidden, width, a.weight, count),
+    )
+    return before, after
+
+
+def delta_attention_context(
+    a: DeltaAttention, work: Work, tp: int, kv_dtype: str, count: float, prefix: str,
+    state_copies: float = 0.0,
+) -> list[OpCost]:
+    """Convolution and recurrence. State: heads x d x d, about 8 FLOP per element."""
+    heads, d = shard(a.n_heads, tp), a.head_dim
+    width = heads * d
+    state = _State(
+        width * d, a.state_dtype, 3 * width, a.conv_kernel, 8.0, 10 * width, (heads, heads, d, d)
     )
     return state.ops(work, count, prefix, state_copies)
 

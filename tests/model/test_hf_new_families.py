@@ -1,0 +1,122 @@
+"""Families of 2025 and 2026: totals against what their publishers state, and parts refused.
+
+stated_totals.jsonl: the fields that sizes follow from, of public configs, and the parameters of the
+language model that its publisher states, in 1e9 (Mistral-Large-3 675 less its encoder of 2.5,
+Muse-Glimmer 30 less 1.9).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specsim.errors import ModelConfigError
+from specsim.formats.hf_config import model_from_config
+from specsim.model.catalogue import find_model
+from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, weight_bytes
+from specsim.model.mixers import Attention, DeltaAttention, LatentAttention
+from specsim.ops.network import MIXERS
+from specsim.ops.work import Work
+
+STATED = [
+    json.loads(line)
+    for line in Path(__file__).with_name("stated_totals.jsonl").read_text().splitlines()
+]
+DEEPSEEK = {
+    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
+    "v_head_dim": 128, "vocab_size": 131_072,
+}  # fmt: skip
+
+@pytest.mark.parametrize("case", STATED, ids=[case["config"]["model_type"] for case in STATED])
+def test_totals_are_within_one_percent_of_the_stated(case: dict[str, Any]) -> None:
+    total = parameters(model_from_config(case["config"], "m")).text
+    assert total == pytest.approx(case["billions"] * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [  # keras-hub 0.32, encoder included
+        ("Qwen3.5-0.8B", 852_985_920), ("Qwen3.5-2B", 2_213_241_664),
+        ("Qwen3.5-4B", 4_539_265_536), ("Qwen3.5-9B", 9_409_813_744),
+    ],
+)  # fmt: skip
+def test_small_qwens_are_exact(name: str, stated: int) -> None:
+    count = parameters(find_model(name))
+    assert count.text + count.vision == stated
+
+
+def test_stored_sizes_of_large_checkpoints() -> None:
+    assert weight_bytes(find_model("Qwen3.8-2.4T-A95B")).total == pytest.approx(
+        4_892_388_705_238, rel=1e-5
+    )
+    mimo = parameters(find_model("MiMo-V2.5-Pro"))  # elements of the file, scales included
+    elements = (mimo.text + mimo.mtp) * (1 + 1 / 16384)
+    assert elements == pytest.approx(1_023_244_718_976, rel=1e-5)
+    kimi = find_model("Kimi-Linear-48B-A3B-Instruct")
+    assert weight_bytes(kimi).total == pytest.approx(91.5 * 2**30, rel=2e-3)
+
+
+def test_cache_and_state_of_hybrids() -> None:
+    kimi = find_model("Kimi-Linear-48B-A3B-Instruct")
+    assert kv_bytes_per_token(kimi).per_token == 7 * 576 * 2
+    assert state_bytes(kimi).recurrent == 20 * 32 * 128 * 128 * 4
+    mimo = kv_bytes_per_token(find_model("MiMo-V2-Flash"))
+    assert mimo.full == 9 * 4 * (192 + 128) * 2
+    assert mimo.sliding == ((128, 39 * 8 * (192 + 128) * 2),)
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        DeltaAttention(8, 16),
+        Attention(8, 2, 48, v_head_dim=32),
+        LatentAttention(8, 32, 64, 16, 8, 16, input_mult=2),
+    ],
+    ids=["kda", "narrow values", "joined input"],
+)
+def test_a_pass_reads_each_matrix_once(
+    mixer: DeltaAttention | Attention | LatentAttention
+) -> None:
+    """What the operations read is what the mixer counts, vectors apart."""
+    before, after = MIXERS[type(mixer)].rows(mixer, 64, 4.0, 1, 1.0, "m")
+    context = MIXERS[type(mixer)].context(mixer, Work(2, 1, 100, (), 2, 2), 1, "bf16", 1.0, "m")
+    read = sum(op.weight_bytes for op in (*before, *after, *context))
+    assert read == pytest.approx(2 * mixer.count(64).total, rel=1e-12)
+    cached = sum(op.kv_bytes for op in context)
+    assert cached == (mixer.cache_row(2.0).size and pytest.approx(mixer.cache_row(2.0).size * 204))
+
+
+def test_linear_attention_names_each_layer_once() -> None:
+    config = {
+        "model_type": "kimi_linear", **DEEPSEEK, "q_lora_rank": None, "hidden_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+        "num_experts": 4, "num_experts_per_token": 2, "moe_intermediate_size": 32,
+        "linear_attn_config": {
+            "full_attn_layers": [2], "kda_layers": [1], "num_heads": 4, "head_dim": 16,
+        },
+    }  # fmt: skip
+    assert model_from_config(config).n_layers == 2
+    with pytest.raises(ModelConfigError, match="must name each of the 3 layers once"):
+        model_from_config({**config, "num_hidden_layers": 3})
+    for field, value, part in (
+        ("attn_res_block_size", 12, "attention residual"),
+        ("routed_expert_hidden_size", 32, "latent mixture"),
+        ("mla_use_output_gate", True, "output gate"),
+    ):
+        with pytest.raises(ModelConfigError, match=rf"{field} = .*{part}.* not modelled"):
+            model_from_config({**config, field: value})
+
+
+def test_mimo_needs_its_patterns() -> None:
+    config = {
+        "model_type": "mimo_v2", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "v_head_dim": 16,
+        "intermediate_size": 64, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "sliding_window": 16, "hybrid_layer_pattern": [0, 1],
+        "moe_layer_freq": [0, 1], "swa_num_key_value_heads": 4,
+    }  # fmt: skip
+    assert model_from_config(config).mtp is not None
+    for field, value in (("hybrid_layer_pattern", [0]), ("moe_layer_freq", 1)):
+        with pytest.raises(ModelConfigError, match=rf"{field} = .*for each of the 2 layers"):
+            model_from_config({**config, field: value})
