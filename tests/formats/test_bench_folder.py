@@ -36,6 +36,16 @@ def test_aiperf_files_become_one_run() -> None:
     assert [Path(name).suffix for name, _ in found.skipped] == [".csv"]
 
 
+def test_new_figures_of_a_detail_file_are_named_in_the_run(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "aiperf", tmp_path / "aiperf")
+    for name in ("profile_export.jsonl", "server_metrics_export.json"):
+        path = tmp_path / "aiperf" / name
+        path.write_text(path.read_text().replace("{", f'{{"new in {name[0]}": 1, ', 1))
+    [run] = read_bench(tmp_path)
+    for name in ("p", "s"):
+        assert f"figures that were not read: new in {name}" in run.warnings
+
+
 def test_inference_perf_stage_gets_its_requests() -> None:
     found = scan(DATA / "inference_perf")
     assert len(found.runs) == 1

@@ -76,6 +76,15 @@ def test_a_figure_below_an_object_is_named_with_its_place() -> None:
     ]
 
 
+def test_a_new_row_of_the_aiperf_csv_is_named() -> None:
+    text = (DATA / "aiperf" / "profile_export_aiperf.csv").read_text()
+    [run] = read_text_as_bench(text)
+    assert named(run) == [] and run.failed == 0
+    new = "Verify Time (ms),5.0,1.0,9.0\nVerify Word,often\nRequest Latency"
+    [run] = read_text_as_bench(text.replace("Request Latency", new, 1))
+    assert named(run) == ["verify_time"]
+
+
 def test_many_new_figures_are_counted_and_odd_names_kept_on_one_line() -> None:
     extra = {f"new\n{i}": i for i in range(20)}
     [names] = named(read({**SECONDS, **extra}))

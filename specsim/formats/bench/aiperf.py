@@ -13,6 +13,7 @@ keep 0.01 ms and rates are recomputed from counts.
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
@@ -44,8 +45,16 @@ from specsim.formats.bench.record import (
     RequestRow,
     ServerArgs,
 )
-from specsim.formats.bench.shapes import CLOCKS, SETTINGS, DraftCounts, Histogram, pooled
+from specsim.formats.bench.shapes import (
+    CLOCKS,
+    FOLLOWS,
+    SETTINGS,
+    DraftCounts,
+    Histogram,
+    pooled,
+)
 from specsim.formats.bench.stats import of_rows, with_derived
+from specsim.formats.bench.unread import unread, with_note
 
 NAME = "aiperf"
 
@@ -112,6 +121,11 @@ class AiperfResult(MetricTable):
         **MetricTable.passed_over,
         "input_config\\..*|run_info|benchmark_id|error_summary|branch_stats": SETTINGS,
         "telemetry_data|(?:amd|nvidia)_.*": "power and use of the GPUs",
+        # as the CSV calls them
+        "http_.*": "the client and the network",
+        "total_(?:input|output)_sequence_length": FOLLOWS,
+        "(?:overall_)?(?:draft_)?accept.*|draft_tokens|token_weighted_.*":
+            "means over requests; the counts are read",
     }
 
     aiperf_version: Text = None
@@ -259,11 +273,12 @@ def read_csv(document: ResultFile) -> list[BenchRun]:
             header = cells
         elif header:
             title, _, unit = cells[0].partition(" (")
-            name = title.lower().replace(" ", "_")  # "Request Latency"
-            if name in AiperfResult.model_fields:
-                where = f"{document.origin}: line {number}: "
-                row = _csv_row(zip(header[1:], cells[1:], strict=False), where)
-                found[name] = {**row, "unit": unit.rstrip(")") or None}
+            name = re.sub("[ -]", "_", title.lower())  # "Request Latency"
+            name = {"completed_requests": "completed_request_count"}.get(name, name)
+            where = f"{document.origin}: line {number}: "
+            known = name in AiperfResult.model_fields
+            row = _csv_row(zip(header[1:], cells[1:], strict=False), where, known)
+            found[name] = {**row, "unit": unit.rstrip(")") or None}
     if not looks_like(found):
         raise FormatError(
             f"{document.origin}: no row 'Request Latency' with an average; the CSV of a finished "
@@ -273,10 +288,12 @@ def read_csv(document: ResultFile) -> list[BenchRun]:
     rounded = (
         "the CSV is rounded to two decimals and does not state the load; the JSON beside it does"
     )
-    return [replace(run, warnings=(*run.warnings, rounded))]
+    run = replace(run, warnings=(*run.warnings, rounded))
+    return [with_note(run, unread(AiperfResult, [found]))]
 
 
-def _csv_row(cells: Iterable[tuple[str, str]], where: str) -> dict[str, object]:
+def _csv_row(cells: Iterable[tuple[str, str]], where: str, known: bool) -> dict[str, object]:
+    """The figures of a row; FormatError for what is none, in a row that is read."""
     out: dict[str, object] = {}
     for name, text in cells:
         if not text:
@@ -284,6 +301,8 @@ def _csv_row(cells: Iterable[tuple[str, str]], where: str) -> dict[str, object]:
         try:
             out["avg" if name == "Value" else name] = float(text)
         except ValueError:
+            if not known:
+                continue
             raise FormatError(
                 f"{where}{name[:40]} is {describe(text)}; a number is expected there"
             ) from None

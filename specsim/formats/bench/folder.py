@@ -21,6 +21,7 @@ from specsim.formats.bench.document import read_document
 from specsim.formats.bench.load import Scan, read_one
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.stats import with_derived
+from specsim.formats.bench.unread import unread_notes
 from specsim.formats.bench.vllm_serve import SWEEP
 
 MAX_FILES = 2000
@@ -176,7 +177,7 @@ def _same_run(base: BenchRun, detail: BenchRun) -> bool:
 
 def with_details(base: BenchRun, detail: BenchRun) -> BenchRun:
     """A run completed by its per-request records, which also replace ratios of means."""
-    kept = [text for text in base.warnings if "ratio of" not in text]
+    kept = [text for text in base.warnings if "ratio of" not in text] + unread_notes(detail)
     acceptance = base.acceptance or detail.acceptance
     if acceptance is not None and not acceptance.per_position and detail.acceptance is not None:
         acceptance = detail.acceptance
@@ -215,5 +216,6 @@ def _with_server(base: BenchRun, server: BenchRun) -> BenchRun:
         server_args=args,
         server=server.server,
         draft_share=server.draft_share if base.draft_share is None else base.draft_share,
-        warnings=(*base.warnings, f"server side from {Path(server.source).name}"),
+        warnings=(*base.warnings, *unread_notes(server),
+                  f"server side from {Path(server.source).name}"),
     )

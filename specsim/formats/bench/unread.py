@@ -114,3 +114,7 @@ def with_note(run: BenchRun, names: Sequence[str]) -> BenchRun:
     shown = ", ".join(ascii(name)[1:-1][:80] for name in names[:SHOWN])
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return replace(run, warnings=(*run.warnings, f"{UNREAD}{shown}{more}"))
+
+
+def unread_notes(run: BenchRun) -> list[str]:
+    return [text for text in run.warnings if text.startswith(UNREAD)]
