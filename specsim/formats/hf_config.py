@@ -46,6 +46,26 @@ _TEXT_ALIASES = {
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",
 }
+# Known architectures with parts that no reader models; each is refused by them.
+UNMODELLED = {
+    "deepseek_v4": "compressed sparse attention (CSA, HCA), hash-routed layers, hyper-connections",
+    "deepseek_ref": "compressed sparse attention (CSA, HCA), hash-routed layers, hyper-connections",
+    "deepseek_v41": "layers that share a compressed cache, the two-level index, Engram tables",
+    "minimax_m3": "block-sparse attention with index heads",
+    "minimax_m3_vl": "block-sparse attention with index heads",
+    "glm5_next": "sparse attention over pooled index keys, hyper-connections",
+    "qwen4_exp": "sparse attention with a token budget (QSA), n-gram and per-layer embeddings",
+    "bailing_hybrid": "delta attention with gates of full rank and head-wise gates",
+    "gigachat3_5": "gated latent attention beside DeltaNet layers",
+    "inkling_mm_model": "short convolutions and relative positions",
+    "inkling2": "attention-residual blocks",
+    "interns2_mobius": "banks of experts that several layers share",
+    "hunyuan_v1_moe": "mixtures with sizes per layer",
+    "mistral_large4": "sparse latent attention whose indexes layers share",
+    "dots3_note": "sparse latent attention beside window layers",
+    "nemotron-nas": "layers of different sizes from a search (block_configs)",
+    "step3p7": "the 96 query heads and the gate of its window layers, which its file leaves out",
+}
 _DRAFTER_MARKS = (
     "speculators_model_type",
     "backbone_hidden_size",
@@ -139,6 +159,8 @@ def unknown_architecture(top: HfConfig) -> ModelConfigError:
     names = top.raw.get("architectures")
     arch = names[0] if isinstance(names, list) and names else ""
     what = shown(kind or arch or "(none)")
+    if kind in UNMODELLED:
+        return ModelConfigError(f"{top.where}: model_type {what}: not modelled: {UNMODELLED[kind]}")
     near = difflib.get_close_matches(kind, [*READERS, *WRAPPERS], n=2)
     hint = f"; near: {', '.join(near)}" if near else ""
     known = ", ".join(sorted({*READERS, *WRAPPERS}))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_config import model_from_config
+from specsim.formats.hf_config import READERS, UNMODELLED, model_from_config
 from specsim.model.catalogue import find_model
 from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, weight_bytes
 from specsim.model.mixers import Attention, DeltaAttention, LatentAttention
@@ -106,6 +106,16 @@ def test_linear_attention_names_each_layer_once() -> None:
     ):
         with pytest.raises(ModelConfigError, match=rf"{field} = .*{part}.* not modelled"):
             model_from_config({**config, field: value})
+
+
+@pytest.mark.parametrize("kind", sorted(UNMODELLED))
+def test_what_is_not_modelled_is_refused_by_its_parts(kind: str) -> None:
+    text = {"model_type": kind, "hidden_size": 64, "text_config": {"model_type": f"{kind}_text"}}
+    for config in ({**text, "text_config": None}, text):
+        with pytest.raises(ModelConfigError) as error:
+            model_from_config(config, "m")
+        assert f"not modelled: {UNMODELLED[kind]}" in str(error.value)
+    assert kind not in READERS
 
 
 def test_mimo_needs_its_patterns() -> None:
