@@ -105,6 +105,12 @@ def test_an_open_loop_file_is_a_point_too() -> None:
     assert point.measured["tpot_s"] == run.tpot_s.mean  # type: ignore[union-attr]
 
 
+def test_medians_are_fitted_where_a_file_has_no_means() -> None:
+    """Scripts that turn vLLM's milliseconds into seconds often keep medians alone."""
+    run = made(tpot_s=Stat(None, 0.02), ttft_s=Stat(None, 0.4))
+    assert point_of(run, SMOL).measured == {"tpot_s": 0.02, "ttft_s": 0.4}
+
+
 def test_lengths_are_needed() -> None:
     assert workload_of(made()).input_len == 100
     with pytest.raises(CalibrationError, match="mean prompt and output length"):

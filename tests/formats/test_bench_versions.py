@@ -2,6 +2,8 @@
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +75,18 @@ def test_each_made_result_matches_exactly_one_format() -> None:
     for text in texts:
         document = parse_document(text, "made")
         assert len([form.name for form in FORMATS if form.matches(document)]) == 1, text[:60]
+
+
+def test_guidellm_0_5_moves_the_model_and_the_state() -> None:
+    """Its report has args of the command and a scheduler_state where 0.8 has config."""
+    sample = Path(__file__).parent / "data" / "guidellm_ngram3_conc2.json"
+    raw = json.loads(sample.read_text())
+    [newer] = read_text_as_bench(json.dumps(raw))
+    raw["args"] = {"model": raw.pop("config")["spec"]["backend"]["model"], "max_requests": 8}
+    raw["metadata"] = {"version": 1, "guidellm_version": "0.5.0"}
+    [point] = raw["benchmarks"]
+    point["scheduler_state"] = {"node_id": 0, "created_requests": 8, "start_time": 1.0}
+    point["metrics"]["text"] = {"tokens": {"input": {"value": 3.0}}}
+    point["metrics"]["request_streaming_iterations_count"] = {"successful": {"mean": 30.0}}
+    [run] = read(raw)
+    assert run == replace(newer, format_version="0.5.0", source=run.source)
