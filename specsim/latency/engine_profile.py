@@ -181,7 +181,7 @@ class EngineProfile:
     unsplit_verify_families: model families whose attention runs on a kernel that splits the cache
         over thread blocks only when few sequences ask one query each (see `latency.unsplit`): a
         verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
-        token and layer; unsplit_blocks_per_sm blocks of heads 256 wide share an SM.
+        token and layer (16-bit cache, heads 512 wide); unsplit_blocks_per_sm blocks share an SM.
     all_reduce: rules by which the kernel is chosen that sums over GPUs (see `latency.collectives`).
     second_stream_tokens: up to so many tokens a shared expert runs beside the routed ones.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU

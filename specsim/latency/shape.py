@@ -24,7 +24,8 @@ class PrefillChunk:
 @dataclass(frozen=True, slots=True)
 class StepShape:
     """decode_context_tokens: sum over the decoding sequences of tokens already cached. drafter:
-    False where it was taken out of memory; such a step costs what one without speculation does."""
+    False where it was taken out of memory; such a step costs what one without speculation does.
+    context_variation: coefficient of variation of what the sequences have cached."""
 
     decode_seqs: int = 0
     decode_q_len: int = 1
@@ -32,6 +33,7 @@ class StepShape:
     prefill: tuple[PrefillChunk, ...] = ()
     num_drafts: int = 0
     drafter: bool = True
+    context_variation: float = 0.0
 
     @property
     def prefill_tokens(self) -> int:

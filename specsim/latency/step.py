@@ -307,7 +307,7 @@ class LatencyModel:
         chunks = tuple((c.new_tokens, c.cached_tokens) for c in shape.prefill)
         finishing = sum(1 for c in shape.prefill if c.last)
         head_rows = seqs * q + finishing
-        work = Work(seqs, q, ctx, chunks, rows, head_rows)
+        work = Work(seqs, q, ctx, chunks, rows, head_rows, shape.context_variation)
         spec, par = self.spec, self.parallel
         target = target_pass(spec, work, par, self.engine.state_copies if q > 1 else 0.0)
         sample = LooseOps("sample", (_sample_op(head_rows / par.attention_dp, spec.vocab),))
@@ -350,7 +350,7 @@ class LatencyModel:
             # No drafts are wanted, but the drafter's cache must keep up with the target's.
             if setup.fills_cache and not block:
                 rows = seqs * shape.decode_q_len + target.prefill_tokens
-                work = Work(seqs, shape.decode_q_len, target.ctx, chunks, rows, 0.0)
+                work = replace(target, rows=rows, head_rows=0.0)
                 parts.append(self._draft_pass(work, par))
             return parts, len(parts)
         q, (_, further) = setup.first_rows(self.engine), setup.passes()
@@ -358,9 +358,11 @@ class LatencyModel:
         if setup.takes_batch and not block:
             extra = finishing * (q - 1) if setup.parallel_drafting else 0
             rows = seqs * q + target.prefill_tokens + extra
-            work = Work(seqs, q, target.ctx, chunks, self._padded(rows, q, chunks), heads)
+            padded = self._padded(rows, q, chunks)
+            work = replace(target, q_len=q, rows=padded, head_rows=heads)
         else:
-            work = Work(proposing, q, ctx, (), self._padded(proposing * q, q, ()), heads)
+            padded = self._padded(proposing * q, q, ())
+            work = Work(proposing, q, ctx, (), padded, heads, target.variation)
         if work.rows <= 0:
             return [], 0
         parts.append(self._draft_pass(work, par))
@@ -368,7 +370,8 @@ class LatencyModel:
             parts.append(LooseOps("draft", markov_ops(drafter, proposing / par.attention_dp, k)))
         if further > 0 and proposing > 0:
             rows = proposing * max(1, setup.tree_topk)
-            one = Work(rows, 1, ctx + k / 2, (), self._padded(rows, 1, ()), rows)
+            padded = self._padded(rows, 1, ())
+            one = Work(rows, 1, ctx + k / 2, (), padded, rows, target.variation)
             parts.append(self._draft_pass(one, par, later=True, times=further))
         return parts, 1 + further
 

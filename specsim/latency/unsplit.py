@@ -7,28 +7,43 @@ v1/attention/backends/triton_attn.py):
 * a block takes 16 query rows of one KV head, that is 16 // (query heads per KV head) queries of
   one sequence, and walks the keys that they see, tile after tile;
 * the keys are split over further blocks only where every sequence has a single query and there
-  are at most 128 / KV heads of them: never in a verify step and never in a step with a prompt.
+  are at most 128 / KV heads of them: never in a verify step and never in a step with a prompt;
+* blocks are numbered by sequence first, then by KV head.
 
-Blocks that fit on the device walk at the same time, the others follow in waves:
+Blocks that fit on the device (SMs * blocks_per_sm) walk at the same time; the next one starts where
+one has ended, so a call takes the makespan of that list:
 
-    decode   cached tokens * waves * s_per_token,  waves = ceil(blocks / slots)
-             (blocks / slots, at least 1, where a prompt's blocks fill the rest of the last wave)
-    prompts  max(longest walk, walked tokens of all blocks / slots) * s_per_token
-    slots    SMs * floor(blocks_per_sm * 256 / head width)
+    equal contexts    cached tokens * ceil(blocks / slots) * s_per_token
+    unequal contexts  mean makespan of batches drawn from their law (`ops.spread`); while all
+                      blocks fit, the longest context of the batch
+    prompts           max(longest walk, walked tokens of all blocks / slots) * s_per_token
 
-The tiles and accumulators of a block grow with the head width and fill an SM, hence the last line.
-The prompt chunks of a step run in the same call as its decoding sequences (`shared_launch`), whose
-longest walk they do not pay again.
+A prompt's blocks fill the slots that the last decoding blocks leave idle, so beside one decoding
+takes max(longest context, walked tokens / slots). The prompt chunks of a step run in the same call
+as its decoding sequences (`shared_launch`), whose longest walk they do not pay again.
+
+What a token takes is measured for heads 512 wide and, as is assumed, a 16-bit cache. A block has
+one warp on each scheduler of its SM, so elsewhere it is taken in proportion to the instructions of
+the loop over keys: those of this kernel compiled for sm_90 (Triton 3.6, 4 warps, tiles of 32 keys)
+are 817 and 892 for a 16-bit cache at widths 256 and 512, 867 and 1371 for an fp8 cache with fp8
+queries. The same compilation gives the registers, 174 to 255 a thread, of which two blocks fit on
+an SM.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+from heapq import heapreplace
 from math import ceil, floor
 
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill
+from specsim.ops.spread import Contexts, batches
 
+# Instructions of the loop over keys per tile: constant, and per 256 columns of a head.
+LOOP_INSTRUCTIONS = {"bf16": (742.0, 75.0), "fp8": (363.0, 504.0)}
+MEASURED = ("bf16", 512)  # what s_per_token is stated for
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
-WIDTH = 256  # head width that blocks_per_sm is stated for
 
 
 def unsplit_attention_s(
@@ -36,24 +51,72 @@ def unsplit_attention_s(
 ) -> float:
     """Seconds of one attention call; 0.0 where the kernel splits the cache, and for other ops.
 
-    s_per_token: what one block takes per cached token. blocks_per_sm: how many blocks of heads
-    256 wide an SM runs at the same time."""
+    s_per_token: what one block takes per cached token where the call is as MEASURED.
+    blocks_per_sm: how many blocks an SM runs at the same time."""
     shape = op.shape
     if not isinstance(shape, AttentionDecode | AttentionPrefill):
         return 0.0
     queries = max(1, int(BLOCK_ROWS * shape.kv_heads // shape.heads))  # of one block
-    at_once = sms * max(1, floor(blocks_per_sm * WIDTH / shape.head_dim))  # blocks
+    slots = max(1, floor(sms * blocks_per_sm))
+    s_per_token *= _instructions(shape.fmt, shape.head_dim) / _instructions(*MEASURED)
     if isinstance(shape, AttentionDecode):
-        mixed = shape.beside_prompts
-        if shape.q_len == 1 and not mixed and shape.seqs * shape.kv_heads <= SMALLEST_GRID:
+        if (
+            shape.q_len == 1 and not shape.beside_prompts
+            and shape.seqs * shape.kv_heads <= SMALLEST_GRID
+        ):
             return 0.0
-        blocks = shape.seqs * shape.kv_heads * ceil(shape.q_len / queries)
-        waves = max(1.0, blocks / at_once) if mixed else ceil(blocks / at_once)
-        return shape.ctx * waves * s_per_token
+        return _decode_tokens(shape, ceil(shape.q_len / queries), slots) * s_per_token
     new, window = shape.new, shape.window
     longest = 0.0 if shape.shared_launch else shape.cached + new
     keys = shape.cached + 0.5 * (new + 1)
     if window:
         longest, keys = min(longest, window), min(keys, window)
     blocks = shape.kv_heads * ceil(new / queries)
-    return max(longest, blocks * keys / at_once) * s_per_token
+    return max(longest, blocks * keys / slots) * s_per_token
+
+
+def _instructions(fmt: str, head_dim: float) -> float:
+    constant, per_256 = LOOP_INSTRUCTIONS.get(fmt, LOOP_INSTRUCTIONS["bf16"])
+    return constant + per_256 * head_dim / 256
+
+
+def _decode_tokens(shape: AttentionDecode, blocks_per_head: int, slots: int) -> float:
+    """Tokens that are walked one after the other in a call of decoding sequences."""
+    blocks = shape.seqs * shape.kv_heads * blocks_per_head
+    spread, longest = shape.contexts, shape.ctx
+    if spread is not None and spread.mean > 0:
+        one = Contexts(1.0, spread.variation, spread.window / spread.mean)
+        seqs, heads = ceil(shape.seqs), ceil(shape.kv_heads)
+        if not shape.beside_prompts:
+            return spread.mean * _mean_makespan(one, seqs, heads, blocks_per_head, slots)
+        longest = spread.mean * _mean_makespan(one, seqs, 1, 1, seqs)
+    if shape.beside_prompts:
+        return max(longest, shape.ctx * blocks / slots)
+    return longest * ceil(blocks / slots)
+
+
+@lru_cache(maxsize=4096)
+def _mean_makespan(
+    contexts: Contexts, seqs: int, heads: int, blocks_per_head: int, slots: int
+) -> float:
+    """Mean over batches of `seqs` such contexts of the time after which their blocks, each as long
+    as its context, have run on so many slots."""
+    found = [
+        _makespan([min(x, contexts.window) if contexts.window else x for x in batch],
+                  heads, blocks_per_head, slots)
+        for batch in batches(seqs, contexts.variation)
+    ]
+    return sum(found) / len(found)
+
+
+def _makespan(
+    lengths: Sequence[float], heads: int, blocks_per_head: int, slots: int
+) -> float:
+    if len(lengths) * heads * blocks_per_head <= slots:
+        return max(lengths)
+    ends = [0.0] * slots
+    for _ in range(heads):
+        for length in lengths:
+            for _ in range(blocks_per_head):
+                heapreplace(ends, ends[0] + length)
+    return max(ends)

@@ -17,6 +17,7 @@ from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode, LatentPrefill
+from specsim.ops.spread import Contexts, mean_seen
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
 
@@ -58,7 +59,7 @@ def attention_context(
     d, kvb = a.mean_dim, DTYPE_BYTES[kv_dtype]
     ops: list[OpCost] = []
     if work.seqs > 0:
-        cached = min(work.ctx, float(a.window)) if a.window else work.ctx
+        cached = mean_seen(work.ctx, work.variation, a.window)
         keys = _causal_keys(cached, work.q_len)
         if a.window:
             keys = min(keys, float(a.window))
@@ -70,6 +71,9 @@ def attention_context(
                 AttentionDecode(
                     work.seqs, work.q_len, heads, kv_heads, d, cached, kv_dtype,
                     beside_prompts=bool(work.prefill),
+                    contexts=(
+                        Contexts(work.ctx, work.variation, a.window) if work.variation else None
+                    ),
                 ),
                 flops=4.0 * work.seqs * work.q_len * keys * heads * d,
                 kv_bytes=kv,

@@ -10,6 +10,8 @@ Named tuples rather than dataclasses: hundreds are made per prediction.
 
 from typing import NamedTuple
 
+from specsim.ops.spread import Contexts
+
 
 class Gemm(NamedTuple):
     """y[m, n] = x[m, k] W[k, n]. weight_bytes: of the stored weights where they differ from the
@@ -24,7 +26,8 @@ class Gemm(NamedTuple):
 
 class AttentionDecode(NamedTuple):
     """`seqs` sequences of q_len new tokens each over `ctx` cached ones (the mean over sequences,
-    any window applied). fmt: of the cache. beside_prompts: prompt chunks run in the same call.
+    any window applied). contexts: how they differ (None: they are equal). fmt: of the cache.
+    beside_prompts: prompt chunks run in the same call.
     kv_read_amplification: how often a kernel reads the cache that does not pack the queries of a
     group."""
 
@@ -37,6 +40,7 @@ class AttentionDecode(NamedTuple):
     fmt: str = "bf16"
     beside_prompts: bool = False
     kv_read_amplification: float = 1.0
+    contexts: Contexts | None = None
 
 
 class AttentionPrefill(NamedTuple):

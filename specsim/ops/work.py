@@ -20,7 +20,8 @@ Rows = tuple[tuple[OpCost, ...], tuple[OpCost, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """seqs sequences of q_len new tokens over `ctx` cached tokens each (mean, may be fractional);
+    """seqs sequences of q_len new tokens over `ctx` cached tokens each (mean, may be fractional),
+    with a coefficient of `variation` between them (see `ops.spread`);
     prefill: (new tokens, tokens cached before) per chunk; rows: linear rows incl. padding;
     head_rows: rows that go through the output head (decode rows and finished prompts)."""
 
@@ -30,6 +31,7 @@ class Work:
     prefill: tuple[tuple[int, int], ...]
     rows: float
     head_rows: float
+    variation: float = 0.0
 
     @property
     def prefill_tokens(self) -> int:

@@ -5,8 +5,10 @@ import pytest
 from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode
+from specsim.ops.spread import Contexts, spread_factors
 
-T = 84e-9
+WIDE = 84e-9  # a token of a 16-bit cache, heads 512 wide
+T = WIDE * 817 / 892  # and 256 wide, by the instructions of the loop
 SMS = 132
 
 
@@ -20,7 +22,7 @@ def prompt(new: int, cached: float, window: int = 0, shared: int = 0) -> OpCost:
 
 
 def seconds(op: OpCost, blocks_per_sm: float = 2.0) -> float:
-    return unsplit_attention_s(op, SMS, T, blocks_per_sm)
+    return unsplit_attention_s(op, SMS, WIDE, blocks_per_sm)
 
 
 def test_a_verify_step_is_one_walk_until_the_device_is_full() -> None:
@@ -29,10 +31,44 @@ def test_a_verify_step_is_one_walk_until_the_device_is_full() -> None:
         assert seconds(decode(seqs, 5, 1024, 32, 16, 256)) == pytest.approx(1024 * T * waves)
 
 
-def test_wide_heads_fill_an_sm_alone_and_take_three_blocks_for_five_queries() -> None:
-    # 8 query heads per KV head: 2 queries per block, 12 blocks per sequence, 132 at a time.
-    for seqs, waves in ((1, 1), (11, 1), (12, 2), (48, 5)):
-        assert seconds(decode(seqs, 5, 2000, 32, 4, 512)) == pytest.approx(2000 * T * waves)
+def test_wide_heads_take_three_blocks_for_five_queries() -> None:
+    # 8 query heads per KV head: 2 queries per block, 12 blocks per sequence, 264 at a time.
+    for seqs, waves in ((1, 1), (22, 1), (23, 2), (48, 3)):
+        assert seconds(decode(seqs, 5, 2000, 32, 4, 512)) == pytest.approx(2000 * WIDE * waves)
+
+
+def test_a_token_of_an_fp8_cache_takes_as_many_instructions_more() -> None:
+    for head_dim, loop in ((256, 867), (512, 1371)):
+        op = decode(1, 5, 2000, 32, 4, head_dim)
+        fp8 = OpCost("attn.decode", op.shape._replace(fmt="fp8"))
+        assert seconds(fp8) == pytest.approx(2000 * WIDE * loop / 892)
+
+
+def unequal(seqs: int, window: int = 0, beside: bool = False) -> float:
+    """Seconds per mean walk of sequences of 1000 tokens that differ by 77 %."""
+    shape = AttentionDecode(
+        seqs, 5, 32, 4, 512, 1000.0, beside_prompts=beside, contexts=Contexts(1000.0, 0.77, window)
+    )
+    return seconds(OpCost("attn.decode", shape)) / (1000 * WIDE)
+
+
+def test_while_all_blocks_fit_a_call_lasts_as_long_as_its_longest_sequence() -> None:
+    assert unequal(1) == pytest.approx(1.0)
+    # Means of the largest of 2, 4, 8 and 16 gamma numbers of mean 1, by numerical integration.
+    for seqs, largest in ((2, 1.404), (4, 1.842), (8, 2.295), (16, 2.753)):
+        assert unequal(seqs) == pytest.approx(largest, rel=0.06)
+    # Of 16 sequences some see the whole window.
+    assert unequal(16, window=500) == pytest.approx(0.5)
+
+
+def test_unequal_blocks_are_run_one_after_the_other() -> None:
+    # 48 sequences have 576 blocks for 264 slots: more than the mean work of a slot and the longest
+    # alone, less than one after the other. Equal ones take 3 waves.
+    work, longest = 576 / 264, spread_factors(0.77, 48)[-1]
+    assert max(work, longest) < unequal(48) < work + longest
+    # A prompt's blocks fill what the last ones leave idle.
+    assert unequal(48, beside=True) == pytest.approx(max(work, longest), rel=0.05)
+    assert unequal(200, beside=True) == pytest.approx(200 * 12 / 264)
 
 
 def test_few_single_queries_are_split() -> None:

@@ -6,44 +6,57 @@ import numpy as np
 import pytest
 
 from specsim.latency.shape import PrefillChunk, StepShape
+from specsim.ops.spread import batches, mean_seen, spread_factors
 from specsim.sim.behaviour import ChatBehaviour
 from specsim.sim.lengths import Constant, Uniform
-from specsim.sim.spread import SpreadCost, chat_contexts, spread_factors
-
-
-class Windowed:
-    """1 us per cached token up to 1000 of each sequence, 1 us per new token."""
-
-    def seconds(self, shape: StepShape) -> float:
-        each = shape.decode_context_tokens / max(1, shape.decode_seqs)
-        return 1e-6 * (shape.decode_seqs * min(each, 1000.0) + shape.prefill_tokens)
-
-    def parts(self, shape: StepShape) -> dict[str, float]:
-        bare = self.seconds(replace(shape, prefill=()))
-        return {"verify": bare, "prefill": self.seconds(shape) - bare}
+from specsim.sim.spread import SpreadCost, chat_contexts
 
 
 def test_factors_are_a_law_of_mean_one() -> None:
     for variation in (0.1, 0.5, 0.7, 1.0):
-        factors = spread_factors(variation)
-        assert sum(factors) / len(factors) == pytest.approx(1.0)
-        assert list(factors) == sorted(factors)
-        # Means of parts spread less than what is in them.
-        assert 0.75 * variation < np.std(factors) < variation
-    assert spread_factors(0.0) == (1.0,)
+        for parts in (4, 16, 100):
+            factors = spread_factors(variation, parts)
+            assert sum(factors) / len(factors) == pytest.approx(1.0)
+            assert list(factors) == sorted(factors)
+            # Means of parts spread less than what is in them.
+            assert 0.75 * variation < np.std(factors) < variation
+    assert set(spread_factors(0.0, 4)) == {1.0}
 
 
-def test_linear_costs_stay_and_windows_see_less() -> None:
-    cost = SpreadCost(Windowed(), 0.7)
-    short = StepShape(8, 1, 8 * 200.0, (PrefillChunk(64),))
-    assert cost.seconds(short) == pytest.approx(Windowed().seconds(short))
-    # A gamma law of mean 1000 and this spread has E min(X, 1000) = 726.
-    full = StepShape(8, 1, 8 * 1000.0)
-    assert cost.seconds(full) == pytest.approx(8 * 726e-6, rel=0.03)
-    assert cost.seconds(StepShape(0, 1, 0.0, (PrefillChunk(64),))) == pytest.approx(64e-6)
-    parts = cost.parts(replace(full, prefill=(PrefillChunk(64),)))
-    assert parts["prefill"] == pytest.approx(64e-6)
-    assert sum(parts.values()) == pytest.approx(cost.seconds(full) + 64e-6)
+def test_windows_see_less_of_unequal_contexts() -> None:
+    assert mean_seen(200.0, 0.7, 0) == 200.0
+    assert mean_seen(2000.0, 0.0, 1000) == 1000.0
+    # E min(X, 1000) of a gamma law of mean 1000 and this spread, by numerical integration.
+    assert mean_seen(1000.0, 0.7, 1000) == pytest.approx(731.83, rel=1e-4)
+    one = spread_factors(0.7, 1000)
+    assert mean_seen(1.0, 0.7, 0.4) == pytest.approx(np.mean(np.minimum(one, 0.4)), rel=1e-3)
+    assert mean_seen(0.0, 0.7, 1000) == 0.0
+
+
+def test_batches_hold_the_law_once() -> None:
+    for seqs in (1, 7, 48, 300):
+        dealt = batches(seqs, 0.7)
+        assert {len(batch) for batch in dealt} == {seqs}
+        together = sorted(x for batch in dealt for x in batch)
+        assert together == pytest.approx(spread_factors(0.7, len(together)))
+
+
+class Varied:
+    """1 s where contexts vary; parts likewise."""
+
+    def seconds(self, shape: StepShape) -> float:
+        return float(shape.context_variation > 0)
+
+    def parts(self, shape: StepShape) -> dict[str, float]:
+        return {"verify": self.seconds(shape)}
+
+
+def test_only_steps_with_decoding_sequences_have_a_spread() -> None:
+    cost = SpreadCost(Varied(), 0.7)
+    prompt = (PrefillChunk(64),)
+    assert cost.seconds(StepShape(8, 1, 800.0, prompt)) == 1.0
+    assert cost.parts(StepShape(8, 1, 800.0)) == {"verify": 1.0}
+    assert cost.seconds(StepShape(prefill=prompt)) == 0.0
 
 
 def test_contexts_of_conversations() -> None:

@@ -314,18 +314,20 @@ def report_lines(found: Sequence[Stage]) -> list[str]:
         "",
         "* Gemma's attention on vLLM's Triton kernel (`specsim/latency/unsplit.py`): which blocks "
         "walk which keys is read from vLLM 0.25.1; 84 ns per token and block is a public "
-        "measurement; **fitted**: 2 blocks per SM (1 of heads 512 wide), the whole number that "
-        "fits the stage of 48 streams.",
-        "* **Fitted** on the same stage: the share of memory, from its use of the cache. Nothing "
-        "else is fitted here: the engine's overheads are those of `engines/vllm-0.25.1.toml`, from "
-        "other public rows, and the chat stages and the idle server are predictions.",
+        "measurement, carried over to an fp8 cache by the instructions of the compiled loop; 2 "
+        "blocks per SM is what the registers of the compiled kernel allow.",
+        "* **Fitted** on the stage of 48 streams: the share of memory, from its use of the cache. "
+        "Nothing else is fitted here: the engine's overheads are those of "
+        "`engines/vllm-0.25.1.toml`, from other public rows, and the chat stages and the idle "
+        "server are predictions.",
         "* Steps are planned one ahead (`plan_ahead`): read from vLLM's engine loop.",
         "* The assistant's first draft pass runs over the whole batch, prompts included: read "
         "from the same version.",
         "* Blocks of all groups of layers in one pool, as vLLM's manager has it: 32 tokens take 11 "
         "of 1.3 MB until others need them, and a prefix is found only where the full layers and "
         "the last window still hold it (`specsim/sim/kv_window.py`): that makes the hit rate fall.",
-        "* Sequences of unequal length under a sliding window (`specsim/sim/spread.py`).",
+        "* Sequences of unequal length (`specsim/ops/spread.py`): a window sees less of them, and "
+        "a call of attention lasts as long as its longest.",
         "",
         "Assumed, because the report does not say it:",
         "",
