@@ -1,5 +1,6 @@
 """Readers of mixture-of-experts families with ordinary attention."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from specsim.formats.hf_common import (
 )
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, MtpPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
+from specsim.formats.hf_unread import refuse_unread
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
 
@@ -213,6 +215,47 @@ def ernie_moe(f: TextConfig) -> ModelPlan:
             extra_weights=2 * f.hidden_size,
             copies=copies,
         )
+    return result
+
+
+@family("step3p5")
+def step_3_5(f: TextConfig) -> ModelPlan:
+    """Step-3.5-Flash: window layers with more query heads than the full ones, a gate per head,
+    mixtures in the layers of `moe_layers_enum`. Its MTP layers are dense with a window."""
+    other = f.attention_other_setting
+    if other is None:
+        raise f.fail("attention_other_setting", "the heads of the window layers are needed")
+    count, gate = f.num_hidden_layers, f.use_head_wise_attn_gate
+    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
+    if kinds is None:
+        raise f.fail("layer_types", "this architecture needs it")
+    if not re.fullmatch(r"\d+(,\d+)*", f.moe_layers_enum):
+        raise f.fail("moe_layers_enum", "must list layers as in 3,4,5")
+    sparse = {int(index) for index in f.moe_layers_enum.split(",")}
+    f = f.with_default("num_key_value_heads", f.num_attention_groups)
+    other = {"num_key_value_heads": other.get("num_attention_groups"), **other}
+    full = replace(attention(f, qk_norm="head", head_dim_given=True), head_gate=gate)
+    inner = TextConfig.of(other, f"{f.where}.attention_other_setting")
+    window = f.given("sliding_window", f.sliding_window)
+    swa = attention(inner, qk_norm="head", window=window, head_dim_given=True)
+    swa = replace(swa, head_gate=gate)
+    inner.costs_nothing("num_attention_groups")
+    refuse_unread(inner)
+    f.costs_nothing("norm_expert_weight")
+    moe = MoE(
+        *experts(f), f.moe_intermediate_size, shared_intermediate=f.share_expert_dim,
+        router_bias=f.use_moe_router_bias,
+    )
+    norms = 2 * f.hidden_size
+    layers = [
+        decoder_layer(
+            swa if kinds[index] == "sliding_attention" else full,
+            moe if index in sparse else mlp(f), norms,
+        )
+        for index in range(count)
+    ]
+    result = plan(f, "step3p5", layers)
+    result.mtp = appended_mtp(f, decoder_layer(swa, mlp(f), norms))
     return result
 
 

@@ -79,6 +79,13 @@ class TextConfig(ConfigObject):
     swa_v_head_dim: HeadDim | None = None
     add_swa_attention_sink_bias: Switch = False
     add_full_attention_sink_bias: Switch = False
+    # window layers with heads of their own (Step-3.5), a gate per head
+    attention_other_setting: Object | None = None
+    use_head_wise_attn_gate: Switch = False
+    num_attention_groups: Heads | None = None
+    share_expert_dim: WidthOrNone = 0
+    moe_layers_enum: Text = ""
+    use_moe_router_bias: Switch = True
     # which layers see how much
     attn_type_list: Integers = ()
     layer_types: Strings | None = None
@@ -109,7 +116,7 @@ class TextConfig(ConfigObject):
     )
     top_k: ExpertCount = needed(
         "num_experts_per_tok", "experts_per_token", "moe_k", "top_k_experts",
-        "num_experts_per_token",
+        "num_experts_per_token", "moe_top_k",
     )
     moe_intermediate_size: Width = needed()
     intermediate_size_mlp: Width = needed()

@@ -98,6 +98,7 @@ class Attention(Mixer):
     sinks: bool = False  # one learned logit per head (gpt-oss)
     owns_kv: bool = True  # False: no K/V weights, reads the target's cache (Gemma assistant)
     input_mult: int = 1  # q,k,v take input_mult * hidden (EAGLE-3: 2)
+    head_gate: bool = False  # one sigmoid gate per query head: hidden weights each (Step-3.5)
     v_head_dim: int = 0  # width of values where it is not head_dim (MiMo-V2)
     weight: WeightFormat = BF16
 
@@ -130,6 +131,8 @@ class Attention(Mixer):
             plain += query + key
         if self.sinks:
             plain += self.n_heads
+        if self.head_gate:
+            plain += hidden * self.n_heads
         return PartCount(matrices, plain)
 
     def cache_row(self, element: float) -> CacheRow:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from specsim.errors import ModelConfigError
-from specsim.formats.hf_config import READERS, UNMODELLED, model_from_config
+from specsim.formats.hf_config import UNMODELLED, model_from_config
+from specsim.formats.hf_plan import READERS
 from specsim.model.catalogue import find_model
 from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, weight_bytes
 from specsim.model.mixers import Attention, DeltaAttention, LatentAttention
@@ -71,9 +72,10 @@ def test_cache_and_state_of_hybrids() -> None:
     [
         DeltaAttention(8, 16),
         Attention(8, 2, 48, v_head_dim=32),
+        Attention(8, 2, 32, head_gate=True),
         LatentAttention(8, 32, 64, 16, 8, 16, input_mult=2),
     ],
-    ids=["kda", "narrow values", "joined input"],
+    ids=["kda", "narrow values", "a gate per head", "joined input"],
 )
 def test_a_pass_reads_each_matrix_once(
     mixer: DeltaAttention | Attention | LatentAttention
@@ -88,7 +90,7 @@ def test_a_pass_reads_each_matrix_once(
 
 
 def test_linear_attention_names_each_layer_once() -> None:
-    config = {
+    config: dict[str, object] = {
         "model_type": "kimi_linear", **DEEPSEEK, "q_lora_rank": None, "hidden_size": 64,
         "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
         "num_experts": 4, "num_experts_per_token": 2, "moe_intermediate_size": 32,
@@ -116,6 +118,22 @@ def test_what_is_not_modelled_is_refused_by_its_parts(kind: str) -> None:
             model_from_config(config, "m")
         assert f"not modelled: {UNMODELLED[kind]}" in str(error.value)
     assert kind not in READERS
+
+
+def test_step_3_5_needs_the_heads_of_its_window_layers() -> None:
+    """The 33 window layers have 96 query heads: without them 2.2 G parameters would be missing."""
+    config = next(case["config"] for case in STATED if case["config"]["model_type"] == "step3p5")
+    spec = model_from_config(config)
+    heads = {
+        (group.mixer.n_heads, group.mixer.window): group.count
+        for group in spec.layers if isinstance(group.mixer, Attention) and group.mixer.window
+    }  # fmt: skip
+    assert set(heads) == {(96, 512)}
+    assert parameters(spec).mtp == pytest.approx(0.844e9, rel=0.001)
+    with pytest.raises(ModelConfigError, match="heads of the window layers"):
+        model_from_config({**config, "attention_other_setting": None})
+    with pytest.raises(ModelConfigError, match=r"moe_layers_enum = .*3,4,5"):
+        model_from_config({**config, "moe_layers_enum": "3-44"})
 
 
 def test_mimo_needs_its_patterns() -> None:
