@@ -182,6 +182,8 @@ class EngineProfile:
         over thread blocks only when few sequences ask one query each (see `latency.unsplit`): a
         verify step walks the whole context in one block, at unsplit_verify_s_per_token per cached
         token and layer (16-bit cache, heads 512 wide); unsplit_blocks_per_sm blocks share an SM.
+    unsplit_verify_except: 'ARCH DTYPE' of devices and caches where these families run on another
+        kernel, which splits the cache.
     all_reduce: rules by which the kernel is chosen that sums over GPUs (see `latency.collectives`).
     second_stream_tokens: up to so many tokens a shared expert runs beside the routed ones.
     whole_expert_formats: weight formats whose routed-expert kernel streams every expert of the GPU
@@ -223,6 +225,7 @@ class EngineProfile:
     server: Server = field(default_factory=Server)
     kernel_variant: str = ""  # preferred suffix of kernel tables, e.g. 'sglang'
     unsplit_verify_families: tuple[str, ...] = ()
+    unsplit_verify_except: tuple[str, ...] = ()
     unsplit_verify_s_per_token: float = 0.0
     unsplit_blocks_per_sm: float = 2.0
     all_reduce: tuple[SumRule, ...] = ()
@@ -240,6 +243,11 @@ class EngineProfile:
 
     def graph_limit(self, arch: str) -> int:
         return self.graph_max_by_arch.get(arch, self.graph_max)
+
+    def unsplit(self, family: str, arch: str, kv_dtype: str) -> bool:
+        """Whether attention of this family splits no cache in a verify step."""
+        split = f"{arch} {kv_dtype}" in self.unsplit_verify_except
+        return family in self.unsplit_verify_families and not split
 
     def plans_ahead(self, method: str, device_kind: str) -> bool:
         """Whether the next step is planned before this one's tokens are known."""

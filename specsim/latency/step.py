@@ -102,7 +102,7 @@ class LatencyModel:
             else waits(drafter.layers, self.parallel)
         )
         self._draft_graphs = engine.draft_graphs(self.setup, spec)
-        unsplit = not self._datasheet and spec.family in engine.unsplit_verify_families
+        unsplit = not self._datasheet and engine.unsplit(spec.family, profile.arch, self.kv_dtype)
         split = self.parallel.all_gpus > 1
         collectives = Collectives.of(engine.all_reduce, profile, spec) if split else None
         self._pricer = Pricer(

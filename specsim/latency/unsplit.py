@@ -33,7 +33,7 @@ an SM.
 from collections.abc import Sequence
 from functools import lru_cache
 from heapq import heapreplace
-from math import ceil, floor
+from math import ceil, floor, log2
 
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill
@@ -44,6 +44,7 @@ LOOP_INSTRUCTIONS = {"bf16": (742.0, 75.0), "fp8": (363.0, 504.0)}
 MEASURED = ("bf16", 512)  # what s_per_token is stated for
 BLOCK_ROWS = 16  # query rows of a block
 SMALLEST_GRID = 128  # blocks from which single queries are no longer split
+NODES = 8  # windows an octave at which makespans are played out
 
 
 def unsplit_attention_s(
@@ -85,17 +86,35 @@ def _decode_tokens(shape: AttentionDecode, blocks_per_head: int, slots: int) -> 
     blocks = shape.seqs * shape.kv_heads * blocks_per_head
     spread, longest = shape.contexts, shape.ctx
     if spread is not None and spread.mean > 0:
-        one = Contexts(1.0, spread.variation, spread.window / spread.mean)
         seqs, heads = ceil(shape.seqs), ceil(shape.kv_heads)
         if not shape.beside_prompts:
-            return spread.mean * _mean_makespan(one, seqs, heads, blocks_per_head, slots)
-        longest = spread.mean * _mean_makespan(one, seqs, 1, 1, seqs)
+            return _spread_makespan(spread, seqs, heads, blocks_per_head, slots)
+        longest = _spread_makespan(spread, seqs, 1, 1, seqs)
     if shape.beside_prompts:
         return max(longest, shape.ctx * blocks / slots)
     return longest * ceil(blocks / slots)
 
 
-@lru_cache(maxsize=4096)
+def _spread_makespan(
+    contexts: Contexts, seqs: int, heads: int, blocks_per_head: int, slots: int
+) -> float:
+    """`_mean_makespan` of contexts of any mean, read between windows of NODES an octave (in units
+    of the mean): steps at ever new means share what was played out. Within 0.3 % (tested)."""
+    ratio = contexts.window / contexts.mean
+
+    def unit(window: float) -> float:
+        one = Contexts(1.0, contexts.variation, window)
+        return _mean_makespan(one, seqs, heads, blocks_per_head, slots)
+
+    if not ratio:
+        return contexts.mean * unit(0.0)
+    place = NODES * log2(ratio)
+    low, high = 2 ** (floor(place) / NODES), 2 ** ((floor(place) + 1) / NODES)
+    share = (ratio - low) / (high - low)
+    return contexts.mean * ((1 - share) * unit(low) + share * unit(high))
+
+
+@lru_cache(maxsize=16384)
 def _mean_makespan(
     contexts: Contexts, seqs: int, heads: int, blocks_per_head: int, slots: int
 ) -> float:

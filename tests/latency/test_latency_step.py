@@ -169,7 +169,10 @@ def test_outside_graphs_every_launch_costs() -> None:
 
 def test_a_kernel_that_does_not_split_walks_the_cache() -> None:
     setup = SpecSetup("ngram", 3)
-    unsplit = replace(FREE, unsplit_verify_families=("llama",), unsplit_verify_s_per_token=84e-9)
+    unsplit = replace(
+        FREE, unsplit_verify_families=("llama",), unsplit_verify_except=(),
+        unsplit_verify_s_per_token=84e-9,
+    )
     model = priced(LLAMA, setup, engine=unsplit, fidelity="calibrated")
     step = model.step(decode_shape(1, 31_000, setup))
     (walk,) = [t for t in step.ops if t.op.name == "attn.decode"]

@@ -2,6 +2,8 @@
 
 import pytest
 
+from specsim.latency import unsplit
+from specsim.latency.engine import find_engine
 from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.op import OpCost
 from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode
@@ -99,3 +101,24 @@ def test_a_prompt_is_all_its_walks() -> None:
 def test_other_ops_are_not_its_business() -> None:
     assert seconds(OpCost("mlp", Gemm(1, 1, 1))) == 0.0
     assert seconds(OpCost("mla", LatentDecode(1, 2, 8, 512, 64, 10))) == 0.0
+
+
+def test_makespans_between_nodes_are_those_played_out() -> None:
+    """Whatever the mean context: read between windows it is what playing it out gives."""
+    for mean in (300.0, 777.0, 1024.0, 2418.0, 5000.0):
+        for seqs, heads, each in ((1, 16, 2), (8, 16, 2), (24, 4, 2), (48, 16, 2)):
+            exact = mean * unsplit._mean_makespan(
+                Contexts(1.0, 0.77, 1024 / mean), seqs, heads, each, 264
+            )
+            between = unsplit._spread_makespan(
+                Contexts(mean, 0.77, 1024.0), seqs, heads, each, 264
+            )
+            assert between == pytest.approx(exact, rel=3e-3)
+
+
+def test_gemma_on_hopper_splits_a_16_bit_cache() -> None:
+    """vLLM 0.25.1 puts it on FlashAttention 4 there; an fp8 cache leaves Triton."""
+    vllm = find_engine("vllm", "0.25.1")
+    assert vllm.unsplit("gemma4", "hopper", "fp8") and vllm.unsplit("gemma4", "ampere", "bf16")
+    assert not vllm.unsplit("gemma4", "hopper", "bf16")
+    assert not vllm.unsplit("llama", "hopper", "fp8")
