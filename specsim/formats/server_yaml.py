@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from specsim.errors import FormatError, shown
@@ -26,11 +27,12 @@ def is_container_file(text: str) -> bool:
 
 def container_commands(text: str, where: str) -> dict[str, str]:
     """Name of a service or container -> what it runs, as one line: variables, image, command.
-    FormatError for what is no such file."""
-    try:
-        return dict(_containers(documents(text, where), ""))
-    except RecursionError:
-        raise FormatError(f"{where} is YAML that holds itself; write the command out") from None
+    Equal names are numbered. FormatError for what is no such file."""
+    found: dict[str, str] = {}
+    for name, line in _containers(documents(text, where), ""):
+        names = (f"{name} ({number})" if number > 1 else name for number in count(1))
+        found[next(free for free in names if free not in found)] = line
+    return found
 
 
 def config_words(name: str) -> list[str]:
@@ -70,14 +72,18 @@ def documents(text: str, where: str) -> list[object]:
         events = yaml.parse(text, Loader=yaml.SafeLoader)
         if sum(isinstance(event, yaml.AliasEvent) for event in events) > MAX_ALIASES:
             raise FormatError(f"{where} has over {MAX_ALIASES} aliases (*name); write them out")
-        return list(yaml.safe_load_all(text))
+        found = list(yaml.safe_load_all(text))
+        json.dumps(found, default=str)  # neither holds itself nor has keys that flags cannot have
+        return found
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise FormatError(f"{where} is not YAML: {problem}{line}; correct it") from None
     except (ValueError, RecursionError, TypeError) as error:  # dates, digits, depth, keys
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        reason = str(error)
+        if isinstance(error, RecursionError) or "Circular" in reason:
+            reason = "it holds itself or is nested too deeply"
         raise FormatError(f"{where} cannot be read as YAML: {reason[:80]}; correct it") from None
 
 

@@ -113,6 +113,9 @@ def test_kubernetes() -> None:
         ("services: &a {x: *a}", "holds itself"),
         ("vllm serve --config /no/such.yaml", "no/such.yaml.*copy it here and give its path"),
         ("vllm serve --config", "--config  in --command cannot be used"),
+        ("services: {a: {image: x, environment: &a {B: *a}}}", "holds itself"),
+        ("services: {a: {image: x, environment: {B: {2020-01-01: 1}}}}", "cannot be read as YAML"),
+        (KUBERNETES + "---\n" + KUBERNETES, r"2 servers \((\w+), \1 \(2\)\)"),
         ("/no/compose.yml", "compose.yml cannot be read"),
         ("services:\n  a: {image: nginx}", "no container in it starts a server.*as one line"),
         (COMPOSE + "  two:\n    <<: *common\n    command: --model x", r"2 servers \(llm, two\)"),
@@ -149,3 +152,11 @@ def test_any_yaml_gives_a_command_or_an_error(parts: list[str]) -> None:
         parse_command("services:\n" + "".join(parts))
     except SpecSimError:
         return
+
+
+@pytest.mark.parametrize("text", ["a: &x [*x]", "a: &x {b: *x}", "a: {2020-01-01: 1}"])
+def test_a_config_file_that_no_flag_can_say_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"model: org/a\n{text}\n")
+    with pytest.raises(FormatError, match="cannot be read as YAML"):
+        parse_command(f"vllm serve --config {path}")
