@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from specsim.errors import FormatError
+from specsim.errors import FormatError, shown
 from specsim.formats.trace_rows import id_at, tokens_at
 
 
@@ -12,12 +12,12 @@ def hash_spans(
 ) -> tuple[tuple[int, int], ...]:
     """One piece per hash id; the last one covers what is left of the prompt."""
     if not isinstance(ids, list):
-        raise FormatError(f"{path.name}: line {line}: hash_ids is {ids!r}; it must be a list")
+        raise FormatError(f"{path.name}: line {line}: hash_ids is {shown(ids)}; it must be a list")
     spans, left = [], prompt
     for key in ids:
         if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 1 << 61:
             raise FormatError(
-                f"{path.name}: line {line}: hash id {key!r} must be a whole number below 2**61"
+                f"{path.name}: line {line}: hash id {shown(key)} must be a whole number below 2**61"
             )
         if left <= 0:
             break

@@ -4,7 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from specsim.errors import FormatError
@@ -91,12 +91,14 @@ def time_at(text: object, name: str, path: Path, line: int) -> float:
 
 def moment_at(text: str, path: Path, line: int) -> tuple[datetime, float]:
     """(whole seconds, the rest) of Azure's times: 100 ns digits, sometimes with a zone, where
-    the standard library reads microseconds."""
+    the standard library reads microseconds. UTC."""
     whole, _, fraction = text.removesuffix("+00:00").removesuffix("Z").partition(".")
     try:
         moment = datetime.fromisoformat(whole)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
         return moment, int(fraction) / 10 ** len(fraction) if fraction else 0.0
-    except ValueError:
+    except (ValueError, OverflowError):
         raise FormatError(
             f"{path.name}: line {line}: TIMESTAMP is {text!r}; it must look like "
             "2023-11-16 18:17:03.9799600"

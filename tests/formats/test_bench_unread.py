@@ -85,6 +85,10 @@ def test_a_new_row_of_the_aiperf_csv_is_named() -> None:
     assert named(run) == ["verify_time"]
 
 
+def test_a_figure_beyond_all_floats_is_named() -> None:
+    assert named(read({**SECONDS, "vast_count": 10**400})) == ["vast_count"]
+
+
 def test_many_new_figures_are_counted_and_odd_names_kept_on_one_line() -> None:
     extra = {f"new\n{i}": i for i in range(20)}
     [names] = named(read({**SECONDS, **extra}))

@@ -279,3 +279,9 @@ def test_the_format_of_what_is_no_file(tmp_path):
     for name in ("pipe", "none", "."):
         with pytest.raises(UsageError, match="is not a file"):
             detect_format(tmp_path / name)
+
+
+def test_times_of_another_zone_are_converted(tmp_path):
+    path = write(tmp_path, AZURE.splitlines()[0] + "\n2023-11-16 18:17:03.5,10,20\n"
+                 "2023-11-16 20:17:05+02:00,10,20\n")
+    assert [row[0] for row in rows(path)] == [0, 1.5]

@@ -99,8 +99,10 @@ def _below(
 
 
 def _has_figure(value: object, depth: int) -> bool:
-    if isinstance(value, int | float):
-        return not isinstance(value, bool) and not math.isnan(value)
+    if isinstance(value, float):
+        return not math.isnan(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool)
     inner = list(value.values()) if isinstance(value, Mapping) else value
     if depth == 0 or not isinstance(inner, list):
         return False
