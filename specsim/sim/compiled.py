@@ -14,10 +14,12 @@ import inspect
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ ENTRIES: dict[str, Plain] = {"run_steps": step.run, "draw_steps": rows_loop.draw
 COMPILERS = ("cc", "gcc", "clang")
 # No fused multiply-add: it would round once where Python rounds twice.
 OPTIONS = ("-O2", "-std=c11", "-ffp-contract=off", "-fPIC", "-shared")
+OTHERS_WRITE = (stat.S_IWGRP | stat.S_IWOTH) if os.name == "posix" else 0
 MOST_SECONDS = 120  # for the compiler; it takes one
 
 
@@ -112,12 +115,15 @@ def available() -> bool:
 @cache
 def _library() -> ctypes.CDLL | str:
     """The compiled loop, or why there is none."""
-    reason = ""
+    reason = "has no folder to be kept in"
     for place in _places():
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if place.parent.stat().st_uid != _user():
+            folder = place.parent.lstat()  # a link may lead elsewhere by the time it is loaded
+            if stat.S_ISLNK(folder.st_mode) or folder.st_uid != _user():
                 raise UsageError(f"is not kept in {place.parent}, which is another user's")
+            if folder.st_mode & OTHERS_WRITE:
+                raise UsageError(f"is not kept in {place.parent}, where other users may write")
             if not place.exists():
                 _make(place)
             return ctypes.CDLL(str(place))
@@ -135,8 +141,9 @@ def _places() -> tuple[Path, ...]:
         digest.update(file.read_bytes())
     name = f"steps-{digest.hexdigest()[:16]}.so"
     base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    own = Path(tempfile.gettempdir()) / f"specsim-{_user()}"
-    kept = (base / "specsim", own) if base.is_absolute() else (own,)  # a user may have no home
+    kept = [base / "specsim"] if base.is_absolute() else []  # a user may have no home
+    with suppress(OSError):  # nor a folder for temporary files
+        kept.append(Path(tempfile.gettempdir()) / f"specsim-{_user()}")
     return tuple(folder / name for folder in kept)
 
 

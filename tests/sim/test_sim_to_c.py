@@ -140,3 +140,38 @@ def test_a_library_that_another_user_could_have_put_there_is_not_loaded(monkeypa
         assert "another user" in compiled._library()
     finally:
         compiled._library.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", ["open", "link"])
+def test_a_folder_that_others_may_change_is_not_used(monkeypatch, tmp_path, how):
+    folder = tmp_path / "specsim"
+    if how == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to(tmp_path / "elsewhere")
+    compiled._library.cache_clear()
+    monkeypatch.setattr(compiled, "_places", lambda: (folder / "steps.so",))
+    try:
+        assert "is not kept in" in compiled._library()
+    finally:
+        compiled._library.cache_clear()
+
+
+def test_without_any_folder_to_write_to_runs_go_on_plain(monkeypatch):
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory")
+
+    monkeypatch.setattr(compiled.tempfile, "gettempdir", none)
+    monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")
+    compiled._places.cache_clear()
+    compiled._library.cache_clear()
+    try:
+        assert not compiled.is_cached() and not compiled.available()
+        with pytest.raises(UsageError, match="no folder to be kept in"):
+            compiled.draw_steps(*[None] * 6)  # type: ignore[arg-type]
+    finally:
+        compiled._places.cache_clear()
+        compiled._library.cache_clear()
