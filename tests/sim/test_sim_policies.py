@@ -354,6 +354,14 @@ def test_a_file_without_the_policy_is_refused(text, words, tmp_path):
         parse_policy(f"{path}:Mine")
 
 
+def test_a_policy_may_be_a_dataclass_with_postponed_annotations(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("from __future__ import annotations\nfrom dataclasses import dataclass\n"
+                    "from specsim.sim.policies.protocol import Policy\n@dataclass\n"
+                    "class Mine(Policy):\n    every: int = 8\n")
+    assert parse_policy(f"{path}:Mine,every=3").make().every == 3
+
+
 def test_lengths_by_request_and_trees_exclude_each_other():
     with pytest.raises(UsageError, match="trees are verified whole"):
         under("per-request", verify_tokens=8)

@@ -6,6 +6,7 @@ specsim runs one.
 
 import importlib.util
 import inspect
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ class PolicyChoice:
             raise UsageError(f"there is no Python file {self.file}; a policy of your own is "
                              "named FILE.py:CLASS")
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where dataclasses look for the names of their fields
         try:
             spec.loader.exec_module(module)
         except SyntaxError as error:
