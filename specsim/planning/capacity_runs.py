@@ -14,6 +14,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -188,11 +189,13 @@ class Runner:
             first = missing.pop(0)
             self._keep(first, self.study.run(first))
         if self._jobs > 1 and len(missing) > 1:
-            pool = self._start()
-            for trial, summary in zip(missing, pool.map(_run, missing), strict=True):
-                self._keep(trial, summary)
-        else:
-            for trial in missing:
+            try:
+                for trial, summary in zip(missing, self._start().map(_run, missing), strict=True):
+                    self._keep(trial, summary)
+            except BrokenProcessPool:  # a worker was killed, most likely for its memory
+                self._jobs = 1
+        for trial in missing:
+            if trial not in self._known:
                 self._keep(trial, self.study.run(trial))
         return [self._known[trial] for trial in trials]
 
