@@ -16,6 +16,7 @@ from pathlib import Path
 
 from specsim.accuracy.run_plan import RunPlan
 from specsim.errors import FormatError, UsageError
+from specsim.files import write_whole
 
 MAX_FILE_BYTES = 100_000_000
 
@@ -55,7 +56,7 @@ class WorkFolder:
                         f"{self.folder} holds a run of another plan; choose another --work folder"
                     )
                 return
-            path.write_text(json.dumps(wanted, indent=1) + "\n", "utf-8")
+            write_whole(path, json.dumps(wanted, indent=1) + "\n")
         except OSError as error:
             raise FormatError(f"cannot write {self.folder}: {error.strerror or error}") from None
         except ValueError:

@@ -21,7 +21,7 @@ from specsim.client.prompts import Prompt, builtin_prompts, random_prompts, read
 from specsim.client.result import LiveRun
 from specsim.client.stream import Sampling
 from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
-from specsim.files import check_writable
+from specsim.files import check_writable, write_whole
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.load_model import load_model
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
@@ -236,9 +236,9 @@ def _save(folder: Path | None, found: LiveRun, repeat: int, server: JudgedServer
     name = "".join(ch if ch.isalnum() or ch in "=.-" else "_" for ch in found.name)
     path = folder / f"{name}.{repeat}.json"
     try:
-        path.write_text(json.dumps(found.vllm_bench(extra)) + "\n", "utf-8")
-    except OSError as error:
-        return f"{path} could not be written: {error.strerror}"
+        write_whole(path, json.dumps(found.vllm_bench(extra)) + "\n")
+    except FormatError as error:
+        return str(error)
     return ""
 
 

@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specsim.files import replacing
 from specsim.jsonable import picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import LARGEST, Doc
@@ -189,5 +191,5 @@ def sweep_csv(run: "SweepRun") -> Iterator[str]:
 def write_rows(run: "SweepRun", path: str) -> None:
     """All rows to a .csv or .jsonl file. OSError as it comes."""
     pieces = sweep_csv(run) if path.lower().endswith(".csv") else sweep_jsonl(run)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with replacing(Path(path)) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(pieces)
