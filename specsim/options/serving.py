@@ -156,7 +156,7 @@ class RunsOptions(SeedOptions):
     replications: int | None = opt(
         None, ge=1, le=1000,
         help="Runs with seeds seed, seed + 1, ... Default: 1; with an SLO until it is sure whether "
-             "the load passes, 24 at most.",
+             "the load passes, 16 at most.",
     )
     precision: float | None = opt(
         None, gt=0, lt=1, rule="a share of the mean, above 0 and below 1",
