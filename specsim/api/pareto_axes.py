@@ -30,13 +30,15 @@ def axes_of(asked: ParetoOptions) -> tuple[DeploymentRequest, Axes]:
     """The deployment that the options name, and what is varied around it."""
     options = one_deployment(asked)
     tps = _numbers(asked.tps, "--tps", 1, 1024) if asked.tps is not None else None
+    pps = _numbers(asked.pps if asked.pps is not None else "1", "--pps", 1, 1024)
     weights = _words(asked.weights, "--weights")
     kv = _words(asked.kv, "--kv")
     base = None
     for tp in tps or (1, 2, 4, 8):
         # The smallest replica that holds the model says what can be varied.
         try:
-            base = build_request(options.but(tp=tp, weights=weights[0] if weights else None))
+            first = weights[0] if weights else None
+            base = build_request(options.but(tp=tp, pp=pps[0], weights=first))
             break
         except CapacityError as error:
             refusal = error
@@ -53,6 +55,7 @@ def axes_of(asked: ParetoOptions) -> tuple[DeploymentRequest, Axes]:
             asked.max_num_seqs or "1,2,4,8,16,32,64,128,256,512", "--max-num-seqs", 1, MAX_VALUE
         ),
         max_num_batched_tokens=_budgets(asked.max_num_batched_tokens, system),
+        pp=pps,
     )
     # What the base warns of by its own tp or dtype is not said of all.
     return base, axes
@@ -111,17 +114,17 @@ def _words(text: Words | None, flag: str) -> tuple[str, ...]:
     return found
 
 
-def builder(options: DeploymentOptions) -> Callable[[int, str, str, int], System]:
-    """The system with a tp, weight format, cache dtype and draft length; see `planning.pareto`.
+def builder(options: DeploymentOptions) -> Callable[[int, int, str, str, int], System]:
+    """The system with a tp, pp, weight format, cache dtype and draft length; see `planning.pareto`.
 
     The acceptance is that of the options' own k, followed to other draft lengths. All draft
     lengths of one deployment share what prices its target's passes."""
-    built: dict[tuple[int, str, str, bool], System | SpecSimError] = {}
+    built: dict[tuple[int, int, str, str, bool], System | SpecSimError] = {}
 
-    def sided(tp: int, weights: str, kv: str, plain: bool) -> System:
-        key = (tp, weights, kv, plain)
+    def sided(tp: int, pp: int, weights: str, kv: str, plain: bool) -> System:
+        key = (tp, pp, weights, kv, plain)
         if key not in built:
-            asked = options.but(tp=tp, weights=weights, kv=kv)
+            asked = options.but(tp=tp, pp=pp, weights=weights, kv=kv)
             if plain:
                 asked = asked.plain()
             try:
@@ -133,10 +136,10 @@ def builder(options: DeploymentOptions) -> Callable[[int, str, str, int], System
             raise found
         return found
 
-    def build(tp: int, weights: str, kv: str, k: int) -> System:
+    def build(tp: int, pp: int, weights: str, kv: str, k: int) -> System:
         if k == 0:
-            return sided(tp, weights, kv, True)
-        system = sided(tp, weights, kv, False)
+            return sided(tp, pp, weights, kv, True)
+        system = sided(tp, pp, weights, kv, False)
         if k == system.setup.k:
             return system
         setup = system.setup

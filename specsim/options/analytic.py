@@ -94,7 +94,8 @@ class ParetoAxesOptions(OptionSet):
     """What is varied."""
 
     ks: Numbers | None = opt(None, help="Draft lengths, e.g. 0,1,2,3; 0: plain decoding.")
-    tps: Numbers | None = opt(None, help="GPUs per replica, e.g. 1,2,4,8.")
+    tps: Numbers | None = opt(None, help="GPUs that share a layer, e.g. 1,2,4,8.")
+    pps: Numbers | None = opt(None, help="Pipeline stages, e.g. 1,2. Default: 1.")
     weights: Words | None = opt(None, help="Weight formats, e.g. bf16,fp8.")
     kv: Words | None = opt(None, help="Cache dtypes, e.g. bf16,fp8.")
     max_num_seqs: Numbers | None = opt(None, help="Running sequences, e.g. 1,8,64.")

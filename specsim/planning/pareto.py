@@ -1,8 +1,8 @@
 """Speed for one user against throughput of a GPU, over everything an operator can set.
 
-Every combination of draft length (0: plain decoding), GPUs per replica, weight format, cache
-dtype, max_num_seqs and token budget is one point, taken when it is full: as many clients as
-max_num_seqs, in a closed loop. Its two coordinates:
+Every combination of draft length (0: plain decoding), GPUs that share a layer, pipeline stages,
+weight format, cache dtype, max_num_seqs and token budget is one point, taken when it is full: as
+many clients as max_num_seqs, in a closed loop. Its two coordinates:
 
     stream_tok_s   tokens per second of one user, 1 / TPOT
     gpu_tok_s      output tokens per second of the replica / its GPUs
@@ -29,7 +29,7 @@ from specsim.jsonable import Jsonable, picked
 
 MAX_POINTS = 200_000
 # Settings in the order in which they are reported.
-AXES = ("k", "tp", "weights", "kv_dtype", "max_num_seqs", "max_num_batched_tokens")
+AXES = ("k", "tp", "pp", "weights", "kv_dtype", "max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Axes(Jsonable):
     kv_dtype: tuple[str, ...]
     max_num_seqs: tuple[int, ...]
     max_num_batched_tokens: tuple[int, ...]
+    pp: tuple[int, ...] = (1,)
 
     @property
     def count(self) -> int:
@@ -55,6 +56,7 @@ class ParetoPoint:
     system: System
     k: int
     tp: int
+    pp: int
     weights: str
     kv_dtype: str
     max_num_seqs: int
@@ -111,7 +113,7 @@ def pareto(
     base: System,
     workload: Workload,
     axes: Axes,
-    build: Callable[[int, str, str, int], System],
+    build: Callable[[int, int, str, str, int], System],
     *,
     max_ttft_s: float | None = None,
     stream_floor_tok_s: float | None = None,
@@ -120,7 +122,7 @@ def pareto(
 ) -> ParetoFigures:
     """All combinations of `axes`, and who wins.
 
-    build(tp, weights, kv_dtype, k) -> the system with these (limits are set here); it may raise
+    build(tp, pp, weights, kv_dtype, k) -> the system with these (limits are set here); it may raise
     SpecSimError, which makes the combinations infeasible. max_ttft_s, stream_floor_tok_s: points
     that miss them count as infeasible. report(done, total) hears of the progress. Ctrl-C ends the
     search early with what was found (partial).
@@ -140,11 +142,11 @@ def pareto(
 
     limits = list(itertools.product(axes.max_num_seqs, axes.max_num_batched_tokens))
     try:
-        for tp, weights, kv, k in itertools.product(
-            axes.tp, axes.weights, axes.kv_dtype, axes.k
+        for tp, pp, weights, kv, k in itertools.product(
+            axes.tp, axes.pp, axes.weights, axes.kv_dtype, axes.k
         ):
             try:
-                shared = build(tp, weights, kv, k)
+                shared = build(tp, pp, weights, kv, k)
                 _ = shared.latency  # refuse once what no limit makes possible
             except SpecSimError as error:
                 refuse(reason_of(error), str(error), len(limits))
@@ -230,7 +232,8 @@ def _point(
             f"{state.stream_tok_s:.3g} tok/s at {seqs} requests",
         )
     return ParetoPoint(
-        system, k, system.parallel.tp, system.spec.weights, system.kv_dtype, seqs, budget,
+        system, k, system.parallel.tp, system.parallel.pp, system.spec.weights, system.kv_dtype,
+        seqs, budget,
         state.stream_tok_s, state.output_tok_s / system.parallel.all_gpus, state.ttft_s,
         state.tpot_s,
     )
@@ -246,7 +249,7 @@ def reason_of(error: SpecSimError) -> str:
     for mark, reason in (
         ("cannot be split", "the model cannot be split over this tp"),
         ("no link", "the device has no link for this tp"),
-        ("max_num_batched_tokens", "the token budget is below one request's tokens"),
+        ("--max-num-batched-tokens", "the token budget is below one request's tokens"),
         ("dtype", "the model or device has no such dtype"),
         ("k is", "the method does not allow this k"),
     ):

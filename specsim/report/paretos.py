@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 24
 MAX_COMMANDS = 6
 _AXES = {
-    "k": "k", "tp": "tp", "weights": "weights", "kv_dtype": "cache",
+    "k": "k", "tp": "tp", "pp": "pp", "weights": "weights", "kv_dtype": "cache",
     "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "token budget",
 }
 T = TypeVar("T")
@@ -90,10 +90,16 @@ def _head(doc: Doc, titles: str, source: str) -> list[str]:
     return [
         f"{named}; requests of {doc.words('input_len')} + {doc.words('output_len')} tokens",
         method if d.speculative(doc) else "no speculation",
-        "; ".join(f"{label} {_list(doc, name)}" for name, label in _AXES.items()),
+        "; ".join(f"{label} {_list(doc, name)}" for name, label in _axes(doc).items()),
         f"{doc.words('feasible')} of {doc.words('combinations')} combinations can run, each taken "
         "full: max_num_seqs clients in a closed loop",
     ]
+
+
+def _axes(doc: Doc) -> dict[str, str]:
+    """Titles of what was varied. Pipeline stages stand there where they were asked for."""
+    staged = [value.words() for value in doc.items("axes.pp")] not in ([], ["1"])
+    return {name: title for name, title in _AXES.items() if name != "pp" or staged}
 
 
 def _list(doc: Doc, axis: str) -> str:
@@ -113,10 +119,11 @@ def _frontier(doc: Doc) -> Table:
     title = "the frontier, from the fastest for one user to the highest throughput"
     if len(shown) < len(frontier):
         title += f" ({len(shown)} of {len(frontier)} points; --json has all)"
+    stages = [("pp", count("pp"))] if "pp" in _axes(doc) else []
     return table_of(shown, [
         ("tok/s/user", fixed("stream_tok_s", ".1f")), ("tok/s/GPU", fixed("gpu_tok_s", ".0f")),
         ("k", lambda p: p.words("k") if p.maybe("k") else "plain"), ("tp", count("tp")),
-        ("weights", word("weights")), ("cache", word("kv_dtype")),
+        *stages, ("weights", word("weights")), ("cache", word("kv_dtype")),
         ("max_num_seqs", count("max_num_seqs")), ("token budget", count("max_num_batched_tokens")),
         ("TPOT", figure("tpot_s", seconds)), ("TTFT", figure("ttft_s", seconds)),
     ], left=0, title=title)
@@ -208,9 +215,11 @@ def pareto_picture(result: ParetoFigures) -> Picture:
     """The panel with everything that was tried."""
     base, doc = result.base, Doc(pareto_json(result, every_point=True))
     title = f"{base.spec.name} on {base.profile.name}, {base.engine.name} {base.engine.version}"
+    limits = ("max_num_seqs", "max_num_batched_tokens")
+    varied = [f"{label} {_list(doc, name)}" for name, label in _axes(doc).items()
+              if name not in limits]
     note = (
-        f"{result.workload.input_len} + {result.workload.output_len} tokens; k {_list(doc, 'k')}; "
-        f"tp {_list(doc, 'tp')}; weights {_list(doc, 'weights')}; cache {_list(doc, 'kv_dtype')}; "
+        f"{result.workload.input_len} + {result.workload.output_len} tokens; {'; '.join(varied)}; "
         "each point full: max_num_seqs clients"
     )
     return Picture(title, (pareto_panel(doc),), (note,))

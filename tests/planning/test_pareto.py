@@ -54,6 +54,22 @@ def test_points_are_closed_loops_of_the_deployment_they_name(found: ParetoFigure
         assert point.stream_tok_s == pytest.approx(state.stream_tok_s, rel=1e-9)
 
 
+def test_pipeline_stages_are_varied_as_a_deployment_has_them() -> None:
+    axes = Axes((0, 3), (1, 2), ("bf16",), ("bf16",), (1, 16), (8192,), pp=(1, 2))
+    found = run(axes)
+    assert axes.count == 16 and {(p.tp, p.pp) for p in found.points} == {
+        (1, 1), (1, 2), (2, 1), (2, 2)
+    }
+    for point in found.points:
+        alone = build_request(Options(
+            model="qwen3.6-27b", tp=point.tp, pp=point.pp, kv="bf16",
+            method="mtp" if point.k else "none", k=point.k or None,
+            max_num_seqs=point.max_num_seqs, max_num_batched_tokens=8192,
+        )).system
+        state = closed_loop(alone, LOAD, point.max_num_seqs)
+        assert point.gpu_tok_s == pytest.approx(state.output_tok_s / (point.tp * point.pp))
+
+
 def test_nobody_beats_the_frontier(found: ParetoFigures) -> None:
     front = found.frontier
     speeds = [p.stream_tok_s for p in front]
@@ -69,7 +85,7 @@ def test_nobody_beats_the_frontier(found: ParetoFigures) -> None:
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30))
 def test_frontier_is_what_brute_force_finds(pairs: list[tuple[int, int]]) -> None:
     points = [
-        ParetoPoint(BASE, 0, 1, "bf16", "bf16", 1, 1, float(a), float(b), 0.0, 0.0)
+        ParetoPoint(BASE, 0, 1, 1, "bf16", "bf16", 1, 1, float(a), float(b), 0.0, 0.0)
         for a, b in pairs
     ]
     best = {
@@ -219,6 +235,16 @@ def test_plain_models_have_one_side(
 
 def test_another_weight_format_keeps_drafter_and_acceptance() -> None:
     build = builder(Options.of_values({"model": "qwen3-32b"}))
-    full, narrow = (build(2, weights, "bf16", 3) for weights in ("bf16", "fp8"))
+    full, narrow = (build(2, 1, weights, "bf16", 3) for weights in ("bf16", "fp8"))
     assert full.setup == narrow.setup and full.acceptance == narrow.acceptance
-    assert not build(2, "fp8", "bf16", 0).speculative
+    assert not build(2, 1, "fp8", "bf16", 0).speculative
+
+
+def test_stages_are_shown_where_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("qwen3.6-27b", "--tps", "1,2", "--ks", "0,3", "--max-num-seqs", "1,16", "--no-plot")
+    assert " pp " not in command(capsys, monkeypatch, *words)
+    out = command(capsys, monkeypatch, *words, "--pps", "1,2")
+    assert "pp 1,2" in out and " pp " in out
+    command(capsys, monkeypatch, *words, "--pps", "0", code=2)
