@@ -88,6 +88,8 @@ def dense(parts: Dense, f: TextConfig) -> ModelPlan:
         f.require("hidden_act", gated, "is not a gated activation")
     if parts.window:
         f = f.with_default("sliding_window", parts.window)
+    if parts.qkv_bias is True:
+        f.costs_nothing("attention_bias")  # it has them whether the file says so or not
     hidden, count = f.hidden_size, f.num_hidden_layers
     sizes = windows(f, count) if parts.windows else [0] * count
     if parts.windows_asked and not f.flag("use_sliding_window", False):
