@@ -27,6 +27,7 @@ from specsim.speculation.acceptance import Acceptance
 _UNLIKE = 0.3
 _MOST_WAVES = 256  # of a long run; after them clients are as spread as they get
 _SIZES = 5  # of a group that stand for all
+_NEVER = 1e-280  # chance of a group of none from which sizes can no longer be counted up
 
 
 def steps_spread(system: System, workload: Workload, steps: float) -> float:
@@ -79,14 +80,16 @@ def group_sizes(running: int, together: float) -> list[float]:
     group more often than large groups come.
 
     Each of `running` clients joins with probability p, 1 + (running - 1) p = together; groups of
-    none are no groups. From one half on all groups are about as large as the mean."""
+    none are no groups. From one half on, or hundreds together, all groups are about as large as the
+    mean."""
     if running <= 1 or together <= 1:
         return [1.0]
     joins = (together - 1) / (running - 1)
-    if joins >= 0.5:
-        return [running * joins / (1 - (1 - joins) ** running)]
-    chance = (1 - joins) ** running
-    each = (1 - chance) / _SIZES
+    none = running * math.log1p(-joins) if joins < 1 else -math.inf
+    chance = math.exp(none)
+    if joins >= 0.5 or chance < _NEVER:
+        return [running * joins / (1 - chance)]
+    each = -math.expm1(none) / _SIZES  # 1 - chance, which would be 0 for the rarest groups
     sizes: list[float] = []
     size, left, filled, total = 0, 0.0, 0.0, 0.0
     while len(sizes) < _SIZES:

@@ -162,3 +162,14 @@ def test_the_spread_of_steps() -> None:
     assert steps_spread(DRAFTED, replace(EQUAL, spread=0.1), 300) == pytest.approx(
         math.hypot(luck, 0.1)
     )
+
+
+@pytest.mark.parametrize("more", [1e-15, 1e-11, 1e-7])
+def test_groups_that_are_rare_are_of_one(more: float) -> None:
+    assert group_sizes(1_000_000, 1 + more) == pytest.approx([1.0] * len(group_sizes(9, 1.5)))
+
+
+@pytest.mark.parametrize("together", [700.0, 1000.0, 400_000.0])
+def test_groups_of_many_are_as_large_as_their_mean(together: float) -> None:
+    sizes = group_sizes(1_000_000, together)
+    assert sum(sizes) / len(sizes) == pytest.approx(together, rel=2e-3)
