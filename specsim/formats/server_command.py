@@ -68,7 +68,9 @@ def parse_command(text: str) -> ServerCommand:
 def _yaml_path(text: str) -> Path | None:
     """The file that was named in place of a command."""
     named = len(text.split()) == 1 and text.strip().endswith((".yml", ".yaml"))
-    return Path(text.strip()).expanduser() if named else None
+    with suppress(RuntimeError):  # nobody of this name has a home folder
+        return Path(text.strip()).expanduser() if named else None
+    return Path(text.strip())
 
 
 def _in_container(text: str) -> ServerWords:

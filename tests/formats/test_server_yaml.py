@@ -116,6 +116,7 @@ def test_kubernetes() -> None:
         ("services: {a: {image: x, environment: &a {B: *a}}}", "holds itself"),
         ("services: {a: {image: x, environment: {B: {2020-01-01: 1}}}}", "cannot be read as YAML"),
         (KUBERNETES + "---\n" + KUBERNETES, r"2 servers \((\w+), \1 \(2\)\)"),
+        ("~no-such-user/compose.yml", "compose.yml cannot be read"),
         ("/no/compose.yml", "compose.yml cannot be read"),
         ("services:\n  a: {image: nginx}", "no container in it starts a server.*as one line"),
         (COMPOSE + "  two:\n    <<: *common\n    command: --model x", r"2 servers \(llm, two\)"),
