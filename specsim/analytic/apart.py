@@ -1,8 +1,8 @@
 """Prefill and decoding on replicas apart, at a rate: what each kind does, and the link between.
 
 Requests arrive Poisson. A prefill replica takes what waits when a step ends, up to its token
-budget, first come first served: with whole prompts of one length a chain over step ends, whose
-mean number in the system gives the sojourn (Little). One prompt per step is M/D/1. Several
+budget and max_num_seqs, first come first served: with whole prompts of one length a chain over step
+ends, whose mean number in the system gives the sojourn (Little). One prompt per step is M/D/1. Several
 replicas that take turns get more even arrivals, and the wait shrinks as for G/G/1
 (Kraemer and Langenbach-Belz 1976, as in Whitt 1983, eq. 44):
 
@@ -124,7 +124,7 @@ def apart_open(apart: Apart, system: System, workload: Workload, rate: float) ->
 def _prefill(apart: Apart, workload: Workload, rate: float) -> _Prefill:
     system, link = apart.prefill, apart.link
     prompt, budget = workload.computed_input, system.batched_tokens
-    most = max(1, budget // prompt)
+    most = max(1, min(budget // prompt, system.seqs_limit))
     steps, weight = passes(1, prompt, workload.input_len - prompt, budget)
     step_s = [
         weight * sum(system.latency.seconds(_prompts(chunk, count)) for (chunk,) in steps)

@@ -83,6 +83,15 @@ def test_chunks_leave_only_the_last_to_wait_for(system: System) -> None:
     assert saved_s == pytest.approx(sent_s * (1 - last), rel=1e-3)
 
 
+def test_a_step_of_short_prompts_holds_max_num_seqs_of_them(system: System) -> None:
+    load = replace(LOAD, input_len=2, output_len=2)
+    one, four = (
+        apart_open(Apart(system.with_(max_num_seqs=most), 1, 9, INFINITE), system, load, 1.0)
+        for most in (1, 4)
+    )
+    assert 3 < four.capacity_rate / one.capacity_rate <= 4
+
+
 def test_capacity_is_that_of_the_scarcer_kind(system: System) -> None:
     def capacity(prefill: int, decode: int, rate: tuple[float, float] = INFINITE) -> float:
         return apart_open(Apart(system, prefill, decode, rate), system, LOAD, 1.0).capacity_rate
