@@ -1,9 +1,9 @@
 """Prefill and decoding on replicas apart, at a rate: what each kind does, and the link between.
 
 Requests arrive Poisson. A prefill replica takes what waits when a step ends, up to its token
-budget and max_num_seqs, first come first served: with whole prompts of one length a chain over step
-ends, whose mean number in the system gives the sojourn (Little). One prompt per step is M/D/1. Several
-replicas that take turns get more even arrivals, and the wait shrinks as for G/G/1
+budget and max_num_seqs, first come first served: with whole prompts of one length a chain over
+step ends, whose mean number in the system gives the sojourn (Little). One prompt per step is
+M/D/1. Several replicas that take turns get more even arrivals, and the wait shrinks as for G/G/1
 (Kraemer and Langenbach-Belz 1976, as in Whitt 1983, eq. 44):
 
     Wq(ca^2) = Wq(1) ca^2 exp(-2 (1 - rho) (1 - ca^2)^2 / (3 rho ca^2)),    ca^2 = 1 / replicas
