@@ -61,7 +61,7 @@ def simulated(system: System, name: str, replications: int) -> dict[str, float]:
     runs = []
     for seed in range(max(replications, IDLE_REPLICATIONS) if name == "idle" else replications):
         result = run(scenario, system, users, pause, seed)
-        found = figures(result, system)
+        found = figures(result)
         records = result.records
         prompt = records.ints("prompt_tokens")
         found["prompt"] = float(prompt.mean())

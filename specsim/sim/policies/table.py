@@ -70,6 +70,12 @@ class LengthTable(TablePolicy):
         if not self.by_batch:
             raise UsageError("table has no rows; write the draft length from each batch size on, "
                              "such as table,1=3,9=1,33=0")
+        for batch, length in self.by_batch.items():
+            if not (1 <= batch <= MOST_REQUESTS and 0 <= length <= k):
+                raise UsageError(
+                    f"table has {batch}={length}; batch sizes are 1 to {MOST_REQUESTS} and "
+                    f"lengths 0 to the longest, {k}: lower it, or raise --k"
+                )
         firsts = sorted(self.by_batch)
         lasts = [*(first - 1 for first in firsts[1:]), MOST_REQUESTS]
         return tuple(

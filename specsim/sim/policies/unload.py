@@ -22,7 +22,7 @@ class Unload(Policy):
     unloads = True
     below: float = Field(0.1, ge=0, lt=1)
     above: float = Field(0.3, gt=0, le=1)
-    reload_s: float = Field(1.0, ge=0)
+    reload_s: float = Field(1.0, ge=0, le=3600)
 
     def __post_init__(self) -> None:
         self._ready_s = 0.0
