@@ -177,9 +177,9 @@ def lines(data: Mapping[str, Any]) -> list[str]:
         f"Median error of the predicted figures: {judged['before']:.1%} before, "
         f"{judged['after']:.1%} after. Moved: {'; '.join(moved) or 'nothing'}.",
         "",
-        "Rates and streams come closer, throughput a little further off: the stage of 48 streams "
-        "states both, and they do not agree exactly. TTFT of 180 people, at the edge of capacity, "
-        "is the one figure far off, before and after: it differs by a factor of seven between "
+        "The stage of 48 streams states its throughput and the rate of a stream, which do not "
+        "agree exactly, so that a fit gives in to both. TTFT of 180 people, at the edge of "
+        "capacity, is the one figure far off, before and after: it differs severalfold between "
         "replications (validation/reports/serving.md), and a percent of throughput decides on "
         "which side of the edge a run stays.",
     ]
