@@ -298,7 +298,7 @@ def test_trees_wake_experts_where_few_are_active():
 
 
 def test_drafting_over_slow_links():
-    split = predictor("qwen3-32b", "rtx-4090", "eagle3", 3, tp=2, weights="int4")
+    split = predictor("qwen3-32b", "rtx-4090", "eagle3", 3, tp=4, weights="int4")
     found = rules(diagnose(evidence(64), split))["drafts_over_links"]
     facts = {fact.what: fact.value for fact in found.facts}
     assert facts["of it waiting for links"] < facts["drafting, of each step"]
