@@ -6,9 +6,9 @@
 
 (Format: ggml's docs/gguf.md, MIT.) Files are untrusted: every length is checked against a limit
 and against what is left of the file, long arrays (the tokenizer's) are skipped, and nothing is
-read beyond the header. Metadata becomes the fields of a Hugging Face config, and the readers of
-those do the rest. Quantised layers get their true mean bytes per weight and are multiplied in
-16 bits, as kernels that unpack weights do.
+read beyond the header. Metadata becomes the fields of a Hugging Face config (`gguf_config`), and
+the readers of those do the rest. Quantised layers get their true mean bytes per weight and are
+multiplied in 16 bits, as kernels that unpack weights do.
 """
 
 import struct
@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from specsim.errors import FormatError, ModelConfigError
+from specsim.errors import FormatError
+from specsim.formats.gguf_config import check_sum, config_of
 from specsim.formats.hf_config import model_from_config
 from specsim.model.part import WeightFormat
 from specsim.model.spec import ModelSpec
@@ -39,13 +40,7 @@ _TYPES = {
     17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
     20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
     23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
-}
-# general.architecture -> Hugging Face model_type
-_FAMILIES = {
-    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2moe": "qwen2_moe",
-    "qwen3moe": "qwen3_moe", "phi3": "phi3", "gemma": "gemma", "gemma2": "gemma2",
-    "gemma3": "gemma3_text", "smollm3": "smollm3", "glm4": "glm4", "granite": "granite",
+    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
 }
 
 
@@ -100,8 +95,10 @@ def read_gguf_model(path: str | Path) -> ModelSpec:
     """The model a GGUF file describes. FormatError or ModelConfigError with the way out."""
     where = Path(path)
     header = read_gguf_header(where)
-    config = config_of(header, where.name)
+    tensors = {tensor.name: tensor.shape for tensor in header.tensors}
+    config = config_of(header.metadata, tensors, where.name)
     spec = model_from_config(config, where.stem, source=f"file {where.name}")
+    check_sum(spec, header.metadata, tensors, where.name)
     bits, name = bits_per_weight(header)
     by_name = {tensor.name: tensor for tensor in header.tensors}
     embed = _format(by_name.get("token_embd.weight"))
@@ -143,72 +140,6 @@ def bits_per_weight(header: GgufHeader) -> tuple[float, str]:
         by_type[tensor.type_name] = by_type.get(tensor.type_name, 0) + tensor.weights
     most = max(by_type, key=lambda name: by_type[name])
     return 8 * sum(tensor.bytes for tensor in chosen) / total, most
-
-
-def config_of(header: GgufHeader, where: str) -> dict[str, object]:
-    """The fields of a Hugging Face config that the metadata hold."""
-    meta = header.metadata
-    arch = meta.get("general.architecture")
-    if not isinstance(arch, str):
-        raise FormatError(f"{where}: no general.architecture in the metadata; it is no model")
-    names = {tensor.name for tensor in header.tensors}
-
-    def get(key: str) -> object:
-        return meta.get(f"{arch}.{key}")
-
-    kind = _FAMILIES.get(arch)
-    if kind == "llama" and get("expert_count"):
-        kind = "mixtral"
-    if kind is None:
-        raise ModelConfigError(
-            f"{where}: the GGUF architecture {arch[:40]!a} is not read from a GGUF header "
-            f"(known: {', '.join(_FAMILIES)}); give the model's config.json instead"
-        )
-    vocab = get("vocab_size")
-    if vocab is None:
-        embedding = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
-        tokens = meta.get("tokenizer.ggml.tokens")
-        if embedding is not None and len(embedding.shape) == 2:
-            vocab = embedding.shape[1]
-        elif isinstance(tokens, tuple):
-            vocab = tokens[1] if tokens[:1] == ("array",) else len(tokens)
-    heads = get("attention.head_count")
-    kv_heads = get("attention.head_count_kv")
-    if isinstance(heads, tuple) or isinstance(kv_heads, tuple):
-        raise ModelConfigError(
-            f"{where}: its layers differ in their heads; give the model's config.json instead"
-        )
-    out = {
-        "model_type": kind,
-        "hidden_size": get("embedding_length"),
-        "num_hidden_layers": get("block_count"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads if kv_heads is not None else heads,
-        "head_dim": get("attention.key_length"),
-        "intermediate_size": get("feed_forward_length"),
-        "vocab_size": vocab,
-        "max_position_embeddings": get("context_length"),
-        "sliding_window": get("attention.sliding_window"),
-        "attention_bias": "blk.0.attn_q.bias" in names,
-        "tie_word_embeddings": bool(names) and "output.weight" not in names,
-        "hidden_act": "gelu_pytorch_tanh" if arch.startswith("gemma") else "silu",
-        "num_experts": get("expert_count"),
-        "num_local_experts": get("expert_count"),
-        "num_experts_per_tok": get("expert_used_count"),
-        "moe_intermediate_size": get("expert_feed_forward_length"),
-        "shared_expert_intermediate_size": get("expert_shared_feed_forward_length"),
-    }
-    if arch == "llama":
-        out["sliding_window"] = None
-    if out["head_dim"] is None and isinstance(heads, int) and heads > 0:
-        hidden = out["hidden_size"]
-        out["head_dim"] = hidden // heads if isinstance(hidden, int) else None
-    for key, wanted in (("hidden_size", "embedding_length"), ("num_hidden_layers", "block_count"),
-                        ("num_attention_heads", "attention.head_count")):
-        if not isinstance(out[key], int) or isinstance(out[key], bool):
-            raise FormatError(f"{where}: {arch}.{wanted} is missing or no whole number; the file "
-                              "is not complete")
-    return {key: value for key, value in out.items() if value is not None}
 
 
 class _Reader:

@@ -59,7 +59,6 @@ def qwen3_moe(f: TextConfig) -> ModelPlan:
 @family("qwen2_moe")
 def qwen2_moe(f: TextConfig) -> ModelPlan:
     """Qwen1.5/Qwen2-MoE: q, k, v biases, a gated shared expert."""
-    f.costs_nothing("attention_bias")  # a GGUF header's word for `qkv_bias`
     mixer = attention(f, qkv_bias=f.qkv_bias)
     shared = f.given("shared_expert_intermediate_size", f.shared_expert_intermediate_size)
     moe = MoE(

@@ -55,17 +55,6 @@ def test_a_packed_model_is_priced_between_its_bytes_and_16_bits(tmp_path):
     assert steps[0] < 0.7 * steps[1] and steps[1] < 0.7 * steps[2]
 
 
-def test_experts_and_head_dims(tmp_path):
-    raw = gguf_maker.llama(arch="qwen3moe", extra={
-        "qwen3moe.expert_count": 16, "qwen3moe.expert_used_count": 4,
-        "qwen3moe.expert_feed_forward_length": 128, "qwen3moe.attention.key_length": 64,
-    })
-    spec = read_gguf_model(write(tmp_path, raw))
-    moe = spec.layers[0].ffn
-    assert (moe.n_experts, moe.top_k, moe.intermediate) == (16, 4, 128)
-    assert spec.layers[0].mixer.head_dim == 64
-
-
 def test_it_is_a_model_and_a_drafter_on_the_command_line(tmp_path):
     path = write(tmp_path, gguf_maker.llama())
     target = load_model(str(path))
