@@ -220,9 +220,12 @@ def test_parts_that_are_not_read_are_refused_by_name(tmp_path, arch, layer, oute
     assert "config.json" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_tables_of_positions_are_no_weights_and_a_split_file_is_read(tmp_path):
+def test_copies_and_positions_are_no_weights_and_a_split_file_is_read(tmp_path):
     path, weights = write(tmp_path, "llama", {}, [LLAMA] * 2, outer={"rope_freqs.weight": (16,)})
     assert parameters(read_gguf_model(path)).total == weights
+    kv_b = {"blk.0.attn_kv_b.weight": OLD_LATENT["attn_kv_b.weight"]}  # beside its two halves
+    both, weights = write(tmp_path, *FILES["deepseek3"], kv_b)
+    assert parameters(read_gguf_model(both)).total == weights - prod(*kv_b.values())
     meta = {"general.architecture": "llama", "split.count": 2, "llama.block_count": 2,
             "llama.embedding_length": H, "llama.feed_forward_length": FFN,
             "llama.attention.head_count": HEADS}
