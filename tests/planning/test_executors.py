@@ -199,7 +199,8 @@ SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from specsim.planning.executors import Job, open_executor
+from specsim.planning.executors.base import Job
+from specsim.planning.executors.choose import open_executor
 import test_executors as here
 
 if __name__ == "__main__":
