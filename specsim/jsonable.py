@@ -1,12 +1,14 @@
-"""From results to what JSON holds: one way for every dataclass whose keys are its fields.
+"""From results to what JSON holds: one way for every dataclass whose keys are its fields, and the
+one encoder of JSON text.
 
 `to_dict` of a `Jsonable` is its fields in their order, tuples as lists, results inside as their own
 `to_dict`. `also` names properties that stand behind the fields, `renamed` fields whose key is
 another. A result that is put together otherwise writes its own `to_dict` (see `picked`).
 """
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -72,3 +74,29 @@ def jsonable(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: jsonable(item) for name, item in value.items()}
     return value
+
+
+@cache
+def _encoder(
+    indent: int | None, compact: bool, sort_keys: bool, ensure_ascii: bool,
+    default: Callable[[object], object] | None,
+) -> json.JSONEncoder:
+    return json.JSONEncoder(
+        indent=indent, separators=(",", ":") if compact else None, sort_keys=sort_keys,
+        ensure_ascii=ensure_ascii, default=default, allow_nan=False,
+    )
+
+
+def json_text(
+    value: object, *, indent: int | None = None, compact: bool = False, sort_keys: bool = False,
+    ensure_ascii: bool = True, default: Callable[[object], object] | None = None,
+) -> str:
+    """A value of plain types as JSON text, keys in their order. No text of specsim's holds NaN or
+    Infinity, which no other reader of JSON knows: they are null, as in `jsonable`. TypeError for
+    what JSON cannot hold and `default` does not turn into what it can, RecursionError for what
+    holds itself."""
+    encoder = _encoder(indent, compact, sort_keys, ensure_ascii, default)
+    try:
+        return encoder.encode(value)
+    except ValueError:  # found while encoding: looking for such numbers first would cost more
+        return encoder.encode(jsonable(value))

@@ -2,8 +2,9 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from specsim.jsonable import json_text
 
 Row = Mapping[str, object]
 
@@ -41,7 +42,7 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
 
 def cell(value: object) -> object:
     """A value that fits one cell: a nested one as JSON text."""
-    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+    return json_text(value) if isinstance(value, list | tuple | dict) else value
 
 
 def csv_lines(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:

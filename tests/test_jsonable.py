@@ -1,12 +1,18 @@
 """Results as plain types: fields in order, results inside, what JSON does not know."""
 
+import ast
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from specsim.jsonable import Jsonable, jsonable
+import pytest
+
+from specsim.jsonable import Jsonable, json_text, jsonable
+
+PACKAGE = Path(__file__).resolve().parents[1] / "specsim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +55,25 @@ def test_values_that_are_plain_stay_themselves() -> None:
     for value in (None, True, 3, "text", 2.5):
         assert jsonable(value) is value
     assert jsonable(math.nan) is None
+
+
+def test_json_text_holds_no_number_that_json_does_not_know() -> None:
+    value = {"a": math.inf, "b": [1.5, -math.inf, {"c": math.nan}], "d": (2,)}
+    for options in ({}, {"indent": 1}, {"compact": True}, {"sort_keys": True}):
+        text = json_text(value, **options)
+        assert json.loads(text) == {"a": None, "b": [1.5, None, {"c": None}], "d": [2]}
+    assert json_text({"b": "ä", "a": 1}, compact=True, sort_keys=True) == '{"a":1,"b":"\\u00e4"}'
+    assert json_text("ä", ensure_ascii=False) == '"ä"'
+    assert json_text({1: Path("x")}, default=str) == '{"1": "x"}'
+    with pytest.raises(TypeError):
+        json_text({"a": object()})
+
+
+def test_nothing_else_writes_json() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ("dumps", "dump", "JSONEncoder"):
+                name = getattr(node.value, "id", "")
+                assert name not in ("json", "orjson", "ujson") or path.name == "jsonable.py", (
+                    f"{path.name}, line {node.lineno}: use specsim.jsonable.json_text"
+                )

@@ -8,7 +8,6 @@ Relative error = predicted / measured - 1. Summaries per metric, over held-out r
 90th percentile of its size, bias (median with sign), worst, and count.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 from specsim.calibrate.summary import ErrorSummary, error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
-from specsim.jsonable import picked
+from specsim.jsonable import json_text, picked
 
 FORMAT = 1
 SPLITS = ("fitted", "held-out")
@@ -98,4 +97,4 @@ class AccuracyReport:
 
     def write(self, path: Path) -> None:
         """The record as JSON, complete or not at all. FormatError where it cannot be written."""
-        write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        write_whole(path, json_text(self.to_dict(), indent=1) + "\n")

@@ -17,6 +17,7 @@ from pathlib import Path
 from specsim.accuracy.run_plan import RunPlan
 from specsim.errors import FormatError, UsageError
 from specsim.files import write_whole
+from specsim.jsonable import json_text
 
 MAX_FILE_BYTES = 100_000_000
 
@@ -51,12 +52,12 @@ class WorkFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 known = json.loads(path.read_text("utf-8"))
-                if known != json.loads(json.dumps(wanted)):
+                if known != json.loads(json_text(wanted)):
                     raise UsageError(
                         f"{self.folder} holds a run of another plan; choose another --work folder"
                     )
                 return
-            write_whole(path, json.dumps(wanted, indent=1) + "\n")
+            write_whole(path, json_text(wanted, indent=1) + "\n")
         except OSError as error:
             raise FormatError(f"cannot write {self.folder}: {error.strerror or error}") from None
         except ValueError:
@@ -96,7 +97,7 @@ class WorkFolder:
             with self.serving.open("ab") as file:
                 if file.tell() and not self._ends_with_newline():
                     file.write(b"\n")
-                file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+                file.write(json_text(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:

@@ -1,6 +1,5 @@
 """`specsim calibrate --from FILES MODEL`: an engine profile fitted to points of one server."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from specsim.calibrate.fewshot_bench import (
 from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
 from specsim.formats.bench import BenchRun, scan
-from specsim.jsonable import picked
+from specsim.jsonable import json_text, picked
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.engine_text import write_engine
 from specsim.methods.registry import is_plain
@@ -57,7 +56,7 @@ def fit_from(model: str, asked: CalibrateOptions) -> dict[str, object]:
         write_engine(titled, out, _comment(seen, points))
     document = _document(result, held, seen, points, judged, out)
     if report is not None:
-        write_whole(report, json.dumps(document, indent=2, allow_nan=False) + "\n")
+        write_whole(report, json_text(document, indent=2) + "\n")
     return document
 
 

@@ -1,7 +1,6 @@
 """A hardware profile from records of `specsim measure`: which profile the fit starts from, the fit,
 the files."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from specsim.errors import ProfileError
 from specsim.files import check_writable, write_whole
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
+from specsim.jsonable import json_text
 from specsim.latency.engine import find_engine
 from specsim.options.measured import CalibrateOptions
 from specsim.options.values import TextPath, profile_folder
@@ -40,7 +40,7 @@ def fit_records(
     )
     written = [] if out is None else write_outcome(outcome, out)
     if report_file is not None:
-        write_whole(report_file, json.dumps(report(outcome), indent=2, allow_nan=False) + "\n")
+        write_whole(report_file, json_text(report(outcome), indent=2) + "\n")
         written.append(report_file)
     return report(outcome, points=False) | {"files": [str(path) for path in written]}
 

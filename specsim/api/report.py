@@ -1,6 +1,5 @@
 """`specsim.report`: results as one self-contained HTML page."""
 
-import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from specsim.errors import SpecSimError, UsageError
 from specsim.files import write_whole
+from specsim.jsonable import json_text
 from specsim.options.values import profile_folder, shown
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _saved(item: object, number: int) -> "SavedResult":
             f"{name} is {shown(repr(item))}; it must be a result, its dict, or a file of --json"
         )
     try:
-        text = json.dumps(value, allow_nan=False)
+        text = json_text(value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} is no result of specsim: {error}") from None
     return parse(name, text, KINDS)

@@ -9,14 +9,13 @@ Each is a result of a lower layer (all of its fields and properties are there) w
     command        the command line that repeats it
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from specsim.errors import UsageError
-from specsim.jsonable import jsonable
+from specsim.jsonable import json_text, jsonable
 from specsim.planning.verdict import Verdict
 from specsim.report.blocks import Lines, Section
 from specsim.report.doc import Doc
@@ -123,6 +122,6 @@ def frame(rows: Sequence[dict[str, object]], library: str | None = None) -> Any:
 def flat(value: Mapping[str, object]) -> dict[str, object]:
     """Nested mappings as one, with dotted names; lists, such as [low, high], as JSON text."""
     return {
-        name: json.dumps(list(inner)) if isinstance(inner, list | tuple) else inner
+        name: json_text(list(inner)) if isinstance(inner, list | tuple) else inner
         for name, inner in dotted(value).items()
     }

@@ -2,12 +2,12 @@
 --export-prometheus. Formats are checked before the run, so that none is lost to a typo.
 """
 
-import json
 from pathlib import Path
 
 from specsim.api.simulate_load import check_writable
 from specsim.errors import UsageError
 from specsim.files import replacing
+from specsim.jsonable import json_text
 from specsim.options.serving import ExportOptions
 from specsim.sim.result import SimulationFigures
 
@@ -41,7 +41,7 @@ def write_exports(options: ExportOptions, found: SimulationFigures) -> None:
     if options.export_vllm_bench is not None:
         from specsim.report.export_vllm_bench import vllm_bench_dict
 
-        text = json.dumps(vllm_bench_dict(found), allow_nan=False) + "\n"
+        text = json_text(vllm_bench_dict(found)) + "\n"
         _write(str(options.export_vllm_bench), "--export-vllm-bench", text)
     if options.export_prometheus is not None:
         from specsim.report.export_prometheus import prometheus_text

@@ -1,7 +1,6 @@
 """`specsim.validate_live`: drive a server, simulate the same requests, compare."""
 
 import asyncio
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from specsim.files import check_writable, write_whole
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.load_model import load_model
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
+from specsim.jsonable import json_text
 from specsim.methods.registry import is_plain
 from specsim.model.spec import ModelSpec
 from specsim.options.groups import DeploymentOptions
@@ -236,7 +236,7 @@ def _save(folder: Path | None, found: LiveRun, repeat: int, server: JudgedServer
     name = "".join(ch if ch.isalnum() or ch in "=.-" else "_" for ch in found.name)
     path = folder / f"{name}.{repeat}.json"
     try:
-        write_whole(path, json.dumps(found.vllm_bench(extra)) + "\n")
+        write_whole(path, json_text(found.vllm_bench(extra)) + "\n")
     except FormatError as error:
         return str(error)
     return ""

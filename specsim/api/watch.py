@@ -1,6 +1,5 @@
 """The loop of `specsim watch`: scrape, judge, show, wait. Ctrl-C ends it in peace."""
 
-import json
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from specsim.diagnose.expected import Predictor
 from specsim.diagnose.scrape import ScrapeError, metrics_url, scrape
 from specsim.diagnose.watching import FIRST, Observation, Observer, Watcher
 from specsim.errors import FormatError, UsageError
+from specsim.jsonable import json_text
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import WatchCommand
 from specsim.options.values import parse_duration
@@ -52,7 +52,7 @@ class JsonShow(_Plain):
     """One JSON object per line."""
 
     def __call__(self, seen: Observation) -> None:
-        sys.stdout.write(json.dumps(seen.to_dict(), allow_nan=False) + "\n")
+        sys.stdout.write(json_text(seen.to_dict()) + "\n")
         sys.stdout.flush()
 
 

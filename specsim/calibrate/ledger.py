@@ -7,12 +7,12 @@ tables name in their source line: so `specsim validate records` knows what a pro
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable
 
 from specsim.calibrate.records import Measurement, RunHeader
 from specsim.hardware.profile import HardwareProfile
+from specsim.jsonable import json_text
 
 FIT_PARTS = "ABCDFG"
 _RUN = re.compile(r"run ([0-9a-f]{12})\b")
@@ -20,7 +20,7 @@ _RUN = re.compile(r"run ([0-9a-f]{12})\b")
 
 def run_id(run: RunHeader) -> str:
     """12 hexadecimal digits that tell runs apart: a run that is continued keeps its id."""
-    text = json.dumps(run.identity(), sort_keys=True)
+    text = json_text(run.identity(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -42,7 +42,7 @@ from specsim.calibrate.summary import quantile
 from specsim.checked import LooseShape, Rule, check
 from specsim.errors import FormatError, closest
 from specsim.files import bytes_of
-from specsim.jsonable import picked
+from specsim.jsonable import json_text, picked
 
 FORMAT = 1
 MAX_FILE_BYTES = 200_000_000
@@ -174,7 +174,7 @@ class Measurement:
 
 def point_key(kind: str, shape: Mapping[str, Value]) -> str:
     """The same for the same point, whatever order its shape was written in."""
-    return f"{kind} {json.dumps(dict(shape), sort_keys=True)}"
+    return f"{kind} {json_text(dict(shape), sort_keys=True)}"
 
 
 @dataclass(frozen=True, slots=True)

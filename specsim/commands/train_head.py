@@ -12,6 +12,7 @@ from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.errors import FormatError, UsageError
 from specsim.files import text_of
+from specsim.jsonable import json_text
 from specsim.options.local import TrainHeadCommand
 from specsim.options.values import parse_duration
 from specsim.report.tables import to_json
@@ -111,7 +112,7 @@ class _Job:
                 raise UsageError(
                     f"{self.out} holds answers made with another {name}; choose another --out"
                 )
-        path.write_text(json.dumps(plan, indent=1) + "\n", "utf-8")
+        path.write_text(json_text(plan, indent=1) + "\n", "utf-8")
 
     def run(self, given: list[str] | None, tokens: int, max_new: int) -> dict[str, object]:
         import torch
@@ -151,7 +152,7 @@ class _Job:
             **real, "elapsed_s": round(self.elapsed(), 1),
             "threads": torch.get_num_threads(),
         }
-        (self.out / "report.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        (self.out / "report.json").write_text(json_text(result, indent=1) + "\n", "utf-8")
         return result
 
     # ------------------------------------------------------------------ stages
@@ -226,7 +227,7 @@ class _Job:
             # Taken in turn, so that a short run sees both kinds.
             mixed = [p for pair in zip(prompts, made, strict=False) for p in pair]
             prompts = mixed + prompts[len(made) :]
-        path.write_text("".join(json.dumps(ids) + "\n" for ids in prompts), "utf-8")
+        path.write_text("".join(json_text(ids) + "\n" for ids in prompts), "utf-8")
         return prompts
 
     def _examples(self, answers: "list[TargetAnswer]", vocab: "Tensor") -> "list[Example]":
@@ -299,7 +300,7 @@ def read_prompts(path: Path) -> list[str]:
 
 
 def _digest(prompts: list[str] | None) -> str:
-    return hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16]
+    return hashlib.sha256(json_text(prompts).encode()).hexdigest()[:16]
 
 
 def _text(out: Path, result: dict[str, Any]) -> str:

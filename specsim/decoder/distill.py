@@ -20,6 +20,7 @@ from specsim.decoder.options import SamplingParams
 from specsim.decoder.requests import EngineRequest
 from specsim.decoder.transformer import Transformer
 from specsim.errors import FormatError
+from specsim.jsonable import json_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def collect_answers(
                 made = engine.finished.pop(output.request_id).token_ids
                 known[number] = TargetAnswer(tuple(prompts[number]), tuple(made))
                 total += len(made)
-                file.write(json.dumps({"index": number, "prompt_ids": list(prompts[number]),
+                file.write(json_text({"index": number, "prompt_ids": list(prompts[number]),
                                        "out_ids": made}) + "\n")
                 file.flush()
                 if on_answer is not None:

@@ -10,7 +10,6 @@ in half-split order; qwen2 and qwen3 are stored as they are): `unpair_rows`.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from torch import Tensor
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.gguf_tokenizer import tokenizer_files
 from specsim.errors import FormatError, ModelConfigError
+from specsim.jsonable import json_text
 
 # GGUF architecture -> (family, q/k rows are in adjacent pairs)
 ARCHITECTURES = {
@@ -147,8 +147,8 @@ def _write(path: Path, folder: Path) -> None:
         tensors |= _to_hf(item.name, tensor, config, paired)
     saved = {name: t.to(torch.bfloat16).contiguous() for name, t in tensors.items()}
     for name, content in tokenizer_files(meta).items():
-        (folder / name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-    (folder / "config.json").write_text(json.dumps(config.to_hf(), indent=1), "utf-8")
+        (folder / name).write_text(json_text(content, ensure_ascii=False), "utf-8")
+    (folder / "config.json").write_text(json_text(config.to_hf(), indent=1), "utf-8")
     save_file(saved, folder / "model.safetensors", metadata={"format": "pt"})
 
 

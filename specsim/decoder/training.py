@@ -29,6 +29,7 @@ from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.layers import inverse_frequencies
 from specsim.decoder.weights import CheckpointReader
 from specsim.errors import FormatError, UsageError
+from specsim.jsonable import json_text
 
 _NORMS = ("ne", "nh", "n1", "n2", "nf")
 _MATRICES = ("fc", "qkv", "o", "gu", "dn")
@@ -334,7 +335,7 @@ def _save(
                 tensors[f"{key}.{name}"] = moments[key]
     staging = path.with_suffix(".writing")
     save_file({name: t.contiguous() for name, t in tensors.items()}, staging,
-              metadata={"state": json.dumps(asdict(state))})
+              metadata={"state": json_text(asdict(state))})
     os.replace(staging, path)
 
 

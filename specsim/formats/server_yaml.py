@@ -4,7 +4,6 @@ Only plain data is built (the safe loader), of files of limited size and with fe
 nested ones multiply. What is made of it is words of a command line, which are read as all others.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from specsim.errors import FormatError, shown
 from specsim.files import file_text
+from specsim.jsonable import json_text
 
 MAX_YAML = 100_000  # characters
 MAX_ALIASES = 20
@@ -59,7 +59,7 @@ def config_words(name: str) -> list[str]:
 def _value(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
-    return json.dumps(value, default=str) if isinstance(value, dict | bool) else str(value)
+    return json_text(value, default=str) if isinstance(value, dict | bool) else str(value)
 
 
 def documents(text: str, where: str) -> list[object]:
@@ -73,7 +73,7 @@ def documents(text: str, where: str) -> list[object]:
         if sum(isinstance(event, yaml.AliasEvent) for event in events) > MAX_ALIASES:
             raise FormatError(f"{where} has over {MAX_ALIASES} aliases (*name); write them out")
         found = list(yaml.safe_load_all(text))
-        json.dumps(found, default=str)  # neither holds itself nor has keys that flags cannot have
+        json_text(found, default=str)  # neither holds itself nor has keys that flags cannot have
         return found
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

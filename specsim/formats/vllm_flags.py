@@ -19,6 +19,7 @@ from specsim.formats.server_flags import (
     sort_flags,
     whole,
 )
+from specsim.jsonable import json_text
 from specsim.methods.mtp import MtpMethod
 
 # Fields of the speculative JSON that have a flag of their own and hold a whole number.
@@ -84,7 +85,7 @@ def _config(flags: ParsedFlags) -> str | None:
             "--num-speculative-tokens; keep the first"
         )
     if fields:
-        return json.dumps(fields)
+        return json_text(fields)
     if not flags.dotted:
         return flags.read.get("config")
     if "config" in flags.read:
@@ -96,7 +97,7 @@ def _config(flags: ParsedFlags) -> str | None:
         if "." in field:
             raise FormatError(f"--command has --{name}; the fields of this JSON have no parts")
         fields[field] = _json_or_text(text)
-    return json.dumps(fields)
+    return json_text(fields)
 
 
 def _flags_of_their_own(read: Mapping[str, str]) -> dict[str, object]:

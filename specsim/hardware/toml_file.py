@@ -5,7 +5,6 @@ profile holds: strings, numbers, flags, lists of strings, and tables one or two 
 written with as few digits as give the same float back.
 """
 
-import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from specsim.errors import FormatError
 from specsim.files import text_of
 from specsim.hardware.profile import HardwareProfile, KernelTable
 from specsim.hardware.schema import NUMBERS
+from specsim.jsonable import json_text
 
 MAX_FILE_BYTES = 1_000_000
 
@@ -118,4 +118,4 @@ def _value(value: object) -> str:
 
 def _string(text: str) -> str:
     # JSON's escapes are TOML's, except that TOML also wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json_text(text, ensure_ascii=False).replace("\x7f", "\\u007f")

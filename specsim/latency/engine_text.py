@@ -4,12 +4,12 @@ What equals its default is left out: of [engine] the default of the field, of [s
 [server] what the packaged engine of that name and version has.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
 from specsim.files import write_whole
+from specsim.jsonable import json_text
 from specsim.latency.engine import packaged
 from specsim.latency.engine_profile import EngineProfile
 
@@ -34,7 +34,7 @@ def engine_toml(engine: EngineProfile, comment: str = "", *, zeros: bool = False
         unlike = _unlike(mine, getattr(usual, table), [f.name for f in fields(mine)])
         lines += ["", f"[{table}]", *unlike] if unlike else []
     lines += ["", "[sources]"]
-    lines += [f"{json.dumps(key)} = {toml_value(text)}" for key, text in engine.sources.items()]
+    lines += [f"{json_text(key)} = {toml_value(text)}" for key, text in engine.sources.items()]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -59,10 +59,10 @@ def toml_value(value: object) -> str:
     if isinstance(value, float):
         return repr(float(f"{value:.6g}"))
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return json_text(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, dict):
-        pairs = (f"{json.dumps(str(k))} = {toml_value(v)}" for k, v in value.items())
+        pairs = (f"{json_text(str(k))} = {toml_value(v)}" for k, v in value.items())
         return "{ " + ", ".join(pairs) + " }"
     return str(value)

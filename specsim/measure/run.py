@@ -7,7 +7,6 @@ point in work and nothing else.
 """
 
 import gc
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import torch
 
 from specsim.calibrate.records import Measurement, RunHeader, point_key, read_records
 from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.jsonable import json_text
 from specsim.measure.environment import clocks, device_facts, git_sha, now, software
 from specsim.measure.grid import grid_for, jobs_for
 from specsim.measure.models import MeasuredModel
@@ -169,7 +169,7 @@ def prepare_file(out: Path, header: RunHeader) -> set[str]:
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value, sort_keys=True)
+    text = json_text(value, sort_keys=True)
     return text if len(text) <= 120 else text[:117] + "..."
 
 
@@ -199,6 +199,6 @@ def _words(job: MeasureJob) -> str:
 
 
 def _write(file: TextIO, record: dict[str, object]) -> None:
-    file.write(json.dumps(record, allow_nan=False) + "\n")
+    file.write(json_text(record) + "\n")
     file.flush()
     os.fsync(file.fileno())

@@ -1,6 +1,5 @@
 """Declaring options: what stands beside a field (`Opt`), and what is read from the fields."""
 
-import json
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.fields import FieldInfo
 
 from specsim.errors import UsageError, closest
+from specsim.jsonable import json_text
 from specsim.options.values import shown_value
 
 _KIND_WORDS: dict[object, str] = {
@@ -128,7 +128,7 @@ class Declared:
             limits = all(plain_number(limit) is not None for limit in value.values())
             if limits and self.name == "slo":
                 return ",".join(f"{gate}={limit}" for gate, limit in value.items())
-            return json.dumps(value)
+            return json_text(value)
         elif Sequence in accepted and (items := _items(value)) is not None:
             return ",".join(self._word(item) for item in items)
         words = " or ".join(dict.fromkeys(_KIND_WORDS[kind] for kind in accepted))

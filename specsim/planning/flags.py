@@ -10,14 +10,13 @@ Rules read from the sources of vLLM 0.25.1 and 0.33.0 (config/speculative.py, co
 config/compilation.py) and SGLang 0.5.23 (server_args.py), both Apache-2.0.
 """
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
-from specsim.jsonable import picked
+from specsim.jsonable import json_text, picked
 from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import kind_of_target
 from specsim.methods.base import check_k, find_method
@@ -99,7 +98,7 @@ def ready_flags(
     config = None
     if system.speculative and vllm:
         config = _vllm_config(system, rows, draft, asked, warnings)
-        words += ["--speculative-config", json.dumps(config)]
+        words += ["--speculative-config", json_text(config)]
     elif system.speculative:
         words += _sglang_speculation(system, rows, draft, warnings)
     _warn_of_graphs(system, seqs, warnings)

@@ -13,13 +13,13 @@ definition: neither workers nor their order can change it.
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from specsim.errors import UsageError, shown
+from specsim.jsonable import json_text
 from specsim.planning.values import written
 
 RUNS = ("simulate", "predict")
@@ -166,7 +166,7 @@ def _written(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True)
+    return json_text(value, sort_keys=True, compact=True)
 
 
 def _digest(value: object) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from specsim.errors import FormatError, UsageError
+from specsim.jsonable import json_text
 from specsim.planning.executors.peers import build_id
 from specsim.planning.sweep import Sweep
 
@@ -163,7 +164,7 @@ class Journal:
         return entry
 
     def _write(self, value: dict[str, object]) -> int:
-        line = json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        line = json_text(value, compact=True).encode() + b"\n"
         start = self._end
         self._file.seek(start)
         self._file.write(line)
@@ -209,5 +210,5 @@ def _changes(old: object, new: object) -> str:
 def _short(value: object) -> str:
     if value is None:
         return "not there"
-    text = json.dumps(value)
+    text = json_text(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -9,7 +9,6 @@ the engine's overhead per speculative step and the load between half and double 
 mixture also whether all experts are used alike.
 """
 
-import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from specsim.analytic.intervals import interval_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.jsonable import Jsonable
+from specsim.jsonable import Jsonable, json_text
 from specsim.latency.engine import find_engine
 from specsim.ops.work import UNIFORM
 from specsim.planning.flags import ready_flags
@@ -376,5 +375,5 @@ def _serve(system: System, version: str | None, extra: Mapping[str, object]) -> 
         return []
     if not extra or flags.speculative_config is None:
         return [flags.command]
-    config = json.dumps({**flags.speculative_config, **extra})
+    config = json_text({**flags.speculative_config, **extra})
     return [shlex.join([*flags.args[:-1], config])]

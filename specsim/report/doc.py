@@ -4,12 +4,12 @@ Every value is checked when it is used: one of the wrong kind is a FormatError t
 stands and what it must be. null, and a key that an older version did not write, is None.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specsim.errors import FormatError
+from specsim.jsonable import json_text
 from specsim.report.tables import visible
 
 LARGEST = 1e100  # beyond it sums and ratios overflow
@@ -25,7 +25,8 @@ class Doc:
     path: str = ""
 
     def fail(self, rule: str) -> FormatError:
-        shown = json.dumps(self.value, ensure_ascii=True, default=str)
+        nothing = isinstance(self.value, float) and not math.isfinite(self.value)
+        shown = str(self.value) if nothing else json_text(self.value, default=str)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         where = self.path or "the document"
         return FormatError(f"{self.file}: {where} is {shown}; it must be {rule}")

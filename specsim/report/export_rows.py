@@ -4,13 +4,13 @@ The format follows the file's ending. Parquet needs pyarrow (the extra `parquet`
 their types there, nested values become JSON text. A file appears complete or not at all.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from specsim.errors import UsageError
 from specsim.files import replacing
+from specsim.jsonable import json_text
 from specsim.rows import Row, cell, columns_of, csv_lines
 
 INSTALL_HINT = "pip install 'specsim-llm[parquet]'"
@@ -67,12 +67,12 @@ def _plain(row: Row) -> dict[str, object]:
 
 
 def _json(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
-    path.write_text(json.dumps(list(rows), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(list(rows), indent=1) + "\n", encoding="utf-8")
 
 
 def _jsonl(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        file.writelines(json_text(row) + "\n" for row in rows)
 
 
 def _csv(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:

@@ -3,7 +3,6 @@
 Nothing here depends on where or in what order tasks ran, so the same sweep gives the same bytes.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specsim.files import replacing
-from specsim.jsonable import picked
+from specsim.jsonable import json_text, picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import LARGEST, Doc
 from specsim.report.plots import Bars, Panel, Series, Value
@@ -105,7 +104,7 @@ def _cell(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json_text(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -158,10 +157,10 @@ def _head(run: "SweepRun") -> dict[str, object]:
 
 def sweep_json(run: "SweepRun") -> Iterator[str]:
     """One JSON document, piece by piece: rows are not held in memory together."""
-    yield json.dumps(_head(run), indent=2, allow_nan=False).removesuffix("\n}") + ',\n  "rows": ['
+    yield json_text(_head(run), indent=2).removesuffix("\n}") + ',\n  "rows": ['
     mark = "\n"
     for row in run.rows():
-        yield f"{mark}    {json.dumps(row, allow_nan=False)}"
+        yield f"{mark}    {json_text(row)}"
         mark = ",\n"
     yield "\n  ]\n}\n"
 
@@ -169,7 +168,7 @@ def sweep_json(run: "SweepRun") -> Iterator[str]:
 def sweep_jsonl(run: "SweepRun") -> Iterator[str]:
     """One JSON object per task."""
     for row in run.rows():
-        yield json.dumps(row, allow_nan=False) + "\n"
+        yield json_text(row) + "\n"
 
 
 def sweep_csv(run: "SweepRun") -> Iterator[str]:

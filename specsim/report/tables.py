@@ -1,10 +1,10 @@
 """Results as text tables for a terminal. Takes results, computes nothing but formatting."""
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from specsim.jsonable import json_text
 from specsim.rows import Row, columns_of, csv_lines
 
 
@@ -23,7 +23,7 @@ class Table:
 
 def to_json(value: object) -> str:
     """JSON with stable order of keys as given; NaN and infinities are refused, not written."""
-    return json.dumps(value, indent=2, allow_nan=False)
+    return json_text(value, indent=2)
 
 
 def printable(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn, TypeVar
 from pydantic import BeforeValidator, ValidationError
 
 from specsim.checked import Rule, SparseShape, dotted, problem_of
+from specsim.jsonable import json_text
 from specsim.serve.errors import ApiError, bad
 
 A_STRING = "a string"
@@ -61,7 +62,7 @@ def read(shape: type[B], raw: Mapping[str, object], vocab_size: int = 0) -> B:
 
 def shown(value: object) -> str:
     """A value as an error shows it, cut to a readable length."""
-    text = json.dumps(value, default=str)
+    text = json_text(value, default=str)
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 

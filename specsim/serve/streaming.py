@@ -1,7 +1,6 @@
 """Reading bodies and writing event streams, with an eye on whether the client is still there."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -9,6 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from specsim.jsonable import json_text
 from specsim.serve.errors import ApiError
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(value: Mapping[str, object]) -> bytes:
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + json_text(value, compact=True).encode() + b"\n\n"
 
 
 async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:

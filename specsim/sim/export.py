@@ -1,12 +1,12 @@
 """Files from a run: JSON lines, CSV, and a trace for Perfetto (Chrome trace event format)."""
 
 import csv
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from specsim.errors import UsageError
 from specsim.files import replacing
+from specsim.jsonable import json_text
 from specsim.sim.cluster import Cluster
 from specsim.sim.core import StepLog
 from specsim.sim.records import INT_FIELDS, TIME_FIELDS, Records
@@ -19,7 +19,7 @@ def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
     """One JSON object per request."""
     with replacing(Path(path)) as part, part.open("w", encoding="utf-8") as file:
         for record in records:
-            file.write(json.dumps(record.to_dict()) + "\n")
+            file.write(json_text(record.to_dict()) + "\n")
 
 
 def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
@@ -41,7 +41,7 @@ def write_chrome_trace(cluster: Cluster, path: Path | str) -> None:
         file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
         first = True
         for event in _events(cluster):
-            file.write(("" if first else ",\n") + json.dumps(event))
+            file.write(("" if first else ",\n") + json_text(event))
             first = False
         file.write("\n]}\n")
 

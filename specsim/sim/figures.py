@@ -86,10 +86,10 @@ class Figures(Latencies, total=False):
     itl_s: Required[Distribution]  # per chunk: one gap per step that yields tokens
     itl_per_token_s: Required[Distribution]  # with the 0 s gaps between the tokens of one chunk
     output_tok_s: Required[float]  # given out per second of the measured window
-    request_rate: Required[float]  # finished per second
+    request_rate: Required[float]  # finished in the window, whenever sent, per second
     transfer_s: Distribution  # first token to decode replica; only where prefill is apart
     pools: dict[str, PoolLoad]
-    goodput: float  # of these, those within every limit; only with an SLO
+    goodput: float  # those of the request rate within every limit; only with an SLO
     running_mean: Required[float]
     running_max: Required[float]
     waiting_mean: Required[float]

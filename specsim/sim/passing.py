@@ -104,7 +104,7 @@ def gate_margin(name: str, gate: Mapping[str, object]) -> float:
     """Log margin of one judged gate (see `sim.slo.judge`); above 0 it holds."""
     value, limit = value_at(gate, "value"), value_at(gate, "limit") or 0.0
     if value is None:
-        return -MOST_MARGIN
+        return MOST_MARGIN if gate["pass"] else -MOST_MARGIN
     low, high = (limit, value) if name.startswith(AT_LEAST) else (value, limit)
     if low <= 0.0:
         return MOST_MARGIN

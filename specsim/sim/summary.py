@@ -1,8 +1,11 @@
 """The figures of a run, from its records and its step log.
 
-What each figure is stands in `figures`. Measured are requests sent after the warm-up; rates and
-time averages are over the time from there to the end. Requests without a first token when the run
-ends are censored observations (`survival`), not dropped.
+What each figure is stands in `figures`. There are two populations. Latencies, counts and the error
+rate are of the requests sent after the warm-up. Rates are of what happens in the measured time,
+from there to the end: request rate and goodput of the requests that finish in it, whenever they
+were sent (what a server does in a steady state, without the ramp of those sent first), token rates
+of the tokens given out in it, time averages of its seconds. Requests without a first token when
+the run ends are censored observations (`survival`), not dropped.
 
 Latencies of people who chat are `completed` ones, as a load test of people records them: of the
 turns that are complete inside the measured time. Near capacity a run ends in its worst minute, and
@@ -222,13 +225,14 @@ def _from_records(records: Records, window: Window, limits: dict[str, float]) ->
     queue = _distribution(
         (scheduled - arrival)[queued], waited[open_ended & np.isnan(scheduled)], LATENCY_PERCENTS
     )
-    good = done.copy()
+    ended = finished & (end >= window.start_s)
+    good = ended.copy()
     if limits:
-        tpot = np.full(len(arrival), math.nan)
-        tpot[several] = per_token
-        stream = np.full(len(arrival), math.nan)
-        stream[several] = 1.0 / np.maximum(per_token, 1e-300)
-        values = {"ttft": first - arrival, "e2el": end - arrival, "tpot": tpot}
+        rated = ended & (tokens > 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.where(rated, (last - first) / (tokens - 1), math.nan)
+        stream = 1.0 / np.maximum(gap, 1e-300)
+        values = {"ttft": first - arrival, "e2el": end - arrival, "tpot": gap}
         values["queue"] = scheduled - arrival
         for metric, limit in limits.items():
             if metric == "stream_tok_s":
@@ -244,7 +248,7 @@ def _from_records(records: Records, window: Window, limits: dict[str, float]) ->
         sums={name: int(records.ints(name)[queued].sum()) for name in COUNTS},
         status={name: int((measured & records.status(name)).sum()) for name in STATUSES},
         stalled=int((measured & (records.ints("stalls") > 0)).sum()),
-        finished_in_window=int((finished & (end >= window.start_s)).sum()),
+        finished_in_window=int(ended.sum()),
         good=int(good.sum()),
     )
 

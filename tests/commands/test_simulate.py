@@ -358,6 +358,8 @@ def test_replicas_share_the_load_and_one_may_fail() -> None:
     counts = broken["requests"]
     assert counts["failed"] > 0 and counts["finished"] + counts["failed"] == 200
     assert any("lost with a failed replica" in text for text in broken["warnings"])
+    away = figures(*arguments, "--replicas", "2", "--fail", "0:1")  # and never back
+    assert away["inputs"]["config"]["faults"] == [[0, 1.0, None]]
     gate = figures(*arguments, "--max-concurrent", "2")
     assert gate["running_max"] <= 3 and gate["gateway_queue_max"] > 0
 

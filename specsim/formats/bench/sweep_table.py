@@ -11,6 +11,7 @@ from specsim.formats.bench import vllm_serve
 from specsim.formats.bench.document import ResultFile
 from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.unread import unread, with_note
+from specsim.jsonable import json_text
 
 _WORDS = ("date", "backend", "endpoint_type", "label", "model_id", "tokenizer_id",
           "ramp_up_strategy")
@@ -59,6 +60,6 @@ def _value(text: object) -> object:
 def _literal(text: str) -> object:
     try:
         value = ast.literal_eval(text) if len(text) <= MAX_LITERAL else None
-        return json.loads(json.dumps(value))
+        return json.loads(json_text(value))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return None

@@ -5,10 +5,10 @@ Nothing is fetched: the policy forbids every request, and scripts run only if th
 in it. Result files reach the page as escaped text or as JSON without '<'.
 """
 
-import json
 from collections.abc import Sequence
 
 from specsim.errors import UsageError
+from specsim.jsonable import json_text
 from specsim.report.blocks import (
     Block,
     Chart,
@@ -140,7 +140,7 @@ def _line(text: str, role: str) -> Html:
 
 def json_block(name: str, value: object) -> Html:
     """Data for the script. '<' is written as an escape, so that no text can end the element."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
+    text = json_text(value, compact=True)
     for mark in "<>&":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
     return Html(f'<script type="application/json" id="{name}">{text}</script>\n')
