@@ -4,7 +4,12 @@ Chen et al. 2023), as pure functions of probabilities and noise.
 A draft d, drawn from q, is accepted with probability min(1, p(d) / q(d)). At the first rejection
 the recovered token is drawn from max(0, p - q), normalised; when every draft is accepted a bonus
 token is drawn from the target's next distribution. Then every emitted token has the distribution p.
-A drafter without probabilities (n-gram, greedy) is the case q = one-hot.
+
+A drafter without probabilities (n-gram, suffix) proposes what it found somewhere, perhaps in an
+answer that was drawn with this request's own seed. A test with noise of its own would then judge
+drafts that know the noise. So each position's token is drawn as if there were no drafts, and a
+draft is accepted where it is that token (`verify_exact`): with probability p(d), as by the rule
+above with q = one-hot, and the text is the same as without drafts, whatever was drafted.
 
 Noise is counter-based: `uniforms(seed, position, stream)` hashes the request's seed, the position
 of the token and the purpose of the draw. No generator state exists, so a request's text does not
@@ -12,7 +17,8 @@ depend on what shares its batch, nothing needs re-seeding in a CUDA graph, and t
 in. A token is drawn by inverting the cumulative distribution in fp64, one uniform per token instead
 of one exponential per vocabulary entry. Reusing a position's noise after a rejection is sound: what
 was computed past the rejection is thrown away, and a step's course up to a position depends on
-noise of earlier positions only.
+noise of earlier positions only. A drafter with probabilities keeps nothing of other requests, so
+its drafts depend on the prompt, the text so far and the noise of its own stream.
 
 p and q are [batch, positions, vocab]; greedy rows are one-hot, so one code serves mixed batches.
 """
@@ -191,43 +197,39 @@ def count_accepted(
 
 
 def verify(
-    p: Tensor, q: Tensor | None, drafts: Tensor, u_accept: Tensor, u_draw: Tensor,
+    p: Tensor, q: Tensor, drafts: Tensor, u_accept: Tensor, u_draw: Tensor,
     draft_len: Tensor | None = None, forced: Tensor | None = None,
 ) -> Verification:
     """Accept or reject drafts and draw the token after them.
 
     p [B, k+1, V]: target probabilities after the pending token and after each draft.
-    q [B, k, V]: what each draft was drawn from; None: one-hot at the draft.
-    drafts [B, k] valid ids, also where masked by draft_len. u_accept [B, k] and u_draw [B, k+1]:
-    uniforms of the positions n .. n+k; the token drawn uses the noise of the position it lands on.
+    q [B, k, V]: what each draft was drawn from. drafts [B, k] valid ids, also where masked by
+    draft_len. u_accept [B, k] and u_draw [B, k+1]: uniforms of the positions n .. n+k; the token
+    drawn uses the noise of the position it lands on.
     """
     k = drafts.shape[1]
     ids = drafts.unsqueeze(-1)
     p_draft = p[:, :k].gather(-1, ids).squeeze(-1).double()
-    q_draft = torch.ones_like(p_draft) if q is None else q.gather(-1, ids).squeeze(-1).double()
+    q_draft = q.gather(-1, ids).squeeze(-1).double()
     ok = u_accept < accept_probability(p_draft, q_draft)
     accepted = count_accepted(ok, draft_len, forced, u_accept)
 
     vocab = p.shape[-1]
     row = p.gather(1, accepted.view(-1, 1, 1).expand(-1, 1, vocab)).squeeze(1)  # [B, V]
     u_next = u_draw.gather(1, accepted.unsqueeze(1)).squeeze(1)
-    if k == 0:
-        return Verification(accepted, draw(row, u_next))
     rejected = accepted < (k if draft_len is None else draft_len)
-    at = accepted.clamp(max=k - 1).unsqueeze(1)
-    if q is None:
-        q_row = torch.zeros_like(row).scatter_(-1, drafts.gather(1, at), 1.0)
-    else:
-        q_row = q.gather(1, at.unsqueeze(-1).expand(-1, 1, vocab)).squeeze(1)
+    at = accepted.clamp(max=k - 1).view(-1, 1, 1).expand(-1, 1, vocab)
+    q_row = q.gather(1, at).squeeze(1)
     final = torch.where(rejected.unsqueeze(1), residual(row, q_row), row)
     return Verification(accepted, draw(final, u_next))
 
 
-def verify_greedy(
-    best: Tensor, drafts: Tensor, draft_len: Tensor | None = None, forced: Tensor | None = None,
+def verify_exact(
+    chosen: Tensor, drafts: Tensor, draft_len: Tensor | None = None, forced: Tensor | None = None,
     u_accept: Tensor | None = None,
 ) -> Verification:
-    """`verify` where every row is greedy: best [B, k+1] is the target's argmax per position."""
+    """Accept the drafts [B, k] that are the target's own tokens: chosen [B, k+1] is its choice at
+    each position, by argmax or by a draw that knows nothing of the drafts."""
     k = drafts.shape[1]
-    accepted = count_accepted(drafts == best[:, :k], draft_len, forced, u_accept)
-    return Verification(accepted, best.gather(1, accepted.unsqueeze(1)).squeeze(1))
+    accepted = count_accepted(drafts == chosen[:, :k], draft_len, forced, u_accept)
+    return Verification(accepted, chosen.gather(1, accepted.unsqueeze(1)).squeeze(1))

@@ -26,7 +26,7 @@ from specsim.decoder.sampling import (
     target_probs,
     uniforms,
     verify,
-    verify_greedy,
+    verify_exact,
 )
 from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer
@@ -79,20 +79,22 @@ class Step:
         k = drafts.shape[1]
         n = state.n[index]
         forced = None if self.forced is None else self.forced[:k]
+        ahead = n.unsqueeze(1) + torch.arange(k + 1, device=n.device)
+        seed = state.seed[index].unsqueeze(1)
         u_accept: Tensor | None = None
-        if forced is not None or not mode.greedy:
-            ahead = n.unsqueeze(1) + torch.arange(k, device=n.device)
-            u_accept = uniforms(state.seed[index].unsqueeze(1), ahead, ACCEPT)
+        if forced is not None or proposal.probs is not None:
+            u_accept = uniforms(seed, ahead[:, :k], ACCEPT)
         if mode.greedy:
-            verdict = verify_greedy(logits.argmax(-1), drafts, proposal.lengths, forced, u_accept)
+            chosen = logits.argmax(-1)
         else:
-            assert u_accept is not None
-            params = state.params(index)
-            probs = target_probs(logits, params, mode)
-            ahead = n.unsqueeze(1) + torch.arange(k + 1, device=n.device)
-            u_draw = uniforms(params.seed.unsqueeze(1), ahead, DRAW)
-            verdict = verify(probs, proposal.probs, drafts, u_accept, u_draw, proposal.lengths,
-                             forced)
+            probs = target_probs(logits, state.params(index), mode)
+            u_draw = uniforms(seed, ahead, DRAW)
+            if proposal.probs is not None:
+                assert u_accept is not None
+                return commit(state, index, proposal, verify(
+                    probs, proposal.probs, drafts, u_accept, u_draw, proposal.lengths, forced))
+            chosen = draw(probs, u_draw)
+        verdict = verify_exact(chosen, drafts, proposal.lengths, forced, u_accept)
         return commit(state, index, proposal, verdict)
 
     def prompt(

@@ -358,6 +358,42 @@ def test_sampled_text_does_not_depend_on_the_batch(tiny):
     assert len({tuple(t) for t in alone.values()}) > 4
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_one_seed_gives_one_text_whatever_the_engine_has_served(tiny, method):
+    """Whatever a drafter keeps (suffix: answers; others: caches, hidden states), a prompt and seed
+    give one text on a fresh engine and on one that has served that request before, others since,
+    and a cancelled one. Drafts without probabilities leave the text as without drafts."""
+    def requests(prefix):
+        return [replace(r, request_id=prefix + r.request_id,
+                        params=SamplingParams(max_tokens=24, temperature=0.9, top_p=0.95, seed=7))
+                for r in make_requests(4)]
+
+    name, k, draft = METHODS[method]
+
+    def texts(engine, prefix):
+        got = [serve(engine, [r])[r.request_id] for r in requests(prefix)]
+        engine.finished.clear()
+        return got
+
+    engine = engine_of(tiny["llama"], name, k, draft(tiny))
+    first = texts(engine, "a")
+    before = engine.stats.snapshot()
+    assert texts(engine, "b") == first
+    if method == "suffix":  # the repeats were drafted from the store
+        again = engine.stats.since(before)
+        assert again.num_accepted_tokens > 2 * before.num_accepted_tokens
+    serve(engine, make_requests(5, seed=2, temperature=1.0))
+    (cut,) = requests("cut")[:1]
+    engine.add(cut)
+    for _ in range(5):
+        engine.step()
+    assert engine.cancel(cut.request_id)
+    serve(engine, [])
+    assert texts(engine, "c") == first
+    if method in ("ngram", "suffix"):
+        assert first == texts(engine_of(tiny["llama"]), "d")
+
+
 def test_greedy_rows_stay_greedy_beside_sampled_ones(tiny, reference):
     greedy = make_requests()
     drawn = [EngineRequest("s" + r.request_id, r.prompt_ids,

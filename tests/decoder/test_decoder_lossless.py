@@ -4,13 +4,17 @@ Tiny Markov tables (5 tokens, k = 3), 200,000 sequences at once through the real
 real noise; the joint distribution of the first four tokens (625 cells) against its exact values.
 Four exceeds k, so bonus tokens are tested. Wrong samplers must fail, and before a test is trusted
 every accepted length must have occurred 1,000 times.
+
+Drafts without probabilities may know the noise that judges them ("knowing": a store that holds this
+seed's earlier answer), so they are judged by `verify_exact`, and the rule for drafts with
+probabilities must fail on them.
 """
 
 import pytest
 import torch
 
 from specsim.decoder import sampling
-from specsim.decoder.sampling import ACCEPT, DRAFT, DRAW, draw, uniforms, verify
+from specsim.decoder.sampling import ACCEPT, DRAFT, DRAW, draw, uniforms, verify, verify_exact
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -30,6 +34,16 @@ def tables(seed):
     return p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
 
 
+def exactly(p, q, drafts, u_accept, u_draw, lengths=None):
+    return verify_exact(draw(p, u_draw), drafts, lengths)
+
+
+def as_one_hot(p, q, drafts, u_accept, u_draw, lengths=None):
+    """The rule for drafts with probabilities, given none."""
+    sure = torch.nn.functional.one_hot(drafts, VOCAB).double()
+    return verify(p, sure, drafts, u_accept, u_draw, lengths)
+
+
 def run(p, q, seed, mode="ratio", verify=verify, count=ROWS):
     """First LENGTH tokens [count, LENGTH] of sequences starting at token 0, and counts of a."""
     rows = torch.arange(count)
@@ -43,6 +57,8 @@ def run(p, q, seed, mode="ratio", verify=verify, count=ROWS):
         for j in range(K):
             if mode == "one-hot":
                 at = best[at]
+            elif mode == "knowing":  # half of the rows draft what this noise draws
+                at = torch.where(rows % 2 == 0, best[at], draw(p[at], uniforms(seeds, n + j, DRAW)))
             else:
                 at = draw(q[at], uniforms(seeds, n + j, DRAFT))
             drafts.append(at)
@@ -53,7 +69,7 @@ def run(p, q, seed, mode="ratio", verify=verify, count=ROWS):
             lengths = (uniforms(seeds, n, 7) * (K + 1)).long()
         ahead = n.unsqueeze(1) + torch.arange(K + 1)
         verdict = verify(
-            p[context], None if mode == "one-hot" else q[context[:, :K]], drafts,
+            p[context], q[context[:, :K]], drafts,
             uniforms(seeds.unsqueeze(1), ahead[:, :K], ACCEPT),
             uniforms(seeds.unsqueeze(1), ahead, DRAW), lengths,
         )
@@ -98,13 +114,24 @@ def p_value(tokens, p):
     return float(stats.chisquare(f_obs[keep], f_exp[keep] * f_obs.sum() / f_exp.sum()).pvalue)
 
 
+JUDGES = {"ratio": verify, "short": verify, "one-hot": exactly, "knowing": exactly}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("mode", ["ratio", "one-hot", "short"])
+@pytest.mark.parametrize("mode", JUDGES)
 def test_joint_distribution_is_the_targets(seed, mode):
     p, q = tables(seed)
-    tokens, counts = run(p, q, seed, mode)
+    tokens, counts = run(p, q, seed, mode, JUDGES[mode])
     assert counts.min() >= 1000, f"accepted lengths seen: {counts.tolist()}"
     assert p_value(tokens, p) > 1e-4
+
+
+def test_drafts_without_probabilities_do_not_change_the_text():
+    """One text per seed, whatever is drafted."""
+    p, q = tables(SEEDS[0])
+    texts = [run(p, q, SEEDS[0], mode, exactly, FEWER)[0]
+             for mode in ("one-hot", "knowing", "short")]
+    assert torch.equal(texts[0], texts[1]) and torch.equal(texts[0], texts[2])
 
 
 def test_total_variation_is_that_of_direct_draws():
@@ -155,15 +182,18 @@ def test_wrong_samplers_fail(monkeypatch, mutant, seed):
     assert p_value(tokens, p) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["no residual", "bonus from the last draft"])
-def test_wrong_samplers_fail_for_one_hot_drafts(monkeypatch, name):
+def bonus_drawn_from_the_last_draft(p, q, *rest):
+    p = p.clone()
+    p[:, K] = p[:, K - 1]
+    return exactly(p, q, *rest)
+
+
+@pytest.mark.parametrize(("mode", "judge"), [
+    ("knowing", as_one_hot), ("one-hot", bonus_drawn_from_the_last_draft)])
+def test_wrong_samplers_fail_for_drafts_without_probabilities(mode, judge):
     p, q = tables(SEEDS[0])
     best = q.argmax(-1)
     assert best[best[best[0]]] != best[best[0]]  # else the last draft's row is the bonus's row
-    if name == "no residual":
-        monkeypatch.setattr(sampling, "residual", lambda p, q: p)
-        tokens, _ = run(p, q, SEEDS[0], "one-hot")
-    else:
-        tokens, counts = run(p, q, SEEDS[0], "one-hot", verify=bonus_from_the_last_draft)
-        assert counts[K] >= 1000
+    tokens, counts = run(p, q, SEEDS[0], mode, judge)
+    assert counts.min() >= 1000
     assert p_value(tokens, p) < 1e-10

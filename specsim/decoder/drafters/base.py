@@ -18,8 +18,11 @@ from specsim.decoder.state import SlotState
 
 @dataclass(slots=True)
 class Proposal:
-    """tokens [B, k] valid ids; probs [B, k, V] they were drawn from, None for one-hot;
-    lengths [B] drafts that really exist, None for k everywhere."""
+    """tokens [B, k] valid ids; lengths [B] drafts that really exist, None for k everywhere.
+
+    probs [B, k, V]: what they were drawn from, by noise of the DRAFT stream and nothing that saw
+    this request's other noise. None for any other drafts (`sampling.verify_exact` judges them).
+    """
 
     tokens: Tensor
     probs: Tensor | None = None
