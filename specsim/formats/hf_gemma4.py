@@ -1,25 +1,28 @@
-"""Reader of Gemma-4: wide heads and shared K/V projections in full layers, parallel MoE."""
+"""Reader of Gemma-4: wide heads and shared K/V projections in full layers, parallel MoE, layers
+that share a cache, inputs per layer."""
 
 from specsim.formats.hf_common import experts, layer_kinds, mlp, plan
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
+from specsim.model.extras import PerLayerInput
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import Attention
 
 
 @family("gemma4_text")
 def gemma4(f: TextConfig) -> ModelPlan:
-    """Gemma-4 31B and 26B-A4B. E2B and E4B (per-layer embeddings) are refused by name."""
-    hidden = f.hidden_size
-    count = f.num_hidden_layers
-    f.require(
-        "hidden_size_per_layer_input",
-        (0,),
-        "per-layer embeddings (Gemma-4 E2B, E4B) are not modelled",
-    )
-    f.require("num_kv_shared_layers", (0,), "layers that share a cache are not modelled")
-    f.require("use_double_wide_mlp", (False,), "double-wide MLPs are not modelled")
-    return plan(f, "gemma4", gemma4_layers(f, count, hidden), tied=True)
+    """Gemma-4. In E2B and E4B the last layers read the cache of the last one of their kind before
+    them, and every layer takes a row of its own from a second table, a product of the token's
+    embedding added to it."""
+    hidden, count = f.hidden_size, f.num_hidden_layers
+    result = plan(f, "gemma4", gemma4_layers(f, count, hidden), tied=True)
+    f.costs_nothing("vocab_size_per_layer_input")  # without the table
+    if f.hidden_size_per_layer_input:
+        packed = count * f.hidden_size_per_layer_input
+        result.tables = ((f.vocab_size_per_layer_input, packed),)
+        result.extra_matrices = ((hidden, packed),)
+        result.extra_weights = f.hidden_size_per_layer_input  # the norm of that product
+    return result
 
 
 def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Attention:
@@ -56,12 +59,25 @@ def gemma4_layers(
     kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise f.fail("layer_types", "this architecture needs it")
-    dense = mlp(f)
-    ffn: DenseMLP | tuple[DenseMLP, MoE] = dense
+    owned = count - f.num_kv_shared_layers if owns_kv else 0
+    if owned < 0 or (owned and not set(kinds[owned:]) <= set(kinds[:owned])):
+        raise f.fail("num_kv_shared_layers", "every layer that shares needs one of its kind before")
+    wide = DenseMLP(2 * f.intermediate_size, bias=f.mlp_bias)
+    double = f.use_double_wide_mlp and owns_kv
     norms = 4 * hidden
+    moe: MoE | None = None
     f.costs_nothing("num_experts", "top_k_experts", "moe_intermediate_size")  # without the block
     if f.enable_moe_block:
         total, top_k = experts(f)
-        ffn = (dense, MoE(total, top_k, f.moe_intermediate_size))
+        moe = MoE(total, top_k, f.moe_intermediate_size)
         norms = 7 * hidden + hidden + total  # three more norms, router scale, per-expert scale
-    return [decoder_layer(gemma4_attention(f, kind, owns_kv=owns_kv), ffn, norms) for kind in kinds]
+    width = f.hidden_size_per_layer_input
+    extras = (PerLayerInput(width),) if width else ()
+
+    def layer(index: int, kind: str) -> LayerPlan:
+        dense = wide if double and index >= owned else mlp(f)
+        ffn: DenseMLP | tuple[DenseMLP, MoE] = (dense, moe) if moe else dense
+        mixer = gemma4_attention(f, kind, owns_kv=index < owned)
+        return decoder_layer(mixer, ffn, norms, extras=extras)
+
+    return [layer(index, kind) for index, kind in enumerate(kinds)]

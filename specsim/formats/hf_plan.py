@@ -13,6 +13,7 @@ from typing import TypeVar
 from specsim.formats.hf_quant_rules import Quantisation
 from specsim.formats.hf_shape import TextConfig
 from specsim.jsonable import taken
+from specsim.model.extras import Extra
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
 from specsim.model.mixers import Attention, DeltaAttention, DeltaNet, LatentAttention, Mixer
 from specsim.model.part import BF16, WeightFormat
@@ -76,6 +77,7 @@ class LayerPlan:
     ffn: FeedForward | tuple[FeedForward, ...] | None
     norm_weights: int
     modules: Modules
+    extras: tuple[Extra, ...] = ()
 
 
 @dataclass(slots=True)
@@ -100,6 +102,8 @@ class ModelPlan:
     max_position: int
     vision_params: int = 0
     extra_weights: int = 0
+    tables: tuple[tuple[int, int], ...] = ()
+    extra_matrices: tuple[tuple[int, int], ...] = ()
     mtp: MtpPlan | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -109,6 +113,7 @@ def decoder_layer(
     ffn: FeedForward | tuple[FeedForward, ...],
     norm_weights: int,
     names: LayerNames = LayerNames(),
+    extras: tuple[Extra, ...] = (),
 ) -> LayerPlan:
     """A layer with the module names most families use."""
     modules = Modules()
@@ -128,7 +133,7 @@ def decoder_layer(
             name = "" if len(branches) > 1 else f"{names.ffn}."
             modules.experts = tuple(f"{name}experts.0.{leaf}" for leaf in names.experts)
             modules.shared = tuple(f"{name}{names.shared}.{leaf}" for leaf in names.experts)
-    return LayerPlan(mixer, ffn, norm_weights, modules)
+    return LayerPlan(mixer, ffn, norm_weights, modules, extras)
 
 
 def _pick(
@@ -152,7 +157,7 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
             out = _pick(names.mixer_out, prefix, format_of, mixed)
             mixer = replace(mixer, o_weight=None if out == mixer.weight else out)
     if layer.ffn is None:
-        return LayerGroup(1, mixer, None, layer.norm_weights)
+        return LayerGroup(1, mixer, None, layer.norm_weights, layer.extras)
     branches: list[FeedForward] = []
     for branch in layer.ffn if isinstance(layer.ffn, tuple) else (layer.ffn,):
         if isinstance(branch, MoE):
@@ -164,7 +169,7 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
         else:
             branches.append(branch.in_format(_pick(names.dense, prefix, format_of, mixed)))
     ffn = tuple(branches) if isinstance(layer.ffn, tuple) else branches[0]
-    return LayerGroup(1, mixer, ffn, layer.norm_weights)
+    return LayerGroup(1, mixer, ffn, layer.norm_weights, layer.extras)
 
 
 def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") -> ModelSpec:
@@ -186,7 +191,7 @@ def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") 
     return ModelSpec(
         name=name,
         **taken(plan, "family hidden vocab tied_embeddings=tied final_norm_weights extra_weights "
-                      "vision_params max_position"),
+                      "tables extra_matrices vision_params max_position"),
         **taken(quant, "weights=label default_kv_dtype=kv_dtype"),
         layers=merge_groups(layers),
         head_weight=head,

@@ -72,6 +72,10 @@ class TextConfig(ConfigObject):
     attention_k_eq_v: Switch = False
     global_head_dim: HeadDim | None = None
     num_global_key_value_heads: Heads | None = None
+    num_kv_shared_layers: LayersOrNone = 0
+    use_double_wide_mlp: Switch = False
+    hidden_size_per_layer_input: WidthOrNone = 0
+    vocab_size_per_layer_input: Width = needed()
     # window layers with heads of their own (MiMo-V2)
     swa_num_attention_heads: Heads | None = None
     swa_num_key_value_heads: Heads | None = None

@@ -89,7 +89,7 @@ def parameters(spec: ModelSpec) -> Parameters:
         ffn=ffn,
         norms=norms + spec.final_norm_weights,
         head=0 if spec.tied_embeddings else table,
-        extra=spec.extra_weights,
+        extra=spec.outside_layers,
         mtp=drafter_parameters(spec.mtp) if spec.mtp else 0,
         vision=spec.vision_params,
     )
@@ -100,7 +100,7 @@ def active_parameters(spec: ModelSpec) -> ActiveParameters:
     mixer, ffn, norms = layer_parameters(spec.layers, spec.hidden, active=True)
     table = spec.vocab * spec.hidden
     return ActiveParameters(
-        body=mixer + ffn + norms + spec.final_norm_weights,
+        body=mixer + ffn + norms + spec.final_norm_weights + _matrices(spec),
         head=table,
         embed=0 if spec.tied_embeddings else table,
     )
@@ -116,10 +116,14 @@ def weight_bytes(spec: ModelSpec) -> WeightBytes:
         ffn=ffn,
         norms=norms + spec.final_norm_weights * PLAIN_BYTES,
         head=0.0 if spec.tied_embeddings else table * spec.head_weight.bytes_per_weight,
-        extra=spec.extra_weights * PLAIN_BYTES,
+        extra=spec.outside_layers * PLAIN_BYTES,
         mtp=drafter_weight_bytes(spec.mtp) if spec.mtp else 0.0,
         vision=spec.vision_params * PLAIN_BYTES,
     )
+
+
+def _matrices(spec: ModelSpec) -> int:
+    return sum(fan_in * fan_out for fan_in, fan_out in spec.extra_matrices)
 
 
 def head_bytes(spec: ModelSpec) -> float:
@@ -131,7 +135,8 @@ def head_bytes(spec: ModelSpec) -> float:
 def active_weight_bytes(spec: ModelSpec) -> float:
     """Bytes a step with a single token must read: body, top_k experts and the head, no table."""
     mixer, ffn, norms = layer_bytes(spec.layers, spec.hidden, active=True)
-    return mixer + ffn + norms + spec.final_norm_weights * PLAIN_BYTES + head_bytes(spec)
+    plain = spec.final_norm_weights + _matrices(spec)
+    return mixer + ffn + norms + plain * PLAIN_BYTES + head_bytes(spec)
 
 
 def kv_bytes_per_token(spec: ModelSpec, kv_dtype: str = "auto") -> KVBytes:

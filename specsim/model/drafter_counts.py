@@ -76,6 +76,8 @@ def drafter_from_spec(spec: ModelSpec) -> Drafter:
         own_head=True,
         own_embed=True,
         extra_weights=spec.final_norm_weights + spec.extra_weights,
+        extra_matrices=spec.extra_matrices,
+        lookup_weights=sum(rows * width for rows, width in spec.tables),
         head_weight=spec.embed_weight if spec.tied_embeddings else spec.head_weight,
         tied_embeddings=spec.tied_embeddings,
         source=spec.source,

@@ -30,13 +30,13 @@ class KVBytes:
 def layer_parameters(
     layers: tuple[LayerGroup, ...], hidden: int, active: bool = False
 ) -> tuple[int, int, int]:
-    """(mixer, ffn, norm) parameters of all layers."""
+    """(mixer, ffn, norm) parameters of all layers; what they have beside counts as ffn."""
     mixer = ffn = norms = 0
     for group in layers:
         if group.mixer is not None:
             mixer += group.count * group.mixer.parameters(hidden)
-        for branch in group.branches:
-            ffn += group.count * branch.parameters(hidden, active)
+        for part in (*group.branches, *group.extras):
+            ffn += group.count * part.parameters(hidden, active)
         norms += group.count * group.norm_weights
     return mixer, ffn, norms
 
@@ -44,13 +44,13 @@ def layer_parameters(
 def layer_bytes(
     layers: tuple[LayerGroup, ...], hidden: int, active: bool = False
 ) -> tuple[float, float, float]:
-    """(mixer, ffn, norm) bytes of all layers."""
+    """(mixer, ffn, norm) bytes of all layers; what they have beside counts as ffn."""
     mixer = ffn = norms = 0.0
     for group in layers:
         if group.mixer is not None:
             mixer += group.count * group.mixer.weight_bytes(hidden)
-        for branch in group.branches:
-            ffn += group.count * branch.weight_bytes(hidden, active)
+        for part in (*group.branches, *group.extras):
+            ffn += group.count * part.weight_bytes(hidden, active)
         norms += group.count * group.norm_weights * PLAIN_BYTES
     return mixer, ffn, norms
 

@@ -84,7 +84,7 @@ def _value(key: str, content: object) -> object:
     if isinstance(content, list):
         if key == "layers":
             return tuple(_build(LayerGroup, item) for item in content)
-        if key == "ffn":
+        if key in ("ffn", "extras"):
             return tuple(_part(item) for item in content)
         return tuple(tuple(item) if isinstance(item, list) else item for item in content)
     return _part(content) if key in ("mixer", "ffn") else content

@@ -11,6 +11,7 @@ gives bytes per *weight* including block scales.
 
 from dataclasses import dataclass, field
 
+from specsim.model.extras import Extra
 from specsim.model.feedforward import FeedForward, MoE
 from specsim.model.mixers import Mixer
 from specsim.model.part import BF16, WeightFormat
@@ -29,6 +30,7 @@ class LayerGroup:
     mixer: Mixer | None
     ffn: FeedForward | tuple[FeedForward, ...] | None  # tuple: parallel branches (Gemma-4 MoE)
     norm_weights: int = 0
+    extras: tuple[Extra, ...] = ()  # beside mixer and feed-forward part
 
     @property
     def branches(self) -> tuple[FeedForward, ...]:
@@ -87,7 +89,9 @@ class ModelSpec:
     layers: tuple[LayerGroup, ...]
     tied_embeddings: bool = False
     final_norm_weights: int = 0
-    extra_weights: int = 0  # embeddings of other kinds, learned scalars outside layers
+    extra_weights: int = 0  # learned vectors and scalars outside layers
+    tables: tuple[tuple[int, int], ...] = ()  # further (rows, width), of which a token reads a row
+    extra_matrices: tuple[tuple[int, int], ...] = ()  # further (in, out) linears, once per pass
     vision_params: int = 0
     embed_weight: WeightFormat = BF16
     head_weight: WeightFormat = BF16
@@ -97,6 +101,12 @@ class ModelSpec:
     max_position: int = 0
     source: str = ""  # where the config came from
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def outside_layers(self) -> int:
+        """Parameters outside layers, input table and head."""
+        shapes = (*self.tables, *self.extra_matrices)
+        return self.extra_weights + sum(rows * width for rows, width in shapes)
 
     @property
     def n_layers(self) -> int:

@@ -23,7 +23,7 @@ from specsim.model.mixers import (
     Mamba2,
     Mixer,
 )
-from specsim.model.part import PLAIN_BYTES, WeightFormat
+from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.ops.attention import (
     attention_context,
@@ -31,6 +31,7 @@ from specsim.ops.attention import (
     latent_context,
     latent_rows,
 )
+from specsim.ops.extras import EXTRAS
 from specsim.ops.ffn import ffn_ops
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
@@ -125,6 +126,8 @@ def group_rows(
         after.append(OpCost(f"{prefix}ffn_all_reduce", exchange, act_bytes=gathered, count=count))
     elif parts and par.tp > 1:
         after.append(all_reduce(f"{prefix}ffn_all_reduce", own_bytes, par.tp, count))
+    for extra in group.extras:
+        after += EXTRAS[type(extra)](extra, hidden, own, count, prefix)
     return tuple(before), tuple(after)
 
 
@@ -174,10 +177,13 @@ def target_ends(
 ) -> tuple[list[OpCost], list[OpCost]]:
     """(ops before, ops after) the layers of the target, for one attention group."""
     moved = ACT_BYTES * own * 2 * spec.hidden
-    first = [elementwise("embed", moved)]
+    gathered = ACT_BYTES * own * 2 * sum(width for _, width in spec.tables)
+    first = [elementwise("embed", moved + gathered)]
     if par.tp > 1:
         # The vocabulary is sharded: every GPU looks up its own rows, the others are zero.
-        first.append(all_reduce("embed_all_reduce", moved / 2, par.tp, 1.0))
+        first.append(all_reduce("embed_all_reduce", (moved + gathered) / 2, par.tp, 1.0))
+    for fan_in, fan_out in spec.extra_matrices:
+        first.append(gemm("embed_projection", own, fan_out, fan_in, BF16))
     last = [elementwise("final_norm", moved, 1.0, spec.final_norm_weights * PLAIN_BYTES)]
     last += head_ops(spec.hidden, spec.vocab, head_rows, target_head(spec), par)
     return first, last

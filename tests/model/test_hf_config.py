@@ -114,10 +114,10 @@ def test_lies_particular_to_a_family(name: str, changes: dict[str, Any], rule: s
     assert rule in str(caught.value)
 
 
-def test_gemma_with_per_layer_embeddings_is_refused_by_name() -> None:
-    config = stored("Gemma-4-31B")
-    config["text_config"]["hidden_size_per_layer_input"] = 256
-    with pytest.raises(ModelConfigError, match="per-layer embeddings"):
+def test_gemma_layers_share_a_cache_of_their_kind_only() -> None:
+    config = stored("Gemma-4-E2B")
+    config["text_config"]["num_kv_shared_layers"] = 32  # leaves three window layers
+    with pytest.raises(ModelConfigError, match="num_kv_shared_layers = 32: every layer that"):
         model_from_config(config)
 
 

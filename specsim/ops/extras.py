@@ -1,0 +1,64 @@
+"""Operations of what a layer has beside mixer and feed-forward part (`model.extras`).
+
+None is divided over the GPUs of a layer: rows of the residual stream are whole on each of them
+(SGLang 0.5.23 gemma4_causal.py, kimi_k3.py and gigachat35.py build them of replicated linears).
+"""
+
+from collections.abc import Callable
+
+from specsim.model.extras import AttentionResidual, Extra, NormGates, PerLayerInput
+from specsim.model.part import BF16, PLAIN_BYTES
+from specsim.ops.linear import ACT_BYTES, elementwise, gemm
+from specsim.ops.op import OpCost
+
+# ops(extra, hidden, rows, count, prefix) of `count` layers on the rows of one attention group
+ExtraOps = Callable[..., list[OpCost]]
+
+
+def per_layer_input_ops(
+    e: PerLayerInput, hidden: int, rows: float, count: float, prefix: str
+) -> list[OpCost]:
+    """The gate, the product with the token's row, the way back, and the norm that adds it."""
+    name = f"{prefix}layer_input"
+    return [
+        gemm(f"{name}.gate", rows, e.width, hidden, BF16, count),
+        elementwise(f"{name}.act", ACT_BYTES * rows * 3 * e.width, count),
+        gemm(f"{name}.out", rows, hidden, e.width, BF16, count),
+        elementwise(f"{name}.norm", ACT_BYTES * rows * 3 * hidden, count, hidden * PLAIN_BYTES),
+    ]
+
+
+def attention_residual_ops(
+    e: AttentionResidual, hidden: int, rows: float, count: float, prefix: str
+) -> list[OpCost]:
+    """Before mixer and feed-forward part one kernel reads the blocks' outputs and the sum and
+    writes their mean; the norm behind it is the layer's own."""
+    weights = e.count(hidden).plain / 2 * PLAIN_BYTES
+    moved = ACT_BYTES * rows * hidden * (e.blocks + 2)
+    return [elementwise(f"{prefix}residual_mix", moved, 2 * count, weights)]
+
+
+def norm_gate_ops(
+    e: NormGates, hidden: int, rows: float, count: float, prefix: str
+) -> list[OpCost]:
+    """Two thin products behind each norm."""
+    name, calls = f"{prefix}norm_gate", count * e.norms
+    ops = [
+        gemm(f"{name}.in", rows, e.rank, hidden, BF16, calls),
+        gemm(f"{name}.out", rows, hidden, e.rank, BF16, calls),
+        elementwise(f"{name}.mul", ACT_BYTES * rows * 3 * hidden, calls),
+    ]
+    if e.more:
+        ops += [
+            gemm(f"{name}.in", rows, e.rank, e.more, BF16, count),
+            gemm(f"{name}.out", rows, e.more, e.rank, BF16, count),
+        ]
+    return ops
+
+
+# An extra of another kind (a subclass of `model.extras.Extra`) is entered here.
+EXTRAS: dict[type[Extra], ExtraOps] = {
+    PerLayerInput: per_layer_input_ops,
+    AttentionResidual: attention_residual_ops,
+    NormGates: norm_gate_ops,
+}
