@@ -12,7 +12,15 @@ import difflib
 from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError, shown
-from specsim.formats import hf_dense, hf_gemma4, hf_hybrid, hf_mimo, hf_mla, hf_moe  # noqa: F401
+from specsim.formats import (  # noqa: F401
+    hf_delta,
+    hf_dense,
+    hf_gemma4,
+    hf_hybrid,
+    hf_mimo,
+    hf_mla,
+    hf_moe,
+)
 from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
 from specsim.formats.hf_quant import quantisation
@@ -38,6 +46,7 @@ WRAPPERS: dict[str, str] = {
     "qwen3_vl": "qwen3",
     "qwen3_vl_moe": "qwen3_moe",
     "kimi_k25": "kimi_k2",
+    "kimi_k3": "kimi_linear",
 }
 _TEXT_ALIASES = {
     "gemma4_unified_text": "gemma4_text",
@@ -55,7 +64,6 @@ UNMODELLED = {
     "minimax_m3_vl": "block-sparse attention with index heads",
     "glm5_next": "sparse attention over pooled index keys, hyper-connections",
     "qwen4_exp": "sparse attention with a token budget (QSA), n-gram and per-layer embeddings",
-    "bailing_hybrid": "delta attention with gates of full rank and head-wise gates",
     "gigachat3_5": "gated latent attention beside DeltaNet layers",
     "inkling_mm_model": "short convolutions and relative positions",
     "inkling2": "attention-residual blocks",

@@ -1,5 +1,5 @@
 """Readers of the latent-attention families: DeepSeek-V2/V3/R1/V3.2, Kimi-K2, GLM-5, Mistral Large 3
-and Small 4, MiniCPM3, LongCat-Flash, Kimi-Linear."""
+and Small 4, MiniCPM3, LongCat-Flash."""
 
 from dataclasses import replace
 
@@ -7,9 +7,8 @@ from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
-from specsim.formats.hf_unread import refuse_unread
 from specsim.model.feedforward import DenseMLP, MoE
-from specsim.model.mixers import DeltaAttention, LatentAttention
+from specsim.model.mixers import LatentAttention
 
 
 def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
@@ -83,45 +82,6 @@ def longcat_flash(f: TextConfig) -> ModelPlan:
         f"{top_k} of {total + zero} experts are chosen, of which {zero} cost nothing: counted as "
         f"{max(1, round(real))} of {total}"
     )
-    return result
-
-
-# Parts of Kimi-K3 and later that the reader of Kimi-Linear does not have.
-_LINEAR_PARTS = {
-    "attn_res_block_size": "an attention residual",
-    "routed_expert_hidden_size": "a latent mixture with its norm",
-    "mla_use_output_gate": "an output gate of latent attention",
-}
-
-
-@family("kimi_linear")
-def kimi_linear(f: TextConfig) -> ModelPlan:
-    """Kimi-Linear: three layers of delta attention (KDA) to one of latent attention without
-    rotary positions; a dense first layer, then mixtures. Kimi-K3 is refused by its parts."""
-    for field, part in _LINEAR_PARTS.items():
-        f.require(field, (0, False), f"{part} is not modelled")
-    linear = f.linear_attn_config
-    linear.require("use_full_rank_gate", (False,), "a gate of full rank is not modelled")
-    f.costs_nothing("mla_use_nope", "model_max_length", "moe_renormalize")
-    count, norms = f.num_hidden_layers, 2 * f.hidden_size
-    full, recurrent = set(linear.full_attn_layers), set(linear.kda_layers)  # counted from 1
-    latent = latent_attention(f, indexer=False)
-    delta = DeltaAttention(linear.num_heads, linear.head_dim, linear.short_conv_kernel_size)
-    refuse_unread(linear)
-    if full | recurrent != set(range(1, count + 1)) or full & recurrent:
-        raise f.fail("linear_attn_config", f"must name each of the {count} layers once")
-    moe, sparse = sigmoid_moe(f), sparse_after_dense(f, count)
-    every = f.moe_layer_freq
-    layers = [
-        decoder_layer(
-            latent if index + 1 in full else delta,
-            moe if sparse[index] and index % every == 0 else mlp(f),
-            norms,
-        )
-        for index in range(count)
-    ]
-    result = plan(f, "kimi_linear", layers)
-    result.mtp = appended_mtp(f, decoder_layer(latent, moe, norms))
     return result
 
 

@@ -122,6 +122,8 @@ def decoder_layer(
         linears = _LINEARS.get(type(mixer), ("in_proj", "out_proj"))
         if isinstance(mixer, LatentAttention) and not mixer.q_lora_rank:
             linears = ("q_proj", *linears[2:])
+        if isinstance(mixer, LatentAttention) and mixer.gated:
+            linears += ("g_proj",)
     if isinstance(mixer, LatentAttention):
         modules.mixer_out = (f"{names.mixer}.o_proj",)
     modules.mixer = tuple(f"{names.mixer}.{leaf}" for leaf in linears)

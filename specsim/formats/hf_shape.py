@@ -43,6 +43,7 @@ class LinearAttention(ConfigObject):
     num_heads: Heads = needed()
     head_dim: HeadDim = needed()
     short_conv_kernel_size: Kernel = 4
+    use_full_rank_gate: Switch = False
 
 
 class TextConfig(ConfigObject):
@@ -130,6 +131,8 @@ class TextConfig(ConfigObject):
         0, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts"
     )
     moe_latent_size: WidthOrNone = 0
+    routed_expert_hidden_size: WidthOrNone | None = None
+    latent_moe_use_norm: Switch = False
     # two attentions a layer, experts without weights (LongCat)
     num_layers: Layers = needed()
     ffn_hidden_size: Width = needed()
@@ -153,6 +156,10 @@ class TextConfig(ConfigObject):
     interleave_moe_layer_step: Layers = 1
     # recurrent layers
     linear_attn_config: LinearAttention = needed()
+    layer_group_size: Layers = 6
+    short_conv_kernel_size: Kernel = 4
+    mla_use_output_gate: Switch = False
+    attn_res_block_size: LayersOrNone | None = None
     linear_num_key_heads: Heads = needed()
     linear_num_value_heads: Heads = needed()
     linear_key_head_dim: HeadDim = needed()

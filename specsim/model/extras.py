@@ -51,16 +51,16 @@ class AttentionResidual(Extra):
     """The input of mixer and feed-forward part as a learned mean, token by token, of the outputs
     of blocks of layers and of the running sum (Kimi-K3, Inkling-2).
 
-    blocks: outputs that are read besides the sum, the mean over these layers. normed: the scores
-    are of normalised rows with weights of their own."""
+    blocks: outputs that are read besides the sum, the mean over these layers and both points.
+    vectors: learned ones, h long: a query for each point, in Kimi-K3 also a norm."""
 
     tag: ClassVar[str] = "attention_residual"
 
     blocks: float
-    normed: bool = True
+    vectors: int = 4
 
     def count(self, hidden: int) -> PartCount:
-        return PartCount(plain=2 * hidden * (2 if self.normed else 1))
+        return PartCount(plain=self.vectors * hidden)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class MoE(FeedForward):
     shared_intermediate: int = 0  # 0: no shared expert
     shared_gate: bool = False  # sigmoid gate of the shared expert: hidden weights
     latent: int = 0  # routed experts work on this width, fc1/fc2 project (Nemotron-3 Super)
+    latent_norm: bool = False  # of their sum, before it is projected back (Kimi-K3)
     router_bias: bool = False
     expert_bias: bool = False
     weight: WeightFormat = BF16  # routed experts
@@ -75,6 +76,7 @@ class MoE(FeedForward):
         plain = hidden * self.n_experts
         plain += self.n_experts if self.router_bias else 0
         plain += hidden if self.shared_gate else 0
+        plain += self.latent if self.latent_norm else 0
         return ExpertCount(per_expert, self.n_experts * per_expert, shared, plain)
 
     def parameters(self, hidden: int, active: bool = False) -> int:

@@ -169,6 +169,8 @@ class LatentAttention(Mixer):
     index_head_dim: int = 0
     index_topk: int = 0  # cached tokens a query attends to; 0 = all
     input_mult: int = 1  # the latents are of input_mult * hidden (EAGLE-3: 2)
+    gated: bool = False  # a sigmoid gate on every output of the heads (Kimi-K3)
+    head_gate: bool = False  # one per head: hidden weights each (Ling-3.0)
     weight: WeightFormat = BF16
     o_weight: WeightFormat | None = None  # o_proj, where its format differs from the rest
 
@@ -186,8 +188,9 @@ class LatentAttention(Mixer):
         matrices = source * rank + rank * query if rank else source * query
         matrices += source * (self.kv_lora_rank + self.qk_rope_head_dim)
         matrices += self.kv_lora_rank * heads * (self.qk_nope_head_dim + self.v_head_dim)
-        matrices += heads * self.v_head_dim * hidden
+        matrices += heads * self.v_head_dim * hidden * (2 if self.gated else 1)
         plain = rank + self.kv_lora_rank  # the two latent norms
+        plain += hidden * heads if self.head_gate else 0
         if self.index_heads:
             matrices += rank * self.index_heads * self.index_head_dim
             matrices += hidden * self.index_head_dim
@@ -256,9 +259,10 @@ class DeltaNet(Mixer):
 class DeltaAttention(Mixer):
     """Kimi delta attention (KDA; Kimi-Linear): a delta rule whose decay is per channel.
 
-    Projections of q, k and v, the decay and the output gate through a rank of head_dim, one write
-    strength per head; short convolutions on q, k and v. Definition: the published
-    `modeling_kimi.py` (MIT) and flash-linear-attention's KDA layer (MIT)."""
+    Projections of q, k and v, the decay and the output gate through a rank of head_dim or, as
+    `wide_gates` of them say, whole (Kimi-K3: the output gate, Ling-3.0: both); one write strength
+    per head; short convolutions on q, k and v. Definition: the published `modeling_kimi.py` (MIT)
+    and flash-linear-attention's KDA layer (MIT)."""
 
     tag: ClassVar[str] = "delta_attention"
 
@@ -266,7 +270,8 @@ class DeltaAttention(Mixer):
     head_dim: int
     conv_kernel: int = 4
     state_dtype: str = "fp32"
-    weight: WeightFormat = BF16  # q, k, v, out; gates, convolutions and strengths stay bf16
+    wide_gates: int = 0
+    weight: WeightFormat = BF16  # q, k, v, out, wide gates; the rest stays bf16
 
     @property
     def label(self) -> str:
@@ -274,10 +279,11 @@ class DeltaAttention(Mixer):
 
     def count(self, hidden: int) -> PartCount:
         width = self.n_heads * self.head_dim
-        small = 2 * (hidden * self.head_dim + self.head_dim * width)  # decay and gate, two steps
+        # decay and gate, two steps each
+        small = (2 - self.wide_gates) * (hidden * self.head_dim + self.head_dim * width)
         small += hidden * self.n_heads + 3 * width * self.conv_kernel  # strength; convolutions
         small += self.n_heads + width + self.head_dim  # A_log, dt_bias, the output norm
-        return PartCount(4 * hidden * width, small)
+        return PartCount((4 + self.wide_gates) * hidden * width, small)
 
     def state(self) -> RecurrentState:
         width = self.n_heads * self.head_dim

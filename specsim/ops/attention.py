@@ -110,6 +110,7 @@ def latent_rows(
     qk, latent = a.qk_nope_head_dim + a.qk_rope_head_dim, a.kv_lora_rank + a.qk_rope_head_dim
     before: list[OpCost] = []
     small, source = a.count(hidden).plain - hidden * a.index_heads, hidden * a.input_mult
+    small -= hidden * a.n_heads if a.head_gate else 0
     if a.q_lora_rank:
         width = a.q_lora_rank + latent
         before.append(gemm(f"{prefix}.qkv_a", rows, width, source, a.weight, count))
@@ -128,10 +129,16 @@ def latent_rows(
             gemm(f"{prefix}.index_k", rows, a.index_head_dim, hidden, a.weight, count)
         )
         before.append(gemm(f"{prefix}.index_w", rows, a.index_heads, hidden, BF16, count))
-    out = gemm(
-        f"{prefix}.out", rows, hidden, heads * a.v_head_dim, a.o_weight or a.weight, count
-    )
-    return tuple(before), (out,)
+    values = heads * a.v_head_dim
+    after: list[OpCost] = []
+    if a.gated or a.head_gate:
+        gates = values if a.gated else heads
+        fmt = a.weight if a.gated else BF16
+        before.append(gemm(f"{prefix}.gate", rows, gates, hidden, fmt, count))
+        moved = ACT_BYTES * rows * (2 * values + gates)
+        after.append(elementwise(f"{prefix}.gate_mul", moved, count))
+    after.append(gemm(f"{prefix}.out", rows, hidden, values, a.o_weight or a.weight, count))
+    return tuple(before), tuple(after)
 
 
 def latent_context(

@@ -76,6 +76,9 @@ def moe_ops(
             count=count,
         )
     )
+    if f.latent_norm:
+        moved = ACT_BYTES * own * 2 * f.latent
+        ops.append(elementwise(f"{prefix}.latent_norm", moved, count, f.latent * PLAIN_BYTES))
     if f.latent:
         ops.append(gemm(f"{prefix}.latent_out", own, hidden, f.latent, f.shared_weight, count))
     if f.shared_intermediate:

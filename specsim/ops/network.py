@@ -125,7 +125,10 @@ def group_rows(
         exchange = ExpertExchange(gathered, sent, par.gpus)
         after.append(OpCost(f"{prefix}ffn_all_reduce", exchange, act_bytes=gathered, count=count))
     elif parts and par.tp > 1:
-        after.append(all_reduce(f"{prefix}ffn_all_reduce", own_bytes, par.tp, count))
+        # A norm of the experts' latent sum needs that whole: it travels beside the shared part.
+        latents = sum(part.latent for part in experts if part.latent_norm)
+        summed_bytes = own_bytes * (1 + latents / hidden)
+        after.append(all_reduce(f"{prefix}ffn_all_reduce", summed_bytes, par.tp, count))
     for extra in group.extras:
         after += EXTRAS[type(extra)](extra, hidden, own, count, prefix)
     return tuple(before), tuple(after)

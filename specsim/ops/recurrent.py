@@ -118,16 +118,17 @@ def delta_net_context(
 def delta_attention_rows(
     a: DeltaAttention, hidden: int, rows: float, tp: int, count: float, prefix: str
 ) -> Rows:
-    """Projections, the two-step decay and gate, and the gated norm of `count` KDA layers. The
-    first step of decay and gate is not sharded: every GPU needs the whole rank."""
+    """Projections, decay and gate, and the gated norm of `count` KDA layers. The first step of a
+    gate of two is not sharded: every GPU needs the whole rank."""
     heads, d = shard(a.n_heads, tp), a.head_dim
     width = heads * d
     vectors = 3 * width * a.conv_kernel + heads + width + d
+    thin = 2 - a.wide_gates  # the wide ones join q, k and v
     before = (
-        gemm(f"{prefix}.in_qkv", rows, 3 * width, hidden, a.weight, count),
-        gemm(f"{prefix}.gates_a", rows, 2 * d + heads, hidden, BF16, count),
-        gemm(f"{prefix}.decay_b", rows, width, d, BF16, count),
-        gemm(f"{prefix}.gate_b", rows, width, d, BF16, count),
+        gemm(f"{prefix}.in_qkv", rows, (3 + a.wide_gates) * width, hidden, a.weight, count),
+        gemm(f"{prefix}.gates_a", rows, thin * d + heads, hidden, BF16, count),
+        *(gemm(f"{prefix}.{name}", rows, width, d, BF16, count)
+          for name in ("decay_b", "gate_b")[:thin]),
         elementwise(f"{prefix}.gating", ACT_BYTES * rows * 3 * width, count),
     )
     after = (

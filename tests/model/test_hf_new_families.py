@@ -16,6 +16,7 @@ from specsim.formats.hf_config import UNMODELLED, model_from_config
 from specsim.formats.hf_plan import READERS
 from specsim.model.catalogue import find_model
 from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, weight_bytes
+from specsim.model.extras import AttentionResidual
 from specsim.model.mixers import Attention, DeltaAttention, LatentAttention
 from specsim.ops.network import MIXERS
 from specsim.ops.work import Work
@@ -71,11 +72,18 @@ def test_cache_and_state_of_hybrids() -> None:
     "mixer",
     [
         DeltaAttention(8, 16),
+        DeltaAttention(8, 16, wide_gates=1),
+        DeltaAttention(8, 16, wide_gates=2),
+        LatentAttention(8, 32, 64, 16, 8, 16, gated=True),
+        LatentAttention(8, 32, 64, 16, 8, 16, head_gate=True),
         Attention(8, 2, 48, v_head_dim=32),
         Attention(8, 2, 32, head_gate=True),
         LatentAttention(8, 32, 64, 16, 8, 16, input_mult=2),
     ],
-    ids=["kda", "narrow values", "a gate per head", "joined input"],
+    ids=[
+        "kda", "wide gate", "wide gates", "gated latent", "a gate per latent head",
+        "narrow values", "a gate per head", "joined input",
+    ],
 )
 def test_a_pass_reads_each_matrix_once(
     mixer: DeltaAttention | Attention | LatentAttention
@@ -101,13 +109,41 @@ def test_linear_attention_names_each_layer_once() -> None:
     assert model_from_config(config).n_layers == 2
     with pytest.raises(ModelConfigError, match="must name each of the 3 layers once"):
         model_from_config({**config, "num_hidden_layers": 3})
-    for field, value, part in (
-        ("attn_res_block_size", 12, "attention residual"),
-        ("routed_expert_hidden_size", 32, "latent mixture"),
-        ("mla_use_output_gate", True, "output gate"),
+    plain = parameters(model_from_config(config)).text
+    assert isinstance(config["linear_attn_config"], dict)
+    linear = {**config["linear_attn_config"], "use_full_rank_gate": True}
+    for added, more in (  # what each part of Kimi-K3 adds, by hand
+        ({"attn_res_block_size": 2}, 2 * 4 * 64 + 2 * 64),
+        ({"mla_use_output_gate": True}, 64 * 4 * 128),
+        ({"linear_attn_config": linear}, 64 * 64 - (64 * 16 + 16 * 64)),
+        ({"routed_expert_hidden_size": 32}, 2 * (2 * 64 * 32 - 4 * 3 * 32 * 32)),
+        ({"routed_expert_hidden_size": 32, "latent_moe_use_norm": True},
+         2 * (2 * 64 * 32 - 4 * 3 * 32 * 32 + 32)),
     ):
-        with pytest.raises(ModelConfigError, match=rf"{field} = .*{part}.* not modelled"):
-            model_from_config({**config, field: value})
+        assert parameters(model_from_config({**config, **added})).text == plain + more, added
+
+
+def test_kimi_k3_and_ling_3_are_what_their_checkpoints_hold() -> None:
+    k3 = find_model("Kimi-K3")
+    assert parameters(k3).text == pytest.approx(2.78e12, rel=1e-3)  # stated as 2.8 T
+    assert kv_bytes_per_token(k3, "bf16").per_token == 24 * 576 * 2
+    assert state_bytes(k3).recurrent == 69 * 96 * 128 * 128 * 4
+    # experts in MXFP4, all else in 16 bits
+    experts = 92 * 896 * 3 * 3584 * 3072
+    plain = parameters(k3).text - experts
+    assert weight_bytes(k3).total == pytest.approx(experts * 0.53125 + plain * 2, rel=1e-9)
+    residual = k3.layers[0].extras[0]
+    assert isinstance(residual, AttentionResidual)
+    assert residual.blocks == pytest.approx(92 / 2 / 12 + 0.5, abs=0.1)  # about one in 12 layers
+    ling = parameters(find_model("Ling-3.0-flash"))
+    assert ling.text + ling.mtp == 127_486_405_600  # of its safetensors files
+    assert state_bytes(find_model("Ling-3.0-flash")).recurrent == 35 * 32 * 128 * 128 * 4
+
+
+def test_ling_3_with_other_gates_is_refused() -> None:
+    config = {"no_kda_lora": False, "model_type": "bailing_hybrid"}
+    with pytest.raises(ModelConfigError, match="gates of delta attention in two products"):
+        model_from_config(config)
 
 
 @pytest.mark.parametrize("kind", sorted(UNMODELLED))

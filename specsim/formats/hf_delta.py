@@ -1,0 +1,99 @@
+"""Readers of the families with recurrent layers beside latent attention: Kimi-Linear, Kimi-K3,
+Ling-3.0, GigaChat-3.5.
+
+Definitions: the publishers' modelling files as SGLang 0.5.23 and transformers 5.24 (both
+Apache-2.0) run them.
+"""
+
+from dataclasses import replace
+
+from specsim.formats.hf_common import mlp, plan, sparse_after_dense
+from specsim.formats.hf_mla import latent_attention
+from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
+from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
+from specsim.formats.hf_shape import TextConfig
+from specsim.formats.hf_unread import refuse_unread
+from specsim.model.extras import AttentionResidual
+from specsim.model.mixers import DeltaAttention, Mixer
+
+
+@family("kimi_linear")
+def kimi_linear(f: TextConfig) -> ModelPlan:
+    """Kimi-Linear: three layers of delta attention (KDA) to one of latent attention without
+    rotary positions; a dense first layer, then mixtures. Kimi-K3 adds attention residuals, output
+    gates and experts of a latent width whose sum is normalised."""
+    linear = f.linear_attn_config
+    f.costs_nothing("mla_use_nope", "model_max_length", "moe_renormalize", "use_grouped_topk")
+    count, hidden = f.num_hidden_layers, f.hidden_size
+    full, recurrent = set(linear.full_attn_layers), set(linear.kda_layers)  # counted from 1
+    latent = replace(latent_attention(f, indexer=False), gated=f.mla_use_output_gate)
+    delta = DeltaAttention(
+        linear.num_heads, linear.head_dim, linear.short_conv_kernel_size,
+        wide_gates=int(linear.use_full_rank_gate),
+    )
+    refuse_unread(linear)
+    if full | recurrent != set(range(1, count + 1)) or full & recurrent:
+        raise f.fail("linear_attn_config", f"must name each of the {count} layers once")
+    width = f.routed_expert_hidden_size or 0
+    f.costs_nothing("latent_moe_use_norm")  # without a latent width
+    moe = sigmoid_moe(f)
+    moe = replace(moe, latent=width, latent_norm=bool(width) and f.latent_moe_use_norm)
+    sparse, every = sparse_after_dense(f, count), f.moe_layer_freq
+    block = f.attn_res_block_size or 0
+    extras = (AttentionResidual(mean_blocks(count, block)),) if block else ()
+
+    def layer(mixer: Mixer, index: int) -> LayerPlan:
+        ffn = moe if sparse[index] and index % every == 0 else mlp(f)
+        return decoder_layer(mixer, ffn, 2 * hidden, extras=extras)
+
+    layers = [layer(latent if index + 1 in full else delta, index) for index in range(count)]
+    result = plan(f, "kimi_linear", layers)
+    if block:
+        result.extra_weights = 2 * hidden  # the residual before the head: its query and norm
+    result.mtp = appended_mtp(f, decoder_layer(latent, moe, 2 * hidden))
+    return result
+
+
+def mean_blocks(count: int, block: int) -> float:
+    """Block outputs that one of the two points of a layer reads, the mean over `count` layers.
+
+    A layer that begins a block stores the sum so far behind its mixer and starts anew: layer i
+    reads ceil(i / block) outputs before the mixer and floor(i / block) + 1 before the
+    feed-forward part (SGLang attn_bank.py, transformers modeling_inkling2.py)."""
+    points = sum(-(-index // block) + index // block + 1 for index in range(count))
+    return points / (2 * count)
+
+
+@family("bailing_hybrid")
+def bailing_hybrid(f: TextConfig) -> ModelPlan:
+    """Ling-3.0: in each group of layers the last is latent attention with a gate per head, the
+    others delta attention; routing within groups of experts. The MTP head is one more layer of
+    latent attention with a mixture.
+
+    The output gate of latent attention and the gates of delta attention in one product are the
+    architecture's (transformers 5.24); a file that says otherwise is refused."""
+    f.costs_nothing("kda_safe_gate")
+    f.require("no_kda_lora", (True,), "gates of delta attention in two products are not modelled")
+    f.require(
+        "gated_attention_proj_granularity_type", ("head_wise",), "only head_wise is modelled"
+    )
+    if not f.head_dim:
+        raise f.missing("head_dim")
+    count, norms, shared = f.num_hidden_layers, 2 * f.hidden_size, f.moe_intermediate_size
+    latent = replace(latent_attention(f, indexer=False), head_gate=True)
+    delta = DeltaAttention(
+        f.num_attention_heads, f.head_dim, f.short_conv_kernel_size, wide_gates=2
+    )
+    f.require("moe_shared_expert_intermediate_size", (shared,), "must equal moe_intermediate_size")
+    moe, sparse = sigmoid_moe(f), sparse_after_dense(f, count, 2)
+    every = f.layer_group_size
+    names = LayerNames(linears=("q_proj", "k_proj", "v_proj", "f_proj", "g_proj", "o_proj"))
+    layers = [
+        decoder_layer(latent, moe if sparse[index] else mlp(f), norms)
+        if (index + 1) % every == 0
+        else decoder_layer(delta, moe if sparse[index] else mlp(f), norms, names)
+        for index in range(count)
+    ]
+    result = plan(f, "bailing_hybrid", layers)
+    result.mtp = appended_mtp(f, decoder_layer(latent, moe, norms))
+    return result
