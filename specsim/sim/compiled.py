@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from specsim.errors import UsageError
 from specsim.latency import launches
-from specsim.sim import rows, rows_loop, step, stretch
+from specsim.sim import rows, rows_loop, step
 from specsim.sim.core import Core
 from specsim.sim.structs import address_of
 
@@ -48,11 +48,11 @@ MOST_SECONDS = 120  # for the compiler; it takes one
 
 def instead() -> dict[Plain, Plain]:
     """Loops by the functions that they stand in for."""
-    out: dict[Plain, Plain] = {stretch.stretch: rows_loop.no_stretch}
-    for name, loop in inspect.getmembers(rows_loop, inspect.isfunction):
-        if name.endswith("_loop"):
-            out[getattr(rows, name.removesuffix("_loop"))] = loop
-    return out
+    return {
+        getattr(rows, name.removesuffix("_loop")): loop
+        for name, loop in inspect.getmembers(rows_loop, inspect.isfunction)
+        if name.endswith("_loop")
+    }
 
 
 def bind(core: Core) -> Runner:

@@ -174,7 +174,6 @@ class SimConfig:
     compiled: run the step loop as machine code (None: where there is a C compiler or it was made
         before).
     exact_cost: ask the cost function at every step instead of the interpolated surface.
-    stretches: let the plain engine take decode steps many at a time (same results).
     """
 
     num_kv_blocks: int
@@ -199,7 +198,6 @@ class SimConfig:
     stall_s: float = 2.0
     compiled: bool | None = None
     exact_cost: bool = False
-    stretches: bool = True
     drafter_blocks: int = 0
     slo: dict[str, float] = field(default_factory=dict)
 

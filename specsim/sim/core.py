@@ -92,7 +92,6 @@ class StepRules:
     asks_policy: bool = False  # a policy outside decides on every draft (`policies`)
     ragged: bool = False  # drafts of a step may differ by request (`Rows.depth`)
     hides_launches: bool = False  # of prompts, behind the step before (`latency.launches`)
-    stretches: bool = False  # decode steps may be taken many at a time (`stretch`)
     log_capacity: int = 0
     gap_capacity: int = 0
     stop_on_finish: bool = False  # come back after each finished request: somebody waits for it
@@ -390,7 +389,7 @@ class Core:
     adapt_steps: int = 0
     adapt_k: int = 0
     accepted_mean: float = 0.0  # accepted drafts per request and step, smoothed
-    clock_s: float = 0.0  # where this replica is; ahead of the run's clock within a stretch
+    clock_s: float = 0.0  # where this replica is; ahead of the run's clock while steps are taken
     step_s: float = 0.0  # duration of the step being run
     idle_s: float = 0.0  # of it, waiting for launches that could be hidden behind the step before
     free_s: float = 0.0  # in which the host can launch the next one

@@ -130,11 +130,6 @@ def close_gaps_loop(c: Core) -> None:
     c.n_rows = to
 
 
-def no_stretch(c: Core, horizon_s: float) -> None:
-    """Stretches save nothing where each step is cheap."""
-    return
-
-
 def draw_steps(
     states: Ints, moves: Floats, uniform: Floats, thresholds: Floats2, step_levels: int,
     passed: Draws,

@@ -115,14 +115,6 @@ def _rules(run: RunContext) -> StepRules:
     out.adaptive = k > 0 and bool(spec.adaptive)
     out.asks_policy = k > 0 and spec.policy is not None
     out.ragged = k > 0 and spec.policy is not None and spec.policy.per_request
-    out.stretches = config.stretches and not (
-        run.compiled
-        or config.exact_cost
-        or out.draws_by_position
-        or out.draws_skip
-        or spec.adaptive
-        or spec.policy
-    )
     out.hides_launches = rules.plan_ahead and run.surface.knows_launches
     out.log_capacity = LOG_STEPS
     out.gap_capacity = 4096 + 2 * rules.max_num_seqs

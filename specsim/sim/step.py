@@ -7,8 +7,6 @@ again at its end, so that the state seen from outside in between is that of the 
 Functions here run as Python or compiled.
 """
 
-import numpy as np
-
 from specsim.latency.launches import hidden_s
 from specsim.sim.core import (
     BOUNDARY,
@@ -39,13 +37,8 @@ from specsim.sim.policies.adaptive import observe_step
 from specsim.sim.preempt import discard, save_blocks, save_row
 from specsim.sim.price import price_step, proposing, scheduled_context, step_width
 from specsim.sim.rows import close_gaps, draws_left, emit_rows, ending_rows, fewest_left
-from specsim.sim.schedule import (
-    SCHEDULED,
-    schedule,
-    settle_reserve,
-)
+from specsim.sim.schedule import SCHEDULED, schedule, settle_reserve
 from specsim.sim.streams import close_run, prompt_token, resume_rows
-from specsim.sim.stretch import stretch
 
 
 def run(c: Core, horizon_s: float) -> int:
@@ -55,12 +48,7 @@ def run(c: Core, horizon_s: float) -> int:
         if c.stage == BOUNDARY:
             if c.logged >= c.rules.log_capacity or c.n_gaps >= c.rules.gap_capacity:
                 return NEED_LOG
-            if c.coming.count > 0:
-                next_s = receive(c)
-                stretch(c, min(horizon_s, next_s))
-                receive(c)
-            else:
-                stretch(c, horizon_s)
+            receive(c)
             code = schedule(c, c.clock_s)
             if code == RAN_IDLE and c.coming.count > 0:
                 next_s = c.slots[c.coming.slots[c.coming.head]].ready_s
@@ -85,17 +73,15 @@ def run(c: Core, horizon_s: float) -> int:
             return RAN_TO_FINISH
 
 
-def receive(c: Core) -> float:
-    """Requests that have left the front end by now join the queue. Returns when the next one
-    will; infinite if none is on its way."""
+def receive(c: Core) -> None:
+    """Requests that have left the front end by now join the queue."""
     while c.coming.count > 0:
         slot = c.coming.slots[c.coming.head]
         request = c.slots[slot]
         if request.ready_s > c.clock_s:
-            return request.ready_s
+            return
         request.where = WAITING
         push(c.waiting, pop(c.coming))
-    return np.inf
 
 
 def begin_step(c: Core) -> None:

@@ -146,7 +146,7 @@ def test_blocks_add_up_and_every_way_of_stepping_gives_the_same(seed):
     blocks = costs.state_blocks + unit * (560 // block + 30) + draw.randint(0, 1000)
     drops = draw.random() < 0.5
     found = []
-    for settings in ({"compiled": False}, {"compiled": False, "stretches": False}, {}):
+    for settings in ({"compiled": False}, {}):
         cfg = config(
             block_costs=costs, num_kv_blocks=blocks, block_size=block, prefix_caching=seed > 0,
             max_num_seqs=16, max_num_batched_tokens=128, plan_ahead=bool(seed % 2),
@@ -159,4 +159,4 @@ def test_blocks_add_up_and_every_way_of_stepping_gives_the_same(seed):
         figures = result.summary()
         assert figures["kv_usage_mean"] <= figures["kv_usage_max"] <= 1.0
         found.append({name: value for name, value in figures.items() if name != "cost_surface"})
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]

@@ -16,11 +16,9 @@ class TenMilliseconds:
         return 0.010
 
 
-def first_tokens(
-    arrivals: list[float], *, ahead: bool, stretches: bool = True, output: int = 200
-) -> list[float]:
+def first_tokens(arrivals: list[float], *, ahead: bool, output: int = 200) -> list[float]:
     rules = EngineRules(plan_ahead=ahead, readback_lag_steps=int(ahead))
-    config = SimConfig(num_kv_blocks=1000, rules=rules, stretches=stretches)
+    config = SimConfig(num_kv_blocks=1000, rules=rules)
     load = OpenLoop([Request(t, 16, output) for t in arrivals])
     records = simulate(config, load, TenMilliseconds()).records
     return [record.first_token_s for record in records]
@@ -55,13 +53,12 @@ class Launched:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("stretches", [False, True])
-def test_launches_hide_behind_the_step_before(exact: bool, stretches: bool) -> None:
+def test_launches_hide_behind_the_step_before(exact: bool) -> None:
     def firsts(arrivals: list[float], ahead: bool) -> list[float]:
         rules = EngineRules(
             plan_ahead=ahead, readback_lag_steps=int(ahead), max_num_batched_tokens=16
         )
-        config = SimConfig(num_kv_blocks=1000, rules=rules, stretches=stretches, exact_cost=exact)
+        config = SimConfig(num_kv_blocks=1000, rules=rules, exact_cost=exact)
         load = OpenLoop([Request(t, 15, 200) for t in arrivals])
         records = simulate(config, load, Launched()).records
         return [record.first_token_s for record in records]
@@ -73,11 +70,3 @@ def test_launches_hide_behind_the_step_before(exact: bool, stretches: bool) -> N
     # Two prompts, one step each: the first step leaves the host 2 ms of its 30.
     assert firsts([0.0, 0.0], ahead=True) == pytest.approx([0.030, 0.058])
     assert firsts([0.0, 0.0], ahead=False) == pytest.approx([0.030, 0.060])
-
-
-@pytest.mark.parametrize("ahead", [False, True])
-def test_stretches_change_nothing(ahead: bool) -> None:
-    arrivals = [0.0, 0.015, 0.4321, 0.8, 0.8049, 1.2345]
-    assert first_tokens(arrivals, ahead=ahead) == first_tokens(
-        arrivals, ahead=ahead, stretches=False
-    )

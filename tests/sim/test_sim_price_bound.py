@@ -40,8 +40,7 @@ def test_every_step_costs_what_the_model_says(kind: str, monkeypatch: pytest.Mon
         SimulateOptions(concurrency=clients, requests=max(160, 2 * clients), range_ratio=0.6),
         Workload(prompt, output),
     )
-    settings = (("compiled", False), ("stretches", False))
-    found = Deployment(system, settings=settings)
+    found = Deployment(system, settings=(("compiled", False),))
     prices: list[tuple[float, float]] = []
     surfaces = []
     price_step, make = step.price_step, Replica.__init__

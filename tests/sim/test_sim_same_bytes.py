@@ -1,5 +1,5 @@
-"""Three ways to run the same steps give the same bytes: numpy rows with stretches, numpy rows step
-by step, plain loops (what becomes C) and the compiled loop itself.
+"""Three ways to run the same steps give the same bytes: numpy rows, plain loops (what becomes C)
+and the compiled loop itself.
 
 Configurations and loads are random: engines, caches short of memory, drafts of every kind, faults,
 routers, clients that give up. Every run also checks its own blocks, rows and requests.
@@ -176,11 +176,10 @@ def use_loops(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_stretches_steps_and_loops_agree(seed, monkeypatch):
-    many = outcome(seed, compiled=False)
-    assert outcome(seed, compiled=False, stretches=False) == many
+def test_rows_and_loops_agree(seed, monkeypatch):
+    rows = outcome(seed, compiled=False)
     use_loops(monkeypatch)
-    assert outcome(seed, compiled=False, stretches=False) == many
+    assert outcome(seed, compiled=False) == rows
 
 
 @pytest.mark.skipif(not compiled.available(), reason="there is no C compiler")
