@@ -93,9 +93,11 @@ def check_writable(
     try:
         import tempfile
 
+        if not str(path).strip():
+            raise UsageError(f"{option} is empty; name a file")
         if "\0" in str(path):
             raise ValueError("it holds a null character")
-        target = Path(path)  # of '' it is '.', a folder
+        target = Path(path)
         if target.is_dir():
             raise UsageError(f"{option} {shown} is a folder; name a file in it")
         if target.exists() and not target.is_file():
@@ -132,13 +134,15 @@ def _same(one: Path, two: Path) -> bool:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """The name to write to, beside `path`, which it replaces once all is written: `path` is there
-    whole or as it was. What goes wrong passes through, and leaves nothing behind. A device or pipe
-    is written to itself: one that were replaced by a file would be lost to the whole machine."""
+    whole or as it was. A missing folder is made; what goes wrong passes through, and leaves no file
+    behind. A device or pipe is written to itself: one that were replaced by a file would be lost to
+    the whole machine."""
     if path.exists() and not path.is_file():
         yield path
         return
     part = path.with_name(path.name + ".part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield part
         part.replace(path)
     except BaseException:
@@ -149,10 +153,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A text file, complete or not at all, in a folder that is made where it is missing.
-    FormatError where it cannot be written."""
+    """A text file, complete or not at all. FormatError where it cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as part:
             part.write_text(text, encoding="utf-8")
     except OSError as error:

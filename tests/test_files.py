@@ -51,7 +51,7 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     os.symlink(tmp_path / "loop", tmp_path / "loop")
     for bad, words in (
         (tmp_path, "is a folder"),
-        ("", "is a folder"),
+        ("", "is empty"),
         (tmp_path / "pipe", "pipe or device"),
         ("/dev/full", "pipe or device"),
         (tmp_path / "file" / "x.json", "no folder"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specsim.errors import SpecSimError, UsageError
-from specsim.files import write_whole
+from specsim.files import check_writable, write_whole
 from specsim.jsonable import json_text
 from specsim.options.values import profile_folder, shown
 
@@ -49,7 +49,8 @@ def page_of(
         raise UsageError(f"{len(results)} results are given; a report shows at most {MAX_FILES}")
     if title is not None and not 0 < len(title.strip()) <= MAX_TITLE:
         raise UsageError(f"--title must have 1 to {MAX_TITLE} characters, got {shown(title)}")
-    check_output(output, [str(item) for item in results if isinstance(item, str | PathLike)])
+    inputs = [str(item) for item in results if isinstance(item, str | PathLike)]
+    check_writable(None if output == "-" else output, "--output", inputs)
     saved = [_saved(item, number) for number, item in enumerate(results, 1)]
     return render(saved, profiles_of(saved, folder), title or DEFAULT_TITLE, command)
 
@@ -73,21 +74,6 @@ def _saved(item: object, number: int) -> "SavedResult":
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} is no result of specsim: {error}") from None
     return parse(name, text, KINDS)
-
-
-def check_output(output: str, files: Sequence[str]) -> None:
-    """A result must not be overwritten by its report; bad paths are told before the work."""
-    path = Path(output)
-    try:
-        if not output.strip() or path.is_dir():
-            raise UsageError(f"--output is {shown(output)}; name a file, e.g. report.html")
-        if not path.resolve().parent.is_dir():
-            raise UsageError(f"--output is in {path.parent}, which is no folder; make it first")
-        same = [f for f in files if f != "-" and Path(f).resolve() == path.resolve()]
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link to itself
-        raise UsageError(f"--output is {shown(output)}: {error}") from None
-    if same:
-        raise UsageError(f"--output is {shown(output)}, one of the results; name another file")
 
 
 def profiles_of(

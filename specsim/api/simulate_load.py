@@ -16,7 +16,7 @@ from specsim.formats.traces import TraceOptions, detect_format, read_trace
 from specsim.options.declare import declared
 from specsim.options.groups import RequestOptions
 from specsim.options.serving import SharedPromptsOptions, SimulateOptions
-from specsim.options.values import TextPath, shown
+from specsim.options.values import shown
 from specsim.planning.capacity_loads import shared_by
 from specsim.sim.arrivals import bench_serve_times, gamma_times
 from specsim.sim.compare import LoadPlan
@@ -265,27 +265,3 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
 def _at_times(times: Iterable[float], requests: Iterator[Request]) -> Iterator[Request]:
     for time_s, request in zip(times, requests, strict=False):
         yield request._replace(arrival_s=time_s)
-
-
-def check_writable(given: TextPath | None, option: str) -> None:
-    """Refuse an output file that cannot be written before the run, not after it."""
-    if given is None:
-        return
-    path = str(given)
-    if not path.strip():
-        raise UsageError(f"{option} is empty; name a file")
-    target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"{option} {shown(path)} is a folder; name a file in it")
-    try:
-        if target.is_fifo() and not path.startswith("/dev/"):
-            # Opening one waits for a reader, for ever if there is none.
-            raise UsageError(f"{option} {shown(path)} is a named pipe; name a file")
-        exists = target.exists()
-        with target.open("a", encoding="utf-8"):
-            pass
-        if not exists:
-            target.unlink()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{option} {shown(path)} cannot be written: {reason}") from None

@@ -14,7 +14,7 @@ from specsim.api.apart import apart_of
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import TABLE_FIELD, TABLE_NOTE, DeploymentRequest, build_request
 from specsim.api.simulate_export import check_exports, write_exports
-from specsim.api.simulate_load import check_together, check_writable, fixed_plan, trace_plan
+from specsim.api.simulate_load import check_together, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
 from specsim.checked import json_value
 from specsim.errors import CapacityError, FormatError, SpecSimError, UsageError
@@ -22,10 +22,10 @@ from specsim.files import file_text
 from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.serving import SimulateOptions
 from specsim.options.values import shown
+from specsim.report.progress import live_bar
 from specsim.sim.build import Deployment
 from specsim.sim.compare import LoadPlan, Report, SimulatedComparison, compare
 from specsim.sim.config import ROUTERS, Fault
-from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
 from specsim.sim.figures import Figures, value_at
 from specsim.sim.passing import MOST
 from specsim.sim.policies.choice import PolicyChoice, parse_policy
@@ -66,8 +66,6 @@ def checked_load(options: SimulateOptions) -> CheckedLoad:
     gates: Mapping[str, float] = {}
     if scenario is not None:
         options, gates = _of_scenario(options, scenario)
-    for path, flag in ((options.trace_out, "--trace-out"), (options.records, "--records")):
-        check_writable(path, flag)
     steps_wanted = check_exports(options)
     if options.model is None:
         raise UsageError("a MODEL is needed (or a --scenario that names one); see `specsim models`")
@@ -87,7 +85,6 @@ def checked_load(options: SimulateOptions) -> CheckedLoad:
     if options.trace is None and scenario is None:
         _check_servable(deployment, request.workload)
     _warn_of_overload(options, request, deployment, warnings)
-    steps_wanted = steps_wanted or options.trace_out is not None
     return CheckedLoad(options, deployment, plan, warnings, steps_wanted)
 
 
@@ -110,7 +107,6 @@ def simulated(options: SimulateOptions, *, bar: bool) -> SimulationFigures:
             keep_trace=load.steps_wanted,
             report=report,
         )
-    _write(options, found)
     warnings += what_went_wrong(found.main.figures, completed=plan.completed)
     if found.partial:
         warnings.append(_partial_words(found, options.baseline, deployment))
@@ -365,44 +361,18 @@ def _partial_words(found: SimulatedComparison, baseline: bool, deployment: Deplo
     return f"interrupted: medians of the {len(found.main.runs)} runs that were finished"
 
 
-def _write(options: SimulateOptions, found: SimulatedComparison) -> None:
-    """Records and trace of the first run with speculation."""
-    path = None if options.records is None else str(options.records)
-    try:
-        if path is not None:
-            if path.lower().endswith(".csv"):
-                write_csv(found.first.records, path)
-            else:
-                write_jsonl(found.first.records, path)
-        if options.trace_out is not None:
-            write_chrome_trace(found.first.cluster, str(options.trace_out))
-    except OSError as error:
-        name = shown(str(error.filename)) if error.filename else "the output files"
-        raise UsageError(f"cannot write {name}: {error.strerror}") from None
-
-
 @contextmanager
 def progress(
     wanted: bool, sides: Sequence[str], runs: int | None, suffix: str = " speculation"
 ) -> Iterator[Report | None]:
     """A bar on stderr while the runs go on; None where nobody looks. suffix: behind a side's name.
     """
-    if not wanted:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
     most = runs or MOST
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("simulating", total=None)
+    columns = ("{task.description}", "bar", "{task.percentage:>3.0f}%", "left")
+    with live_bar(wanted, *columns, begin="simulating") as update:
 
         def report(side: str, number: int, state: Progress | None) -> None:
+            assert update is not None
             done = number * len(sides) + sides.index(side)
             words = f"{side}{suffix}" if len(sides) > 1 else "simulating"
             if most > 1:
@@ -411,6 +381,6 @@ def progress(
                 words += f", {state.now_s:.0f} s, {state.ended} requests"
             share = state.share if state is not None else 0.0
             whole = None if share is None else float(len(sides) * most)
-            bars.update(task, description=words, total=whole, completed=done + (share or 0.0))
+            update(description=words, total=whole, completed=done + (share or 0.0))
 
-        yield report
+        yield report if update else None

@@ -6,49 +6,25 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from specsim.errors import UsageError
+from specsim.options import groups
 from specsim.options.declare import REQUIRED, OptionSet, opt
-from specsim.options.groups import (
-    AcceptanceLengthOptions,
-    AcceptanceOptions,
-    BatchLimitsOptions,
-    CachedShareOptions,
-    ClientOptions,
-    DraftingOptions,
-    DraftLengthOptions,
-    DraftShareOptions,
-    EngineOptions,
-    ExpertParallelOptions,
-    GpuOptions,
-    JsonOptions,
-    LengthsOptions,
-    MemoryShareOptions,
-    MethodOptions,
-    ModelArgument,
-    NumberFormatsOptions,
-    OutputOptions,
-    PricingOptions,
-    RequestOptions,
-    ServerCommandOptions,
-    ServerOptions,
-    TextOptions,
-    TreeOptions,
-)
 from specsim.options.values import Numbers, Words
 
 
 class ExplainOptions(
-    ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, ClientOptions, BatchLimitsOptions, MemoryShareOptions,
-    PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
+    groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
+    groups.ClientOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions,
+    groups.PricingOptions,
 ):
     NAME: ClassVar = "explain"
 
 
-class ExplainCommand(ExplainOptions, JsonOptions):
+class ExplainCommand(ExplainOptions, groups.JsonOptions):
     """`specsim explain`."""
 
 
-class DrawnOptions(OutputOptions):
+class DrawnOptions(groups.OutputOptions):
     """Results that are drawn as well."""
 
     plot: str | None = opt(None, help="Draw into a file: .svg or .png.", output=True)
@@ -71,9 +47,9 @@ class CrossoverRangeOptions(OptionSet):
 
 
 class CrossoverOptions(
-    ModelArgument, CrossoverRangeOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, BatchLimitsOptions, MemoryShareOptions, PricingOptions,
-    ServerCommandOptions,
+    groups.ModelArgument, CrossoverRangeOptions, groups.ServerOptions, groups.AcceptanceOptions,
+    groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
+    groups.MemoryShareOptions, groups.PricingOptions, groups.ServerCommandOptions,
 ):
     NAME: ClassVar = "crossover"
 
@@ -121,9 +97,10 @@ class ParetoOutputOptions(DrawnOptions):
 
 
 class ParetoOptions(
-    ModelArgument, ParetoAxesOptions, GpuOptions, ExpertParallelOptions, EngineOptions,
-    DraftingOptions, AcceptanceOptions, DraftShareOptions, RequestOptions, MemoryShareOptions,
-    PricingOptions,
+    groups.ModelArgument, ParetoAxesOptions, groups.GpuOptions, groups.ExpertParallelOptions,
+    groups.EngineOptions, groups.DraftingOptions, groups.AcceptanceOptions,
+    groups.DraftShareOptions, groups.RequestOptions, groups.MemoryShareOptions,
+    groups.PricingOptions,
 ):
     NAME: ClassVar = "pareto"
 
@@ -175,12 +152,13 @@ class OperatingPointOptions(OptionSet):
 
 
 class MatrixOptions(
-    MatrixAxesOptions, NumberFormatsOptions, MatrixWidthOptions, EngineOptions, MethodOptions,
-    DraftLengthOptions, AcceptanceLengthOptions, OperatingPointOptions, LengthsOptions,
-    CachedShareOptions, TextOptions, BatchLimitsOptions, MemoryShareOptions, PricingOptions,
+    MatrixAxesOptions, groups.NumberFormatsOptions, MatrixWidthOptions, groups.EngineOptions,
+    groups.MethodOptions, groups.DraftLengthOptions, groups.AcceptanceLengthOptions,
+    OperatingPointOptions, groups.LengthsOptions, groups.CachedShareOptions, groups.TextOptions,
+    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "matrix"
 
 
-class MatrixCommand(MatrixOptions, OutputOptions):
+class MatrixCommand(MatrixOptions, groups.OutputOptions):
     """`specsim matrix`."""

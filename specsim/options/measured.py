@@ -4,32 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from specsim.options import groups
 from specsim.options.declare import REQUIRED, OptionSet, opt
-from specsim.options.groups import (
-    MAX_SEED,
-    AcceptanceOptions,
-    BatchLimitsOptions,
-    ComparisonOutOptions,
-    ComparisonOutputOptions,
-    DraftingOptions,
-    DraftShareOptions,
-    EngineOptions,
-    ExpertParallelOptions,
-    GpuOptions,
-    JsonOptions,
-    LengthsOptions,
-    LoadOptions,
-    MaxErrorOptions,
-    MemoryShareOptions,
-    ModelArgument,
-    NumberFormatsOptions,
-    PricingOptions,
-    ProfilesOptions,
-    ServerOptions,
-    SpeculativeJsonOptions,
-    TensorParallelOptions,
-    TreeOptions,
-)
 from specsim.options.values import FilePath, FilePaths, named_path
 
 MAX_LIVE_REQUESTS = 100_000
@@ -42,9 +18,10 @@ class SeenEngineOptions(OptionSet):
 
 
 class SeenServerOptions(
-    GpuOptions, TensorParallelOptions, ExpertParallelOptions, NumberFormatsOptions,
-    SeenEngineOptions, DraftingOptions, SpeculativeJsonOptions, TreeOptions, LengthsOptions,
-    BatchLimitsOptions, MemoryShareOptions, PricingOptions,
+    groups.GpuOptions, groups.TensorParallelOptions, groups.ExpertParallelOptions,
+    groups.NumberFormatsOptions, SeenEngineOptions, groups.DraftingOptions,
+    groups.SpeculativeJsonOptions, groups.TreeOptions, groups.LengthsOptions,
+    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):
     """What is known of a server besides what it shows itself."""
 
@@ -73,7 +50,7 @@ class DiagnoseOptions(EvidenceOptions, SeenServerOptions):
     NAME: ClassVar = "diagnose"
 
 
-class DiagnoseCommand(DiagnoseOptions, JsonOptions):
+class DiagnoseCommand(DiagnoseOptions, groups.JsonOptions):
     """`specsim diagnose`."""
 
 
@@ -95,7 +72,7 @@ class JsonLinesOptions(OptionSet):
 
 
 class WatchCommand(
-    ServerUrlOptions, ModelArgument, WatchTimeOptions, SeenServerOptions, JsonLinesOptions
+    ServerUrlOptions, groups.ModelArgument, WatchTimeOptions, SeenServerOptions, JsonLinesOptions,
 ):
     NAME: ClassVar = "watch"
 
@@ -146,9 +123,9 @@ class BenchFilesOptions(OptionSet):
 
 
 class CalibrateOptions(
-    FitOptions, BenchFilesOptions, GpuOptions, EngineOptions, TensorParallelOptions,
-    ExpertParallelOptions, NumberFormatsOptions, DraftingOptions, BatchLimitsOptions,
-    ProfilesOptions,
+    FitOptions, BenchFilesOptions, groups.GpuOptions, groups.EngineOptions,
+    groups.TensorParallelOptions, groups.ExpertParallelOptions, groups.NumberFormatsOptions,
+    groups.DraftingOptions, groups.BatchLimitsOptions, groups.ProfilesOptions,
 ):
     """What both forms of `specsim calibrate` take besides the model or the records."""
 
@@ -157,7 +134,7 @@ class RecordFilesOptions(OptionSet):
     records: FilePaths | None = opt(None, help="Files of `specsim measure`.")
 
 
-class CalibrateFunctionOptions(ModelArgument, RecordFilesOptions, CalibrateOptions):
+class CalibrateFunctionOptions(groups.ModelArgument, RecordFilesOptions, CalibrateOptions):
     NAME: ClassVar = "calibrate"
 
 
@@ -168,14 +145,14 @@ class CalibrateInputsOptions(OptionSet):
     )
 
 
-class CalibrateCommand(CalibrateInputsOptions, CalibrateOptions, JsonOptions):
+class CalibrateCommand(CalibrateInputsOptions, CalibrateOptions, groups.JsonOptions):
     NAME: ClassVar = "calibrate"
 
 
 # --- validate -----------------------------------------------------------------------------------
 
 
-class PublishedCommand(JsonOptions):
+class PublishedCommand(groups.JsonOptions):
     NAME: ClassVar = "validate published"
 
     files: list[Path] = opt(
@@ -190,8 +167,8 @@ class PublishedCommand(JsonOptions):
 
 
 class JudgedServerOptions(
-    ServerOptions, AcceptanceOptions, TreeOptions, DraftShareOptions, BatchLimitsOptions,
-    MemoryShareOptions, PricingOptions,
+    groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
+    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):
     """The deployment that is simulated beside the measured one."""
 
@@ -225,7 +202,7 @@ class ValidateBenchOptions(MeasuredFilesOptions, JudgedServerOptions, Comparison
     NAME: ClassVar = "validate bench"
 
 
-class ValidateBenchCommand(ValidateBenchOptions, ComparisonOutputOptions):
+class ValidateBenchCommand(ValidateBenchOptions, groups.ComparisonOutputOptions):
     """`specsim validate bench`."""
 
 
@@ -263,7 +240,7 @@ class DrivenLoadOptions(OptionSet):
         1.0, help="Seconds between looks at the server's gauges.",
         ge=0.05, le=3600, rule="from 0.05 to 3600 seconds",
     )
-    seed: int = opt(0, help="Of send times and random tokens.", ge=0, le=MAX_SEED)
+    seed: int = opt(0, help="Of send times and random tokens.", ge=0, le=groups.MAX_SEED)
 
 
 class SaveBenchOptions(OptionSet):
@@ -274,14 +251,14 @@ class SaveBenchOptions(OptionSet):
 
 
 class ValidateLiveOptions(
-    DrivenServerOptions, ModelArgument, LoadOptions, DrivenLoadOptions, JudgedServerOptions,
-    ComparisonOptions,
+    DrivenServerOptions, groups.ModelArgument, groups.LoadOptions, DrivenLoadOptions,
+    JudgedServerOptions, ComparisonOptions,
 ):
     NAME: ClassVar = "validate live"
 
 
 class ValidateLiveCommand(
-    ValidateLiveOptions, MaxErrorOptions, SaveBenchOptions, ComparisonOutOptions
+    ValidateLiveOptions, groups.MaxErrorOptions, SaveBenchOptions, groups.ComparisonOutOptions,
 ):
     """`specsim validate live`."""
 
@@ -301,9 +278,9 @@ class JudgedRecordsOptions(OptionSet):
     rows_out: bool = opt(False, "--rows", help="Also list every point with its error.")
 
 
-class ValidateRecordsOptions(JudgedRecordsOptions, ProfilesOptions):
+class ValidateRecordsOptions(JudgedRecordsOptions, groups.ProfilesOptions):
     NAME: ClassVar = "validate records"
 
 
-class ValidateRecordsCommand(ValidateRecordsOptions, ComparisonOutputOptions):
+class ValidateRecordsCommand(ValidateRecordsOptions, groups.ComparisonOutputOptions):
     """`specsim validate records`."""

@@ -5,26 +5,11 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from specsim.errors import UsageError
+from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
-from specsim.options.groups import (
-    AcceptanceOptions,
-    ApartOptions,
-    BatchLimitsOptions,
-    DraftShareOptions,
-    LengthRangeOptions,
-    LoadOptions,
-    MemoryShareOptions,
-    ModelArgument,
-    OutputOptions,
-    PricingOptions,
-    RequestOptions,
-    ServerCommandOptions,
-    ServerOptions,
-    TreeOptions,
-)
 
 
-class SpeedupPlotOptions(OutputOptions):
+class SpeedupPlotOptions(groups.OutputOptions):
     plot: bool = opt(
         False, help="Also draw the speedup over the load in the terminal.", output=True,
     )
@@ -52,9 +37,10 @@ class RunOptions(OptionSet):
 
 
 class PredictOptions(
-    ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, LengthRangeOptions, RunOptions, LoadOptions, ApartOptions,
-    BatchLimitsOptions, MemoryShareOptions, PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
+    groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
+    groups.LengthRangeOptions, RunOptions, groups.LoadOptions, groups.ApartOptions,
+    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "predict"
 

@@ -6,23 +6,8 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from specsim.errors import UsageError
+from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
-from specsim.options.groups import (
-    AcceptanceOptions,
-    ApartOptions,
-    BatchLimitsOptions,
-    DraftShareOptions,
-    LengthRangeOptions,
-    MemoryShareOptions,
-    ModelArgument,
-    OutputOptions,
-    PricingOptions,
-    RequestOptions,
-    SeedOptions,
-    ServerCommandOptions,
-    ServerOptions,
-    TreeOptions,
-)
 from specsim.options.values import TextPath
 
 MAX_DURATION_S = 100_000_000  # three years
@@ -68,7 +53,7 @@ class StageOptions(OptionSet):
         return self
 
 
-class VariationOptions(LengthRangeOptions):
+class VariationOptions(groups.LengthRangeOptions):
     burstiness: float | None = opt(
         None, help="Gamma shape of the gaps: 1 Poisson, inf even spacing.",
         gt=0, rule="above 0 (1: Poisson, below: bursts, inf: even)",
@@ -152,7 +137,7 @@ class RequestCountOptions(OptionSet):
     requests: int | None = opt(None, help="How many requests.", ge=1, le=10_000_000)
 
 
-class RunsOptions(SeedOptions):
+class RunsOptions(groups.SeedOptions):
     replications: int | None = opt(
         None, ge=1, le=1000,
         help="Runs with seeds seed, seed + 1, ... Default: 1; with an SLO until it is sure whether "
@@ -224,18 +209,18 @@ class ExportOptions(OptionSet):
 
 
 class SimulateOptions(
-    ModelArgument, ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, SimulatedLoadOptions, ScenarioOptions,
     SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions, RunsOptions,
-    GatesOptions, BaselineOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
-    AcceptanceTraceOptions, PolicyOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, ReplicaOptions, ApartOptions, GatewayOptions,
-    FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions, PricingOptions,
-    ExportOptions,
+    GatesOptions, BaselineOptions, groups.ServerOptions, groups.AcceptanceOptions,
+    AcceptanceSpreadOptions, AcceptanceTraceOptions, PolicyOptions, groups.TreeOptions,
+    groups.DraftShareOptions, groups.RequestOptions, ReplicaOptions, groups.ApartOptions,
+    GatewayOptions, FailureOptions, groups.BatchLimitsOptions, CacheOptions,
+    groups.MemoryShareOptions, groups.PricingOptions, ExportOptions,
 ):
     NAME: ClassVar = "simulate"
 
 
-class ComparedPoliciesOptions(SeedOptions):
+class ComparedPoliciesOptions(groups.SeedOptions):
     policy: list[str] | None = opt(
         None, metavar="NAME[,KEY=VALUE]",
         help="A policy to compare, or none (no speculation); repeat it. The others are compared "
@@ -248,19 +233,19 @@ class ComparedPoliciesOptions(SeedOptions):
 
 
 class PoliciesOptions(
-    ModelArgument, ServerCommandOptions, ComparedPoliciesOptions, SimulatedLoadOptions,
-    ScenarioOptions, SharedPromptsOptions, RequestCountOptions, StageOptions, VariationOptions,
-    GatesOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions,
-    AcceptanceTraceOptions, TreeOptions, DraftShareOptions, RequestOptions, ReplicaOptions,
-    GatewayOptions, FailureOptions, BatchLimitsOptions, CacheOptions, MemoryShareOptions,
-    PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, ComparedPoliciesOptions,
+    SimulatedLoadOptions, ScenarioOptions, SharedPromptsOptions, RequestCountOptions, StageOptions,
+    VariationOptions, GatesOptions, groups.ServerOptions, groups.AcceptanceOptions,
+    AcceptanceSpreadOptions, AcceptanceTraceOptions, groups.TreeOptions, groups.DraftShareOptions,
+    groups.RequestOptions, ReplicaOptions, GatewayOptions, FailureOptions,
+    groups.BatchLimitsOptions, CacheOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "policies"
 
 
-class PoliciesCommand(PoliciesOptions, OutputOptions):
+class PoliciesCommand(PoliciesOptions, groups.OutputOptions):
     """`specsim policies`."""
 
 
-class SimulateCommand(SimulateOptions, OutputOptions):
+class SimulateCommand(SimulateOptions, groups.OutputOptions):
     """`specsim simulate`."""

@@ -3,33 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from specsim.options import groups, serving
 from specsim.options.declare import REQUIRED, OptionSet, opt
-from specsim.options.groups import (
-    AcceptanceOptions,
-    ApartOptions,
-    BatchLimitsOptions,
-    DraftShareOptions,
-    JobsOptions,
-    MemoryShareOptions,
-    ModelArgument,
-    OutputOptions,
-    PricingOptions,
-    ProfilesOptions,
-    RequestOptions,
-    SeedOptions,
-    ServerCommandOptions,
-    ServerOptions,
-    TreeOptions,
-)
-from specsim.options.serving import (
-    AcceptanceSpreadOptions,
-    CacheOptions,
-    GatesOptions,
-    GatewayOptions,
-    ScenarioOptions,
-    StageOptions,
-    VariationOptions,
-)
 from specsim.options.values import FilePath, Numbers, TextPath
 
 MAX_DEMAND = 1e8
@@ -90,16 +65,18 @@ class CapacityBaselineOptions(OptionSet):
 
 
 class CapacityOptions(
-    ModelArgument, ServerCommandOptions, DemandOptions, ScenarioOptions, GatesOptions,
-    CapacityAnswerOptions, JobsOptions, SeedOptions, CapacityBaselineOptions, StageOptions,
-    VariationOptions, ServerOptions, AcceptanceOptions, AcceptanceSpreadOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, ApartOptions, GatewayOptions, BatchLimitsOptions,
-    CacheOptions, MemoryShareOptions, PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, DemandOptions, serving.ScenarioOptions,
+    serving.GatesOptions, CapacityAnswerOptions, groups.JobsOptions, groups.SeedOptions,
+    CapacityBaselineOptions, serving.StageOptions, serving.VariationOptions, groups.ServerOptions,
+    groups.AcceptanceOptions, serving.AcceptanceSpreadOptions, groups.TreeOptions,
+    groups.DraftShareOptions, groups.RequestOptions, groups.ApartOptions, serving.GatewayOptions,
+    groups.BatchLimitsOptions, serving.CacheOptions, groups.MemoryShareOptions,
+    groups.PricingOptions,
 ):
     NAME: ClassVar = "capacity"
 
 
-class CapacityCommand(CapacityOptions, OutputOptions):
+class CapacityCommand(CapacityOptions, groups.OutputOptions):
     """`specsim capacity`."""
 
 
@@ -110,11 +87,13 @@ class FleetFileOptions(OptionSet):
     quick: bool = opt(False, help="Capacities by formulas, without simulation.")
 
 
-class FleetOptions(FleetFileOptions, SeedOptions, JobsOptions, ProfilesOptions):
+class FleetOptions(
+    FleetFileOptions, groups.SeedOptions, groups.JobsOptions, groups.ProfilesOptions,
+):
     NAME: ClassVar = "fleet"
 
 
-class FleetCommand(FleetOptions, OutputOptions):
+class FleetCommand(FleetOptions, groups.OutputOptions):
     """`specsim fleet`."""
 
 
@@ -148,5 +127,5 @@ class SweepOptions(OptionSet):
     columns: str | None = opt(None, help="Results to show, e.g. output_tok_s,tpot_s.mean.")
 
 
-class SweepCommand(SweepOptions, OutputOptions):
+class SweepCommand(SweepOptions, groups.OutputOptions):
     """`specsim sweep`."""

@@ -3,21 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
-from specsim.options.groups import (
-    AcceptanceOptions,
-    BatchLimitsOptions,
-    DraftShareOptions,
-    LoadOptions,
-    MemoryShareOptions,
-    ModelArgument,
-    OutputOptions,
-    PricingOptions,
-    RequestOptions,
-    ServerCommandOptions,
-    ServerOptions,
-    TreeOptions,
-)
 from specsim.options.values import Words
 
 
@@ -52,12 +39,13 @@ class MaxMemoryOptions(OptionSet):
 
 
 class TuneOptions(
-    ModelArgument, ServerCommandOptions, LoadOptions, TuneGoalOptions, ServerOptions,
-    AcceptanceOptions, TreeOptions, DraftShareOptions, RequestOptions, BatchLimitsOptions,
-    MemoryShareOptions, MaxMemoryOptions, PricingOptions,
+    groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
+    groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
+    groups.RequestOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions, MaxMemoryOptions,
+    groups.PricingOptions,
 ):
     NAME: ClassVar = "tune"
 
 
-class TuneCommand(TuneOptions, OutputOptions):
+class TuneCommand(TuneOptions, groups.OutputOptions):
     """`specsim tune`."""

@@ -12,14 +12,6 @@ from specsim.report.doc import Doc
 from specsim.report.tables import visible
 
 MAX_BYTES = 32_000_000
-# Keys that tell the kind of a document from before kinds were written.
-_OLDER = {
-    "prediction": {"points", "break_even_concurrency"},
-    "simulation": {"ttft_s", "inputs"},
-    "explanation": {"steps", "engine", "fidelity"},
-    "mindrouter": {"table"},
-    "published": {"overall", "sets"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +50,7 @@ def parse(name: str, text: str, kinds: Sequence[str]) -> SavedResult:
         raise FormatError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise FormatError(f"{name} holds no object; give a result of specsim ... --json")
-    guess = next((kind for kind, keys in _OLDER.items() if keys <= value.keys()), None)
-    kind = value.get("kind") or guess
+    kind = value.get("kind")
     if kind not in kinds:
         known = ", ".join(kinds)
         if kind is None:

@@ -1,7 +1,6 @@
-"""Files from a run: JSON lines, CSV, and a trace for Perfetto (Chrome trace event format)."""
+"""The trace of a run for Perfetto (Chrome trace event format)."""
 
-import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from specsim.errors import UsageError
@@ -9,41 +8,26 @@ from specsim.files import replacing
 from specsim.jsonable import json_text
 from specsim.sim.cluster import Cluster
 from specsim.sim.core import StepLog
-from specsim.sim.records import INT_FIELDS, TIME_FIELDS, Records
-from specsim.sim.request import RequestRecord
+from specsim.sim.records import Records
 
 REQUEST_LANES = 256  # request slices are spread over so many rows of the trace
 
 
-def write_jsonl(records: Iterable[RequestRecord], path: Path | str) -> None:
-    """One JSON object per request."""
-    with replacing(Path(path)) as part, part.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json_text(record.to_dict()) + "\n")
-
-
-def write_csv(records: Iterable[RequestRecord], path: Path | str) -> None:
-    """One row per request."""
-    names = [*INT_FIELDS, *TIME_FIELDS, "reason"]
-    with replacing(Path(path)) as part, part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        for record in records:
-            writer.writerow(record.to_dict())
-
-
-def write_chrome_trace(cluster: Cluster, path: Path | str) -> None:
+def write_chrome_trace(cluster: Cluster, path: Path) -> None:
     """For Perfetto or chrome://tracing: steps as slices and counters per replica, requests as
-    slices (queue, prefill, decode). UsageError for a run without keep_trace=True."""
+    slices (queue, prefill, decode). UsageError for a run without keep_trace=True, and where it
+    cannot be written."""
     if not any(replica.stats.trace for replica in cluster.replicas):
         raise UsageError("this run kept no steps; simulate with keep_trace=True to write a trace")
-    with replacing(Path(path)) as part, part.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-        first = True
-        for event in _events(cluster):
-            file.write(("" if first else ",\n") + json_text(event))
-            first = False
-        file.write("\n]}\n")
+    try:
+        with replacing(path) as part, part.open("w", encoding="utf-8") as file:
+            mark = '{"displayTimeUnit": "ms", "traceEvents": [\n'
+            for event in _events(cluster):
+                file.write(mark + json_text(event))
+                mark = ",\n"
+            file.write("\n]}\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _events(cluster: Cluster) -> Iterator[dict[str, object]]:

@@ -9,9 +9,10 @@ import pytest
 
 from sim_costs import Linear, config, plain_requests
 from specsim.errors import UsageError
+from specsim.report.export_rows import write_rows
 from specsim.sim import survival
 from specsim.sim.arrivals import gamma_times
-from specsim.sim.export import write_chrome_trace, write_csv, write_jsonl
+from specsim.sim.export import write_chrome_trace
 from specsim.sim.figures import Figures
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.intervals import mean_of_runs
@@ -328,10 +329,10 @@ def test_gates_have_one_spelling():
 
 def test_records_to_json_lines_and_csv(tmp_path):
     result = simulate(config(**SPECULATING), load(count=30), Linear())
-    write_jsonl(result.records, tmp_path / "out.jsonl")
+    write_rows((record.to_dict() for record in result.records), tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows == [record.to_dict() for record in result.records]
-    write_csv(result.records, tmp_path / "out.csv")
+    write_rows((record.to_dict() for record in result.records), tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert len(table) == 30
