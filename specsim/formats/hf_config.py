@@ -20,6 +20,7 @@ from specsim.formats import (  # noqa: F401
     hf_mimo,
     hf_mla,
     hf_moe,
+    hf_searched,
 )
 from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
@@ -35,6 +36,7 @@ from specsim.model.spec import ModelSpec
 WRAPPERS: dict[str, str] = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
+    "interns2_mobius": "interns2_mobius_text",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text",
@@ -64,14 +66,10 @@ UNMODELLED = {
     "minimax_m3_vl": "block-sparse attention with index heads",
     "glm5_next": "sparse attention over pooled index keys, hyper-connections",
     "qwen4_exp": "sparse attention with a token budget (QSA), n-gram and per-layer embeddings",
-    "gigachat3_5": "gated latent attention beside DeltaNet layers",
     "inkling_mm_model": "short convolutions and relative positions",
     "inkling2": "attention-residual blocks",
-    "interns2_mobius": "banks of experts that several layers share",
-    "hunyuan_v1_moe": "mixtures with sizes per layer",
     "mistral_large4": "sparse latent attention whose indexes layers share",
     "dots3_note": "sparse latent attention beside window layers",
-    "nemotron-nas": "layers of different sizes from a search (block_configs)",
     "step3p7": "the 96 query heads and the gate of its window layers, which its file leaves out",
 }
 _DRAFTER_MARKS = (

@@ -7,13 +7,14 @@ Apache-2.0) run them.
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import mlp, plan, sparse_after_dense
+from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
+from specsim.formats.hf_hybrid import delta_net
 from specsim.formats.hf_mla import latent_attention
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.formats.hf_unread import refuse_unread
-from specsim.model.extras import AttentionResidual
+from specsim.model.extras import AttentionResidual, Extra, NormGates
 from specsim.model.mixers import DeltaAttention, Mixer
 
 
@@ -97,3 +98,57 @@ def bailing_hybrid(f: TextConfig) -> ModelPlan:
     result = plan(f, "bailing_hybrid", layers)
     result.mtp = appended_mtp(f, decoder_layer(latent, moe, norms))
     return result
+
+
+_GATE_RANK = 16  # of the gates behind norms, in the modelling file and not in the config
+_GDN_LINEARS = ("in_proj_qkv", "in_proj_z", "out_proj")
+
+
+@family("gigachat3_5")
+def gigachat(f: TextConfig) -> ModelPlan:
+    """GigaChat-3.5: three layers of Gated DeltaNet to one of gated latent attention, norms before
+    and behind every part, each with a gate of low rank. Its MTP layers are dense unless
+    `nextn_is_sparse`: with mixtures they would not fit the published sizes."""
+    f.require("linear_attention_type", ("Qwen3NextGatedDeltaNet",), "is not modelled")
+    f.require("layernorm_type", ("pre", "pre_post"), "only pre and pre_post are modelled")
+    f.require("norm_type", (*_PLAIN_NORMS, *_GATED_NORMS), "is not a known norm")
+    f.costs_nothing("use_mla_scaling_factor", "swiglu_limit")
+    count, hidden = f.num_hidden_layers, f.hidden_size
+    latent = replace(latent_attention(f, indexer=False), gated=f.gated_attention)
+    delta, moe = delta_net(f), sigmoid_moe(f)
+    sparse, full = sparse_after_dense(f, count, 1), _full_layers(f, count)
+    norms = 4 if f.layernorm_type == "pre_post" else 2
+    rank = _GATE_RANK if f.norm_type in _GATED_NORMS else 0
+
+    def layer(is_full: bool, is_sparse: bool) -> LayerPlan:
+        mixer, names = (latent, LayerNames()) if is_full else (delta, LayerNames(
+            linears=_GDN_LINEARS
+        ))
+        more = latent.q_lora_rank + latent.kv_lora_rank if is_full else 0
+        extras: tuple[Extra, ...] = (NormGates(norms, rank, more),) if rank else ()
+        return decoder_layer(mixer, moe if is_sparse else mlp(f), norms * hidden, names, extras)
+
+    result = plan(
+        f, "gigachat3_5", [layer(*pair) for pair in zip(full, sparse, strict=True)]
+    )
+    outer = hidden * (1 + 2 * rank)  # a norm outside layers, its gate with it
+    result.final_norm_weights = outer
+    result.mtp = appended_mtp(f, layer(True, f.nextn_is_sparse))
+    if result.mtp is not None:
+        result.mtp.extra_weights = 3 * outer
+    return result
+
+
+_PLAIN_NORMS = ("LlamaRMSNorm", "ZeroCenteredRMSNorm")
+_GATED_NORMS = ("GatedNorm", "ZeroCenteredGatedNorm")
+
+
+def _full_layers(f: TextConfig, count: int) -> list[bool]:
+    """Which layers are latent attention: by layer_types, or counted from 0."""
+    kinds = layer_kinds(f, count, ("attention", "full_attention", "linear_attention"))
+    if kinds is not None:
+        return [kind != "linear_attention" for kind in kinds]
+    listed = set(f.full_attention_layers)
+    if not listed <= set(range(count)):
+        raise f.fail("full_attention_layers", f"must name layers from 0 to {count - 1}")
+    return [index in listed for index in range(count)]

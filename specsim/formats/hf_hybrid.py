@@ -1,4 +1,5 @@
-"""Readers of the families with recurrent layers: Qwen3-Next, Qwen3.5/3.6, Nemotron-H."""
+"""Readers of the families with recurrent layers: Qwen3-Next, Qwen3.5/3.6, Intern-S2-Mobius,
+Nemotron-H."""
 
 from dataclasses import replace
 
@@ -62,6 +63,25 @@ def qwen3_5(f: TextConfig) -> ModelPlan:
     """Qwen3.5 and 3.6, dense and mixture: one MTP layer where the file says so."""
     copies = f.mtp_num_hidden_layers
     return _qwen_hybrid(f, "qwen3.5", copies, ("in_proj_qkv", "in_proj_z", "out_proj"))
+
+
+@family("interns2_mobius_text")
+def mobius(f: TextConfig) -> ModelPlan:
+    """Intern-S2-Mobius: Qwen3.5's layers over `num_blocks` banks of routed experts, each with its
+    router; layer i uses bank i % num_blocks. Its MTP head has a mixture of its own."""
+    count, banks = f.num_hidden_layers, f.num_blocks
+    if count % banks:
+        raise f.fail("num_blocks", f"must divide the {count} layers")
+    leaves = ("in_proj_qkv", "in_proj_z", "out_proj")
+    result = _qwen_hybrid(f, "interns2_mobius", f.mtp_num_hidden_layers, leaves)
+    for layer in result.layers:
+        if isinstance(layer.ffn, MoE):
+            layer.ffn = replace(layer.ffn, layers_per_bank=count // banks)
+    for layer in result.mtp.layers if result.mtp is not None else ():
+        if isinstance(layer.ffn, MoE):
+            total, top_k = f.mtp_num_experts, f.mtp_num_experts_per_tok
+            layer.ffn = replace(layer.ffn, n_experts=total, top_k=top_k)
+    return result
 
 
 def _qwen_hybrid(

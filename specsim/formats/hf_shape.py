@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from specsim.checked import Rule
 from specsim.formats.hf_object import (
     MAX_WIDTH,
     ConfigObject,
@@ -44,6 +45,24 @@ class LinearAttention(ConfigObject):
     head_dim: HeadDim = needed()
     short_conv_kernel_size: Kernel = 4
     use_full_rank_gate: Switch = False
+
+
+class NasAttention(ConfigObject):
+    """Attention of one searched layer (`block_configs` of nemotron-nas)."""
+
+    no_op: Switch = False
+    n_heads_in_group: Heads = needed()
+    window_length: Positions | None = None
+
+
+class NasFfn(ConfigObject):
+    no_op: Switch = False
+    ffn_mult: Annotated[float, Field(gt=0, le=1000), Rule("must be from 0 to 1000")] = needed()
+
+
+class NasBlock(ConfigObject):
+    attention: NasAttention = needed()
+    ffn: NasFfn = needed()
 
 
 class TextConfig(ConfigObject):
@@ -143,6 +162,10 @@ class TextConfig(ConfigObject):
     use_routing_bias: Switch = True
     moe_router_enable_expert_bias: Switch = False
     enable_moe_block: Switch = False
+    # banks of experts that layers share (Intern-S2-Mobius)
+    num_blocks: Layers = 4
+    mtp_num_experts: ExpertCount = needed()
+    mtp_num_experts_per_tok: ExpertCount = needed()
     # which layers have them
     decoder_sparse_step: Layers = 1
     mlp_only_layers: Integers = ()
@@ -159,6 +182,11 @@ class TextConfig(ConfigObject):
     layer_group_size: Layers = 6
     short_conv_kernel_size: Kernel = 4
     mla_use_output_gate: Switch = False
+    gated_attention: Switch = True
+    full_attention_layers: Integers = ()
+    norm_type: Text = "ZeroCenteredGatedNorm"
+    layernorm_type: Text = "pre_post"
+    nextn_is_sparse: Switch = False
     attn_res_block_size: LayersOrNone | None = None
     linear_num_key_heads: Heads = needed()
     linear_num_value_heads: Heads = needed()

@@ -59,6 +59,7 @@ class MoE(FeedForward):
     latent_norm: bool = False  # of their sum, before it is projected back (Kimi-K3)
     router_bias: bool = False
     expert_bias: bool = False
+    layers_per_bank: int = 1  # layers that share routed experts and router (Intern-S2-Mobius)
     weight: WeightFormat = BF16  # routed experts
     shared_weight: WeightFormat = BF16  # shared expert, latent projections
 
@@ -66,26 +67,35 @@ class MoE(FeedForward):
         return replace(self, weight=fmt, shared_weight=fmt)
 
     def count(self, hidden: int) -> ExpertCount:
-        """Expert biases count as part of each expert."""
+        """Expert biases count as part of each expert; of a shared bank a layer has its share."""
         width = self.latent or hidden
         projections = 3 if self.gated else 2
         per_expert = projections * width * self.intermediate
         if self.expert_bias:
             per_expert += (projections - 1) * self.intermediate + width
         shared = projections * hidden * self.shared_intermediate + 2 * hidden * self.latent
-        plain = hidden * self.n_experts
-        plain += self.n_experts if self.router_bias else 0
+        plain = self._router(hidden) // self.layers_per_bank
         plain += hidden if self.shared_gate else 0
         plain += self.latent if self.latent_norm else 0
-        return ExpertCount(per_expert, self.n_experts * per_expert, shared, plain)
+        routed = self.n_experts * per_expert // self.layers_per_bank
+        return ExpertCount(per_expert, routed, shared, plain)
+
+    def _router(self, hidden: int) -> int:
+        return self.n_experts * (hidden + self.router_bias)
+
+    def _once(self, hidden: int, active: bool) -> tuple[int, int]:
+        """(routed, plain) parameters, or with `active` those that one token passes through."""
+        count = self.count(hidden)
+        if not active:
+            return count.routed, count.plain
+        shared = self._router(hidden) // self.layers_per_bank
+        return self.top_k * count.per_expert, count.plain - shared + self._router(hidden)
 
     def parameters(self, hidden: int, active: bool = False) -> int:
-        count = self.count(hidden)
-        routed = self.top_k * count.per_expert if active else count.routed
-        return routed + count.shared + count.plain
+        routed, plain = self._once(hidden, active)
+        return routed + self.count(hidden).shared + plain
 
     def weight_bytes(self, hidden: int, active: bool = False) -> float:
-        count = self.count(hidden)
-        routed = self.top_k * count.per_expert if active else count.routed
-        size = routed * self.weight.bytes_per_weight
-        return size + count.shared * self.shared_weight.bytes_per_weight + count.plain * PLAIN_BYTES
+        routed, plain = self._once(hidden, active)
+        size = routed * self.weight.bytes_per_weight + plain * PLAIN_BYTES
+        return size + self.count(hidden).shared * self.shared_weight.bytes_per_weight

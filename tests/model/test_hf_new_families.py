@@ -19,7 +19,8 @@ from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, we
 from specsim.model.extras import AttentionResidual
 from specsim.model.mixers import Attention, DeltaAttention, LatentAttention
 from specsim.ops.network import MIXERS
-from specsim.ops.work import Work
+from specsim.ops.passes import pass_ops, target_pass
+from specsim.ops.work import UNIFORM, Parallel, Work
 
 STATED = [
     json.loads(line)
@@ -138,6 +139,74 @@ def test_kimi_k3_and_ling_3_are_what_their_checkpoints_hold() -> None:
     ling = parameters(find_model("Ling-3.0-flash"))
     assert ling.text + ling.mtp == 127_486_405_600  # of its safetensors files
     assert state_bytes(find_model("Ling-3.0-flash")).recurrent == 35 * 32 * 128 * 128 * 4
+
+
+def test_searched_layers_have_their_own_sizes() -> None:
+    spec = find_model("Llama-3.3-Nemotron-Super-49B-v1")
+    assert parameters(spec).text == pytest.approx(49.9e9, rel=2e-3)
+    assert sum(group.count for group in spec.layers if group.mixer is None) == 31
+    assert kv_bytes_per_token(spec, "bf16").per_token == 49 * 2 * 8 * 128 * 2
+    block: dict[str, Any] = {"attention": {"n_heads_in_group": 4}, "ffn": {"ffn_mult": 2.0}}
+    config: dict[str, Any] = {
+        "model_type": "nemotron-nas", "hidden_size": 512, "num_hidden_layers": 3,
+        "num_attention_heads": 8, "vocab_size": 100,
+        "block_configs": [block, {**block, "ffn": {"no_op": True}}, {
+            "attention": {"no_op": True}, "ffn": {"ffn_mult": 0.5}}],
+    }  # fmt: skip
+    attention, wide, thin = 2 * 512 * 512 + 2 * 512 * 128, 3 * 512 * 768, 3 * 512 * 256
+    total = 2 * attention + wide + thin + (2 + 1 + 1 + 1) * 512 + 2 * 100 * 512
+    assert parameters(model_from_config(config)).text == total
+    for lie, rule in (
+        ([block], "one entry for each of the 3 layers"),
+        ([block, block, 5], "every entry must be an object"),
+        ([block, block, {**block, "ffn": {"ffn_mult": 0.0}}], r"block_configs\[2\].ffn: ffn_mult"),
+        ([block, block, {**block, "attention": {"n_heads_in_group": 3}}], "must divide"),
+        ([block, block, {**block, "ffn": {"replace_with_linear": True}}], "not modelled"),
+    ):
+        with pytest.raises(ModelConfigError, match=rule):
+            model_from_config({**config, "block_configs": lie})
+
+
+def test_hunyuan_layers_may_differ() -> None:
+    case = next(c for c in STATED if c["config"]["model_type"] == "hunyuan_v1_moe")["config"]
+    whole = parameters(model_from_config(case)).text
+    halved = {**case, "moe_intermediate_size": [1536] + [3072] * 31}
+    less = 64 * 3 * 4096 * 1536
+    assert parameters(model_from_config(halved)).text == whole - less
+    for lie in ([8] * 31, [8] * 31 + [True], 0, "8"):
+        with pytest.raises(ModelConfigError, match="moe_topk"):
+            model_from_config({**case, "moe_topk": lie})
+
+
+def test_banks_of_experts_are_stored_once_and_chosen_from_whole() -> None:
+    """Mobius stores 4 banks of 2560 experts, as many as 40 layers of 256; each layer chooses 8 of
+    all 2560, so a batch shares fewer of them."""
+    case = next(c for c in STATED if c["config"]["model_type"] == "interns2_mobius")["config"]
+    spec = model_from_config(case)
+    own = find_model("Qwen3.5-35B-A3B")
+    routers = (4 * 2560 - 40 * 256) * 2048
+    text, mtp = parameters(spec), parameters(own)
+    assert (text.text, text.mtp) == (mtp.text + routers, mtp.mtp)
+    work = Work(8, 1, 100, (), 8, 8)
+    read = [
+        sum(op.weight_bytes * op.count
+            for op in pass_ops(target_pass(model, work, Parallel()), "bf16", UNIFORM)
+            if op.name.endswith("experts"))
+        for model in (spec, own)
+    ]
+    assert read[0] > 1.1 * read[1]
+    with pytest.raises(ModelConfigError, match="must divide the 40 layers"):
+        model_from_config({**case, "text_config": {**case["text_config"], "num_blocks": 3}})
+
+
+def test_gigachat_has_gated_norms_and_dense_mtp_layers() -> None:
+    spec = find_model("GigaChat3.5-432B-A28B")
+    count = parameters(spec)
+    assert count.text + count.mtp == pytest.approx(432e9, rel=2e-3)
+    assert kv_bytes_per_token(spec, "bf16").per_token == 10 * 576 * 2
+    assert state_bytes(spec).recurrent == 30 * 64 * 128 * 128 * 4
+    gates = sum(group.count * group.extras[0].count(7168).total for group in spec.layers)
+    assert gates == 2 * 16 * (40 * 4 * 7168 + 10 * (1536 + 512))
 
 
 def test_ling_3_with_other_gates_is_refused() -> None:
