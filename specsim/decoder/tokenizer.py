@@ -15,7 +15,8 @@ _REPLACEMENT = "\ufffd"
 
 
 class Tokenizer:
-    """Byte-level BPE with special tokens. `vocab_size` counts added tokens too."""
+    """Byte-level BPE with special tokens. `vocab_size` counts added tokens too.
+    longest_token_bytes: no token stands for more bytes of text."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer as Backend
@@ -32,6 +33,10 @@ class Tokenizer:
         if config_path.is_file():
             config = json.loads(config_path.read_text("utf-8"))
         self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        # Of its name in the file, where a byte beyond ASCII may take two: never too small.
+        self.longest_token_bytes = max(
+            (len(token.encode()) for token in self._backend.get_vocab(True)), default=1
+        )
         self._template = _chat_template(folder, config)
         self._specials = {
             key: _token_text(config.get(key)) for key in ("bos_token", "eos_token")

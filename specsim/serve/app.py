@@ -3,15 +3,15 @@
     GET  /v1/models   /health   /version   /metrics
     POST /v1/completions   /v1/chat/completions
 
-Text is tokenised in a worker thread and the engine has its own, so the event loop only moves
-bytes. A request is admitted when fewer than max_num_seqs + max_queue requests are open; all its
-sequences or none.
+Text is tokenised in worker threads and the engine has its own, so the event loop only moves bytes.
+A request is admitted, before it is tokenised, when fewer than max_num_seqs + max_queue requests are
+open; all its sequences or none.
 """
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -33,6 +33,7 @@ from specsim.serve.protocol import Call, check_model, parse_call
 from specsim.serve.replies import AnswerChoice, Replies
 from specsim.serve.settings import ServeSettings, body_limit
 from specsim.serve.streaming import DONE, EventResponse, event, read_body, unless_gone
+from specsim.serve.tokenizing import TokenizingPool
 from specsim.version import __version__
 
 
@@ -40,8 +41,10 @@ class Service:
     """The engine, its thread and the rules of admission. draining: refuse new requests."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, settings: ServeSettings) -> None:
-        self.settings, self.engine, self.tokenizer = settings, engine, tokenizer
+        self.settings, self.engine = settings, engine
         self.max_model_len = engine.options.max_model_len
+        self.tokenizing = TokenizingPool(tokenizer, self.max_model_len)
+        self._preparing = 0  # sequences that are admitted and not yet the engine's
         self.thread = EngineThread(engine, tokenizer, settings.model_name, self._on_failure)
         self.draining = False
         self.when_failed: list[asyncio.Event] = []
@@ -69,30 +72,30 @@ class Service:
             raise ApiError(503, "the server is shutting down", code="shutting_down",
                            headers={"Connection": "close"})
 
-    def admit(self, jobs: list[ServedRequest]) -> None:
-        """Start all jobs, or raise 429 with a time after which a place should be free."""
+    @contextmanager
+    def places(self, count: int) -> Iterator[None]:
+        """Hold count places while a request is prepared and started; 429, with a time after which
+        one should be free, when there are not as many."""
         self.check_alive()
-        if len(jobs) > self.capacity:
+        if count > self.capacity:
             raise bad(
-                f"the request starts {len(jobs)} sequences; this server takes {self.capacity} at "
+                f"the request starts {count} sequences; this server takes {self.capacity} at "
                 "once; send fewer prompts or a smaller n", "n",
             )
-        if self.thread.num_open + len(jobs) > self.capacity:
+        taken = self.thread.num_open + self._preparing
+        if taken + count > self.capacity:
             self.thread.metrics.refused.inc()
             slots = self.engine.options.max_num_seqs
-            wait_s = math.ceil(min(60.0, max(1.0, len(jobs) * self.thread.mean_run_s / slots)))
+            wait_s = math.ceil(min(60.0, max(1.0, count * self.thread.mean_run_s / slots)))
             raise ApiError(
-                429, f"{self.thread.num_open} requests are open and {self.capacity} fit; try "
-                f"again in {wait_s} s", code="queue_full", headers={"Retry-After": str(wait_s)},
+                429, f"{taken} requests are open and {self.capacity} fit; try again in {wait_s} s",
+                code="queue_full", headers={"Retry-After": str(wait_s)},
             )
-        self.thread.submit(jobs)
-
-    async def tokenize(self, call: Call) -> list[tuple[int, ...]]:
-        """Token ids of each prompt, computed in a worker thread."""
+        self._preparing += count
         try:
-            return await asyncio.to_thread(call.encode, self.tokenizer)
-        except SpecSimError as error:
-            raise bad(str(error), call.source) from None
+            yield
+        finally:
+            self._preparing -= count
 
 
 class Exchange:
@@ -116,7 +119,8 @@ class Exchange:
                 params = call.params(len(ids), service.max_model_len, j)
                 jobs.append(self._job(i * call.n + j, ids, params, arrival_s))
         self._ids = [job.request_id for job in jobs]
-        service.admit(jobs)
+        service.check_alive()
+        service.thread.submit(jobs)
 
     def _job(
         self, index: int, ids: tuple[int, ...], params: SamplingParams, arrival_s: float
@@ -182,7 +186,9 @@ def create_app(service: Service) -> ASGIApp:
         service.check_alive()
         check_model(raw, settings.model_name)
         call = parse_call(raw, chat, config.vocab_size, len(config.eos_token_ids))
-        exchange = Exchange(service, call, await service.tokenize(call), arrival_s)
+        with service.places(call.sequences):
+            prompts = await unless_gone(request.receive, service.tokenizing.encode(call))
+            exchange = Exchange(service, call, prompts, arrival_s)
         if call.stream:
             return EventResponse(exchange.events(), exchange.close)
         try:
@@ -220,6 +226,7 @@ def create_app(service: Service) -> ASGIApp:
         logging = asyncio.create_task(service.write_log())
         yield
         logging.cancel()
+        service.tokenizing.close()
         await service.thread.stop()
 
     app = Starlette(

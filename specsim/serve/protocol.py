@@ -173,9 +173,28 @@ class Call(Body):
             raise bad("stream_options needs stream: true", "stream_options")
         return self
 
-    def encode(self, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-        """Token ids of each prompt."""
+    @property
+    def sequences(self) -> int:
+        """Answers that this request starts."""
+        return self.n
+
+    def text_bytes(self) -> int:
+        """Size of all text that is to be tokenised."""
         raise NotImplementedError
+
+    def encode(self, tokenizer: Tokenizer, most_bytes: int) -> list[tuple[int, ...]]:
+        """Token ids of each prompt. ApiError (400) for a text of more than most_bytes."""
+        raise NotImplementedError
+
+    def _sized(self, text: str, most_bytes: int) -> str:
+        size = len(text.encode())
+        if size > most_bytes:
+            raise bad(
+                f"a text of {size} bytes is more than this model's context can hold (at most "
+                f"{most_bytes} bytes are tokenised); shorten it", self.source,
+                "context_length_exceeded",
+            )
+        return text
 
     def params(self, prompt_len: int, max_model_len: int, answer: int) -> SamplingParams:
         """Sampling parameters for a prompt of that many tokens; answer: 0 .. n-1.
@@ -218,8 +237,16 @@ class CompletionCall(Call):
                       f"{MAX_SEQUENCES}", "n")
         return self
 
-    def encode(self, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-        return [p if isinstance(p, tuple) else tuple(tokenizer.encode(p)) for p in self.prompt]
+    @property
+    def sequences(self) -> int:
+        return len(self.prompt) * self.n
+
+    def text_bytes(self) -> int:
+        return sum(len(p.encode()) for p in self.prompt if isinstance(p, str))
+
+    def encode(self, tokenizer: Tokenizer, most_bytes: int) -> list[tuple[int, ...]]:
+        return [p if isinstance(p, tuple) else tuple(tokenizer.encode(self._sized(p, most_bytes)))
+                for p in self.prompt]
 
 
 class ChatCall(Call):
@@ -237,8 +264,12 @@ class ChatCall(Call):
     def answer_limit(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
-    def encode(self, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-        return [tuple(tokenizer.encode_chat([m.model_dump() for m in self.messages]))]
+    def text_bytes(self) -> int:
+        return sum(len(m.content.encode()) + len(m.role.encode()) for m in self.messages)
+
+    def encode(self, tokenizer: Tokenizer, most_bytes: int) -> list[tuple[int, ...]]:
+        text = tokenizer.chat_text([m.model_dump() for m in self.messages])
+        return [tuple(tokenizer.encode(self._sized(text, most_bytes), special=False))]
 
 
 def parse_call(

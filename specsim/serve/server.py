@@ -11,19 +11,25 @@ import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
+from typing import cast
 
 import uvicorn
 
 from specsim.errors import UsageError
 from specsim.serve.app import Service, create_app
+from specsim.serve.connections import LAST_BYTES_S, Connection, Connections
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # An idle connection stays open this long: clients that send one request every few seconds would
 # otherwise meet a connection that is just being closed.
 KEEP_ALIVE_S = 75
-# After the requests have been aborted, their last bytes get this long to be read.
-LAST_BYTES_S = 5
+# Connections that the system accepts before the server has seen them.
+BACKLOG = 128
+# Files that are no connections: the model, libraries, logs, and what is accepted in one go.
+OTHER_FILES = BACKLOG + 128
+LEAST_CONNECTIONS = 1024
 
 
 def is_loopback(host: str) -> bool:
@@ -36,7 +42,9 @@ def host_names(host: str) -> tuple[str, ...] | None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket that does not listen yet; UsageError when that is not possible."""
+    """A listening socket; UsageError when that is not possible. It listens from the beginning,
+    since two servers could both be bound to a port until one listens: a client that comes while the
+    model is loaded waits for its answer."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -46,6 +54,7 @@ def bind(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         raise UsageError(
@@ -60,11 +69,39 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class DrainingServer(uvicorn.Server):
-    """uvicorn whose signals drain the service and do not end the process by themselves."""
+def allowed_connections(wanted: int) -> int:
+    """How many of `wanted` connections this process may have open, its limit raised as far as it
+    goes (where the system has such a limit)."""
+    try:
+        import resource
+    except ImportError:
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    need = wanted + OTHER_FILES
+    if soft < need:
+        soft = need if hard == resource.RLIM_INFINITY else min(need, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - OTHER_FILES))
 
-    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
-        super().__init__(config)
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn with `Connections`, whose signals drain the service and do not end the process by
+    themselves. ready: called once connections are answered."""
+
+    def __init__(self, service: Service, ready: Callable[[], None]) -> None:
+        settings = service.settings
+        wanted = settings.max_connections or max(LEAST_CONNECTIONS, 4 * service.capacity)
+        self.open_connections = Connections(settings, allowed_connections(wanted),
+                                            service.max_model_len)
+        protocol = cast(type[asyncio.Protocol], partial(Connection, self.open_connections))
+        super().__init__(uvicorn.Config(
+            create_app(service), http=protocol, log_level="warning", access_log=False, ws="none",
+            lifespan="on", server_header=False, proxy_headers=False, backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=math.ceil(settings.shutdown_timeout_s + LAST_BYTES_S),
+        ))
         self._service, self._ready = service, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -73,6 +110,7 @@ class DrainingServer(uvicorn.Server):
         self._service.when_failed.append(failed)
         self._loop = asyncio.get_running_loop()
         self._watch = self._loop.create_task(self._stop_when(failed))
+        self._sweep = self._loop.create_task(self.open_connections.sweep())
         self._ready()
 
     async def _stop_when(self, failed: asyncio.Event) -> None:
@@ -86,6 +124,7 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
         abort.cancel()
         self._watch.cancel()
+        self._sweep.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -106,16 +145,8 @@ class DrainingServer(uvicorn.Server):
 def serve(service: Service, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until a signal or a failure of the engine, which raises RuntimeError.
 
-    ready: called once connections are accepted.
+    ready: called once connections are answered.
     """
-    grace = math.ceil(service.settings.shutdown_timeout_s) + LAST_BYTES_S
-    config = uvicorn.Config(
-        create_app(service), log_level="warning", access_log=False, ws="none", lifespan="on",
-        server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=grace,
-        # Far more connections than requests that can be open; what is beyond gets 503.
-        limit_concurrency=max(1024, 4 * service.capacity),
-    )
-    DrainingServer(config, service, ready).run(sockets=[sock])
+    DrainingServer(service, ready).run(sockets=[sock])
     if service.thread.failure is not None:
         raise RuntimeError(f"the engine has failed: {service.thread.failure}")

@@ -14,7 +14,9 @@ MAX_SEQUENCES = 128
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
     """model_name: what /v1/models lists. max_queue: requests that may wait beyond the max_num_seqs
-    running ones; more are refused with 429. body_timeout_s: for a request body to arrive.
+    running ones; more are refused with 429. header_timeout_s, body_timeout_s: for a request's head
+    and body to arrive. write_timeout_s: for a client to read what is ready. max_connections: open
+    at once; None: far more than requests that can be open.
     shutdown_timeout_s: for running requests to finish after a signal. spec_metrics: what each
     response says about its own speculation (vLLM's --per-request-spec-decode-metrics).
     allowed_hosts: Host header names that are served, None for any. log: takes vLLM's periodic log
@@ -22,7 +24,10 @@ class ServeSettings:
 
     model_name: str
     max_queue: int = 256
+    header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
+    write_timeout_s: float = 30.0
+    max_connections: int | None = None
     shutdown_timeout_s: float = 60.0
     spec_metrics: str = "none"
     allowed_hosts: tuple[str, ...] | None = None
@@ -32,7 +37,8 @@ class ServeSettings:
     def __post_init__(self) -> None:
         require(
             (bool(self.model_name.strip()), "the served model name is empty; give one"),
-            (self.body_timeout_s > 0, f"body timeout {self.body_timeout_s} must be above 0"),
+            *((getattr(self, name) > 0, f"{name} {getattr(self, name)} must be above 0")
+              for name in ("header_timeout_s", "body_timeout_s", "write_timeout_s")),
         )
 
 
