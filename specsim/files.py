@@ -11,11 +11,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from specsim.errors import FormatError, UsageError
+from specsim.errors import FormatError, SpecSimError, UsageError
 
 MAX_BYTES = 1_000_000  # of a file that people write
 _OPENED = ("/dev/fd/", "/proc/", "/dev/stdin")
+_OPENED_TO_WRITE = ("/dev/fd/", "/proc/self/fd/", "/dev/stdout", "/dev/stderr")
 
 
 def check_readable(path: Path) -> None:
@@ -100,6 +102,8 @@ def check_writable(
         target = Path(path)
         if target.is_dir():
             raise UsageError(f"{option} {shown} is a folder; name a file in it")
+        if str(path).startswith(_OPENED_TO_WRITE) and target.exists():
+            return
         if target.exists() and not target.is_file():
             raise UsageError(f"{option} {shown} is a pipe or device; name a file")
         folder = target.parent
@@ -135,11 +139,16 @@ def _same(one: Path, two: Path) -> bool:
 def replacing(path: Path) -> Iterator[Path]:
     """The name to write to, beside `path`, which it replaces once all is written: `path` is there
     whole or as it was. A missing folder is made; what goes wrong passes through, and leaves no file
-    behind. A device or pipe is written to itself: one that were replaced by a file would be lost to
-    the whole machine."""
-    if path.exists() and not path.is_file():
+    behind; what a killed process leaves, the next one that writes `path` takes away. A link goes on
+    pointing to what it points to, which is replaced. A device, a pipe or what the shell has opened
+    (/dev/stdout) is written to itself: one that were replaced by a file would be lost to the whole
+    machine."""
+    opened = str(path).startswith(_OPENED_TO_WRITE)
+    if path.exists() and (opened or not path.is_file()):
         yield path
         return
+    if path.is_symlink():
+        path = path.resolve()
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,10 +161,29 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def writing(
+    path: Path, kind: type[SpecSimError] = UsageError, newline: str | None = None
+) -> Iterator[IO[str]]:
+    """A text file that is open for writing and appears complete or not at all (`replacing`).
+    `kind` of error where it cannot be written."""
+    with told(path, kind), replacing(path) as part, part.open(
+        "w", encoding="utf-8", newline=newline
+    ) as file:
+        yield file
+
+
+@contextmanager
+def told(path: str | Path, kind: type[SpecSimError] = UsageError) -> Iterator[None]:
+    """An OSError of what is written to `path` as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise kind(f"cannot write {ascii(str(path))[:120]}: {reason}") from None
+
+
 def write_whole(path: Path, text: str) -> None:
     """A text file, complete or not at all. FormatError where it cannot be written."""
-    try:
-        with replacing(path) as part:
-            part.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FormatError(f"cannot write {path}: {error.strerror or error}") from None
+    with writing(path, FormatError) as file:
+        file.write(text)

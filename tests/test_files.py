@@ -1,6 +1,10 @@
-"""Files that a user names: pipes and devices are told from files, outputs are checked before."""
+"""Files that a user names: pipes and devices are told from files, outputs are checked before, and
+all of them are written by one writer, whole or not at all."""
 
+import ast
 import os
+import resource
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -8,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from specsim.errors import FormatError, UsageError
-from specsim.files import check_readable, check_writable, read_limited, replacing, write_whole
+from specsim.files import (
+    check_readable,
+    check_writable,
+    read_limited,
+    replacing,
+    write_whole,
+    writing,
+)
+
+PACKAGE = Path(__file__).resolve().parents[1] / "specsim"
+# Files that grow by whole lines while the work goes on, and are continued.
+JOURNALS = {"sweep_journal.py", "run_state.py", "distill.py", "measure/run.py"}
 
 
 def test_a_pipe_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
@@ -108,3 +123,90 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
     with replacing(pipe) as part:
         assert part == pipe
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_goes_on_pointing_to_the_file_that_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "a.txt", tmp_path / "a.txt"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_whole(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    assert [path.name for path in target.parent.iterdir()] == ["a.txt"]
+
+
+def test_standard_output_of_the_shell_is_written_to_itself(tmp_path):
+    """`> file` makes /dev/stdout a link to a file: nothing is put in its place in /dev."""
+    with (tmp_path / "out").open("w+") as file:
+        name = f"/dev/fd/{file.fileno()}"
+        check_writable(name, "--out")
+        write_whole(Path(name), "text")
+        assert (tmp_path / "out").read_text() == "text"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_killed_process_left_is_taken_away(tmp_path):
+    target = tmp_path / "a.csv"
+    target.write_text("good")
+    child = os.fork()
+    if not child:  # is killed while it writes
+        with writing(target) as file:
+            file.write("half")
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert target.read_text() == "good" and len(list(tmp_path.iterdir())) == 2
+    write_whole(target, "new")
+    assert target.read_text() == "new" and [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(tmp_path):
+    target = tmp_path / "a.csv"
+    target.write_text("good")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))
+    try:
+        with pytest.raises(FormatError, match=r"cannot write .*File too large"):
+            write_whole(target, "x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert target.read_text() == "good" and [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def _writes(node: ast.Call) -> bool:
+    """Whether a call opens a file for writing, or writes one by its name."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if name in ("write_text", "write_bytes", "NamedTemporaryFile", "mkstemp"):
+        return True
+    if name in ("savefig", "save_file", "write_table", "to_parquet", "write_image", "write_html"):
+        # these take a name: the one that `replacing` gives
+        return not any(getattr(word, "id", "") == "part" for word in node.args)
+    if name != "open":
+        return False
+    words = [word.value for word in (*node.args, *(k.value for k in node.keywords))
+             if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+    return any(set(word) & set("wax+") for word in words if set(word) <= set("rwaxbt+"))
+
+
+def test_all_outputs_go_through_the_one_writer():
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name == "files.py" or name.endswith(tuple(JOURNALS)):
+            continue
+        found += [
+            f"{name}:{node.lineno}" for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Call) and _writes(node)
+        ]
+    # the one left is standard error where the process has none
+    assert [place.partition(":")[0] for place in found] == ["commands/__init__.py"], found
+
+
+def test_there_is_one_check_of_outputs():
+    trees = [ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")]
+    names = [node.name for tree in trees for node in ast.walk(tree)
+             if isinstance(node, ast.FunctionDef)]
+    for name in ("check_writable", "replacing", "writing", "write_whole"):
+        assert names.count(name) == 1

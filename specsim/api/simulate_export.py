@@ -4,16 +4,16 @@ none is lost to a typo.
 
 from pathlib import Path
 
-from specsim.errors import UsageError
 from specsim.files import check_writable, write_whole
 from specsim.jsonable import json_text
-from specsim.options.serving import ExportOptions
+from specsim.options.serving import ExportOptions, SimulateOptions
 from specsim.sim.export import write_chrome_trace
 from specsim.sim.result import SimulationFigures
 
 
-def check_exports(options: ExportOptions) -> bool:
-    """Refuse files that cannot be written; True if the run must keep its steps."""
+def check_exports(options: SimulateOptions) -> bool:
+    """Refuse files that cannot be written, or would replace what is read or another of them; True
+    if the run must keep its steps."""
     from specsim.report.export_rows import check_export_path
 
     paths = {
@@ -23,14 +23,13 @@ def check_exports(options: ExportOptions) -> bool:
         "--export-vllm-bench": options.export_vllm_bench,
         "--export-prometheus": options.export_prometheus,
     }
+    read = [options.trace, options.acceptance_trace, options.scenario, options.gpu, options.model]
     for flag, path in paths.items():
-        check_writable(path, flag)
+        check_writable(path, flag, read)
+        read.append(path)
     for flag, rows in (("--records", options.records), ("--export", options.export)):
         if rows is not None:
             check_export_path(str(rows), flag)
-    named = [str(Path(path).absolute()) for path in paths.values() if path is not None]
-    if len(set(named)) < len(named):
-        raise UsageError("two exports have the same file; give each its own")
     steps = (options.trace_out, options.export_vllm_bench, options.export_prometheus)
     return any(path is not None for path in steps)
 

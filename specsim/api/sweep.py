@@ -82,10 +82,7 @@ def running(options: SweepOptions, *, bar: bool) -> Iterator[SweepRun]:
         with pool, task_bar(bar, "tasks") as report:
             found = run_sweep(wanted, run_task, kept, pool, report)
         if out is not None:
-            try:
-                write_rows(found, out)
-            except OSError as error:
-                raise UsageError(f"cannot write {shown(out)}: {error.strerror}") from None
+            write_rows(found, out)
         yield found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
 from specsim.errors import FormatError, UsageError
-from specsim.files import text_of
+from specsim.files import text_of, write_whole
 from specsim.jsonable import json_text
 from specsim.options.local import TrainHeadCommand
 from specsim.options.values import parse_duration
@@ -112,7 +112,7 @@ class _Job:
                 raise UsageError(
                     f"{self.out} holds answers made with another {name}; choose another --out"
                 )
-        path.write_text(json_text(plan, indent=1) + "\n", "utf-8")
+        write_whole(path, json_text(plan, indent=1) + "\n")
 
     def run(self, given: list[str] | None, tokens: int, max_new: int) -> dict[str, object]:
         import torch
@@ -152,7 +152,7 @@ class _Job:
             **real, "elapsed_s": round(self.elapsed(), 1),
             "threads": torch.get_num_threads(),
         }
-        (self.out / "report.json").write_text(json_text(result, indent=1) + "\n", "utf-8")
+        write_whole(self.out / "report.json", json_text(result, indent=1) + "\n")
         return result
 
     # ------------------------------------------------------------------ stages
@@ -227,7 +227,7 @@ class _Job:
             # Taken in turn, so that a short run sees both kinds.
             mixed = [p for pair in zip(prompts, made, strict=False) for p in pair]
             prompts = mixed + prompts[len(made) :]
-        path.write_text("".join(json_text(ids) + "\n" for ids in prompts), "utf-8")
+        write_whole(path, "".join(json_text(ids) + "\n" for ids in prompts))
         return prompts
 
     def _examples(self, answers: "list[TargetAnswer]", vocab: "Tensor") -> "list[Example]":

@@ -6,6 +6,7 @@ each answer) than to keep.
 """
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,8 +99,7 @@ def collect_answers(
 def _cut_torn_line(path: Path) -> None:
     if path.is_file():
         data = path.read_bytes()
-        if not data.endswith(b"\n"):
-            path.write_bytes(data[: data.rfind(b"\n") + 1])
+        os.truncate(path, data.rfind(b"\n") + 1)
 
 
 @torch.inference_mode()

@@ -22,6 +22,7 @@ from torch import Tensor
 from specsim.decoder.config import ModelConfig
 from specsim.decoder.gguf_tokenizer import tokenizer_files
 from specsim.errors import FormatError, ModelConfigError
+from specsim.files import replacing, write_whole
 from specsim.jsonable import json_text
 
 # GGUF architecture -> (family, q/k rows are in adjacent pairs)
@@ -147,9 +148,10 @@ def _write(path: Path, folder: Path) -> None:
         tensors |= _to_hf(item.name, tensor, config, paired)
     saved = {name: t.to(torch.bfloat16).contiguous() for name, t in tensors.items()}
     for name, content in tokenizer_files(meta).items():
-        (folder / name).write_text(json_text(content, ensure_ascii=False), "utf-8")
-    (folder / "config.json").write_text(json_text(config.to_hf(), indent=1), "utf-8")
-    save_file(saved, folder / "model.safetensors", metadata={"format": "pt"})
+        write_whole(folder / name, json_text(content, ensure_ascii=False))
+    write_whole(folder / "config.json", json_text(config.to_hf(), indent=1))
+    with replacing(folder / "model.safetensors") as part:
+        save_file(saved, part, metadata={"format": "pt"})
 
 
 def _to_hf(

@@ -12,7 +12,6 @@ Checkpoints are safetensors files with the optimizer's moments; nothing is pickl
 
 import json
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from specsim.decoder.drafters.eagle import EagleWeights
 from specsim.decoder.layers import inverse_frequencies
 from specsim.decoder.weights import CheckpointReader
 from specsim.errors import FormatError, UsageError
+from specsim.files import replacing
 from specsim.jsonable import json_text
 
 _NORMS = ("ne", "nh", "n1", "n2", "nf")
@@ -333,10 +333,9 @@ def _save(
         for key in ("exp_avg", "exp_avg_sq"):
             if key in moments:
                 tensors[f"{key}.{name}"] = moments[key]
-    staging = path.with_suffix(".writing")
-    save_file({name: t.contiguous() for name, t in tensors.items()}, staging,
-              metadata={"state": json_text(asdict(state))})
-    os.replace(staging, path)
+    with replacing(path) as part:
+        save_file({name: t.contiguous() for name, t in tensors.items()}, part,
+                  metadata={"state": json_text(asdict(state))})
 
 
 def _load(

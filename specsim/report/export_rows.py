@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from specsim.errors import UsageError
-from specsim.files import replacing
+from specsim.files import replacing, told, writing
 from specsim.jsonable import json_text
 from specsim.rows import Row, cell, columns_of, csv_lines
 
@@ -50,12 +50,7 @@ def write_rows(
     if columns is None:
         held = list(plain)
         plain, columns = held, columns_of(held)
-    try:
-        with replacing(target) as part:
-            WRITERS[suffix](plain, columns, part)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"{option} {str(path)[:80]!a} cannot be written: {reason}") from None
+    WRITERS[suffix](plain, columns, target)
 
 
 def _plain(row: Row) -> dict[str, object]:
@@ -67,16 +62,17 @@ def _plain(row: Row) -> dict[str, object]:
 
 
 def _json(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
-    path.write_text(json_text(list(rows), indent=1) + "\n", encoding="utf-8")
+    with writing(path) as file:
+        file.write(json_text(list(rows), indent=1) + "\n")
 
 
 def _jsonl(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
-    with path.open("w", encoding="utf-8") as file:
+    with writing(path) as file:
         file.writelines(json_text(row) + "\n" for row in rows)
 
 
 def _csv(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with writing(path, newline="") as file:
         file.writelines(csv_lines(rows, columns))
 
 
@@ -94,7 +90,8 @@ def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Pa
         elif len(kinds) > 1:  # a column of numbers and words ("inf"): text keeps both
             values = [None if value is None else str(value) for value in values]
         table[name] = pa.array(values)
-    pq.write_table(pa.table(table), path)
+    with told(path), replacing(path) as part:
+        pq.write_table(pa.table(table), part)
 
 
 Writer = Callable[[Iterable[dict[str, object]], Sequence[str], Path], None]

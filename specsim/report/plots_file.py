@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.errors import UsageError
+from specsim.files import replacing, told
 from specsim.report.plots import Panel, Picture, Series
 
 FORMATS = (".svg", ".png")
@@ -54,10 +55,8 @@ def write_picture(picture: Picture, path: str) -> None:
             figure.supxlabel("\n".join(picture.notes), fontsize=7.5, color="0.35")
         kind = Path(path).suffix.lower()[1:]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        try:
-            figure.savefig(path, format=kind, dpi=PNG_DPI, metadata=metadata)
-        except OSError as error:
-            raise UsageError(f"cannot write {path[:60]!r}: {error.strerror or error}") from None
+        with told(path), replacing(Path(path)) as part:
+            figure.savefig(part, format=kind, dpi=PNG_DPI, metadata=metadata)
 
 
 def _draw(axes: Any, panel: Panel) -> None:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specsim.files import replacing
+from specsim.files import writing
 from specsim.jsonable import json_text, picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import LARGEST, Doc
@@ -188,7 +188,7 @@ def sweep_csv(run: "SweepRun") -> Iterator[str]:
 
 
 def write_rows(run: "SweepRun", path: str) -> None:
-    """All rows to a .csv or .jsonl file. OSError as it comes."""
+    """All rows to a .csv or .jsonl file. UsageError where it cannot be written."""
     pieces = sweep_csv(run) if path.lower().endswith(".csv") else sweep_jsonl(run)
-    with replacing(Path(path)) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    with writing(Path(path), newline="\n") as file:
         file.writelines(pieces)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specsim.errors import UsageError
-from specsim.files import replacing
+from specsim.files import writing
 from specsim.jsonable import json_text
 from specsim.sim.cluster import Cluster
 from specsim.sim.core import StepLog
@@ -19,15 +19,12 @@ def write_chrome_trace(cluster: Cluster, path: Path) -> None:
     cannot be written."""
     if not any(replica.stats.trace for replica in cluster.replicas):
         raise UsageError("this run kept no steps; simulate with keep_trace=True to write a trace")
-    try:
-        with replacing(path) as part, part.open("w", encoding="utf-8") as file:
-            mark = '{"displayTimeUnit": "ms", "traceEvents": [\n'
-            for event in _events(cluster):
-                file.write(mark + json_text(event))
-                mark = ",\n"
-            file.write("\n]}\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    with writing(path) as file:
+        mark = '{"displayTimeUnit": "ms", "traceEvents": [\n'
+        for event in _events(cluster):
+            file.write(mark + json_text(event))
+            mark = ",\n"
+        file.write("\n]}\n")
 
 
 def _events(cluster: Cluster) -> Iterator[dict[str, object]]:

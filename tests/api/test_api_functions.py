@@ -329,6 +329,6 @@ def test_report_takes_results_dicts_and_files(tmp_path: Path) -> None:
     for bad in ((), (object(),), ({"kind": "poem"},), (tmp_path / "none.json",)):
         with pytest.raises(SpecSimError):
             specsim.report(*bad, output=tmp_path / "bad.html")
-    with pytest.raises(UsageError, match="one of the results"):
+    with pytest.raises(UsageError, match="would replace"):
         specsim.report(saved, output=saved)
     assert not (tmp_path / "bad.html").exists()

@@ -159,9 +159,11 @@ def test_requests_in_every_format(tmp_path, suffix):
     (("--export", "x.xlsx"), "must end in .json, .jsonl, .csv, .parquet"),
     (("--export", "{tmp}"), "is a folder"),
     (("--export", ""), "is empty"),
-    (("--export-vllm-bench", "{tmp}/none/x.json"), "cannot be written"),
-    (("--export-prometheus", "{tmp}/none/x.prom"), "cannot be written"),
-    (("--export", "{tmp}/a.json", "--export-vllm-bench", "{tmp}/a.json"), "the same file"),
+    (("--export-vllm-bench", "/dev/null/x.json"), "no folder"),
+    (("--export-prometheus", "/dev/null/x.prom"), "no folder"),
+    (("--export", "{tmp}/a.json", "--export-vllm-bench", "{tmp}/a.json"), "would replace"),
+    (("--export", "{tmp}/a.csv", "--records", "{tmp}/a.csv"), "would replace"),
+    (("--records", "{tmp}/t.json", "--acceptance-trace", "{tmp}/t.json"), "would replace"),
 ])
 def test_files_that_cannot_be_are_refused_before_the_run(tmp_path, options, words):
     given = [word.replace("{tmp}", str(tmp_path)) for word in options]

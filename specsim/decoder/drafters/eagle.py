@@ -31,6 +31,7 @@ from specsim.decoder.state import SlotState
 from specsim.decoder.transformer import Transformer
 from specsim.decoder.weights import LayerWeights, pair_rows
 from specsim.errors import FormatError, UsageError
+from specsim.files import replacing
 
 _NAMES = ("ne", "nh", "fc", "n1", "qkv", "o", "n2", "gu", "dn", "nf")
 
@@ -82,7 +83,8 @@ class EagleWeights:
         out = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
         if self.vocab is not None:
             out["vocab"] = self.vocab.to(torch.int32)
-        save_file(out, path)
+        with replacing(path) as part:
+            save_file(out, part)
 
     @classmethod
     def random(cls, target: Transformer, seed: int = 0, vocab_size: int = 0) -> "EagleWeights":
