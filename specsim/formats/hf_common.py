@@ -1,5 +1,6 @@
 """What the readers of all families share: attention, MLP and window fields, and their checks."""
 
+from specsim.formats.hf_object import ConfigObject
 from specsim.formats.hf_plan import LayerPlan, ModelPlan
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP
@@ -78,6 +79,15 @@ def sparse_after_dense(f: TextConfig, layers: int, default_dense: int = 0) -> li
     first = f.first_k_dense_replace
     dense = default_dense if first is None else first
     return [index >= dense for index in range(layers)]
+
+
+def pattern(f: ConfigObject, name: str, count: int) -> list[bool]:
+    """A list of 0 and 1, one for each layer."""
+    listed = f.raw.get(name)
+    f.costs_nothing(name)  # what it says is in the layers
+    if not isinstance(listed, list) or len(listed) != count or any(x not in (0, 1) for x in listed):
+        raise f.fail(name, f"must list 0 or 1 for each of the {count} layers")
+    return [bool(x) for x in listed]
 
 
 def window_size(f: TextConfig) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats import (  # noqa: F401
+    hf_deepseek_v4,
     hf_delta,
     hf_dense,
     hf_gemma4,
@@ -21,6 +22,7 @@ from specsim.formats import (  # noqa: F401
     hf_mla,
     hf_moe,
     hf_searched,
+    hf_sparse,
 )
 from specsim.formats.hf_object import read_json
 from specsim.formats.hf_plan import READERS, ModelPlan, assemble
@@ -49,6 +51,8 @@ WRAPPERS: dict[str, str] = {
     "qwen3_vl_moe": "qwen3_moe",
     "kimi_k25": "kimi_k2",
     "kimi_k3": "kimi_linear",
+    "minimax_m3_vl": "minimax_m3",
+    "glm5_next": "glm5_next_text",
 }
 _TEXT_ALIASES = {
     "gemma4_unified_text": "gemma4_text",
@@ -59,12 +63,7 @@ _TEXT_ALIASES = {
 }
 # Known architectures with parts that no reader models; each is refused by them.
 UNMODELLED = {
-    "deepseek_v4": "compressed sparse attention (CSA, HCA), hash-routed layers, hyper-connections",
-    "deepseek_ref": "compressed sparse attention (CSA, HCA), hash-routed layers, hyper-connections",
     "deepseek_v41": "layers that share a compressed cache, the two-level index, Engram tables",
-    "minimax_m3": "block-sparse attention with index heads",
-    "minimax_m3_vl": "block-sparse attention with index heads",
-    "glm5_next": "sparse attention over pooled index keys, hyper-connections",
     "qwen4_exp": "sparse attention with a token budget (QSA), n-gram and per-layer embeddings",
     "inkling_mm_model": "short convolutions and relative positions",
     "inkling2": "attention-residual blocks",
@@ -183,7 +182,8 @@ def _quant_section(top: HfConfig, text: TextConfig) -> QuantConfig | None:
             where = f"{holder.where}.quantization_config"
             if not isinstance(section, dict):
                 raise holder.fail("quantization_config", "must be an object")
-            return QuantConfig.of(section, where)
+            experts = {"expert_dtype": text.expert_dtype} if text.expert_dtype else {}
+            return QuantConfig.of({**section, **experts}, where)
     return None
 
 

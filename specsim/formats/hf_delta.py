@@ -1,5 +1,5 @@
 """Readers of the families with recurrent layers beside latent attention: Kimi-Linear, Kimi-K3,
-Ling-3.0, GigaChat-3.5.
+GLM-5.3-Flash, Ling-3.0, GigaChat-3.5.
 
 Definitions: the publishers' modelling files as SGLang 0.5.23 and transformers 5.24 (both
 Apache-2.0) run them.
@@ -14,7 +14,7 @@ from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.formats.hf_unread import refuse_unread
-from specsim.model.extras import AttentionResidual, Extra, NormGates
+from specsim.model.extras import AttentionResidual, Extra, HyperConnections, NormGates
 from specsim.model.mixers import DeltaAttention, Mixer
 
 
@@ -63,6 +63,35 @@ def mean_blocks(count: int, block: int) -> float:
     feed-forward part (SGLang attn_bank.py, transformers modeling_inkling2.py)."""
     points = sum(-(-index // block) + index // block + 1 for index in range(count))
     return points / (2 * count)
+
+
+@family("glm5_next_text")
+def glm5_next(f: TextConfig) -> ModelPlan:
+    """GLM-5.3-Flash: delta attention (KDA), every fourth layer latent attention without rotary
+    positions whose index keys are pooled; residual streams, which the last norm sums unweighed."""
+    f.costs_nothing("mla_use_nope", "mhc", "hc_sinkhorn_iters", "index_kpool_compress",
+                    "index_kpool_always_select_tail")
+    count, linear = f.num_hidden_layers, f.linear_attn_config
+    kinds = layer_kinds(f, count, ("linear_attention", "deepseek_sparse_attention"))
+    if kinds is None:
+        raise f.missing("layer_types")
+    latent = replace(latent_attention(f, indexer=True), index_ratio=f.index_kpool)
+    if set(f.indexer_types or ()) - {"full"}:
+        raise f.fail("indexer_types", "layers that reuse an index are not known for this family")
+    delta = DeltaAttention(linear.num_heads, linear.head_dim, linear.short_conv_kernel_size)
+    linear.costs_nothing("full_attn_layers", "kda_layers")  # as layer_types says
+    refuse_unread(linear)
+    extras, moe, norms = (HyperConnections(f.hc_mult),), sigmoid_moe(f), 2 * f.hidden_size
+    layers = [
+        decoder_layer(
+            delta if kind == "linear_attention" else latent, moe if sparse else mlp(f), norms,
+            extras=extras,
+        )
+        for kind, sparse in zip(kinds, sparse_after_dense(f, count), strict=True)
+    ]
+    result = plan(f, "glm5_next", layers)
+    result.mtp = appended_mtp(f, decoder_layer(latent, moe, norms, extras=extras))
+    return result
 
 
 @family("bailing_hybrid")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import attention, experts, mlp, plan
+from specsim.formats.hf_common import attention, experts, mlp, pattern, plan
 from specsim.formats.hf_dense import FAMILIES, dense
 from specsim.formats.hf_moe import appended_mtp
 from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
@@ -31,9 +31,8 @@ def mimo_v2(f: TextConfig) -> ModelPlan:
     f.require("sliding_window_size", (f.sliding_window,), "must equal sliding_window")
     f.require("attention_chunk_size", (f.sliding_window,), "must equal sliding_window")
     count, norms = f.num_hidden_layers, 2 * f.hidden_size
-    windowed, sparse = _pattern(f, "hybrid_layer_pattern", count), _pattern(
-        f, "moe_layer_freq", count
-    )
+    windowed = pattern(f, "hybrid_layer_pattern", count)
+    sparse = pattern(f, "moe_layer_freq", count)
     bias = f.flag("attention_bias", False)
     full = attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True)
     full = replace(full, v_head_dim=f.v_head_dim, sinks=f.add_full_attention_sink_bias)
@@ -59,12 +58,3 @@ def _window_attention(f: TextConfig, full: Attention) -> Attention:
         v_head_dim=f.swa_v_head_dim or full.v_head_dim, sinks=f.add_swa_attention_sink_bias,
         window=f.given("sliding_window", f.sliding_window),
     )
-
-
-def _pattern(f: TextConfig, name: str, count: int) -> list[bool]:
-    """A list of 0 and 1, one for each layer."""
-    listed = f.raw.get(name)
-    f.costs_nothing(name)  # what it says is in the layers
-    if not isinstance(listed, list) or len(listed) != count or any(x not in (0, 1) for x in listed):
-        raise f.fail(name, f"must list 0 or 1 for each of the {count} layers")
-    return [bool(x) for x in listed]

@@ -17,6 +17,7 @@ from specsim.model.extras import Extra
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
 from specsim.model.mixers import Attention, DeltaAttention, DeltaNet, LatentAttention, Mixer
 from specsim.model.part import BF16, WeightFormat
+from specsim.model.sparse_mixers import SparseAttention
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.model.weights import merge_groups
 
@@ -44,6 +45,7 @@ _LINEARS: dict[type[Mixer], tuple[str, ...]] = {
     LatentAttention: ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
     DeltaAttention: ("q_proj", "k_proj", "v_proj", "o_proj"),
     DeltaNet: ("in_proj_qkv", "in_proj_z", "out_proj"),
+    SparseAttention: ("q_proj", "k_proj", "v_proj", "o_proj", "index_q_proj", "index_k_proj"),
 }
 
 
@@ -69,6 +71,7 @@ class LayerNames:
     linears: tuple[str, ...] = ()
     dense: tuple[str, ...] = GATED_MLP
     experts: tuple[str, ...] = GATED_MLP
+    shared_linears: tuple[str, ...] = ()  # where they are not called as those of the experts
 
 
 @dataclass(slots=True)
@@ -82,13 +85,19 @@ class LayerPlan:
 
 @dataclass(slots=True)
 class MtpPlan:
-    """An MTP head: the layers of one pass, the projection that joins its two inputs."""
+    """A drafter in the checkpoint: the layers of one pass, the projection that joins its inputs;
+    the rest as in `Drafter`."""
 
     layers: list[LayerPlan]
     prefix: str  # of its layers' modules, with {i} for the layer's number
     fc_module: str
     extra_weights: int
     copies: int = 1
+    kind: str = "mtp"
+    fc_in: int = 0  # 0: the hidden state and an embedding
+    block_size: int = 0
+    extra_matrices: tuple[tuple[int, int], ...] = ()
+    lookup_weights: int = 0
 
 
 @dataclass(slots=True)
@@ -105,6 +114,7 @@ class ModelPlan:
     tables: tuple[tuple[int, int], ...] = ()
     extra_matrices: tuple[tuple[int, int], ...] = ()
     mtp: MtpPlan | None = None
+    kv_dtype: str = ""  # in which engines keep the cache whatever the checkpoint's format
     notes: list[str] = field(default_factory=list)
 
 
@@ -134,7 +144,8 @@ def decoder_layer(
         else:
             name = "" if len(branches) > 1 else f"{names.ffn}."
             modules.experts = tuple(f"{name}experts.0.{leaf}" for leaf in names.experts)
-            modules.shared = tuple(f"{name}{names.shared}.{leaf}" for leaf in names.experts)
+            leaves = names.shared_linears or names.experts
+            modules.shared = tuple(f"{name}{names.shared}.{leaf}" for leaf in leaves)
     return LayerPlan(mixer, ffn, norm_weights, modules, extras)
 
 
@@ -194,7 +205,8 @@ def assemble(plan: ModelPlan, name: str, quant: Quantisation, source: str = "") 
         name=name,
         **taken(plan, "family hidden vocab tied_embeddings=tied final_norm_weights extra_weights "
                       "tables extra_matrices vision_params max_position"),
-        **taken(quant, "weights=label default_kv_dtype=kv_dtype"),
+        weights=quant.label,
+        default_kv_dtype=plan.kv_dtype or quant.kv_dtype,
         layers=merge_groups(layers),
         head_weight=head,
         mtp=mtp,
@@ -216,17 +228,16 @@ def _mtp_drafter(
         for index, layer in enumerate(mtp.layers)
     ]
     return Drafter(
-        name=f"{name}-MTP",
-        kind="mtp",
+        name=f"{name}-{mtp.kind.upper()}",
         hidden=plan.hidden,
         layers=merge_groups(layers),
         vocab=plan.vocab,
         draft_vocab=plan.vocab,
         own_head=False,
         own_embed=False,
-        fc_in=2 * plan.hidden,
+        fc_in=mtp.fc_in or 2 * plan.hidden,
         fc_out=plan.hidden,
-        extra_weights=mtp.extra_weights,
+        **taken(mtp, "kind extra_weights block_size extra_matrices lookup_weights"),
         n_predict=mtp.copies,
         head_weight=head,
         fc_weight=format_of(mtp.fc_module),

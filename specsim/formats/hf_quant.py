@@ -7,6 +7,7 @@ and quark in `hf_quant_methods`. Anything else is refused by name, with the way 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from specsim.errors import ModelConfigError, shown
 from specsim.formats.hf_modules import NameSet
@@ -73,11 +74,22 @@ def _fp8(section: QuantConfig) -> Quantisation:
     """DeepSeek-style FP8. Engines leave lm_head and embeddings in 16 bits under this method."""
     blocks = section.weight_block_size
     fmt = FP8_BLOCK if blocks else FP8
+    if section.expert_dtype not in ("", "fp8", "fp4"):
+        raise section.fail("expert_dtype", "must be fp4 or fp8")
+    # DeepSeek-V4: routed experts have one scale per 32 weights.
+    rules = [(NameSet(("*.experts.*",), section.where), MXFP4)] * (section.expert_dtype == "fp4")
+    if section.quantized_layers is not None:
+        # Experts made into another format; what it lists to ignore stays as it was.
+        listed = _by_format(section.quantized_layers)
+        rules = [(NameSet(names, section.where), fmt) for fmt, names in listed.items()] + rules
+        found = by_rules(QuantConfig.of({}, section.where), rules, FP8_BLOCK, head=False)
+        label = min(listed, key=lambda fmt: fmt.bytes_per_weight).name
+        return replace(found, label=label, kv_dtype=kv_dtype(section))
     if blocks and (len(blocks) != 2 or not all(0 < size <= MAX_WIDTH for size in blocks)):
         raise section.fail("weight_block_size", f"must be two integers from 1 to {MAX_WIDTH}")
     if blocks and blocks != (128, 128):
         fmt = WeightFormat("fp8_block", 1.0 + 4.0 / (blocks[0] * blocks[1]), "fp8")
-    return by_rules(section, (), fmt, head=False)
+    return by_rules(section, rules, fmt, head=False)
 
 
 def _mxfp4(section: QuantConfig) -> Quantisation:
@@ -94,6 +106,7 @@ _ALGORITHMS: dict[str, WeightFormat] = {
     "FP8": FP8,
     "FP8_PER_CHANNEL_PER_TOKEN": FP8,
     "FP8_PB_WO": FP8_BLOCK,
+    "MXFP8": WeightFormat("fp8_block", 1.0 + 1.0 / 32.0, "fp8"),
     "NVFP4": NVFP4,
     "W4A16_NVFP4": NVFP4_W4A16,
     "NVFP4_AWQ": NVFP4,
@@ -117,10 +130,15 @@ def _modelopt(section: QuantConfig) -> Quantisation:
         return by_rules(section, (), _algorithm(section))
     if section.quantized_layers is None:
         return _compressed(section)
-    by_format: dict[WeightFormat, list[str]] = {}
-    for name, layer in section.quantized_layers.items():
-        by_format.setdefault(_algorithm(layer), []).append(name)
-    return _by_names(section, by_format, BF16)
+    return _by_names(section, _by_format(section.quantized_layers), BF16)
+
+
+def _by_format(layers: Mapping[str, LayerFormat]) -> dict[WeightFormat, list[str]]:
+    """Names of modules by their format."""
+    found: dict[WeightFormat, list[str]] = {}
+    for name, layer in layers.items():
+        found.setdefault(_algorithm(layer), []).append(name)
+    return found
 
 
 def _by_names(

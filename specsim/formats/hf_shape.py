@@ -65,6 +65,16 @@ class NasBlock(ConfigObject):
     ffn: NasFfn = needed()
 
 
+class BlockSparse(ConfigObject):
+    """`sparse_attention_config` of MiniMax-M3."""
+
+    use_sparse_attention: Switch = True
+    sparse_num_index_heads: Heads = needed()
+    sparse_index_dim: HeadDim = needed()
+    sparse_topk_blocks: Width = needed()
+    sparse_block_size: Width = needed()
+
+
 class TextConfig(ConfigObject):
     """A decoder's sizes, of every family that is read."""
 
@@ -126,14 +136,28 @@ class TextConfig(ConfigObject):
     q_lora_rank: WidthOrNone = 0
     kv_lora_rank: Width = needed()
     qk_nope_head_dim: HeadDim = needed()
-    qk_rope_head_dim: HeadDim = needed()
+    qk_rope_head_dim: WidthOrNone = needed()
     v_head_dim: HeadDim = needed()
     index_n_heads: Heads = needed()
     index_head_dim: HeadDim = needed()
     index_topk: Width = needed()
     indexer_types: Strings | None = None
+    index_kpool: Few = 1
+    # compressed sparse attention, residual streams and the drafter of DeepSeek-V4
+    o_groups: Heads = needed()
+    o_lora_rank: Width = needed()
+    compress_ratios: Integers = ()
+    num_hash_layers: LayersOrNone = 0
+    hc_mult: Few = needed()
+    expert_dtype: Text = ""
+    dspark_block_size: Few = 0
+    dspark_markov_rank: WidthOrNone = 0
+    dspark_target_layer_ids: Integers = ()
     index_topk_freq: Layers = 1
     index_skip_topk_offset: LayersOrNone = 2
+    sparse_attention_config: BlockSparse = needed()
+    dense_intermediate_size: Width = needed()
+    shared_intermediate_size: Width = needed()
     # experts
     experts: ExpertCount = needed(
         "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"
@@ -299,6 +323,7 @@ class QuantConfig(LayerFormat):
     kv_cache_scheme: KvScheme | str | None = None
     kv_cache_quant_algo: Text = ""
     weight_block_size: Integers = ()
+    expert_dtype: Text = ""
     bits: Annotated[int, *between(2, 8)] = needed("bits", "w_bit")
     group_size: Annotated[int, *between(-1, MAX_WIDTH)] = either(
         128, "group_size", "q_group_size"

@@ -20,7 +20,7 @@ from specsim.latency.unsplit import unsplit_attention_s
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
-from specsim.ops.shapes import AttentionPrefill, Experts, Gemm, LatentPrefill
+from specsim.ops.shapes import Experts, Gemm
 from specsim.ops.work import Routing, attention_share
 from specsim.roofline.device import compute_peak
 from specsim.roofline.dispatch import op_time
@@ -157,7 +157,7 @@ class Pricer:
                 else:
                     totals[1] += (spent - floor_s) * count
             shape = op.shape
-            if not (isinstance(shape, AttentionPrefill | LatentPrefill) and shape.shared_launch):
+            if not getattr(shape, "shared_launch", False):
                 totals[3] += count
             if isinstance(op.shape, Experts):
                 totals[4] += spent * count

@@ -178,7 +178,8 @@ class DraftMethod:
 
     def shipped(self, spec: ModelSpec) -> Drafter | None:
         """The drafter inside the target's own checkpoint."""
-        return None
+        head = spec.mtp
+        return head if head is not None and head.kind in self.drafter_kinds else None
 
     def assumed_drafter(self, spec: ModelSpec) -> Drafter | None:
         """A drafter of the usual shape for a target that nobody published one for."""

@@ -32,9 +32,6 @@ class MtpMethod(RunsAssistants):
     def spelt(self, text: str) -> bool:
         return super().spelt(text) or text.endswith("_mtp")  # vLLM's by family: qwen3_5_mtp
 
-    def shipped(self, spec: ModelSpec) -> Drafter | None:
-        return spec.mtp
-
     def default_k(self, drafter: Drafter | None) -> int:
         if drafter is not None and drafter.n_predict > 1:
             return drafter.n_predict

@@ -9,10 +9,17 @@ from typing import ClassVar
 
 from specsim.model.part import BF16, Part, PartCount, WeightFormat, bytes_of
 
+MIXING_BYTES = 4.0  # of a weight of hyper-connections
+
 
 @dataclass(frozen=True, slots=True)
 class Extra(Part):
-    """What every extra answers. Engines keep one as it is in 16 bits unless it has a format."""
+    """What every extra answers. Engines keep one as it is in 16 bits unless it has a format.
+
+    parts_sum_and_norm: it works between a sum over GPUs and the norm behind, so that no kernel
+    does both."""
+
+    parts_sum_and_norm: ClassVar[bool] = False
 
     @property
     def weight(self) -> WeightFormat:
@@ -61,6 +68,35 @@ class AttentionResidual(Extra):
 
     def count(self, hidden: int) -> PartCount:
         return PartCount(plain=self.vectors * hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class HyperConnections(Extra):
+    """Manifold-constrained hyper-connections (mHC; DeepSeek-V4): several streams of the residual.
+
+    For each of a layer's two parts a matrix gives, from all streams together, the weights with
+    which they are read, the part's result is added to them, and they are mixed with each other:
+    streams x (2 + streams) numbers, an offset for each and three scales, in fp32."""
+
+    tag: ClassVar[str] = "hyper_connections"
+    parts_sum_and_norm: ClassVar[bool] = True
+
+    streams: int
+
+    @property
+    def mixes(self) -> int:
+        """Numbers that one part needs."""
+        return self.streams * (2 + self.streams)
+
+    def count(self, hidden: int) -> PartCount:
+        return PartCount(plain=2 * (self.mixes * (self.streams * hidden + 1) + 3))
+
+    def weight_bytes(self, hidden: int, active: bool = False) -> float:
+        return self.count(hidden).total * MIXING_BYTES
+
+    def join_parameters(self, hidden: int) -> int:
+        """Of the weighed sum of all streams after the last layer."""
+        return self.streams * (self.streams * hidden + 1) + 1
 
 
 @dataclass(frozen=True, slots=True)

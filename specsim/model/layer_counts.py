@@ -64,6 +64,7 @@ def kv_of_layers(layers: tuple[LayerGroup, ...], element: float, copies: int = 1
             continue
         count, row = group.count * copies, group.mixer.cache_row(element)
         index += count * row.index_size
+        full += count * row.kept_size
         if row.window:
             sliding[row.window] = sliding.get(row.window, 0.0) + count * row.size
         else:

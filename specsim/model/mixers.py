@@ -13,17 +13,17 @@ from typing import ClassVar, NamedTuple
 
 from specsim.model.part import BF16, Part, PartCount, WeightFormat, bytes_of
 
-MLA_FP8_SPARSE_BYTES = 656  # vLLM fp8_ds_mla row: 512 e4m3 + 4 fp32 scales + 64 bf16 rope
 INDEX_KEY_BYTES_PER_128 = 132  # DSA index key: 128 e4m3 + one fp32 scale, any cache dtype
 
 
 class CacheRow(NamedTuple):
     """Cache bytes of one token in one layer. window: tokens that stay (0: all). index_size: of
-    a sparse-attention indexer's key."""
+    a sparse-attention indexer's key. kept_size: of what stays of every token beside a window."""
 
     size: float = 0.0
     window: int = 0
     index_size: float = 0.0
+    kept_size: float = 0.0
 
 
 class RecurrentState(NamedTuple):
@@ -168,6 +168,7 @@ class LatentAttention(Mixer):
     index_heads: int = 0  # DSA indexer; 0 = none, or with a topk: reuses another layer's choice
     index_head_dim: int = 0
     index_topk: int = 0  # cached tokens a query attends to; 0 = all
+    index_ratio: int = 1  # tokens pooled into one index key, with learned weights (GLM-5.3: 4)
     input_mult: int = 1  # the latents are of input_mult * hidden (EAGLE-3: 2)
     gated: bool = False  # a sigmoid gate on every output of the heads (Kimi-K3)
     head_gate: bool = False  # one per head: hidden weights each (Ling-3.0)
@@ -196,7 +197,13 @@ class LatentAttention(Mixer):
             matrices += hidden * self.index_head_dim
             # head weights, LayerNorm
             plain += hidden * self.index_heads + 2 * self.index_head_dim
+            plain += self.pool_weights(hidden)
         return PartCount(matrices, plain)
+
+    def pool_weights(self, hidden: int) -> int:
+        """Of the projection, and of the offset per position, that weigh index keys in a pool."""
+        pooled = self.index_heads and self.index_ratio > 1
+        return (hidden + self.index_ratio) * self.index_head_dim if pooled else 0
 
     def weight_bytes(self, hidden: int, active: bool = False) -> float:
         size = super(LatentAttention, self).weight_bytes(hidden)
@@ -208,8 +215,10 @@ class LatentAttention(Mixer):
     def cache_row(self, element: float) -> CacheRow:
         row = (self.kv_lora_rank + self.qk_rope_head_dim) * element
         if self.index_topk and element == 1.0:
-            row = float(MLA_FP8_SPARSE_BYTES)
-        return CacheRow(row, index_size=self.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128)
+            # vLLM's fp8_ds_mla: e4m3 with an fp32 scale per 128, rotary part in bf16.
+            row = self.kv_lora_rank * (1 + 4 / 128) + 2.0 * self.qk_rope_head_dim
+        index = self.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128 / self.index_ratio
+        return CacheRow(row, index_size=index)
 
     def heads(self) -> tuple[tuple[str, int], ...]:
         return (("attention heads", self.n_heads),)

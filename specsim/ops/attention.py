@@ -10,23 +10,15 @@ Each mixer gives its ops in two parts: `*_rows` what depends on the number of ro
 and after the core), `*_context` what depends on sequences, query length and cache.
 """
 
-from dataclasses import replace
-
-from specsim.model.mixers import INDEX_KEY_BYTES_PER_128, Attention, LatentAttention
-from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
+from specsim.model.mixers import Attention, LatentAttention
+from specsim.model.part import BF16, PLAIN_BYTES
+from specsim.ops.indexer import index_scores
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
-from specsim.ops.shapes import AttentionDecode, AttentionPrefill, Gemm, LatentDecode, LatentPrefill
-from specsim.ops.spread import Contexts, mean_seen
+from specsim.ops.shapes import AttentionDecode, AttentionPrefill, LatentDecode, LatentPrefill
+from specsim.ops.spread import Contexts, causal_keys, mean_seen
 from specsim.ops.work import Rows, Work, shard
 from specsim.units import DTYPE_BYTES
-
-INDEX_FORMAT = WeightFormat("fp8", 1.0, "fp8")  # the sparse indexer scores in fp8
-
-
-def _causal_keys(cached: float, new: float) -> float:
-    """Mean keys seen by one of `new` causal queries after `cached` tokens."""
-    return cached + (new + 1) / 2
 
 
 def attention_rows(
@@ -60,7 +52,7 @@ def attention_context(
     ops: list[OpCost] = []
     if work.seqs > 0:
         cached = mean_seen(work.ctx, work.variation, a.window)
-        keys = _causal_keys(cached, work.q_len)
+        keys = causal_keys(cached, work.q_len)
         if a.window:
             keys = min(keys, float(a.window))
         written = work.seqs * work.q_len if a.owns_kv else 0.0
@@ -83,7 +75,7 @@ def attention_context(
         )
     for new, cached_before in work.prefill:
         cached = min(cached_before, a.window) if a.window else cached_before
-        keys = _causal_keys(cached, new)
+        keys = causal_keys(cached, new)
         if a.window:
             keys = min(keys, float(a.window))
         written = new if a.owns_kv else 0.0
@@ -109,7 +101,8 @@ def latent_rows(
     heads = shard(a.n_heads, tp)
     qk, latent = a.qk_nope_head_dim + a.qk_rope_head_dim, a.kv_lora_rank + a.qk_rope_head_dim
     before: list[OpCost] = []
-    small, source = a.count(hidden).plain - hidden * a.index_heads, hidden * a.input_mult
+    source, pooling = hidden * a.input_mult, a.pool_weights(hidden)
+    small = a.count(hidden).plain - hidden * a.index_heads - pooling
     small -= hidden * a.n_heads if a.head_gate else 0
     if a.q_lora_rank:
         width = a.q_lora_rank + latent
@@ -129,6 +122,9 @@ def latent_rows(
             gemm(f"{prefix}.index_k", rows, a.index_head_dim, hidden, a.weight, count)
         )
         before.append(gemm(f"{prefix}.index_w", rows, a.index_heads, hidden, BF16, count))
+        if pooling:
+            columns = pooling / hidden  # the offsets with them
+            before.append(gemm(f"{prefix}.index_pool", rows, columns, hidden, BF16, count))
     values = heads * a.v_head_dim
     after: list[OpCost] = []
     if a.gated or a.head_gate:
@@ -153,7 +149,7 @@ def latent_context(
     heads = shard(a.n_heads, tp)
     nope, rope, vd, kl = a.qk_nope_head_dim, a.qk_rope_head_dim, a.v_head_dim, a.kv_lora_rank
     latent, kvb = kl + rope, DTYPE_BYTES[kv_dtype]
-    ops = _indexer_context(a, work, count, prefix) if a.index_heads else []
+    ops = index_scores(a, work, count, prefix) if a.index_heads else []
     if work.seqs > 0:
         attended = min(work.ctx, float(a.index_topk)) if a.index_topk else work.ctx
         m = work.seqs * work.q_len
@@ -161,7 +157,7 @@ def latent_context(
         # equal those of one product of width heads * width. Engines keep both in 16 bits.
         for name, width in (("absorb_k", nope), ("absorb_v", vd)):
             ops.append(gemm(f"{prefix}.{name}", m, heads * width, kl, BF16, count))
-        keys = _causal_keys(attended, work.q_len)
+        keys = causal_keys(attended, work.q_len)
         ops.append(
             OpCost(
                 f"{prefix}.decode",
@@ -177,7 +173,7 @@ def latent_context(
         held = sum(new + cached for new, cached in work.prefill)
         ops.append(gemm(f"{prefix}.kv_b", held, heads * (nope + vd), kl, a.weight, count))
     for number, (new, cached) in enumerate(work.prefill):
-        keys = _causal_keys(cached, new)
+        keys = causal_keys(cached, new)
         if a.index_topk:
             keys = min(keys, float(a.index_topk))
         flops = 2.0 * new * keys * heads * (nope + rope + vd)
@@ -196,36 +192,4 @@ def latent_context(
                 count=count,
             )
         )
-    return ops
-
-
-def _indexer_context(
-    a: LatentAttention, work: Work, count: float, prefix: str
-) -> list[OpCost]:
-    """The DSA indexer scores every cached token with index_heads queries that share one key, so
-    it is a latent attention without values: 2 c nI dI FLOP per query, keys read once."""
-    width = a.index_heads * a.index_head_dim
-    key_bytes = a.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128
-    ops: list[OpCost] = []
-    if work.seqs > 0:
-        m = work.seqs * work.q_len
-        ops.append(
-            OpCost(
-                f"{prefix}.index_scores",
-                LatentDecode(
-                    work.seqs, work.q_len, a.index_heads, 0, a.index_head_dim, work.ctx, "fp8"
-                ),
-                flops=2.0 * m * _causal_keys(work.ctx, work.q_len) * width,
-                kv_bytes=work.seqs * (work.ctx + 2 * work.q_len) * key_bytes,
-                act_bytes=ACT_BYTES * m * width,
-                count=count,
-            )
-        )
-    for new, cached in work.prefill:
-        keys = _causal_keys(cached, new)
-        # The keys stand where a product has its weights, and each is read once for all heads.
-        product = gemm(f"{prefix}.index_prefill", new, keys, width, INDEX_FORMAT, count)
-        read = (cached + 2 * new) * key_bytes
-        shape = Gemm(new, keys, width, INDEX_FORMAT.name, read)
-        ops.append(replace(product, shape=shape, weight_bytes=read))
     return ops

@@ -6,8 +6,15 @@ None is divided over the GPUs of a layer: rows of the residual stream are whole 
 
 from collections.abc import Callable
 
-from specsim.model.extras import AttentionResidual, Extra, NormGates, PerLayerInput
-from specsim.model.part import BF16, PLAIN_BYTES
+from specsim.model.extras import (
+    MIXING_BYTES,
+    AttentionResidual,
+    Extra,
+    HyperConnections,
+    NormGates,
+    PerLayerInput,
+)
+from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
 from specsim.ops.op import OpCost
 
@@ -56,9 +63,25 @@ def norm_gate_ops(
     return ops
 
 
+def hyper_connection_ops(
+    e: HyperConnections, hidden: int, rows: float, count: float, prefix: str
+) -> list[OpCost]:
+    """Around each part: a product of all streams with a narrow fp32 matrix on tensor cores
+    (DeepGEMM's `tf32_hc_prenorm_gemm`), and a kernel that adds the result and mixes the streams.
+    The kernel that reads them for the part is the layer's norm; its further bytes count here."""
+    one = ACT_BYTES * rows * hidden
+    mixing = WeightFormat("bf16", MIXING_BYTES, "bf16")  # at about that rate
+    vectors = (e.mixes + 3) * MIXING_BYTES  # offsets and scales
+    return [
+        gemm(f"{prefix}hc_mix", rows, e.mixes, e.streams * hidden, mixing, 2 * count),
+        elementwise(f"{prefix}hc_post", (3 * e.streams - 1) * one, 2 * count, vectors),
+    ]
+
+
 # An extra of another kind (a subclass of `model.extras.Extra`) is entered here.
 EXTRAS: dict[type[Extra], ExtraOps] = {
     PerLayerInput: per_layer_input_ops,
     AttentionResidual: attention_residual_ops,
     NormGates: norm_gate_ops,
+    HyperConnections: hyper_connection_ops,
 }

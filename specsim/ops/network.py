@@ -24,6 +24,7 @@ from specsim.model.mixers import (
     Mixer,
 )
 from specsim.model.part import BF16, PLAIN_BYTES, WeightFormat
+from specsim.model.sparse_mixers import CompressedAttention, SparseAttention
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 from specsim.ops.attention import (
     attention_context,
@@ -44,6 +45,12 @@ from specsim.ops.recurrent import (
     mamba2_rows,
 )
 from specsim.ops.shapes import AllGather, AllReduce, AllToAll, Elementwise, ExpertExchange
+from specsim.ops.sparse import (
+    compressed_context,
+    compressed_rows,
+    sparse_context,
+    sparse_rows,
+)
 from specsim.ops.work import Parallel, Routing, Rows, Work
 
 
@@ -63,6 +70,8 @@ class MixerOps(NamedTuple):
 MIXERS: dict[type[Mixer], MixerOps] = {
     Attention: MixerOps(attention_rows, attention_context),
     LatentAttention: MixerOps(latent_rows, latent_context),
+    CompressedAttention: MixerOps(compressed_rows, compressed_context),
+    SparseAttention: MixerOps(sparse_rows, sparse_context),
     DeltaNet: MixerOps(delta_net_rows, delta_net_context),
     DeltaAttention: MixerOps(delta_attention_rows, delta_attention_context),
     Mamba2: MixerOps(mamba2_rows, mamba2_context),
@@ -98,7 +107,8 @@ def group_rows(
         f"{prefix}norm", 3 * own_bytes, count, group.norm_weights * PLAIN_BYTES / max(1, norms)
     )
     summed = norm  # the same right after a sum over GPUs, whose kernel may do it
-    if par.tp > 1 and par.attention_dp == 1:
+    apart = any(extra.parts_sum_and_norm for extra in group.extras)
+    if par.tp > 1 and par.attention_dp == 1 and not apart:
         after_sum = Elementwise(norm.bytes, AllReduce(own_bytes, par.tp))
         summed = replace(norm, shape=after_sum)
     before: list[OpCost] = []
@@ -278,9 +288,11 @@ def context_kv_ops(
             width = 2 * max(1.0, a.n_kv_heads / par.tp) * a.mean_dim
         elif isinstance(a, LatentAttention):
             width = float(a.kv_lora_rank + a.qk_rope_head_dim)  # every GPU keeps the whole
+        elif isinstance(a, CompressedAttention):
+            width = float(a.head_dim)
         else:
             continue
-        source, count = drafter.hidden * a.input_mult, float(group.count)
+        source, count = drafter.hidden * getattr(a, "input_mult", 1), float(group.count)
         ops.append(gemm(f"{prefix}ctx_kv", rows, width, source, a.weight, count))
     return ops
 

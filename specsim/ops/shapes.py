@@ -87,6 +87,19 @@ class LatentPrefill(NamedTuple):
     shared_launch: bool = False
 
 
+class SparsePrefill(NamedTuple):
+    """One chunk of `new` tokens whose query heads attend to `keys` tokens each (the mean) of one
+    latent of head_dim numbers that is key and value. cache_bytes: read and written."""
+
+    new: float
+    keys: float
+    heads: float
+    head_dim: int
+    cache_bytes: float
+    fmt: str = "bf16"
+    shared_launch: bool = False
+
+
 class Experts(NamedTuple):
     """`tokens` tokens routed to top_k of `experts`, of which local_experts (0: all) are on this
     GPU with `inter` columns each. distribution: how rows spread over the experts, 'power_law',
@@ -189,7 +202,8 @@ class AllToAll(NamedTuple):
 # What reports call the families; a plug-in's shape goes by the name of its class.
 _KINDS: dict[type, str] = {
     Gemm: "gemm", AttentionDecode: "attn_decode", AttentionPrefill: "attn_prefill",
-    LatentDecode: "attn_decode", LatentPrefill: "attn_prefill", Experts: "moe",
+    LatentDecode: "attn_decode", LatentPrefill: "attn_prefill", SparsePrefill: "attn_prefill",
+    Experts: "moe",
     StateDecode: "recurrent", StatePrefill: "recurrent", Elementwise: "elementwise",
     Sample: "sample", AllReduce: "all_reduce", ExpertExchange: "all_reduce",
     AllGather: "all_gather", AllToAll: "all_to_all",

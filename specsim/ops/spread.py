@@ -35,6 +35,11 @@ def spread_factors(variation: float, parts: int) -> tuple[float, ...]:
     return tuple(parts * (below[i + 1] - below[i]) for i in range(parts))
 
 
+def causal_keys(cached: float, new: float) -> float:
+    """Mean keys seen by one of `new` causal queries after `cached` tokens."""
+    return cached + (new + 1) / 2
+
+
 def mean_seen(context: float, variation: float, window: float) -> float:
     """Mean over sequences of min(context, window); window 0: the mean context."""
     if not window:

@@ -12,7 +12,7 @@ blocks or more), p, l2_frac. Prefill uses the parameters of `attn_prefill`.
 
 from math import ceil
 
-from specsim.ops.shapes import LatentDecode, LatentPrefill
+from specsim.ops.shapes import LatentDecode, LatentPrefill, SparsePrefill
 from specsim.roofline.attention import PrefillWork, prefill_time
 from specsim.roofline.device import CALIBRATED, Device, Pricing, compute_peak, params
 from specsim.roofline.gemm import cache_hits
@@ -71,4 +71,20 @@ def mla_prefill(device: Device, shape: LatentPrefill, how: Pricing = CALIBRATED)
         return datasheet_time(moved / device.mem_bytes_per_s, flops / peak)
     t = params(device, "attn_prefill", how.engine)
     work = PrefillWork(new, cached + new, pairs, flops, moved, heads, both / 2.0, seqs)
+    return prefill_time(device, t, work, t["peak_frac"], shared_launch=shape.shared_launch)
+
+
+@prices(SparsePrefill)
+def sparse_prefill(
+    device: Device, shape: SparsePrefill, how: Pricing = CALIBRATED
+) -> KernelTime:
+    """Absorbed attention to chosen keys: each query's are gathered, through the L2 cache."""
+    new, keys, heads, head_dim, cache_bytes, _, _ = shape
+    pairs = new * keys
+    flops = 4.0 * pairs * heads * head_dim
+    moved = cache_bytes + 4.0 * new * heads * head_dim  # queries and outputs of 16 bits
+    if how.datasheet:
+        return datasheet_time(moved / device.mem_bytes_per_s, flops / compute_peak(device, "bf16"))
+    t = params(device, "attn_prefill", how.engine)
+    work = PrefillWork(new, keys, pairs, flops, moved, heads, head_dim, 1.0)
     return prefill_time(device, t, work, t["peak_frac"], shared_launch=shape.shared_launch)
