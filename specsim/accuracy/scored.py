@@ -117,6 +117,7 @@ class ScoreReport:
     def to_dict(self) -> dict[str, object]:
         sets = _by(self.scores, lambda s: s.set_id)
         return {
+            "kind": "published",
             "rows": self.rows,
             "overall": _summary(self.scores),
             "sources": by_source(self.scores),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from specsim.commands.bind import command
-from specsim.commands.output import write
+from specsim.commands.output import text_of, write
 from specsim.errors import UsageError
 from specsim.options.measured import CalibrateCommand
 
@@ -18,7 +18,6 @@ from specsim.options.measured import CalibrateCommand
 def calibrate(options: CalibrateCommand) -> None:
     """Fit a hardware profile on RECORDS, or an engine profile on --from files."""
     from specsim.report.doc import Doc
-    from specsim.report.text import section_text
 
     given = options.inputs or []
     if options.from_ or options.plain or options.spec:
@@ -32,7 +31,7 @@ def calibrate(options: CalibrateCommand) -> None:
         from specsim.report.fewshot import fewshot_blocks
 
         fitted = fit_from(given[0], options)
-        write(options, lambda: fitted, lambda: section_text(fewshot_blocks(fitted)))
+        write(options, lambda: fitted, lambda: text_of(fewshot_blocks(fitted), options))
         return
     if options.holdout:
         raise UsageError("--holdout judges a fit of --from files; give those, or leave it out")
@@ -49,4 +48,4 @@ def calibrate(options: CalibrateCommand) -> None:
     with live_bar(sys.stderr.isatty(), *columns, begin="reading") as update:
         result = fit_records([Path(name) for name in given], options, update and (
             lambda what, done, of: update(description=what, completed=done, total=of)))
-    write(options, lambda: result, lambda: section_text(records_section(Doc(result))))
+    write(options, lambda: result, lambda: text_of(records_section(Doc(result)), options))

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
-from specsim.commands.output import write
+from specsim.commands.output import text_of, write
 from specsim.errors import UsageError, closest
 from specsim.options.listing import ConfigCommand
-from specsim.report.tables import printable, table
+from specsim.report.blocks import Lines, Section
+from specsim.report.tables import Table, printable
 
 if TYPE_CHECKING:
     from specsim.options.config_file import OptionDefault
@@ -31,12 +32,11 @@ def config(options: ConfigCommand) -> None:
         for row in rows:
             key = (str(row["option"]), _shown(row["value"]), str(row["from"]))
             groups.setdefault(key, []).append(str(row["command"]))
-        body = table(
-            ["option", "value", "from", "commands"],
-            [[*key, ", ".join(names)] for key, names in groups.items()],
-            left=4,
-        )
-        return printable(f"{path or 'no ' + FILE_NAME}\n\n{body}")
+        return text_of(Section("", "", [
+            Lines([f"{path or 'no ' + FILE_NAME}"]),
+            Table(["option", "value", "from", "commands"],
+                  [[*key, ", ".join(names)] for key, names in groups.items()], left=4),
+        ]), options)
 
     file = str(path) if path else None
     write(options, lambda: {"kind": "config", "file": file, "options": rows}, text)

@@ -1,9 +1,8 @@
 """`specsim gpus`: the hardware profiles, or one of them with the source of every number."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import write
+from specsim.commands.output import text_of, write
 from specsim.options.listing import GpusCommand
-from specsim.report.tables import printable, table
 
 
 @command(GpusCommand)
@@ -11,18 +10,13 @@ def gpus(options: GpusCommand) -> None:
     """List the hardware profiles, or show one with its sources."""
     from specsim.hardware.store import list_profiles, load_profile
     from specsim.options.values import profile_folder
-    from specsim.report.hardware import ROW_LEGEND, profile_row, profile_text
+    from specsim.report.hardware import profile_section, profiles_section
 
     folder = profile_folder(options.profiles)
     if options.name is not None:
         profile = load_profile(options.name, folder)
-        write(options, profile.to_dict, lambda: profile_text(profile))
+        write(options, profile.to_dict, lambda: text_of(profile_section(profile), options))
         return
     found = [load_profile(entry.name, folder) for entry in list_profiles(folder)]
-
-    def text() -> str:
-        headers = ["gpu", "memory", "bandwidth", "bf16", "fp8", "SMs", "link", "kernels"]
-        rows = table(headers, [profile_row(p) for p in found])
-        return f"{printable(rows)}\n\n{ROW_LEGEND}"
-
-    write(options, lambda: [profile.to_dict() for profile in found], text)
+    write(options, lambda: [profile.to_dict() for profile in found],
+          lambda: text_of(profiles_section(found), options))

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
-from specsim.commands.output import write
+from specsim.commands.output import text_of, write
 from specsim.errors import UsageError
 from specsim.files import check_writable
 from specsim.options.listing import ImportCommand
@@ -19,7 +19,6 @@ def import_results(options: ImportCommand) -> None:
     from specsim.formats.bench import scan
     from specsim.formats.recognise import TraceSummary, recognise
     from specsim.report.imported import imported_section
-    from specsim.report.text import section_text
 
     files, before = options.files, options.before
     if before is not None and len(files) != 1:
@@ -54,7 +53,7 @@ def import_results(options: ImportCommand) -> None:
     extra = {name: items for name, items in (("traces", traces), ("models", models)) if items}
 
     write(options, lambda: {"runs": runs, "skipped": skipped, **extra},
-          lambda: section_text(imported_section(runs, skipped, [*traces, *models])))
+          lambda: text_of(imported_section(runs, skipped, [*traces, *models]), options))
 
 
 def _export(

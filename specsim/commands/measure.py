@@ -10,6 +10,7 @@ from specsim.commands.output import write
 from specsim.errors import UsageError
 from specsim.options.local import MeasureCommand
 from specsim.options.values import parse_duration
+from specsim.report.tables import counted
 
 if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary
@@ -65,7 +66,8 @@ def _plan(options: MeasureCommand) -> "MeasurePlan":
 
 
 def _text(target: Path, summary: "MeasureSummary") -> str:
-    lines = [f"{summary.points} points measured in {summary.elapsed_s:.0f} s, kept in {target}"]
+    points = counted(summary.points, "point")
+    lines = [f"{points} measured in {summary.elapsed_s:.0f} s, kept in {target}"]
     if summary.known:
         lines.append(f"{summary.known} points were in the file already")
     if summary.skipped:

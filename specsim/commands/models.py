@@ -4,22 +4,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
-from specsim.commands.output import write
+from specsim.commands.output import text_of, write
 from specsim.jsonable import picked
 from specsim.options.listing import ModelsCommand
-from specsim.report.tables import printable, table
+from specsim.report.blocks import Lines, Section
+from specsim.report.tables import Table
 
 if TYPE_CHECKING:
     from specsim.model.catalogue import CatalogueEntry
 
-LEGEND = "active: what a token passes through, without the input table; MTP: has such a head"
+LEGEND = (
+    "size, active: 1e9 parameters, of all and of what a token passes through (without the input "
+    "table); MTP: has such a head"
+)
 
 
 @command(ModelsCommand)
 def models(options: ModelsCommand) -> None:
     """List the bundled models, or show one: parameters, bytes, cache, state, drafters."""
     from specsim.model.catalogue import list_drafters, list_models
-    from specsim.report.models import model_dict, model_text
+    from specsim.report.models import model_dict, model_section
 
     if options.name is not None:
         from specsim.api.drafters import drafters_of
@@ -27,7 +31,7 @@ def models(options: ModelsCommand) -> None:
 
         spec = load_model(options.name)
         shown = {**model_dict(spec), "drafters": drafters_of(spec)}
-        write(options, lambda: shown, lambda: printable(model_text(shown)))
+        write(options, lambda: shown, lambda: text_of(model_section(shown), options))
         return
     entries = list_drafters() if options.drafters else list_models()
     wanted = options.search.lower()
@@ -35,8 +39,9 @@ def models(options: ModelsCommand) -> None:
         entry for entry in entries
         if not wanted or any(wanted in text.lower() for text in (entry.name, *entry.aliases))
     ]
-    text = _drafters_text if options.drafters else _models_text
-    write(options, lambda: [_listed(entry) for entry in chosen], lambda: text(chosen))
+    listed = _drafters if options.drafters else _models
+    write(options, lambda: [_listed(entry) for entry in chosen],
+          lambda: text_of(listed(chosen), options))
 
 
 def _listed(entry: "CatalogueEntry") -> dict[str, object]:
@@ -44,24 +49,26 @@ def _listed(entry: "CatalogueEntry") -> dict[str, object]:
                          "targets aliases")
 
 
-def _drafters_text(entries: "Sequence[CatalogueEntry]") -> str:
-    rows = [[entry.name, entry.kind, f"{entry.parameters / 1e9:.3g} B",
+def _drafters(entries: "Sequence[CatalogueEntry]") -> Section:
+    rows = [[entry.name, entry.kind, f"{entry.parameters / 1e9:.3g}",
              ", ".join(entry.targets) or "-"] for entry in entries]
-    return table(["drafter", "kind", "parameters", "for"], rows, left=2)
+    return Section("", "", [
+        Table(["drafter", "kind", "size", "for"], rows, left=2, units=["", "", "B", ""])])
 
 
-def _models_text(entries: "Sequence[CatalogueEntry]") -> str:
+def _models(entries: "Sequence[CatalogueEntry]") -> Section:
     rows = [
         [
             entry.name,
             entry.family,
             entry.weights,
-            f"{entry.parameters / 1e9:.4g} B",
-            f"{entry.active_parameters / 1e9:.3g} B",
+            f"{entry.parameters / 1e9:.4g}",
+            f"{entry.active_parameters / 1e9:.3g}",
             "yes" if entry.has_mtp else "-",
             ", ".join(entry.drafters) or "-",
         ]
         for entry in entries
     ]
-    headers = ["model", "family", "weights", "parameters", "active", "MTP", "drafters"]
-    return f"{table(headers, rows, left=3)}\n\n{LEGEND}"
+    headers = ["model", "family", "weights", "size", "active", "MTP", "drafters"]
+    units = ["", "", "", "B", "B", "", ""]
+    return Section("", "", [Table(headers, rows, units=units, detail=1), Lines([LEGEND])])

@@ -34,12 +34,19 @@ def show(
     document: Callable[[], dict[str, object]] | None = None,
 ) -> None:
     """Prints a result. rows: of CSV; text, document: where they are not the result's own."""
-    from specsim.report.text import section_text
-
     def shown() -> str:
-        return text() if text else section_text(result.section())
+        return text() if text else text_of(result.section(), options)
 
     write(options, document or result.to_dict, shown, rows)
+
+
+def text_of(section: "Section", options: JsonOptions) -> str:
+    """Blocks at the width of the terminal, or as wide as they are with --wide."""
+    from specsim.report.layout import coloured, terminal_width
+    from specsim.report.text import section_text
+
+    width = None if options.wide else terminal_width()
+    return section_text(section, width, colour=coloured())
 
 
 def write(
@@ -76,13 +83,12 @@ def show_drawn(
 ) -> None:
     """Prints a result; `picture` is what --plot writes, `panel` what the terminal shows."""
     from specsim.report.plots_file import write_picture
-    from specsim.report.text import section_text
 
     if options.plot is not None:
         write_picture(picture(), options.plot)
 
     def text() -> str:
-        parts = [section_text(result.section())]
+        parts = [text_of(result.section(), options)]
         if not options.no_plot:
             parts.append(terminal_plot(panel()))
         if options.plot is not None:

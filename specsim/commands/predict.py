@@ -1,7 +1,7 @@
 """`specsim predict`: the gain of speculation for a model, or the MindRouter table."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import show, terminal_plot
+from specsim.commands.output import show, terminal_plot, text_of
 from specsim.options.prediction import PredictCommand
 
 
@@ -21,9 +21,9 @@ def predict(options: PredictCommand) -> None:
 
     def text() -> str:
         if not options.plot:
-            return result.to_text()
+            return text_of(result.section(), options)
         from specsim.report.predictions import terminal_panel
 
-        return f"{result.to_text()}\n\n{terminal_plot(terminal_panel(result))}"
+        return f"{text_of(result.section(), options)}\n\n{terminal_plot(terminal_panel(result))}"
 
     show(result, options, lambda: (point.to_dict() for point in result.points), text=text)

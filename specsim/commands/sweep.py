@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.commands.output import quiet
+from specsim.commands.output import quiet, text_of
 from specsim.errors import SpecSimError
 from specsim.options.sizing import SweepCommand
 
@@ -18,7 +18,6 @@ def sweep(options: SweepCommand) -> None:
     again goes on where it stopped."""
     from specsim.api.sweep import running
     from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_json
-    from specsim.report.text import section_text
 
     with running(options, bar=not quiet(options)) as found:
         # Rows are written as they are read: all of them need not fit in memory.
@@ -28,7 +27,7 @@ def sweep(options: SweepCommand) -> None:
             sys.stdout.writelines(sweep_csv(found))
         else:
             out = None if options.out is None else str(options.out)
-            sys.stdout.write(section_text(sweep_blocks(found, out)) + "\n")
+            sys.stdout.write(text_of(sweep_blocks(found, out), options) + "\n")
         sys.stdout.flush()
         _end(found)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.commands.output import end_if_over
+from specsim.commands.output import end_if_over, text_of
 from specsim.errors import UsageError
 from specsim.files import check_writable, write_whole
 from specsim.options.local import ValidateRunCommand
@@ -40,7 +40,6 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.options.values import parse_duration
-    from specsim.report.text import section_text
     from specsim.report.validated import validated_blocks
 
     if options.short and (options.model or options.records):
@@ -71,7 +70,7 @@ def run(options: ValidateRunCommand) -> None:
     bars = verdicts(found, SHORT_SCALE if options.short else 1.0)
     result = found.to_dict() | {"bars": bars}
     text = to_json(result) if options.json_out else (
-        section_text(validated_blocks(result, rows_out=True)))
+        text_of(validated_blocks(result, rows_out=True), options))
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
     if options.out is not None:

@@ -334,6 +334,10 @@ class JobsOptions(OptionSet):
 
 class JsonOptions(OptionSet):
     json_out: bool = opt(False, "--json", help="Print JSON.", output=True)
+    wide: bool = opt(
+        False, "--wide", help="Tables with all columns, however wide the terminal is.",
+        output=True,
+    )
 
 
 class OutputOptions(JsonOptions):

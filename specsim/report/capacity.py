@@ -9,7 +9,7 @@ from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.simulation import gated
-from specsim.report.tables import Table, number, seconds, times
+from specsim.report.tables import Table, counted, number, rounded, seconds, times
 from specsim.report.verdict import verdict_block
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _head(doc: Doc, deployed: str, source: str) -> list[str]:
         d.drafting(doc, source),
         f"load: {offered}",
         f"objectives: {gates}; runs of {duration:g} s, the first {warmup:g} s not measured; "
-        f"{doc.words('runs')} runs",
+        f"{counted(doc.number('runs'), 'run')}",
         "a load passes when its median replication does"
         + ("; quick: two runs per load, rough" if doc.flag("quick") else ""),
     ]
@@ -162,7 +162,7 @@ def _answers(doc: Doc, share: str) -> list[str]:
             f"({'the cache holds no more' if cache else 'more falls below it'})"
         )
         tried = ", ".join(
-            f"{trial.words('max_num_seqs')}: {trial.number('stream_tok_s_p10'):.3g}"
+            f"{trial.words('max_num_seqs')}: {rounded(trial.number('stream_tok_s_p10'))}"
             for trial in floor.items("trials")
         )
         lines.append(f"  p10 tok/s by max_num_seqs: {tried}")
@@ -191,7 +191,7 @@ def _point(point: Doc) -> str:
 
     def rate(name: str) -> str:
         value = figures.get(name)
-        return "-" if value is None else f"{value:.3g}"
+        return "-" if value is None else rounded(value)
 
     pair = point.at("confidence_95").child("ttft_s.p95").pair()
     ends = f" ({seconds(pair[0])} to {seconds(pair[1])})" if pair else ""
@@ -209,10 +209,10 @@ def _cost(cost: Doc) -> list[str]:
         cost.maybe("per_million_output_tokens"), cost.maybe("joules_per_output_token_at_most")
     )
     if price is not None:
-        lines.append(f"  cost: {price:.3g} per million output tokens at this point")
+        lines.append(f"  cost: {rounded(price)} per million output tokens at this point")
     if energy is not None:
         lines.append(
-            f"  energy: at most {energy:.3g} J per output token (board power limit "
+            f"  energy: at most {rounded(energy)} J per output token (board power limit "
             f"{cost.number('power_limit_w_per_gpu'):g} W: "
             f"{cost.text('power_source', '') or 'assumed'})"
         )
@@ -229,8 +229,8 @@ def _replicas(doc: Doc) -> list[str]:
         f"  replicas at {found.number('operating_share'):.0%} of "
         f"{found.number('capacity_per_replica'):g}: {found.words('replicas')} (at least "
         f"{found.words('least_replicas')} with nothing to spare)",
-        f"  with one to spare (N - 1): {spare} replicas, "
-        f"{spare * int(doc.maybe('gpus_per_replica') or 1)} GPUs",
+        f"  with one to spare (N - 1): {counted(spare, 'replica')}, "
+        f"{counted(spare * int(doc.maybe('gpus_per_replica') or 1), 'GPU')}",
     ]
     again = doc.at("demand_with_recommended_max_num_seqs")
     if again.has("") and doc.has("with_recommended_max_num_seqs"):

@@ -1,22 +1,60 @@
 """Tables and curves from rows of JSON: a column is its title and how it writes one row."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from specsim.report.doc import Doc
 from specsim.report.plots import Pairs, Series, Style
-from specsim.report.tables import Table, interval, number, seconds
+from specsim.report.tables import BYTES, TIME, Scale, Table, in_unit, interval, number, one_unit
+
+
+@dataclass(frozen=True, slots=True)
+class InUnit:
+    """A column of one quantity: all rows in one unit, which stands under the title. read: a row's
+    value, or the ends of its interval."""
+
+    read: Callable[[Doc], Sequence[float | None] | None]
+    scale: Scale
+
+    def cells(self, rows: Sequence[Doc]) -> tuple[str, list[str]]:
+        """(unit, one cell per row)."""
+        found = [self.read(row) or (None,) for row in rows]
+        unit, factor = one_unit((value for values in found for value in values), self.scale)
+        return unit, ["-".join(in_unit(value, factor) for value in values) for values in found]
+
 
 Cell = Callable[[Doc], str]
-Column = tuple[str, Cell]
+Column = tuple[str, Cell | InUnit]
 
 
 def table_of(
     rows: Iterable[Doc], columns: Sequence[Column], left: int = 1, title: str = "",
-    remarks: Sequence[str] = (), indent: int = 0,
+    remarks: Sequence[str] = (), indent: int = 0, detail: int = 0,
 ) -> Table:
-    """One line per row; the first `left` columns hold words."""
-    cells = [[write(row) for _, write in columns] for row in rows]
-    return Table([name for name, _ in columns], cells, left, title, indent, remarks)
+    """One line per row. left, detail: as of a `Table`."""
+    found, units, cells = list(rows), [], []
+    for _, write in columns:
+        unit, column = write.cells(found) if isinstance(write, InUnit) else (
+            "", [write(row) for row in found])
+        units.append(unit)
+        cells.append(column)
+    return Table([name for name, _ in columns], list(zip(*cells, strict=True)), left, title,
+                 indent, remarks, units if found else (), detail)
+
+
+def time(key: str) -> InUnit:
+    """A column of times."""
+    return InUnit(lambda row: (row.maybe(key),), TIME)
+
+
+def time_band(key: str) -> InUnit:
+    """A column of 90 % intervals of times."""
+    return InUnit(lambda row: row.pair(key), TIME)
+
+
+def amount(key: str) -> InUnit:
+    """A column of bytes."""
+    return InUnit(lambda row: (row.maybe(key),), BYTES)
 
 
 def figure(key: str, shown: Callable[[float | None], str] = number) -> Cell:
@@ -32,6 +70,12 @@ def fixed(key: str, spec: str, none: str = "-") -> Cell:
         return none if value is None else f"{value:{spec}}"
 
     return write
+
+
+def pays(row: Doc, key: str = "interval_90.speedup") -> str:
+    """Whether speculation pays: yes or no where the whole 90 % interval says so, else unsure."""
+    pair = row.pair(key)
+    return "-" if pair is None else "yes" if pair[0] > 1 else "no" if pair[1] < 1 else "unsure"
 
 
 def queued(clients: float, running: float) -> bool:
@@ -65,13 +109,6 @@ def count(key: str) -> Cell:
 def band(key: str) -> Cell:
     """A 90 % interval."""
     return lambda row: interval(row.pair(key))
-
-
-def seconds_band(key: str) -> Cell:
-    """A 90 % interval of a time."""
-    return lambda row: "-" if (pair := row.pair(key)) is None else (
-        f"{seconds(pair[0])} to {seconds(pair[1])}"
-    )
 
 
 def curve(

@@ -5,10 +5,20 @@ from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Lines, Notes, Section
-from specsim.report.columns import band, curve, figure, fixed, table_of, waiting, waits
+from specsim.report.columns import (
+    band,
+    curve,
+    figure,
+    fixed,
+    pays,
+    table_of,
+    time,
+    waiting,
+    waits,
+)
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
-from specsim.report.tables import Table, seconds, times
+from specsim.report.tables import Table, times
 from specsim.report.thresholds import CHEAP, MEANING, MEMORY_BOUND, PAYS, below
 from specsim.report.verdict import verdict_block
 
@@ -55,9 +65,10 @@ def _answers(doc: Doc) -> Table:
             times(points[0].number("speedup")),
             f"{times(points[-1].number('speedup'))} at {points[-1].number('concurrency')}",
         ])
+    edges = [name.rsplit(" ", 1) for name in (CHEAP, MEMORY_BOUND, PAYS)]
     return Table(
-        ["prompt", CHEAP, MEMORY_BOUND, PAYS, "90 %", "at 1", "at the end"],
-        rows,
+        ["prompt", *(name for name, _ in edges), "90 %", "at 1", "at the end"], rows,
+        units=["", *(under for _, under in edges), "", "", ""],
         remarks=[
             f"cheap: {MEANING[CHEAP].format(share=doc.number('cheap_share'))}; memory-bound: "
             f"{MEANING[MEMORY_BOUND]}; '> n': not reached at the largest batch, n",
@@ -84,20 +95,19 @@ def _points(line: Doc) -> Table:
     return table_of(
         points, [
             ("clients", lambda p: waits(*_running(p))), ("speedup", figure("speedup", times)),
-            ("90 %", band("speedup_90")), ("r", fixed("step_cost_ratio", ".2f")),
-            ("ITL", figure("speculative.itl_s", seconds)),
-            ("plain", figure("plain.itl_s", seconds)),
-            ("TPOT", figure("speculative.tpot_s", seconds)),
-            ("E2E", figure("speculative.e2el_s", seconds)),
-            ("plain", figure("plain.e2el_s", seconds)),
+            ("90 %", band("speedup_90")), ("pays", lambda p: pays(p, "speedup_90")),
+            ("r", fixed("step_cost_ratio", ".2f")),
+            ("TPOT", time("speculative.tpot_s")), ("E2E", time("speculative.e2el_s")),
+            ("plain", time("plain.e2el_s")),
             ("tok/s", fixed("speculative.output_tok_s", ".0f")),
             ("plain", fixed("plain.output_tok_s", ".0f")),
+            ("ITL", time("speculative.itl_s")), ("plain", time("plain.itl_s")),
             ("in use", lambda p: _in_use(p.at("speculative"))),
             ("plain", lambda p: _in_use(p.at("plain"))),
         ],
         title=f"prompts of {line.words('context')} tokens ({rate:.0%} of the drafted tokens "
               "accepted; 'plain': without speculation; in use: of bandwidth/of arithmetic)",
-        remarks=waiting(map(_running, points)),
+        remarks=waiting(map(_running, points)), detail=4,
     )
 
 

@@ -1,14 +1,11 @@
 """What `specsim diagnose` finds: what was measured, the findings with their evidence, what is
 missing."""
 
-import textwrap
-
 from specsim.report.blocks import Block, Fold, Group, Lines, Notes, Section, Terms
 from specsim.report.doc import Doc
-from specsim.report.tables import seconds, size
+from specsim.report.tables import Table, number, seconds, size
 from specsim.report.verdict import verdict_block
 
-WIDTH = 100
 _MARKS = {"problem": "PROBLEM", "good": "GOOD", "notice": "NOTE"}
 _BY = {"steps": "counted per engine step", "streams": "from the time streams decoded",
        "in flight": "requests in flight", "gauge": "the server's gauge",
@@ -32,22 +29,21 @@ def _run(run: Doc) -> list[Block]:
     blocks += [Lines([
         *([""] if found else []),
         f"{run.text('source', '-')}: {run.text('measured.format', 'measured')}",
-        _wrapped(_measured(run), "  "),
+        f"  {_measured(run)}",
         *([] if run.items("findings") else ["", "  nothing stands out"]),
     ])]
     for finding in run.items("findings"):
         level = finding.text("level", "notice")
         mark = f"{_MARKS.get(level, level)}: {finding.text('verdict', '-')}"
         blocks += [
-            Lines(["", _wrapped(mark, "  ", "    ")], "verdict"), Lines(_facts(finding)),
-            Lines([_wrapped(f"-> {step}", "    ", "       ") for step in finding.texts("next")]),
+            Lines(["", f"  {mark}"], "verdict"), *_facts(finding),
+            Lines([f"    -> {step}" for step in finding.texts("next")]),
         ]
     gaps = [
-        _wrapped(f"{gap.text('unjudged')}, for want of {gap.text('what')}: {gap.text('how', '-')}",
-                 "    ", "      ")
+        f"    {gap.text('unjudged')}; it needs {gap.text('what')}: {gap.text('how', '-')}"
         for gap in run.items("missing")
     ]
-    notes = [_wrapped(f"note: {text}", "  ", "    ") for text in run.texts("warnings")]
+    notes = [f"  note: {text}" for text in run.texts("warnings")]
     figures = [
         Terms(title, [(key, value.words()) for key, value in run.members(side)])
         for title, side in (("Measured", "measured"), ("Predicted", "predicted"))
@@ -96,20 +92,11 @@ def amount(value: float, unit: str) -> str:
         return f"{value:.2f}x"
     if unit == "bytes":
         return size(value)
-    return f"{value:.4g}"
+    return number(value)
 
 
-def _facts(finding: Doc) -> list[str]:
+def _facts(finding: Doc) -> list[Block]:
     """The evidence in columns."""
     rows = [(fact.text("what", "-"), amount(fact.number("value"), fact.text("unit", "")),
              fact.text("source", "-")) for fact in finding.items("evidence")]
-    names = max((len(row[0]) for row in rows), default=0)
-    values = max((len(row[1]) for row in rows), default=0)
-    return [f"      {name:<{names}}  {value:>{values}}  {source}" for name, value, source in rows]
-
-
-def _wrapped(text: str, first: str, rest: str | None = None) -> str:
-    lines = textwrap.wrap(text, WIDTH, initial_indent=first,
-                          subsequent_indent=first if rest is None else rest,
-                          break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines) or first.rstrip()
+    return [Table(["evidence", "value", "from"], rows, indent=4)] if rows else []

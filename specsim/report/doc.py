@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from specsim.errors import FormatError
 from specsim.jsonable import json_text
-from specsim.report.tables import visible
+from specsim.report.tables import number, visible
 
 LARGEST = 1e100  # beyond it sums and ratios overflow
 MAX_ITEMS = 100_000  # entries of one list
@@ -136,5 +136,5 @@ class Doc:
         if isinstance(value, list | tuple):
             return ", ".join(item.words() for item in self.items(key)[:20])
         if isinstance(value, float):
-            return f"{value:.4g}"
+            return number(value)
         return "-" if value is None else str(value)

@@ -7,7 +7,21 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value, Waterfall
-from specsim.report.tables import Table, bar, percent, seconds, size, work
+from specsim.report.tables import (
+    BYTES,
+    FLOPS,
+    TIME,
+    Table,
+    bar,
+    counted,
+    in_unit,
+    number,
+    one_unit,
+    percent,
+    seconds,
+    size,
+    work,
+)
 
 MOST_STEPS = 16  # on a page
 MOST_PARTS = 14  # bars of a waterfall before the small ones are put together
@@ -42,8 +56,8 @@ def _blocks(step: Doc) -> list[Block]:
 
 
 def _name(step: Doc) -> str:
-    context = step.number("context_tokens")
-    return f"{step.text('step')}, {step.words('running')} x {context:g} tokens"
+    context = number(step.number("context_tokens"))
+    return f"{step.text('step')}, {step.words('running')} x {context} tokens"
 
 
 def _summary(step: Doc) -> str:
@@ -53,8 +67,7 @@ def _summary(step: Doc) -> str:
         ("pipeline", "pipeline_s")) if name != "pipeline" or step.maybe(key))
     return (
         f"{seconds(step.number('total_s'))} ({parts}); {size(step.number('bytes'))}, "
-        f"{work(step.number('flops'))}, {step.text('bound')}-bound, {rows:g} "
-        f"{'row' if rows == 1 else 'rows'}"
+        f"{work(step.number('flops'))}, {step.text('bound')}-bound, {counted(rows, 'row')}"
         + ("" if step.flag("cuda_graph") else ", outside CUDA graphs")
     )
 
@@ -80,14 +93,17 @@ def _table(step: Doc) -> Table:
     ):
         if spent > least:
             entries.append((label, spent, 0.0, 0.0, "latency"))
+    units = [one_unit(values, scale) for values, scale in zip(
+        list(zip(*entries, strict=True))[1:4], (TIME, BYTES, FLOPS), strict=True)]
     rows = []
     for label, spent, moved, flops, bound in entries:
         share = spent / total if total else 0.0
-        rows.append([
-            label, seconds(spent), percent(share), size(moved) if moved else "-",
-            work(flops) if flops else "-", bound, bar(share).ljust(24),
-        ])
-    return Table(["op", "time", "share", "bytes", "work", "bound", ""], rows)
+        time, read, work = (in_unit(value or None, factor) for value, (_, factor) in zip(
+            (spent, moved, flops), units, strict=True))
+        rows.append([label, time, percent(share), read, work, bound, bar(share, 16)])
+    names = [unit for unit, _ in units]
+    return Table(["op", "time", "share", "bytes", "work", "bound", ""], rows,
+                 units=["", names[0], "", names[1], names[2], "", ""], detail=1)
 
 
 # --- charts -------------------------------------------------------------------------------

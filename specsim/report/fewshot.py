@@ -8,7 +8,7 @@ from specsim.report.columns import Cell, figure, fixed, pairs_of, parity_columns
 from specsim.report.doc import Doc
 from specsim.report.live import unit_of
 from specsim.report.plots import Parity
-from specsim.report.tables import Table, percent, seconds
+from specsim.report.tables import Table, percent, rounded, seconds
 
 _TIMES = ("tpot_s", "ttft_s")
 
@@ -67,7 +67,7 @@ def _parameters(doc: Doc) -> Table:
         def write(row: Doc) -> str:
             name = row.text("name")
             if name.startswith("acceptance:") or name.endswith("_scale"):
-                return f"{row.number(key):.3g}"
+                return f"{rounded(row.number(key))}"
             return seconds(row.number(key))
 
         return write
@@ -90,7 +90,7 @@ def _by_metric(key: str) -> Cell:
 
     def write(row: Doc) -> str:
         value = row.number(key)
-        return seconds(value) if row.text("metric") in _TIMES else f"{value:.3g}"
+        return seconds(value) if row.text("metric") in _TIMES else rounded(value)
 
     return write
 

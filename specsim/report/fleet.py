@@ -7,7 +7,7 @@ from specsim.report.capacity import verdict
 from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value
-from specsim.report.tables import Table, seconds
+from specsim.report.tables import Table, number, rounded, seconds
 
 
 def fleet_section(doc: Doc) -> Section:
@@ -42,7 +42,7 @@ def _endpoints(doc: Doc) -> Table:
         ("speculation",
          lambda e: f"{e.text('method')} k={e.words('k')}" if d.speculative(e) else "none"),
         ("max_num_seqs", count("max_num_seqs")),
-        ("capacity", lambda e: f"{e.number('capacity_per_replica'):.4g} {e.text('unit')}"),
+        ("capacity", lambda e: f"{number(e.number('capacity_per_replica'))} {e.text('unit')}"),
         ("demand", fixed("demand", ".4g", "fills")),
         ("replicas", lambda e: f"{e.words('replicas')} of {e.words('replicas_wanted')}"
          if _missing(e) else e.words("replicas")),
@@ -68,10 +68,10 @@ def _seen(e: Doc) -> list[str]:
     for words, key in (("at the demand", "at_demand"), ("one lost", "after_a_failure")):
         point = e.at(key)
         if point.has(""):
-            lines.append(f"  {words}: {_point(point)} per replica of {point.number('load'):.4g} "
-                         f"{e.text('unit')}: {verdict(point)}")
+            load = f"{number(point.number('load'))} {e.text('unit')}"
+            lines.append(f"  {words}: {_point(point)} per replica of {load}: {verdict(point)}")
     price = e.maybe("cost.per_million_output_tokens")
-    return lines + ([] if price is None else [f"  {price:.3g} per million output tokens"])
+    return lines + ([] if price is None else [f"  {rounded(price)} per million output tokens"])
 
 
 def _point(point: Doc) -> str:
@@ -81,8 +81,8 @@ def _point(point: Doc) -> str:
         for name in ("ttft_s.p95", "stream_tok_s.p10", "output_tok_s")
     )
     return (
-        f"TTFT p95 {seconds(ttft)}, streams p10 {'-' if stream is None else f'{stream:.3g}'} "
-        f"tok/s, {'-' if rate is None else f'{rate:.4g}'} tok/s"
+        f"TTFT p95 {seconds(ttft)}, streams p10 {'-' if stream is None else f'{rounded(stream)}'} "
+        f"tok/s, {'-' if rate is None else f'{number(rate)}'} tok/s"
     )
 
 
@@ -96,20 +96,20 @@ def _gpus(doc: Doc) -> list[str]:
             text += (f": {needed - present} SHORT (without N - 1: "
                      f"{pool.words('needed_without_n_minus_1')})")
         elif gpu in empty and empty[gpu].maybe():
-            text += f", {empty[gpu].words()} stay empty"
+            text += f", {empty[gpu].words()} of them not needed"
         lines.append(text)
     for e in doc.items("endpoints"):
         short = e.number("short")
         if short > 0 or _missing(e):
             lines.append(
                 f"{e.text('name')}: {e.words('replicas')} of {e.words('replicas_wanted')} replicas "
-                f"placed, carries {e.number('carries'):.4g} of {e.maybe('demand') or 0:.4g} "
-                f"{e.text('unit')}: {short:.4g} short"
+                f"placed, carries {number(e.number('carries'))} of "
+                f"{number(e.maybe('demand') or 0)} {e.text('unit')}: {number(short)} short"
             )
     lines += [f"{m.text('name')} does not fit {m.text('gpu')}: {m.text('reason')}"
               for m in doc.items("does_not_fit")]
     if doc.has("price_per_hour"):
-        lines.append(f"price of the GPUs used: {doc.number('price_per_hour'):.4g} per hour")
+        lines.append(f"price of the GPUs used: {number(doc.number('price_per_hour'))} per hour")
     return lines
 
 

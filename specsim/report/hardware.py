@@ -1,43 +1,52 @@
 """Hardware profiles as tables."""
 
+from collections.abc import Sequence
+
 from specsim.hardware.profile import HardwareProfile
 from specsim.report.blocks import Lines, Section
 from specsim.report.tables import Table
-from specsim.report.text import section_text
 
-ROW_LEGEND = (
-    "memory: GB of 1e9 bytes, all that the driver shows (151 for a card sold as 141 GB)\n"
-    "bf16, fp8: dense TFLOP/s; link: one direction\n"
-    "kernels: whether efficiencies were measured on the device itself; partly: some, the\n"
-    "others (or their shape) are another device's"
+_LEGEND = (
+    "memory: GB of 1e9 bytes, all that the driver shows (151 for a card sold as 141 GB)",
+    "bf16, fp8: dense peaks; link: one direction",
+    "kernels: whether efficiencies were measured on the device itself; partly: some, the others "
+    "(or their shape) are another device's",
 )
 
 
-def _tera(value: float | None) -> str:
-    return "-" if not value else f"{value / 1e12:.4g} T"
+def profiles_section(profiles: Sequence[HardwareProfile]) -> Section:
+    """The list of devices."""
+    headers = ["gpu", "memory", "bandwidth", "bf16", "fp8", "SMs", "link", "kernels"]
+    units = ["", "GB", "TB/s", "TFLOP/s", "TFLOP/s", "", "GB/s", ""]
+    return Section("", "", [
+        Table(headers, [_row(profile) for profile in profiles], units=units), Lines(_LEGEND)])
 
 
-def profile_row(profile: HardwareProfile) -> list[str]:
+def _scaled(value: float | None, factor: float, digits: str) -> str:
+    return f"{value / factor:{digits}}" if value else "-"
+
+
+def _row(profile: HardwareProfile) -> list[str]:
     """One line of the list: GB, TB/s, TFLOP/s, link GB/s, how the kernels are known."""
     return [
         profile.name,
-        f"{profile.mem_bytes / 1e9:.0f} GB",
-        f"{profile.mem_bytes_per_s / 1e12:.3g} TB/s",
-        _tera(profile.flops.get("bf16")),
-        _tera(profile.flops.get("fp8")),
+        _scaled(profile.mem_bytes, 1e9, ".0f"),
+        _scaled(profile.mem_bytes_per_s, 1e12, ".3g"),
+        _scaled(profile.flops.get("bf16"), 1e12, ".4g"),
+        _scaled(profile.flops.get("fp8"), 1e12, ".4g"),
         str(profile.sms),
-        f"{profile.link_bytes_per_s / 1e9:.0f} GB/s" if profile.link_bytes_per_s else "-",
+        _scaled(profile.link_bytes_per_s, 1e9, ".0f"),
         profile.kernels_known,
     ]
 
 
-def profile_text(profile: HardwareProfile) -> str:
+def profile_section(profile: HardwareProfile) -> Section:
     """Every peak with its source, then the kernel tables."""
-    return section_text(Section("", "", [
+    return Section("", "", [
         Lines([profile.title]),
         Table(["field", "value", "source"], profile_values(profile), left=3),
         kernel_table(profile) if profile.kernels else None,
-    ]))
+    ])
 
 
 def profile_values(profile: HardwareProfile) -> list[list[str]]:

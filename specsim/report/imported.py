@@ -5,9 +5,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from specsim.report.blocks import Group, Lines, Section
-from specsim.report.columns import figure, table_of
+from specsim.report.columns import table_of, time
 from specsim.report.doc import Doc
-from specsim.report.tables import Table, seconds
+from specsim.report.tables import Table, number, rounded, seconds
 
 WHOLE = 4  # more runs than this are shown as one table only
 LONGEST = 60  # characters of a run's name in that table
@@ -92,7 +92,7 @@ def _amount(found: Doc) -> str:
     if isinstance(found.value, str):
         return found.value
     value = found.maybe()
-    return "-" if value is None else f"{value:.4g}"
+    return "-" if value is None else number(value)
 
 
 def _run(run: Doc) -> Group:
@@ -118,11 +118,11 @@ def _run(run: Doc) -> Group:
     rows = [(title, run.at(key)) for key, title in _TIMES if run.has(key)]
     titles = dict(zip((row.path for _, row in rows), (title for title, _ in rows), strict=True))
     times = table_of([row for _, row in rows], [
-        ("time", lambda row: titles[row.path]), ("mean", figure("mean", seconds)),
+        ("time", lambda row: titles[row.path]), ("mean", time("mean")),
         ("p50", lambda row: seconds(row.maybe("median") if row.has("median")
                                     else row.maybe("percentiles.p50"))),
-        *((name, figure(f"percentiles.{name}", seconds)) for name in ("p90", "p95", "p99")),
-        ("std", figure("std", seconds)), ("from", lambda row: row.text("basis")),
+        *((name, time(f"percentiles.{name}")) for name in ("p90", "p95", "p99")),
+        ("std", time("std")), ("from", lambda row: row.text("basis")),
     ], indent=2)
     return Group([facts, times if rows else Lines([]), _remarks(run, "warnings")])
 
@@ -147,7 +147,7 @@ def _table(runs: Sequence[Doc]) -> Table:
     return table_of(runs, [
         ("run", name), ("load", lambda run: _load(run.at("load"))),
         ("out tok/s", lambda run: _amount(run.at("output_tok_s"))),
-        *((title, figure(f"{key}.mean", seconds))
+        *((title, time(f"{key}.mean"))
           for title, key in (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"))),
         ("AL", lambda run: _amount(run.at("acceptance.acceptance_length"))),
         ("tokens/step", lambda run: _amount(run.at("tokens_per_step"))),
@@ -171,13 +171,13 @@ def _requests(run: Doc) -> str:
 
 def _tokens(run: Doc) -> str:
     parts = [
-        f"{run.number(key):.4g} {word}"
+        f"{number(run.number(key))} {word}"
         for key, word in (("input_tokens_mean", "in"), ("output_tokens_mean", "out"))
         if run.has(key)
     ]
     text = " + ".join(parts) + " per request" if parts else ""
     rate = run.maybe("output_tok_s")
-    return text + (f"{', ' if text else ''}{rate:.4g} output tokens/s" if rate else "")
+    return text + (f"{', ' if text else ''}{number(rate)} output tokens/s" if rate else "")
 
 
 def _speculation(found: Doc) -> str:
@@ -230,8 +230,8 @@ def _other(found: Doc) -> Group:
 def _trace(found: Doc) -> list[Part]:
     span, rate = found.maybe("span_s"), found.maybe("request_rate")
     shape = found.maybe("burstiness")
-    arrivals = "" if rate is None else f"{rate:.4g}/s" + (
-        f", burstiness {shape:.3g}" if shape else "")
+    arrivals = "" if rate is None else f"{number(rate)}/s" + (
+        f", burstiness {rounded(shape)}" if shape else "")
     named = "shared prefixes are named (hash ids)" if found.flag("with_prefix_ids") else ""
     return [
         ("requests", found.words("requests") + (f" in {seconds(span)}" if span
@@ -255,7 +255,7 @@ def _model(found: Doc) -> list[Part]:
         ("weights", found.text("weights", "")),
         ("layers", f"{found.words('layers')} of width {found.words('hidden')}"),
         ("vocabulary", vocab + (f", drafts from {drafted}" if fewer else "")),
-        ("parameters", f"{found.number('parameters') / 1e9:.3g} G"),
+        ("parameters", f"{rounded(found.number('parameters') / 1e9)} G"),
         ("verifier", found.text("verifier", "")),
         ("k", found.words("num_speculative_tokens")
          if found.maybe("num_speculative_tokens") else ""),

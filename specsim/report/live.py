@@ -1,21 +1,19 @@
 """Predictions beside measurements: what `specsim validate records`, `run`, `live` and `bench` find,
 and what explains the gap."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from specsim.report.blocks import Block, Charts, Fold, Lines, Notes, Section, Terms
 from specsim.report.columns import figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Parity
-from specsim.report.tables import Table, percent, seconds
+from specsim.report.tables import Table, percent, rounded, seconds
 
 _LABELS = {
     "output_tok_s": "output tok/s", "requests_per_s": "requests/s", "running_mean": "running",
     "waiting_mean": "waiting", "open_requests_mean": "open requests",
     "tokens_per_step": "tokens per step", "queue_mean_s": "queue mean",
 }
-WIDTH = 100
 
 
 def live_blocks(found: Mapping[str, object]) -> Section:
@@ -23,8 +21,7 @@ def live_blocks(found: Mapping[str, object]) -> Section:
 
     found: a validation as a plain dict (`accuracy.compare`)."""
     doc = Doc(found)
-    notes = [_wrapped(f"note: {text}") for text in doc.texts("warnings")]
-    return Section("", "", [*_blocks(doc), Lines(notes)])
+    return Section("", "", [*_blocks(doc), Notes(doc.texts("warnings"))])
 
 
 def validation_section(doc: Doc) -> Section:
@@ -58,7 +55,7 @@ def metric_label(metric: str) -> str:
 
 def _value(metric: str, value: float) -> str:
     timed = metric.endswith("_s") and "tok" not in metric and "per_s" not in metric
-    return seconds(value) if timed else f"{value:.3g}"
+    return seconds(value) if timed else rounded(value)
 
 
 def _rows(rows: Sequence[Doc]) -> Table:
@@ -111,12 +108,8 @@ def _reasons(reasons: Sequence[Doc]) -> list[str]:
                 words = (f"{share:.0%} of the gap alone, {reason.number('gap_after'):.1%} left "
                          "with those above")
             told = f"{words}. {told}"
-        lines.append(_wrapped(f"  {cause}: {told}", "    "))
+        lines.append(f"  {cause}: {told}")
     return lines
-
-
-def _wrapped(text: str, indent: str = "  ") -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent)
 
 
 # --- charts -------------------------------------------------------------------------------

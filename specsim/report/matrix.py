@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
-from specsim.report.columns import Column, figure, fixed, table_of
+from specsim.report.columns import Column, InUnit, figure, fixed, table_of
 from specsim.report.doc import Doc
 from specsim.report.plots import Heatmap, Value
-from specsim.report.tables import number, seconds, times
+from specsim.report.tables import TIME, counted, number, seconds, times
 
 
 def matrix_section(doc: Doc) -> Section:
@@ -15,7 +15,7 @@ def matrix_section(doc: Doc) -> Section:
     marked = any(_assumed(cell) for cell in cells)
     return Section("Models by GPU", "Matrix", [
         Lines(_head(doc.at("operating_point"))),
-        table_of(cells, _COLUMNS, left=2),
+        table_of(cells, _COLUMNS, left=2, detail=3),
         Lines([f"{c.text('model')} on {c.text('gpu')}: {c.text('reason', '')}"
                for c in cells if not c.flag("fits")]),
         Group([
@@ -38,7 +38,8 @@ def _head(point: Doc) -> list[str]:
         f"{point.number('think_s'):g} s between an answer and the next message of a user"
     )
     if point.has("concurrency"):
-        return [head, f"operating point: {point.words('concurrency')} clients per replica"]
+        clients = counted(point.number("concurrency"), "client")
+        return [head, f"operating point: {clients} per replica"]
     floor = point.maybe("stream_floor") or 0
     text = f"operating point: most requests with {floor:g} tok/s per stream"
     if point.has("ttft_limit_s"):
@@ -66,16 +67,16 @@ _COLUMNS: Sequence[Column] = (
     ("model", lambda c: _model(c) if c.flag("fits") else c.text("model")),
     ("GPU", lambda c: c.text("gpu") + ("*" if _assumed(c) else "")),
     ("tp", lambda c: c.words("tp") if c.flag("fits") else "-"),
-    ("tok/s/GPU plain", fixed("plain.tok_s_per_gpu", ".0f")),
-    ("with", fixed("speculative.tok_s_per_gpu", ".0f")),
+    ("speculation", _remark),
     ("gain", figure("gain", times)),
-    ("users/GPU plain", fixed("plain.users_per_gpu", ".0f")),
+    ("tok/s/GPU", fixed("plain.tok_s_per_gpu", ".0f")),
+    ("with", fixed("speculative.tok_s_per_gpu", ".0f")),
+    ("users/GPU", fixed("plain.users_per_gpu", ".0f")),
     ("with", fixed("speculative.users_per_gpu", ".0f")),
-    ("at once plain", fixed("plain.concurrency", ".0f")),
+    ("TTFT", InUnit(lambda c: (
+        c.maybe("speculative.ttft_s" if c.has("speculative") else "plain.ttft_s"),), TIME)),
+    ("at once", fixed("plain.concurrency", ".0f")),
     ("with", fixed("speculative.concurrency", ".0f")),
-    ("TTFT", lambda c: seconds(
-        c.maybe("speculative.ttft_s" if c.has("speculative") else "plain.ttft_s"))),
-    ("", _remark),
 )
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specsim.report.blocks import Charts, Group, Lines, Section
-from specsim.report.columns import band, figure, fixed, table_of, word
+from specsim.report.columns import band, figure, fixed, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
-from specsim.report.tables import seconds, times
+from specsim.report.tables import times
 from specsim.report.thresholds import PAYS, below
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def mindrouter_section(
                                         f"{'*' if row.flag('acceptance_assumed') else ''}"),
             ("predicted", figure("predicted_speedup", times)), ("90 %", band("interval_90")),
             ("reported", lambda row: f"{row.number('reported_speedup'):.1f}x"),
-            ("error", fixed("error", "+.0%")), ("plain step", figure("baseline_step_s", seconds)),
-            ("spec step", figure("step_s", seconds)),
+            ("error", fixed("error", "+.0%")), ("plain step", time("baseline_step_s")),
+            ("spec step", time("step_s")),
             (PAYS, lambda row: below(row.maybe("break_even_concurrency"))),
         ]),
         Charts([Panel(

@@ -12,8 +12,9 @@ from specsim.model.counts import (
 )
 from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
 from specsim.model.spec import ModelSpec
+from specsim.report.blocks import Section
 from specsim.report.doc import Doc
-from specsim.report.tables import size, table
+from specsim.report.tables import Table, counted, size
 
 
 def model_dict(spec: ModelSpec) -> dict[str, object]:
@@ -38,8 +39,8 @@ def model_dict(spec: ModelSpec) -> dict[str, object]:
     }
 
 
-def model_text(shown: Mapping[str, object]) -> str:
-    """The dict of `model_dict` as aligned lines."""
+def model_section(shown: Mapping[str, object]) -> Section:
+    """The dict of `model_dict` as a table, and one of its drafters."""
     doc = Doc(shown)
     state, mtp = doc.maybe("state_bytes_per_sequence"), doc.at("mtp")
     rows = [
@@ -57,17 +58,17 @@ def model_text(shown: Mapping[str, object]) -> str:
     if state:
         rows.append(["state", f"{size(state)} per sequence"])
     if mtp.has(""):
-        rows.append(["MTP head", f"{mtp.words('n_predict')} layer(s), "
+        rows.append(["MTP head", f"{counted(mtp.number('n_predict'), 'layer')}, "
                      f"{mtp.number('parameters'):,} parameters, "
                      f"{size(mtp.number('bytes_per_pass'))} per pass with the output head"])
     rows.append(["source", doc.text("source")])
     rows += [["note", note] for note in doc.texts("notes")]
-    text = table([doc.text("name"), ""], rows, 2)
     drafters = doc.items("drafters")
-    return text if not drafters else f"{text}\n\n{_drafters(drafters)}"
+    return Section("", "", [
+        Table([doc.text("name"), ""], rows, 2), _drafters(drafters) if drafters else None])
 
 
-def _drafters(drafters: Sequence[Doc]) -> str:
+def _drafters(drafters: Sequence[Doc]) -> Table:
     """What can draft for the model, and what is known of it."""
     lines = []
     for item in drafters:
@@ -80,4 +81,4 @@ def _drafters(drafters: Sequence[Doc]) -> str:
             item.words("k") if item.has("k") else "-", tokens, item.text("level"),
             item.words("rows"),
         ])
-    return table(["method", "drafter", "k", "tokens/step (90 %)", "known from", "rows"], lines, 2)
+    return Table(["method", "drafter", "k", "tokens/step (90 %)", "known from", "rows"], lines, 2)

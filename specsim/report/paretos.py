@@ -8,10 +8,10 @@ from specsim.planning.flags import ready_flags
 from specsim.planning.pareto import ParetoFigures
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
-from specsim.report.columns import count, figure, fixed, table_of, word
+from specsim.report.columns import count, fixed, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
-from specsim.report.tables import Table, number, seconds
+from specsim.report.tables import Table, number
 
 if TYPE_CHECKING:
     from specsim.planning.pareto import ParetoPoint
@@ -125,7 +125,7 @@ def _frontier(doc: Doc) -> Table:
         ("k", lambda p: p.words("k") if p.maybe("k") else "plain"), ("tp", count("tp")),
         *stages, ("weights", word("weights")), ("cache", word("kv_dtype")),
         ("max_num_seqs", count("max_num_seqs")), ("token budget", count("max_num_batched_tokens")),
-        ("TPOT", figure("tpot_s", seconds)), ("TTFT", figure("ttft_s", seconds)),
+        ("TPOT", time("tpot_s")), ("TTFT", time("ttft_s")),
     ], left=0, title=title)
 
 

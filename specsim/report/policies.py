@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Lines, Notes, Section
-from specsim.report.columns import figure, fixed, table_of, word
+from specsim.report.columns import figure, fixed, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars
 from specsim.report.simulation import load_line
-from specsim.report.tables import Table, percent, seconds
+from specsim.report.tables import Table, percent
 
 if TYPE_CHECKING:
     from specsim.sim.policies.comparison import PolicyComparison
@@ -68,9 +68,9 @@ def _figures(doc: Doc, policies: Sequence[Doc]) -> Table:
         ("policy", word("policy")),
         *(limits if doc.text("ranked_by") == "goodput" else []),
         ("tok/s", fixed("output_tok_s", ".0f")),
-        ("TTFT", figure("ttft_s.mean", seconds)),
-        ("TTFT p95", figure("ttft_s.p95", seconds)),
-        ("TPOT", figure("tpot_s.mean", seconds)),
+        ("TTFT", time("ttft_s.mean")),
+        ("TTFT p95", time("ttft_s.p95")),
+        ("TPOT", time("tpot_s.mean")),
         ("drafts", fixed("drafting.drafts_mean", ".2f")),
         ("off", figure("drafting.off_share", percent)),
         ("wasted", figure("drafting.wasted_share", percent)),

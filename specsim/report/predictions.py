@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
 from specsim.report.columns import (
-    Cell,
+    Column,
     band,
     curve,
     figure,
     fixed,
-    seconds_band,
+    pays,
     table_of,
+    time,
+    time_band,
     waiting,
     waits,
     word,
@@ -68,8 +70,8 @@ def _points(doc: Doc) -> Table:
         ("rate" if is_open else "clients",
          _load if is_open else lambda p: waits(p.number("concurrency"), p.number("running"))),
         ("speedup", figure("speedup", times) if d.speculative(doc) else lambda _: "-"),
-        ("TPOT", figure("tpot_s", seconds)), ("plain", figure("baseline_tpot_s", seconds)),
-        ("TTFT", figure("ttft_s", seconds)), ("step", figure("step_s", seconds)),
+        ("TPOT", time("tpot_s")), ("plain", time("baseline_tpot_s")),
+        ("TTFT", time("ttft_s")), ("step", time("step_s")),
         ("r", fixed("step_cost_ratio", ".2f")), ("tok/s/user", fixed("stream_tok_s", ".0f")),
         ("tok/s", fixed("output_tok_s", ".0f")), ("bound", word("bound")),
     ], remarks=waiting(queued))
@@ -78,14 +80,14 @@ def _points(doc: Doc) -> Table:
 def _intervals(doc: Doc) -> Table | None:
     """Where nine of ten measurements of such values lie, on both sides."""
     points = doc.items("points")
-    columns: list[tuple[str, Cell]] = [("90 %", _load)]
+    columns: list[Column] = [("90 %", _load)]
     if d.speculative(doc):
-        columns += [("speedup", band("interval_90.speedup")), ("r", band(
-            "interval_90.step_cost_ratio"))]
+        columns += [("pays", pays), ("speedup", band("interval_90.speedup")),
+                    ("r", band("interval_90.step_cost_ratio"))]
     names = {"TPOT": "tpot_s", "plain": "baseline_tpot_s", "TTFT": "ttft_s",
              "plain TTFT": "baseline_ttft_s"}
     columns += [
-        (name, seconds_band(f"interval_90.{key}")) for name, key in names.items()
+        (name, time_band(f"interval_90.{key}")) for name, key in names.items()
         if d.speculative(doc) or not key.startswith("baseline")
     ]
     shown = [p for p in points if p.pair("interval_90.tpot_s") or p.pair("interval_90.ttft_s")]

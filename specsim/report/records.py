@@ -54,7 +54,7 @@ def _blocks(doc: Doc) -> list[Block]:
 def _amount(key: str) -> Cell:
     def write(row: Doc) -> str:
         value = row.number(key)
-        return f"{value * 1e6:.4g} us" if value < 2e-3 else f"{value:.4g}"
+        return f"{number(value * 1e6)} us" if value < 2e-3 else number(value)
 
     return write
 

@@ -9,7 +9,7 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series
-from specsim.report.tables import Table, interval, seconds, size, times
+from specsim.report.tables import Table, counted, interval, number, seconds, size, times
 
 if TYPE_CHECKING:
     from specsim.sim.result import SimulationFigures
@@ -108,7 +108,7 @@ def _policy(inputs: Doc) -> list[str]:
 def _window(doc: Doc) -> str:
     start, end = doc.pair("window_s") or (0.0, 0.0)
     seed, runs = int(doc.number("seed")), int(doc.number("replications"))
-    text = f"measured from {start:.4g} s to {end:.4g} s of simulated time, seed {seed}"
+    text = f"measured from {number(start)} s to {number(end)} s of simulated time, seed {seed}"
     return text + (f" to {seed + runs - 1}: medians of {runs} runs" if runs > 1 else "")
 
 
@@ -136,8 +136,8 @@ def load_line(load: Doc) -> str:
     if prompts := load.maybe("prompts"):
         shape += f", {prompts:g} prompts in turn"
     if kind == "closed":
-        clients = load.words("concurrency")
-        return f"load: {clients} clients in a closed loop, {total}requests of {shape}"
+        clients = load.number("concurrency")
+        return f"load: {counted(clients, 'client')} in a closed loop, {total}requests of {shape}"
     pace = "all at once"
     if load.at("rate").value != "inf":
         pace = f"{load.number('rate'):g}/s (burstiness {load.at('burstiness').value})"
@@ -191,7 +191,7 @@ def _number(value: float | None, key: str) -> str:
         return seconds(value)
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:.0f}" if abs(value) >= 1000 else number(value)
 
 
 def _gates(doc: Doc) -> Table | None:
@@ -235,7 +235,7 @@ def gated(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     timed = name.startswith(("ttft", "tpot", "itl", "e2el", "queue"))
-    return seconds(value) if timed else f"{value:.4g}"
+    return seconds(value) if timed else number(value)
 
 
 def _answers(doc: Doc, pool: str) -> list[str]:

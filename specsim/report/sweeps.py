@@ -14,7 +14,7 @@ from specsim.jsonable import json_text, picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import LARGEST, Doc
 from specsim.report.plots import Bars, Panel, Series, Value
-from specsim.report.tables import Table
+from specsim.report.tables import Table, number
 from specsim.rows import Row, columns_of, csv_lines, flat
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return number(value)
     text = value if isinstance(value, str) else json_text(value)
     return text if len(text) <= 40 else text[:37] + "..."
 

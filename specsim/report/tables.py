@@ -10,8 +10,9 @@ from specsim.rows import Row, columns_of, csv_lines
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first `left` columns hold words, the others figures. title: the line above; remarks: the
-    lines below; indent: of the lines on a terminal."""
+    """The first `left` columns say what a row is. title: the line above; remarks: the lines below;
+    indent: of the lines on a terminal; units: of the columns, '' for those without one; detail:
+    how many of the last columns a narrow terminal leaves out."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -19,6 +20,31 @@ class Table:
     title: str = ""
     indent: int = 0
     remarks: Sequence[str] = ()
+    units: Sequence[str] = ()
+    detail: int = 0
+
+    def words(self) -> frozenset[int]:
+        """The columns that hold words, which begin at the left: the first ones, and all whose
+        cells begin with a letter."""
+        others = range(self.left, len(self.headers))
+        return frozenset(range(self.left)) | {
+            i for i in others
+            if all(_is_word(row[i]) for row in self.rows) and any(row[i] for row in self.rows)
+        }
+
+    def titles(self) -> list[str]:
+        """Headers with their units, where there is one line for both."""
+        units = self.units or [""] * len(self.headers)
+        return [f"{name}, {unit}" if unit else name
+                for name, unit in zip(self.headers, units, strict=True)]
+
+    def keys(self) -> int:
+        """How many columns a part of a table that goes on below repeats."""
+        return max(1, min(self.left, 2))
+
+
+def _is_word(cell: str) -> bool:
+    return cell in ("", "-") or cell[0].isalpha() or cell[0] in "#("
 
 
 def to_json(value: object) -> str:
@@ -47,49 +73,73 @@ def visible(text: object, limit: int = 600) -> str:
     return out if len(out) <= limit else out[: limit - 1] + "…"
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A plain aligned table; the first `left` columns are left-aligned, the others right."""
-    widths = [len(h) for h in headers]
-    for row in rows:
-        for i, cell in enumerate(row):
-            widths[i] = max(widths[i], len(cell))
+Scale = Sequence[tuple[str, float]]  # units with their factors, the largest first
 
-    def line(cells: Sequence[str]) -> str:
-        parts = [
-            cell.ljust(widths[i]) if i < left else cell.rjust(widths[i])
-            for i, cell in enumerate(cells)
-        ]
-        return "  ".join(parts).rstrip()
+TIME: Scale = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+BYTES: Scale = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+FLOPS: Scale = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("FLOP", 1.0))
 
-    rule = "  ".join("-" * w for w in widths)
-    return "\n".join([line(headers), rule, *(line(row) for row in rows)])
+
+def rounded(value: float) -> str:
+    """Three figures, never an exponent: 0.0123, 4.64, 69.7, 1,504."""
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    shown = f"{value:.3g}"
+    return shown if "e" not in shown else f"{value:.12f}".rstrip("0").rstrip(".") or "0"
+
+
+def quantity(value: float | None, scale: Scale) -> str:
+    """A value in the unit that fits it, with three figures; a dash for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    unit, factor = next(
+        ((unit, factor) for unit, factor in scale if float(f"{abs(value):.3g}") >= factor),
+        scale[-1])
+    if factor == scale[-1][1]:
+        return f"{value / factor:,.0f} {unit}"  # the smallest unit is not divided
+    return f"{rounded(value / factor)} {unit}"
 
 
 def seconds(value: float | None) -> str:
     """A time for people: us, ms or s with three figures; a dash for none."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if value < 1e-3:
-        return f"{value * 1e6:.0f} us"
-    if value < 1:
-        return f"{value * 1e3:.3g} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
-    return f"{value:.3g} s"
+    return quantity(value, TIME)
 
 
 def size(value: float) -> str:
     """Bytes in decimal units with three figures."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(value) >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value:.0f} B"
+    return quantity(value, BYTES)
 
 
 def work(value: float) -> str:
     """FLOP in decimal units with three figures."""
-    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
-        if abs(value) >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value:.0f} FLOP"
+    return quantity(value, FLOPS)
+
+
+def one_unit(values: Iterable[float | None], scale: Scale) -> tuple[str, float]:
+    """The unit, with its factor, in which a column of values is read best: the one of the largest.
+    Times stay in ms up to 10 s, as latencies are compared in ms."""
+    known = [abs(v) for v in values if v is not None and math.isfinite(v)]
+    most = float(f"{max(known, default=0.0):.3g}")
+    least = 10 if scale is TIME else 1
+    for unit, factor in scale[:-1]:
+        if most >= (least * factor if factor == 1.0 else factor):
+            return unit, factor
+    return scale[-1]
+
+
+def in_unit(value: float | None, factor: float) -> str:
+    """A value of such a column, its unit left out: three figures, three decimals at most."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    value /= factor
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    if value == 0:
+        return "0"
+    if abs(value) < 0.0005:
+        return "<0.001"
+    return f"{value:.1f}" if abs(value) >= 9.995 else (
+        f"{value:.2f}" if abs(value) >= 0.9995 else f"{value:.3f}")
 
 
 def interval(pair: Sequence[float] | None, digits: str = ".2f") -> str:
@@ -111,6 +161,11 @@ def number(value: float | None, digits: int = 4) -> str:
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+
+
+def counted(value: float, noun: str) -> str:
+    """'1 replica', '2 replicas', '1,024 layers'."""
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def times(value: float | None) -> str:

@@ -6,10 +6,10 @@ from itertools import zip_longest
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
-from specsim.report.columns import band, curve, figure, fixed, queued, table_of, word
+from specsim.report.columns import band, curve, figure, fixed, queued, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel
-from specsim.report.tables import Table, percent, seconds, times
+from specsim.report.tables import Table, percent, times
 from specsim.report.verdict import verdict_block
 
 MOST_ROWS = 40  # candidates printed for one load
@@ -69,7 +69,7 @@ def _summary(answers: Sequence[Doc]) -> Table:
         (unit, _label), ("best", lambda a: name_of(a.at("best")) if a.has("best") else "none"),
         ("speedup", figure("best.speedup", times)), ("90 %", band("best.speedup_90")),
         ("tokens/step", fixed("best.tokens_per_step", ".2f")),
-        ("TPOT", figure("best.tpot_s", seconds)), ("TTFT", figure("best.ttft_s", seconds)),
+        ("TPOT", time("best.tpot_s")), ("TTFT", time("best.ttft_s")),
         ("tok/s/user", fixed("best.stream_tok_s", ".0f")),
         ("tok/s", fixed("best.output_tok_s", ".0f")),
     ], left=2)
@@ -80,7 +80,7 @@ def _candidates(candidates: Sequence[Doc]) -> Table:
     return table_of(candidates[:MOST_ROWS], [
         ("choice", _marked), ("tokens/step", fixed("tokens_per_step", ".2f")),
         ("speedup", figure("speedup", lambda value: times(value or None))),
-        ("90 %", band("speedup_90")), ("TPOT", figure("tpot_s", seconds)),
+        ("90 %", band("speedup_90")), ("TPOT", time("tpot_s")),
         ("tok/s", fixed("output_tok_s", ".0f")),
         ("r", lambda c: f"{c.number('step_cost_ratio'):.2f}" if c.text("bound", "") else "-"),
         ("limits", _limits),

@@ -1,14 +1,11 @@
 """The verdict of a result, first in its text, on its page and in a notebook."""
 
-import textwrap
-
 from specsim.methods.registry import is_plain
 from specsim.report.blocks import Block, Command, Group, Lines
 from specsim.report.doc import Doc
 from specsim.report.tables import number, span, times
 from specsim.report.thresholds import PAYS, QUEUEING
 
-WIDTH = 80
 _LEADS = {"off": "to type, without speculation:", "unknown": "to measure it, serve"}
 
 
@@ -17,7 +14,7 @@ def verdict_block(doc: Doc) -> Group | None:
     found = doc.at("verdict")
     if not found.has(""):
         return None
-    blocks: list[Block] = [Lines([wrapped(text) for text in lines(found)], "verdict")]
+    blocks: list[Block] = [Lines(lines(found), "verdict")]
     if found.has("command"):
         blocks += [
             Command(_LEADS.get(found.text("decision"), "to type:"), found.text("command")),
@@ -33,12 +30,6 @@ def verdict_block(doc: Doc) -> Group | None:
 def lines(found: Doc) -> list[str]:
     """A verdict in two sentences, and one about memory where speculation costs some."""
     return [text for text in (_decision(found), _sureness(found), _memory(found)) if text]
-
-
-def wrapped(text: str) -> str:
-    """Lines that a narrow terminal does not break, all but the first further in."""
-    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False,
-                                   break_on_hyphens=False))
 
 
 def _decision(found: Doc) -> str:

@@ -3,12 +3,28 @@
 import csv
 import io
 import re
+import shlex
 
 import pytest
 from typer.testing import CliRunner
 
 from specsim.commands import app
-from specsim.report.tables import bar, interval, seconds, size, table, to_csv, to_json, work
+from specsim.report.layout import command_lines, table_lines, wrapped
+from specsim.report.tables import (
+    BYTES,
+    TIME,
+    Table,
+    bar,
+    counted,
+    in_unit,
+    interval,
+    one_unit,
+    seconds,
+    size,
+    to_csv,
+    to_json,
+    work,
+)
 
 QWEN = ("qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18")
 
@@ -28,7 +44,8 @@ def test_predict_states_its_assumptions_and_answers() -> None:
     assert "best k:" in text and "memory per GPU: weights" in text
     lines = [line for line in text.splitlines() if line.startswith(("1 ", "16 "))]
     assert len(lines) == 4 and all("x " in line for line in lines[:2])
-    assert all(" to " in line for line in lines[2:])  # intervals, of times on both sides too
+    assert [line.split()[1] for line in lines[2:]] == ["yes", "yes"]  # of the column 'pays'
+    assert all(line.count("-") == 6 for line in lines[2:])  # intervals, of plain times too
     assert "plain TTFT" in text
 
 
@@ -105,15 +122,46 @@ def test_other_units_for_people() -> None:
 
 
 def test_tables_align() -> None:
-    text = table(["name", "n"], [["a", "1"], ["long name", "100"]])
-    assert text.splitlines() == [
-        "name         n", "---------  ---", "a            1", "long name  100",
+    shown = Table(["name", "n", "bound"], [["a", "1", "memory"], ["long name", "100", "-"]],
+                  units=["", "ms", ""])
+    assert table_lines(shown, None) == [
+        "name         n  bound", "            ms", "---------  ---  ------",
+        "a            1  memory", "long name  100  -",
     ]
 
 
-def test_json_refuses_what_json_has_not() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        to_json({"x": float("inf")})
+def test_a_narrow_table_drops_detail_then_wraps_words_then_goes_on_below() -> None:
+    rows = [["a", "some words that are long", "1", "2"], ["b", "short", "10", "20"]]
+    shown = Table(["key", "text", "first", "second"], rows, detail=1)
+    assert table_lines(shown, 40)[-1] == "not shown: second (--wide shows all columns)"
+    assert table_lines(shown, 30)[2:5] == [
+        "a    some words that         1", "     are long", "b    short                  10"]
+    figures = Table(["key", "first", "second"], [["a", "1000000", "2000000"]])
+    assert table_lines(figures, 14) == [
+        "key    first", "---  -------", "a    1000000", "", "key   second", "---  -------",
+        "a    2000000"]
+
+
+def test_a_column_has_one_unit_and_no_exponent() -> None:
+    assert one_unit([0.004, 2.2], TIME) == ("ms", 1e-3) and one_unit([0.004, 22], TIME)[0] == "s"
+    assert [in_unit(v, 1e-3) for v in (None, 2e-7, 2.34e-5, 0.00464, 0.0697, 1.5044)] == [
+        "-", "<0.001", "0.023", "4.64", "69.7", "1,504"]
+    assert one_unit([20e3, 11.4e9], BYTES)[0] == "GB" and one_unit([], TIME)[0] == "us"
+    assert (size(999.6e6), size(6.97e15), seconds(0.9996)) == ("1 GB", "6,970 TB", "1 s")
+    assert counted(1, "replica") == "1 replica" and counted(2000, "run") == "2,000 runs"
+
+
+def test_sentences_break_at_words_and_commands_before_options() -> None:
+    assert wrapped("note: one two three", 14) == "note: one two\n      three"
+    command = """vllm serve m --max-num-seqs 8 --speculative-config '{"a": 1, "b -c": 2}'"""
+    broken = command_lines(command, 34, 2, 2)
+    assert broken.split(" \\\n") == [
+        "vllm serve m --max-num-seqs 8", """    --speculative-config '{"a": 1, "b -c": 2}'"""]
+    assert shlex.split(broken.replace("\\\n", "")) == shlex.split(command)
+
+
+def test_json_has_no_infinity() -> None:
+    assert to_json({"x": float("inf")}) == '{\n  "x": null\n}'
     assert to_csv([]) == ""
     assert to_csv([{"a": 1, "b": {"c": 2}}]) == 'a,b\n1,"{""c"": 2}"\n'
 
@@ -134,7 +182,7 @@ def test_an_engine_without_drafters_is_the_reason_not_the_catalogue() -> None:
 def test_lists_say_what_their_columns_mean() -> None:
     assert "kernels: whether efficiencies were measured" in run("gpus")
     assert "- T" not in run("gpus")
-    assert "active: what a token passes through" in run("models", "--search", "qwen3")
+    assert "and of what a token passes through" in run("models", "--search", "qwen3")
     assert "input table counted" in run("models", "qwen3.6-27b")
     assert "latency-bound, 1 row\n" in run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
 

@@ -63,15 +63,15 @@ def table(
     rows: Sequence[Sequence[Child]],
     caption: str,
     *,
-    left: int = 1,
+    left: frozenset[int] = frozenset({0}),
     limit: int = MAX_ROWS,
 ) -> Html:
-    """A table that scrolls inside itself where it is wider than the screen. The first `left`
-    columns hold words, the others figures. A row whose label begins with spaces stands further in,
-    as it does in text. Of more than `limit` rows the first are shown."""
+    """A table that scrolls inside itself where it is wider than the screen. `left`: the
+    columns that hold words, the others hold figures. A row whose label begins with spaces stands
+    further in, as it does in text. Of more than `limit` rows the first are shown."""
 
     def kind(column: int) -> str | None:
-        return None if column < left else "n"
+        return None if column in left else "n"
 
     def label(cell: Child) -> Html:
         under = isinstance(cell, str) and cell.startswith(" ")
@@ -82,7 +82,7 @@ def table(
     body = []
     for row in rows[:limit]:
         cells = [
-            label(cell) if i == 0 and left else tag("td", cell, class_=kind(i))
+            label(cell) if i == 0 and 0 in left else tag("td", cell, class_=kind(i))
             for i, cell in enumerate(row)
         ]
         body.append(tag("tr", cells))

@@ -62,7 +62,7 @@ class Page:
             case Lines():
                 return join(_line(text, block.role) for text in block.texts)
             case Table():
-                found = table(block.headers, block.rows, block.title, left=block.left)
+                found = table(block.titles(), block.rows, block.title, left=block.words())
                 return join([found, *(_line(text, "lead") for text in block.remarks)])
             case Notes():
                 return tag(
@@ -93,7 +93,7 @@ class Page:
         if len(behind.rows) <= SHORT_TABLE:
             opening = '<details class="short">'
         folded = fold("The numbers as a table",
-                      table(behind.headers, behind.rows, chart.title, left=behind.left))
+                      table(behind.titles(), behind.rows, chart.title, left=behind.words()))
         return tag(
             "figure",
             tag("figcaption", tag("h3", chart.title), tag("p", chart.words)),

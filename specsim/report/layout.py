@@ -1,0 +1,189 @@
+"""Text at the width of a terminal: tables that fit, sentences that break at words, commands that
+break between their options.
+
+`rich` would fold figures in the middle or cut them; here a row stays whole: columns of detail go
+first, then long words are wrapped within their column, then the table goes on below with its first
+column again.
+"""
+
+import os
+import shutil
+import textwrap
+from collections.abc import Sequence
+
+from specsim.report.tables import Table
+
+GAP = "  "
+READABLE = 100  # characters of a sentence's line, however wide the terminal is
+UNKNOWN_WIDTH = 80  # of the lines of a verdict where there is no terminal
+_SHORTEST = 14  # characters that a column of words keeps
+_TONES = {"yes": "32", "no": "31", "unsure": "33"}  # of the column 'pays'
+_DECISIONS = {"ON": "1;32", "OFF": "1;31", "NOT KNOWN": "1;33", "NO CHOICE": "1;31",
+              "NOT EVERYTHING FITS": "1;31", "PROBLEM": "1;31", "GOOD": "1;32"}
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal, or what COLUMNS says; None where the output goes to a file or
+    another program, whose rows are not folded."""
+    width = shutil.get_terminal_size((0, 0)).columns
+    return max(width, 40) if width > 0 else None
+
+
+def coloured() -> bool:
+    """Whether the output is a terminal that wants colours (NO_COLOR, TERM=dumb: it does not)."""
+    import sys
+
+    return (sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb")
+
+
+def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
+    """A sentence, broken between words; further lines stand `hang` further in than the first,
+    without one as far as the text after a label such as 'note: '."""
+    if width is None or len(text) <= (width := min(width, READABLE)):
+        return text
+    lines = []
+    for line in text.split("\n"):
+        body = line.lstrip()
+        first = len(line) - len(body)
+        label = next((len(word) for word in ("note: ", "-> ") if body.startswith(word)), 2)
+        lines += textwrap.wrap(
+            body, width, initial_indent=line[:first], break_long_words=False,
+            subsequent_indent=" " * (first + (label if hang is None else hang)),
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
+
+
+def command_lines(words: str, width: int | None, first: int, indent: int) -> str:
+    """A command that a shell takes as it stands, in lines that end with a backslash where it is
+    wider than the terminal. It breaks before options only, never within quotes. first, indent: of
+    characters that stand before the first line and before the others."""
+    if width is None or first + len(words) <= width:
+        return words
+    parts, quote, start = [], "", 0
+    for i, ch in enumerate(words):
+        if quote:
+            quote = "" if ch == quote else quote
+        elif ch in "'\"":
+            quote = ch
+        elif words.startswith(" -", i):
+            parts.append(words[start:i])
+            start = i + 1
+    parts.append(words[start:])
+    lines = [parts[0]]
+    for part in parts[1:]:
+        used = (indent if len(lines) > 1 else first) + len(lines[-1])
+        if used + len(part) + 3 <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"  {part}")
+    return f" \\\n{' ' * indent}".join(lines)
+
+
+def table_lines(table: Table, width: int | None, *, colour: bool = False) -> list[str]:
+    """A table within `width` characters: header, units, rule and rows; of one that goes on below,
+    parts with an empty line between them. None: as wide as it is."""
+    head = [table.headers, *([table.units] if any(table.units) else [])]
+    words = table.words()
+    columns = list(range(len(table.headers)))
+    widths = [max(len(row[i]) for row in (*head, *table.rows)) for i in columns]
+    dropped = 0
+    while width is not None and dropped < table.detail and _total(widths, columns) > width:
+        columns.pop()
+        dropped += 1
+    parts = [columns]
+    if width is not None and _total(widths, columns) > width:
+        _narrow(table, words, columns, widths, width)
+        parts = _stacked(columns, widths, width, table.keys())
+    out: list[str] = []
+    for part in parts:
+        out += [""] if out else []
+        titles = [row for row in head if row is table.headers or any(row[i] for i in part)]
+        out += [_line([row[i] for i in part], part, widths, words) for row in titles]
+        out.append(GAP.join("-" * widths[i] for i in part))
+        for row in table.rows:
+            cells = _wrapped_cells([row[i] for i in part], part, widths)
+            tones = [_TONES.get(row[i], "") if colour and table.headers[i] == "pays" else ""
+                     for i in part]
+            out += [_line(line, part, widths, words, tones) for line in cells]
+    if dropped:
+        names = ", ".join(table.headers[-dropped:])
+        out.append(f"not shown: {names} (--wide shows all columns)")
+    return out
+
+
+def decided(line: str) -> str:
+    """A verdict's line with its decision in colour."""
+    body = line.lstrip()
+    for word, tone in _DECISIONS.items():
+        if body.startswith(word):
+            start = len(line) - len(body)
+            return f"{line[:start]}\x1b[{tone}m{word}\x1b[0m{body[len(word):]}"
+    return line
+
+
+def _total(widths: Sequence[int], columns: Sequence[int]) -> int:
+    return sum(widths[i] for i in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _narrow(
+    table: Table, words: frozenset[int], columns: Sequence[int], widths: list[int], width: int
+) -> None:
+    """Takes from the widest columns of words what is too much, as far as their longest words and
+    _SHORTEST let it. `widths` changes."""
+    least = {}
+    for i in columns:
+        if i in words:
+            longest = max((len(part) for row in table.rows for part in row[i].split()), default=0)
+            least[i] = max(longest, min(_SHORTEST, widths[i]), len(table.headers[i]))
+    if _total([least.get(i, w) for i, w in enumerate(widths)], columns) > width:
+        return
+    while _total(widths, columns) > width:
+        widest = max((i for i in least if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
+
+
+def _stacked(
+    columns: Sequence[int], widths: Sequence[int], width: int, keys: int
+) -> list[list[int]]:
+    """Columns in parts that fit, each with the first `keys` columns."""
+    if _total(widths, columns) <= width:
+        return [list(columns)]
+    lead = list(columns[:keys])
+    parts, part = [], list(lead)
+    for i in columns[keys:]:
+        if len(part) > len(lead) and _total(widths, [*part, i]) > width:
+            parts.append(part)
+            part = list(lead)
+        part.append(i)
+    return [*parts, part]
+
+
+def _wrapped_cells(
+    cells: Sequence[str], part: Sequence[int], widths: Sequence[int]
+) -> list[list[str]]:
+    """A row's lines: more than one where a cell is wider than its column."""
+    columns = [
+        textwrap.wrap(cell, widths[i], break_long_words=False, break_on_hyphens=False)
+        if len(cell) > widths[i] else [cell]
+        for i, cell in zip(part, cells, strict=True)
+    ]
+    depth = max(map(len, columns))
+    return [[column[n] if n < len(column) else "" for column in columns] for n in range(depth)]
+
+
+def _line(
+    cells: Sequence[str], part: Sequence[int], widths: Sequence[int], words: frozenset[int],
+    tones: Sequence[str] = (),
+) -> str:
+    placed = [
+        cell.ljust(widths[i]) if i in words else cell.rjust(widths[i])
+        for i, cell in zip(part, cells, strict=True)
+    ]
+    line = GAP.join(placed).rstrip()
+    if any(tones):
+        placed = [f"\x1b[{tone}m{cell}\x1b[0m" if tone else cell
+                  for cell, tone in zip(placed, tones, strict=True)]
+        line = GAP.join(placed).rstrip()
+    return line
