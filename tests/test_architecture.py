@@ -43,7 +43,7 @@ EDGES = {
                  "latency", "speculation", "analytic", "formats", "sim", "client", "calibrate"},
     "diagnose": {*GROUND, "hardware", "model", "methods", "ops", "roofline", "latency",
                  "speculation", "analytic", "formats", "client", "calibrate"},
-    "decoder": {*GROUND, "model.spec", "formats.hf_config"},
+    "decoder": {*GROUND, "model.spec", "formats.hf_config", "formats.gguf_header"},
     "measure": {"units", "errors", "version", "jsonable", "decoder", "calibrate.records",
                 "calibrate.summary"},
     "serve": {*GROUND, "decoder", "formats"},

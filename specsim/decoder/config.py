@@ -5,7 +5,7 @@
 `num_local_experts`). What this decoder cannot run exactly is refused, never approximated.
 """
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from specsim.errors import ModelConfigError, closest, require
+from specsim.checked import json_value
+from specsim.errors import FormatError, ModelConfigError, closest, require, shown
+from specsim.files import file_text
 
 
 class FamilyTraits(NamedTuple):
@@ -44,6 +46,13 @@ _FIELDS = {
 }
 _EXPERT_FIELDS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
 _NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_SIZES = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size",
+          "max_position")
+_SIZES_OR_NONE = ("intermediate_size", "num_experts", "num_experts_per_tok",
+                  "moe_intermediate_size")
+_SCALES = ("rms_norm_eps", "rope_theta")
+MAX_SIZE = (1 << 31) - 1
+MAX_JSON_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,17 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position: int = 8192
+
+    def __post_init__(self) -> None:
+        require(
+            *((0 < value < math.inf,
+               f"{name} {value} of the rope scaling must be a number above 0")
+              for name, value in (("factor", self.factor),
+                                  ("low_freq_factor", self.low_freq_factor),
+                                  ("high_freq_factor", self.high_freq_factor),
+                                  ("original_max_position", self.original_max_position))),
+            error=ModelConfigError,
+        )
 
     def to_hf(self) -> dict[str, object]:
         out: dict[str, object] = {"rope_type": self.kind, "factor": self.factor}
@@ -92,10 +112,17 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = ("hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size")
         require(
-            *((getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be 1 or more")
-              for name in sizes),
+            *((least <= getattr(self, name) <= MAX_SIZE,
+               f"{name} is {shown(getattr(self, name))}; it must be {least} or more, at most "
+               f"{MAX_SIZE}")
+              for least, names in ((1, _SIZES), (0, _SIZES_OR_NONE)) for name in names),
+            *((0 < getattr(self, name) < math.inf,
+               f"{name} is {getattr(self, name)}; it must be a number above 0")
+              for name in _SCALES),
+            *((0 <= token <= MAX_SIZE,
+               f"the end token {shown(token)} is none; it must be 0 or more, at most {MAX_SIZE}")
+              for token in self.eos_token_ids),
             (self.num_heads % (self.num_kv_heads or 1) == 0,
              f"num_attention_heads {self.num_heads} is not a multiple of num_key_value_heads "
              f"{self.num_kv_heads}; fix the model's config"),
@@ -161,8 +188,8 @@ class ModelConfig:
             "eos_token_ids": _token_ids(raw.get("eos_token_id")),
         }
         hidden, heads = given["hidden_size"], given["num_heads"]
-        if isinstance(hidden, int) and isinstance(heads, int) and heads:
-            found.setdefault("head_dim", hidden // heads)
+        if isinstance(hidden, int) and isinstance(heads, int):
+            found.setdefault("head_dim", hidden // heads if heads > 0 else 0)
         if FAMILIES[family].experts:
             found |= {"num_experts_per_tok": 8, "norm_topk_prob": False}
             found |= {name: raw[name] for name in _EXPERT_FIELDS if raw.get(name) is not None}
@@ -173,7 +200,7 @@ class ModelConfig:
             first = wrong.errors(include_url=False)[0]
             name = ".".join(map(str, first["loc"]))
             raise ModelConfigError(
-                f"a field of the model config is not a number: {name} is {first['input']!r}"
+                f"a field of the model config is not a number: {name} is {shown(first['input'])}"
             ) from None
 
     def to_hf(self, dtype: str = "bfloat16") -> dict[str, object]:
@@ -200,18 +227,24 @@ class ModelConfig:
         return out
 
 
+def read_object(path: Path) -> dict[str, object]:
+    """The JSON object in a file of a checkpoint. FormatError."""
+    value = json_value(file_text(path, MAX_JSON_BYTES), str(path))
+    if not isinstance(value, dict):
+        raise FormatError(f"{path} holds {shown(value)}, which is no JSON object; another file "
+                          "belongs there")
+    return value
+
+
 def read_config(folder: Path) -> ModelConfig:
     """ModelConfig of a Hugging Face folder; a generation_config's stop tokens are added."""
     path = folder / "config.json"
     if not path.is_file():
         raise ModelConfigError(f"{folder} has no config.json; give a Hugging Face model folder")
-    try:
-        config = ModelConfig.from_hf(json.loads(path.read_text("utf-8")))
-    except json.JSONDecodeError as error:
-        raise ModelConfigError(f"{path} is not valid JSON: {error}") from None
+    config = ModelConfig.from_hf(read_object(path))
     generation = folder / "generation_config.json"
     if generation.is_file():
-        raw = json.loads(generation.read_text("utf-8")).get("eos_token_id")
+        raw = read_object(generation).get("eos_token_id")
         extra = (token for token in _token_ids(raw) if isinstance(token, int))
         config = replace(
             config, eos_token_ids=tuple(dict.fromkeys((*config.eos_token_ids, *extra)))

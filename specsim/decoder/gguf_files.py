@@ -14,8 +14,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +25,10 @@ from specsim.decoder.config import ModelConfig
 from specsim.decoder.gguf_tokenizer import tokenizer_files
 from specsim.errors import FormatError, ModelConfigError
 from specsim.files import replacing, write_whole
+from specsim.formats.gguf_header import GgufHeader, GgufTensor, read_gguf_header
 from specsim.jsonable import json_text
 
+MAX_TOKENIZER = 4_000_000  # tokens or merges; no tokenizer has more
 # GGUF architecture -> (family, q/k rows are in adjacent pairs)
 ARCHITECTURES = {
     "llama": ("llama", True),
@@ -123,35 +127,52 @@ def _digest(path: Path) -> str:
 
 
 def _write(path: Path, folder: Path) -> None:
-    try:
-        import gguf
-    except ImportError:
+    if find_spec("gguf") is None:
         raise FormatError(
             "reading a .gguf file needs the package gguf: pip install 'specsim-llm[decoder]'"
-        ) from None
+        )
     from safetensors.torch import save_file
 
-    try:
-        reader = gguf.GGUFReader(path)
-        meta = {name: field.contents() for name, field in reader.fields.items()}
-    except (ValueError, KeyError, IndexError, OSError) as error:
-        raise FormatError(f"{path} is not a readable GGUF file: {error}") from None
-    names = {tensor.name for tensor in reader.tensors}
+    header = read_gguf_header(path, MAX_TOKENIZER)
+    meta, names = header.metadata, [tensor.name for tensor in header.tensors]
+    if len(set(names)) < len(names):
+        raise FormatError(f"{path.name}: two of its tensors have one name; the file is damaged")
     config = config_from_gguf(meta, tied="output.weight" not in names)
+    files = tokenizer_files(meta)
     paired = ARCHITECTURES[str(meta["general.architecture"])][1]
     tensors: dict[str, Tensor] = {}
-    for item in reader.tensors:
+    for item in header.tensors:
         if item.name == "rope_freqs.weight":
             continue  # Llama 3.1's factors, recomputed from the config
-        array = gguf.quants.dequantize(item.data, item.tensor_type)
-        tensor = torch.from_numpy(array.copy()).to(torch.float32)
-        tensors |= _to_hf(item.name, tensor, config, paired)
+        tensors |= _to_hf(item.name, _tensor(path, header, item), config, paired)
     saved = {name: t.to(torch.bfloat16).contiguous() for name, t in tensors.items()}
-    for name, content in tokenizer_files(meta).items():
+    for name, content in files.items():
         write_whole(folder / name, json_text(content, ensure_ascii=False))
     write_whole(folder / "config.json", json_text(config.to_hf(), indent=1))
     with replacing(folder / "model.safetensors") as part:
         save_file(saved, part, metadata={"format": "pt"})
+
+
+def _tensor(path: Path, header: GgufHeader, item: GgufTensor) -> Tensor:
+    """One tensor's weights, fp32 [rows, ..., columns], from the file's data."""
+    from gguf import GGMLQuantizationType, quants
+
+    columns, size = item.shape[0], int(item.bytes)
+    what = f"{path.name}: tensor {item.name[:60]!a}"
+    if not size or columns % item.block:
+        raise FormatError(f"{what} cannot have {list(item.shape)} weights; the file is damaged")
+    start = header.data_start + item.offset
+    if start + size > path.stat().st_size:
+        raise FormatError(f"{what} goes beyond the end of the file; it is cut off or damaged")
+    raw = np.fromfile(path, np.uint8, size, offset=start)
+    row_bytes = columns * size // item.weights
+    try:
+        kind = GGMLQuantizationType[item.type_name]
+        found = quants.dequantize(raw.reshape(*reversed(item.shape[1:]), row_bytes), kind)
+    except (KeyError, NotImplementedError):
+        raise FormatError(f"{what} is stored as {item.type_name}, which is not read; convert the "
+                          "model to another type") from None
+    return torch.from_numpy(found)
 
 
 def _to_hf(
@@ -164,6 +185,11 @@ def _to_hf(
         prefix, rest = f"model.layers.{parts[1]}.", parts[2]
         if rest in _LAYER_NAMES:
             if paired and rest.split(".")[0] in ("attn_q", "attn_k"):
+                if tensor.shape[0] % config.head_dim:
+                    raise ModelConfigError(
+                        f"{name} of the GGUF file has {tensor.shape[0]} rows, which are no heads "
+                        f"of {config.head_dim}; the file is damaged"
+                    )
                 tensor = unpair_rows(tensor, config.head_dim)
             return {prefix + _LAYER_NAMES[rest]: tensor}
         if rest in _EXPERT_NAMES:
@@ -198,7 +224,7 @@ def config_from_gguf(meta: Mapping[str, object], tied: bool) -> ModelConfig:
         raw[name] = round(value, 12) if isinstance(value, float) else value
     if raw["vocab_size"] is None:
         tokens = meta.get("tokenizer.ggml.tokens")
-        raw["vocab_size"] = len(tokens) if isinstance(tokens, list) else 0
+        raw["vocab_size"] = len(tokens) if isinstance(tokens, tuple) else 0
     scaling = meta.get(f"{arch}.rope.scaling.type")
     if scaling == "linear":
         factor = meta.get(f"{arch}.rope.scaling.factor")

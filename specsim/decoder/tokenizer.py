@@ -5,11 +5,12 @@ programs from the checkpoint: they run in Jinja's sandbox, without access to any
 messages (jinja2 comes with torch).
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from specsim.errors import FormatError, UsageError
+from specsim.decoder.config import read_object
+from specsim.errors import FormatError, UsageError, shown
+from specsim.files import file_text
 
 _REPLACEMENT = "\ufffd"
 
@@ -29,9 +30,7 @@ class Tokenizer:
         except Exception as error:
             raise FormatError(f"{path} is not a readable tokenizer: {error}") from None
         config_path = folder / "tokenizer_config.json"
-        config: dict[str, object] = {}
-        if config_path.is_file():
-            config = json.loads(config_path.read_text("utf-8"))
+        config = read_object(config_path) if config_path.is_file() else {}
         self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
         # Of its name in the file, where a byte beyond ASCII may take two: never too small.
         self.longest_token_bytes = max(
@@ -68,7 +67,6 @@ class Tokenizer:
             raise UsageError(
                 "this model's tokenizer has no chat template; send a plain prompt instead"
             )
-        from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
@@ -78,8 +76,10 @@ class Tokenizer:
                 messages=list(messages), add_generation_prompt=add_generation_prompt,
                 **self._specials,
             )
-        except TemplateError as error:
-            raise UsageError(f"the chat template refused these messages: {error}") from None
+        except Exception as error:  # the checkpoint's own program may fail in any way
+            raise UsageError(
+                f"the chat template refused these messages: {shown(str(error), 200)}"
+            ) from None
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         return self.encode(self.chat_text(messages), special=False)
@@ -128,11 +128,11 @@ def _token_text(value: object) -> str | None:
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text("utf-8")
+        return file_text(file)
     template = config.get("chat_template")
     if isinstance(template, list):  # named templates
-        named = {t.get("name"): t.get("template") for t in template}
-        template = named.get("default")
+        template = next((t.get("template") for t in template
+                         if isinstance(t, dict) and t.get("name") == "default"), None)
     return template if isinstance(template, str) else None
 
 

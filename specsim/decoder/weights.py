@@ -10,7 +10,6 @@ Rows of q and k are reordered from Hugging Face's half-split rotary pairs (i, i 
 pairs (2i, 2i + 1); see `layers.rotate`.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specsim.decoder.config import ModelConfig
+from specsim.checked import LooseShape, check
+from specsim.decoder.config import ModelConfig, read_object
 from specsim.errors import FormatError, ModelConfigError
 
 
@@ -67,6 +67,12 @@ class _TensorFile(Protocol):
     def get_tensor(self, name: str) -> Tensor: ...
 
 
+class _Index(LooseShape):
+    """model.safetensors.index.json: the file of each tensor."""
+
+    weight_map: dict[str, str]
+
+
 class CheckpointReader:
     """Tensors of a Hugging Face safetensors folder by name, read on demand."""
 
@@ -74,15 +80,18 @@ class CheckpointReader:
         from safetensors import SafetensorError, safe_open
 
         self.folder = folder
-        files = sorted(folder.glob("*.safetensors"))
+        files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
         if not files:
             raise FormatError(
                 f"{folder} has no .safetensors file; convert the checkpoint to safetensors first"
             )
         index = folder / "model.safetensors.index.json"
         if index.is_file():
-            named = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-            files = [folder / name for name in named]
+            named = check(_Index, read_object(index), str(index)).weight_map.values()
+            if any(Path(name).name != name for name in named):
+                raise FormatError(f"{index} names files of other folders; download the checkpoint "
+                                  "again")
+            files = [folder / name for name in sorted(set(named))]
             missing = [f.name for f in files if not f.is_file()]
             if missing:
                 raise FormatError(

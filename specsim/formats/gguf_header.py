@@ -50,6 +50,8 @@ class GgufTensor:
     shape: tuple[int, ...]
     type_name: str
     bytes: float
+    block: int  # weights that are packed together
+    offset: int  # bytes from the header's data_start
 
     @property
     def weights(self) -> int:
@@ -61,10 +63,12 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """metadata: key -> value; arrays longer than MAX_KEPT are their length as ('array', n)."""
+    """metadata: key -> value; arrays longer than were to be kept are their length as ('array', n).
+    data_start: where the tensors' data begin, bytes from the beginning of the file."""
 
     metadata: dict[str, object]
     tensors: tuple[GgufTensor, ...]
+    data_start: int
 
 
 def looks_like_gguf(path: Path) -> bool:
@@ -78,15 +82,16 @@ def looks_like_gguf(path: Path) -> bool:
         return False
 
 
-def read_gguf_header(path: str | Path) -> GgufHeader:
-    """Metadata and tensor list. FormatError naming what is wrong with the file."""
+def read_gguf_header(path: str | Path, most_kept: int = MAX_KEPT) -> GgufHeader:
+    """Metadata and tensor list; most_kept: the longest array whose values are kept. FormatError
+    naming what is wrong with the file."""
     where = Path(path)
     try:
         if not where.is_file():
             raise FormatError(f"{where}: not a file; give a .gguf file or a config.json")
         size = where.stat().st_size
         with where.open("rb") as file:
-            return _Reader(file, size, where.name).header()
+            return _Reader(file, size, where.name, most_kept).header()
     except OSError as error:
         raise FormatError(f"{where}: cannot be read ({error.strerror or error})") from None
 
@@ -145,10 +150,11 @@ def bits_per_weight(header: GgufHeader) -> tuple[float, str]:
 class _Reader:
     """Checked reads from the beginning of a file."""
 
-    def __init__(self, file: BinaryIO, size: int, name: str) -> None:
+    def __init__(self, file: BinaryIO, size: int, name: str, most_kept: int) -> None:
         self._file = file
         self._left = min(size, MAX_HEADER_BYTES)
         self._name = name
+        self._most_kept = most_kept
 
     def header(self) -> GgufHeader:
         if self._take(4) != b"GGUF":
@@ -170,7 +176,12 @@ class _Reader:
             key = self._string()
             (kind,) = struct.unpack("<I", self._take(4))
             metadata[key] = self._value(kind, key)
-        return GgufHeader(metadata, tuple(self._tensor() for _ in range(tensors)))
+        found = tuple(self._tensor() for _ in range(tensors))
+        align = metadata.get("general.alignment", 32)
+        if isinstance(align, bool) or not isinstance(align, int) or align < 1:
+            raise FormatError(f"{self._name}: general.alignment is {str(align)[:40]!a}; it must be "
+                              "a whole number of at least 1")
+        return GgufHeader(metadata, found, -(-self._file.tell() // align) * align)
 
     def _take(self, count: int) -> bytes:
         if count > self._left:
@@ -203,7 +214,7 @@ class _Reader:
         (length,) = struct.unpack("<Q", self._take(8))
         if inner in _SCALARS:
             width = struct.calcsize("<" + _SCALARS[inner])
-            if length > MAX_KEPT:
+            if length > self._most_kept:
                 self._skip(length * width)
                 return ("array", length)
             raw = self._take(length * width)
@@ -214,8 +225,8 @@ class _Reader:
             raise FormatError(f"{self._name}: {key[:60]!a} has {length} texts, more than the "
                               "file holds; it is cut off or damaged")
         kept = [text for _ in range(length) if (text := self._string()) is not None
-                and length <= MAX_KEPT]
-        return tuple(kept) if length <= MAX_KEPT else ("array", length)
+                and length <= self._most_kept]
+        return tuple(kept) if length <= self._most_kept else ("array", length)
 
     def _skip(self, count: int) -> None:
         while count > 0:
@@ -229,11 +240,11 @@ class _Reader:
         if not 1 <= dimensions <= 8:
             raise FormatError(f"{self._name}: tensor {name[:60]!a} has {dimensions} dimensions")
         shape = struct.unpack(f"<{dimensions}Q", self._take(8 * dimensions))
-        kind, _offset = struct.unpack("<IQ", self._take(12))
+        kind, offset = struct.unpack("<IQ", self._take(12))
         if any(size > 1 << 40 for size in shape):
             raise FormatError(f"{self._name}: tensor {name[:60]!a} has impossible sizes")
         type_name, block, size = _TYPES.get(kind, (f"type {kind}", 1, 2))
         count = 1
         for length in shape:
             count *= length
-        return GgufTensor(name, shape, type_name, count / block * size)
+        return GgufTensor(name, shape, type_name, count / block * size, block, offset)

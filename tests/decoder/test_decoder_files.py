@@ -7,11 +7,12 @@ import torch
 
 from decoder_helpers import CONFIGS, LLAMA, SlotHarness, hf_folder, hf_tensors, make_model
 from specsim.decoder.config import read_config
-from specsim.decoder.gguf_files import cache_root, convert, unpair_rows
+from specsim.decoder.gguf_files import _tensor, cache_root, convert, unpair_rows
 from specsim.decoder.models import DEFAULT_MODEL, find_folder, load_model, packaged_gguf
 from specsim.decoder.tokenizer import TextStream, Tokenizer
 from specsim.decoder.weights import pair_rows
-from specsim.errors import FormatError, ModelConfigError, UsageError
+from specsim.errors import FormatError, UsageError
+from specsim.formats.gguf_header import read_gguf_header
 
 gguf = pytest.importorskip("gguf")
 
@@ -110,6 +111,25 @@ def test_gguf_equals_the_folder_it_was_made_from(tmp_path, family):
     assert torch.equal(ours, want)
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0"])
+def test_packed_weights_are_those_of_ggufs_own_reader(tmp_path, kind):
+    kind = gguf.GGMLQuantizationType[kind]
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    rng = torch.Generator().manual_seed(1)
+    for i, shape in enumerate([(3, 64), (5, 2, 32), (96,)]):
+        weights = torch.randn(shape, generator=rng).numpy()
+        writer.add_tensor(f"t{i}", gguf.quants.quantize(weights, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    header = read_gguf_header(tmp_path / "m.gguf")
+    for ours, theirs in zip(header.tensors, gguf.GGUFReader(tmp_path / "m.gguf").tensors,
+                            strict=True):
+        want = torch.from_numpy(gguf.quants.dequantize(theirs.data, theirs.tensor_type).copy())
+        assert torch.equal(_tensor(tmp_path / "m.gguf", header, ours), want)
+
+
 def test_conversion_happens_once_and_half_done_folders_do_not_count(tmp_path):
     write_gguf(tmp_path / "m.gguf", "llama")
     first = convert(tmp_path / "m.gguf", tmp_path / "cache")
@@ -135,7 +155,7 @@ def test_pairing_rows_is_undone_by_unpairing():
 
 def test_files_that_are_not_what_they_should_be(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"not a gguf file at all" * 10)
-    with pytest.raises(FormatError, match="not a readable GGUF"):
+    with pytest.raises(FormatError, match="no GGUF file"):
         convert(tmp_path / "bad.gguf", tmp_path / "cache")
     with pytest.raises(FormatError, match="is not a file"):
         convert(tmp_path / "missing.gguf", tmp_path / "cache")
@@ -179,7 +199,7 @@ def test_random_weights_of_a_config(tmp_path):
     assert 0.019 < a.model.embed.std() < 0.021
     with pytest.raises(UsageError, match="no tokenizer"):
         a.tokenizer()
-    with pytest.raises(ModelConfigError, match="cannot be read"):
+    with pytest.raises(FormatError, match="cannot be read"):
         load_model("random:/does/not/exist.json")
 
 

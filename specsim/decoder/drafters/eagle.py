@@ -74,6 +74,12 @@ class EagleWeights:
                 "optionally vocab"
             )
         vocab = tensors.pop("vocab", None)
+        if tensors["dn"].dim() != 2:
+            raise FormatError(f"{path}: dn has {tensors['dn'].dim()} axes instead of 2; it is no "
+                              "head file")
+        if vocab is not None and (vocab.dim() != 1 or not vocab.numel() or vocab.is_floating_point()
+                                  or int(vocab.min()) < 0):
+            raise FormatError(f"{path}: vocab is no list of token ids; it is no head file")
         kept = {name: tensors[name] for name in _NAMES}
         return cls(kept) if vocab is None else cls(kept, vocab.long(), int(vocab.max()))
 
