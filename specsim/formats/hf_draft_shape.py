@@ -36,6 +36,14 @@ class BlockFields(ConfigObject):
         False, "enable_confidence_head", "use_confidence_head"
     )
     confidence_head_with_markov: Switch = False
+    # Domino
+    gru_hidden_dim: WidthOrNone = 0
+    emb_dim: WidthOrNone = 0
+    # DFlash2
+    selector_rank: WidthOrNone = 0
+    selector_top_k: WidthOrNone = 0
+    conv_kernel_size: WidthOrNone = 0
+    conv_group_size: Some = 1
 
 
 class DflashConfig(BlockFields):
@@ -58,7 +66,9 @@ class DraftConfig(TextConfig, BlockFields):
     eagle_aux_hidden_state_layer_ids: Integers = ()
     aux_hidden_state_layer_ids: Integers = ()
     heads: Heads = needed("medusa_num_heads", "num_heads")
-    block_size: Some = needed()
+    block_size: Some | None = None
+    num_centroids: Width = needed()
+    centroid_intermediate_top_k: Some = 32
     backbone_hidden_size: Width = needed()
     use_ordered_embeddings: Switch = False
     # where the layer's fields stand in other layouts

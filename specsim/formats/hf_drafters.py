@@ -4,9 +4,9 @@
     drafter_from_config(config)     an already parsed object
 
 Known: EAGLE (1 and 2), EAGLE-3 and P-EAGLE (SpecForge, SafeAILab and speculators layouts),
-Medusa, DFlash, DSpark, Gemma-4 assistant; any other model is taken as a whole draft model. A draft
-network of another name is refused, and so is a part that is not modelled (Domino's GRU, the
-selector and convolution of DFlash2, centroid heads) and any field of a size that nobody reads.
+Medusa, DFlash with the parts of DFlash2 and Domino, DSpark, Gemma-4 assistant; any other model is
+taken as a whole draft model. A draft network of another name is refused, and so is any field of a
+size that nobody reads. Definitions of DFlash2's parts and of cluster heads: SGLang 0.5.23.
 Shapes follow the public definitions in SpecForge 0.2 (MIT), speculators 0.9, transformers 5.24
 (both Apache-2.0) and the Medusa paper; h is the drafter's width, t the target's.
 """
@@ -26,6 +26,7 @@ from specsim.formats.hf_unread import refuse_unread
 from specsim.methods.base import METHODS
 from specsim.methods.draft_model import WHOLE_MODEL
 from specsim.model.drafter_counts import drafter_from_spec
+from specsim.model.extras import BlockConvolution
 from specsim.model.feedforward import DenseMLP
 from specsim.model.mixers import Attention, LatentAttention
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
@@ -241,27 +242,20 @@ def _medusa(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     )
 
 
-# Parts of block drafters that are not modelled: field of `dflash_config` -> part.
-_BLOCK_PARTS = {
-    "gru_hidden_dim": "the causal correction head of Domino (GRU)",
-    "emb_dim": "the causal correction head of Domino (GRU)",
-    "selector_rank": "the selector of DFlash2",
-    "conv_kernel_size": "the convolution of DFlash2",
-}
-
-
 def _block_layers(layer: DraftConfig, section: DflashConfig) -> list[LayerGroup]:
     """The layers of a block drafter: latent attention where the file has its ranks, Gemma-4's
     where it says so, Qwen3's otherwise."""
-    for field, part in _BLOCK_PARTS.items():
-        section.require(field, (0,), f"{part} is not modelled")
     hidden, count, norms = layer.hidden_size, layer.num_hidden_layers, 2 * layer.hidden_size
     if layer.model_type.startswith("gemma4"):
         plans = gemma4_layers(layer, count, hidden)
         return [LayerGroup(1, plan.mixer, plan.ffn, plan.norm_weights) for plan in plans]
     if layer.has("kv_lora_rank") and section.attention_mode != "gqa":
         layer.require("mla_use_output_gate", (False,), "an output gate is not modelled")
-        return [LayerGroup(count, latent_attention(layer, indexer=False), _mlp(layer), norms)]
+        latent = latent_attention(layer, indexer=False)
+        return [
+            LayerGroup(1, replace(latent, window=window), _mlp(layer), norms)
+            for window in windows(layer, count)
+        ]
     if section.use_swa:
         layer = layer.with_default("sliding_window", section.swa_window_size)
     bias = layer.flag("attention_bias", False)
@@ -278,18 +272,32 @@ def _block_layers(layer: DraftConfig, section: DflashConfig) -> list[LayerGroup]
 @reads("dflash")
 def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """Qwen3-style layers that draft a block in one non-causal pass; fc joins the target's
-    hidden states; embedding and head are the target's unless a draft vocabulary is named."""
+    hidden states; embedding and head are the target's unless a draft vocabulary is named.
+
+    DFlash2 adds convolutions over the block in every layer and a selector: two tables of rank r and
+    a product h -> r, which score pairs of neighbouring candidates. Domino adds a GRU over the
+    drafted tokens and [h, state] -> narrow -> vocabulary, walked token by token."""
     layer, section = _layer_fields(f), f.dflash_config
+    f.costs_nothing("emb_dim")  # Domino's files have it here too
     hidden = layer.hidden_size
     features = len(section.target_layer_ids or f.target_layer_ids or f.aux_hidden_state_layer_ids)
     if not features:
         raise f.fail("dflash_config", "target_layer_ids must list the target's layers it reads")
     vocab = layer.vocab_size
+    if section.conv_kernel_size and hidden % section.conv_group_size:
+        raise section.fail("conv_group_size", f"must divide hidden_size = {hidden}")
+    convolution = BlockConvolution(section.conv_kernel_size, section.conv_group_size)
+    extras = (convolution,) if section.conv_kernel_size else ()
+    layers = [replace(group, extras=extras) for group in _block_layers(layer, section)]
+    rank, gru, narrow = section.selector_rank, section.gru_hidden_dim, section.emb_dim
+    walked = (
+        ((hidden, 3 * gru), (gru, 3 * gru), (hidden + gru, narrow), (narrow, vocab)) if gru else ()
+    )
     return Drafter(
         name=name,
         kind="dflash",
         hidden=hidden,
-        layers=merge_groups(_block_layers(layer, section)),
+        layers=merge_groups(layers),
         vocab=vocab,
         draft_vocab=f.draft_vocab_size or vocab,
         own_head=(f.draft_vocab_size or vocab) != vocab,
@@ -297,7 +305,11 @@ def _dflash(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         fc_in=features * _target_width(f, hidden, target),
         fc_out=hidden,
         extra_weights=2 * hidden,  # norms of the joined hidden states and of the output
-        block_size=f.block_size,
+        block_size=f.block_size or 0,
+        extra_matrices=(*walked, *(((hidden, rank),) if rank else ())),
+        walks_block=bool(gru),
+        lookup_weights=2 * vocab * rank,
+        candidates=section.selector_top_k if rank else 0,
     )
 
 
@@ -329,6 +341,7 @@ def _dspark(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
         kind="dspark",
         extra_weights=extra,
         extra_matrices=matrices,
+        walks_block=True,
         lookup_weights=drafter.vocab * rank,
     )
 
@@ -336,9 +349,8 @@ def _dspark(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
 @reads("gemma-assistant")
 def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Drafter:
     """Query-only layers that read the cache of the target's last window layer and last full
-    layer; pre-projection 2t -> h, post-projection h -> t, own tied head."""
-    if f.use_ordered_embeddings:
-        raise f.fail("use_ordered_embeddings", "the centroid head (E2B, E4B) is not modelled")
+    layer; pre-projection 2t -> h, post-projection h -> t, own tied head. Those of E2B and E4B score
+    clusters of tokens first, and then the tokens of the best."""
     text = f.text_config
     if text is None:
         raise f.fail("text_config", "must be an object")
@@ -348,7 +360,12 @@ def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Dra
         raise f.fail("backbone_hidden_size", f"must equal the target's width {target.hidden}")
     plans = gemma4_layers(text, text.num_hidden_layers, hidden, owns_kv=False)
     layers = [LayerGroup(1, plan.mixer, plan.ffn, plan.norm_weights) for plan in plans]
-    vocab = text.vocab_size
+    vocab, clusters, chosen = text.vocab_size, 0, 0
+    f.costs_nothing("num_centroids", "centroid_intermediate_top_k")  # without ordered embeddings
+    if f.use_ordered_embeddings:
+        clusters, chosen = f.num_centroids, f.centroid_intermediate_top_k
+        if vocab % clusters or chosen > clusters:
+            raise f.fail("num_centroids", f"must divide the {vocab} tokens, {chosen} at least")
     return Drafter(
         name=name,
         kind="gemma-assistant",
@@ -361,5 +378,7 @@ def _gemma_assistant(f: DraftConfig, name: str, target: ModelSpec | None) -> Dra
         fc_in=2 * wide,
         fc_out=hidden,
         extra_weights=hidden,
-        extra_matrices=((hidden, wide),),
+        extra_matrices=((hidden, wide), *(((hidden, clusters),) if clusters else ())),
+        candidates=chosen * vocab // clusters if clusters else 0,
+        clustered=bool(clusters),
     )

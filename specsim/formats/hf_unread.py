@@ -40,8 +40,8 @@ _INERT = """
 _INERT_OF_DRAFTERS = """
     tie_word_embeddings num_target_layers target_num_hidden_layers num_anchors use_qk_norm
     num_kv_shared_layers norm_before_residual norm_output use_aux_hidden_state
-    use_input_layernorm_in_first_layer use_last_layernorm use_mtp_layernorm block_size num_centroids
-    centroid_intermediate_top_k aux_hidden_state_layer_ids backbone_rotary_base
+    use_input_layernorm_in_first_layer use_last_layernorm use_mtp_layernorm block_size
+    aux_hidden_state_layer_ids backbone_rotary_base
     confidence_head_alpha pure_draft_prefix_len eagle_config dflash_config transformer_layer_config
     text_config speculators_config
 """

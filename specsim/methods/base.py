@@ -81,7 +81,6 @@ class DraftMethod:
         branches and tokens (SGLang).
     joins_once: only the first pass of a step joins the target's hidden states; later ones go on
         from the drafter's own.
-    sequential_head: the drafter's further matrices walk its block token by token (DSpark).
     listed: place in lists of methods; new ones come last.
     speculates: false for plain decoding alone.
     new_runner: vLLM 0.25 runs it on its newer model runner whatever the model.
@@ -111,7 +110,6 @@ class DraftMethod:
     adapts: bool = False
     one_number: bool = False
     joins_once: bool = False
-    sequential_head: bool = False
     new_runner: bool = False
     listed: int = 100
     speculates: bool = True

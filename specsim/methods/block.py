@@ -1,4 +1,4 @@
-"""DFlash and DSpark: one non-causal pass drafts a whole block.
+"""DFlash, with the heads of DFlash2 and Domino, and DSpark: one non-causal pass drafts a block.
 
 Every step the drafter makes keys and values of the verified rows (and of prompts), and the block's
 rows attend to them. DFlash runs k + 1 rows per sequence; DSpark, whose anchor is the last verified
@@ -23,7 +23,7 @@ class DFlashMethod(DraftMethod):
     checkpoint_words = ("dflash",)
     config_names: ClassVar[Mapping[str, str]] = {
         "dflashdraftmodel": "dflash", "dflashspeculator": "dflash",
-        "dflash2draftmodel": "dflash", "dominodraftmodel": "dflash",  # refused by what they add
+        "dflash2draftmodel": "dflash", "dominodraftmodel": "dflash",  # more parts, one name
     }
     speculators: ClassVar[Mapping[str, str]] = {"dflash": "dflash"}
     config_fields: ClassVar[Mapping[str, str]] = {"dflash_config": "dflash"}
@@ -78,7 +78,6 @@ class DSparkMethod(DFlashMethod):
     drafter_kinds = ("dspark",)
     catalogue_kinds = ("dspark",)
     measured_names = ()
-    sequential_head = True
     new_runner = True
     default_rank = 0
     anchor_rows = 0

@@ -53,7 +53,8 @@ def drafter_pass_bytes(drafter: Drafter) -> float:
     total += drafter.extra_weights * PLAIN_BYTES
     if drafter.n_heads_medusa:
         return total + _own_tables(drafter) * drafter.head_weight.bytes_per_weight
-    return total + drafter.draft_vocab * drafter.hidden * drafter.head_weight.bytes_per_weight
+    rows = drafter.candidates if drafter.clustered else drafter.draft_vocab
+    return total + rows * drafter.hidden * drafter.head_weight.bytes_per_weight
 
 
 def drafter_kv_bytes(drafter: Drafter, kv_dtype: str = "bf16") -> KVBytes:

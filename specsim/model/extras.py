@@ -100,6 +100,22 @@ class HyperConnections(Extra):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockConvolution(Extra):
+    """Convolutions over the rows of a block, `taps` long, before and behind mixer and feed-forward
+    part (DFlash2). Their kernels are a learned one plus one per row and group of channels, which a
+    product of the part's input gives."""
+
+    tag: ClassVar[str] = "block_convolution"
+
+    taps: int
+    group: int  # channels that share a row's kernel
+
+    def count(self, hidden: int) -> PartCount:
+        both = 2 * self.taps * (hidden // self.group)
+        return PartCount(2 * hidden * both, 2 * 2 * self.taps * hidden)
+
+
+@dataclass(frozen=True, slots=True)
 class NormGates(Extra):
     """Gates of low rank behind `norms` norms of the layer's width (GigaChat-3.5): h -> rank -> h,
     a sigmoid, times the norm's output. more: of norms of other widths, the sum of the widths."""

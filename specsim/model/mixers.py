@@ -172,6 +172,7 @@ class LatentAttention(Mixer):
     input_mult: int = 1  # the latents are of input_mult * hidden (EAGLE-3: 2)
     gated: bool = False  # a sigmoid gate on every output of the heads (Kimi-K3)
     head_gate: bool = False  # one per head: hidden weights each (Ling-3.0)
+    window: int = 0  # tokens a query sees; 0 = all
     weight: WeightFormat = BF16
     o_weight: WeightFormat | None = None  # o_proj, where its format differs from the rest
 
@@ -218,7 +219,7 @@ class LatentAttention(Mixer):
             # vLLM's fp8_ds_mla: e4m3 with an fp32 scale per 128, rotary part in bf16.
             row = self.kv_lora_rank * (1 + 4 / 128) + 2.0 * self.qk_rope_head_dim
         index = self.index_head_dim * INDEX_KEY_BYTES_PER_128 / 128 / self.index_ratio
-        return CacheRow(row, index_size=index)
+        return CacheRow(row, self.window, index)
 
     def heads(self) -> tuple[tuple[str, int], ...]:
         return (("attention heads", self.n_heads),)

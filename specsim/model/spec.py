@@ -51,7 +51,9 @@ class Drafter:
     draft_vocab: rows of the head it multiplies (EAGLE-3: 32000); own_head/own_embed: whether
     these weights are its own or the target's; tied_embeddings: one matrix serves as both.
     n_predict: physical copies of `layers` and fc (MTP modules), one per draft position;
-    block_size: tokens of one block drafter pass.
+    block_size: tokens of one block drafter pass, 0: its config does not say.
+    candidates: per draft, the rows that are read of a head whose clusters were scored first
+    (Gemma's centroids, `clustered`), else of the lookup tables.
     """
 
     name: str
@@ -72,7 +74,10 @@ class Drafter:
     n_heads_medusa: int = 0  # medusa: number of parallel heads
     extra_matrices: tuple[tuple[int, int], ...] = ()  # further (in, out) linears, once per pass
     tied_embeddings: bool = False  # own_head and own_embed are one matrix
+    walks_block: bool = False  # the further linears run token by token (DSpark, Domino)
     lookup_weights: int = 0  # further tables of which a pass reads single rows
+    candidates: int = 0
+    clustered: bool = False
     target: str = ""  # model it was trained for ('' = any)
     source: str = ""
     notes: tuple[str, ...] = field(default=())

@@ -151,13 +151,15 @@ def latent_context(
     latent, kvb = kl + rope, DTYPE_BYTES[kv_dtype]
     ops = index_scores(a, work, count, prefix) if a.index_heads else []
     if work.seqs > 0:
-        attended = min(work.ctx, float(a.index_topk)) if a.index_topk else work.ctx
+        attended = mean_seen(work.ctx, work.variation, a.window)
+        attended = min(attended, float(a.index_topk)) if a.index_topk else attended
         m = work.seqs * work.q_len
         # Absorbed: q_nope W_uk and attn W_uv are per-head products; FLOPs and weight bytes
         # equal those of one product of width heads * width. Engines keep both in 16 bits.
         for name, width in (("absorb_k", nope), ("absorb_v", vd)):
             ops.append(gemm(f"{prefix}.{name}", m, heads * width, kl, BF16, count))
         keys = causal_keys(attended, work.q_len)
+        keys = min(keys, float(a.window)) if a.window else keys
         ops.append(
             OpCost(
                 f"{prefix}.decode",
@@ -174,8 +176,8 @@ def latent_context(
         ops.append(gemm(f"{prefix}.kv_b", held, heads * (nope + vd), kl, a.weight, count))
     for number, (new, cached) in enumerate(work.prefill):
         keys = causal_keys(cached, new)
-        if a.index_topk:
-            keys = min(keys, float(a.index_topk))
+        for limit in (a.index_topk, a.window):
+            keys = min(keys, float(limit)) if limit else keys
         flops = 2.0 * new * keys * heads * (nope + rope + vd)
         ops.append(
             OpCost(

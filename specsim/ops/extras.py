@@ -9,6 +9,7 @@ from collections.abc import Callable
 from specsim.model.extras import (
     MIXING_BYTES,
     AttentionResidual,
+    BlockConvolution,
     Extra,
     HyperConnections,
     NormGates,
@@ -43,6 +44,20 @@ def attention_residual_ops(
     weights = e.count(hidden).plain / 2 * PLAIN_BYTES
     moved = ACT_BYTES * rows * hidden * (e.blocks + 2)
     return [elementwise(f"{prefix}residual_mix", moved, 2 * count, weights)]
+
+
+def block_convolution_ops(
+    e: BlockConvolution, hidden: int, rows: float, count: float, prefix: str
+) -> list[OpCost]:
+    """For mixer and feed-forward part each: the product that gives the kernels, and two passes
+    over the rows."""
+    name, kernels = f"{prefix}block_conv", 2 * e.taps * (hidden // e.group)
+    moved = ACT_BYTES * rows * (2 * hidden + kernels / 2)
+    base = e.taps * hidden * PLAIN_BYTES
+    return [
+        gemm(f"{name}.kernel", rows, kernels, hidden, BF16, 2 * count),
+        elementwise(name, moved, 4 * count, base),
+    ]
 
 
 def norm_gate_ops(
@@ -81,6 +96,7 @@ def hyper_connection_ops(
 # An extra of another kind (a subclass of `model.extras.Extra`) is entered here.
 EXTRAS: dict[type[Extra], ExtraOps] = {
     PerLayerInput: per_layer_input_ops,
+    BlockConvolution: block_convolution_ops,
     AttentionResidual: attention_residual_ops,
     NormGates: norm_gate_ops,
     HyperConnections: hyper_connection_ops,

@@ -216,8 +216,8 @@ def drafter_ends(
     drafter's own hidden state and joins nothing.
 
     The head is the larger part of a pass for most MTP heads, and it is read in every pass
-    whether the weights are shared with the target or not. DSpark's Markov head (its extra
-    matrices) walks the block position by position: see `markov_ops`.
+    whether the weights are shared with the target or not. The matrices of a head
+    that walks the block position by position (DSpark, Domino) are in `markov_ops`.
     """
     h, fc = drafter.hidden, drafter.fc_weight
     first = [
@@ -232,7 +232,7 @@ def drafter_ends(
     if drafter.fc_in and not method.block and not (later and method.joins_once):
         first.append(gemm(f"{prefix}fc", own, drafter.fc_out, drafter.fc_in, fc))
     last: list[OpCost] = []
-    if not method.sequential_head:
+    if not drafter.walks_block:
         for fan_in, fan_out in drafter.extra_matrices:
             last.append(gemm(f"{prefix}proj", own, fan_out, fan_in, fc))
     heads = drafter.n_heads_medusa
@@ -247,8 +247,27 @@ def drafter_ends(
                 )
             ]
         return first, last
+    if drafter.clustered:
+        return first, last + clustered_head_ops(drafter, head_rows, prefix)
     last += head_ops(h, drafter.draft_vocab, head_rows, drafter.head_weight, par, prefix)
+    if drafter.candidates and head_rows > 0:
+        # DFlash2: rows of both tables for the best tokens of every position, scores of all pairs
+        # of neighbours, a walk along them: three kernels (SGLang 0.5.23 dflash.py).
+        row = drafter.lookup_weights / drafter.vocab
+        moved = ACT_BYTES * head_rows * drafter.candidates * (row + 2 * drafter.candidates)
+        last.append(elementwise(f"{prefix}selector", moved / 3, 3.0))
     return first, last
+
+
+def clustered_head_ops(drafter: Drafter, rows: float, prefix: str) -> list[OpCost]:
+    """Gemma's head over the tokens of the best clusters: rows of the matrix for each draft, the
+    other logits filled in. The clusters' scores are one of the drafter's further linears."""
+    if rows <= 0:
+        return []
+    read = min(rows * drafter.candidates, drafter.draft_vocab) * drafter.hidden
+    logits = ACT_BYTES * rows * (drafter.draft_vocab + 2 * drafter.candidates)
+    stored = read * drafter.head_weight.bytes_per_weight
+    return [elementwise(f"{prefix}lm_head_rows", logits, 1.0, stored)]
 
 
 def handover(hidden: int, rows: float, tp: int, nodes: int) -> list[OpCost]:
@@ -263,8 +282,9 @@ def handover(hidden: int, rows: float, tp: int, nodes: int) -> list[OpCost]:
 
 
 def markov_ops(drafter: Drafter, rows: float, k: int, prefix: str = "draft.") -> list[OpCost]:
-    """The sequential head of a DSpark block: k walks of `rows` rows through its matrices."""
-    if not method_of(drafter).sequential_head:
+    """The sequential head of a block (DSpark, Domino): k walks of `rows` rows through its
+    matrices."""
+    if not drafter.walks_block:
         return []
     return [
         gemm(f"{prefix}markov", rows, fan_out, fan_in, drafter.fc_weight, float(k))

@@ -252,9 +252,7 @@ def test_dspark_heads_equal_their_published_sizes() -> None:
 @pytest.mark.parametrize(
     ("architecture", "section", "part"),
     [
-        ("DominoDraftModel", {"gru_hidden_dim": 512, "emb_dim": 128}, "Domino"),
-        ("DFlash2DraftModel", {"selector_rank": 256, "selector_top_k": 16}, "selector of DFlash2"),
-        ("DFlash2DraftModel", {"conv_kernel_size": 2}, "convolution of DFlash2"),
+        ("DFlash2DraftModel", {"conv_kernel_size": 2, "conv_group_size": 7}, "must divide"),
         ("DFlashDraftModel", {"mixture_heads": 4}, "mixture_heads = 4"),
     ],
 )  # fmt: skip
