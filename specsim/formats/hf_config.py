@@ -168,7 +168,8 @@ def unknown_architecture(top: HfConfig) -> ModelConfigError:
         return ModelConfigError(f"{top.where}: model_type {what}: not modelled: {UNMODELLED[kind]}")
     near = difflib.get_close_matches(kind, [*READERS, *WRAPPERS], n=2)
     hint = f"; near: {', '.join(near)}" if near else ""
-    known = ", ".join(sorted({*READERS, *WRAPPERS}))
+    # A wrapper stands for the text part of the same name.
+    known = ", ".join(sorted({name.removesuffix("_text") for name in (*READERS, *WRAPPERS)}))
     return ModelConfigError(
         f"{top.where}: model_type {what} is not a known architecture{hint}; known: {known}"
     )

@@ -127,7 +127,7 @@ def test_unknown_architecture_names_itself_and_the_known_ones() -> None:
             model_from_config(config, "new")
         message = str(caught.value)
         assert "'mamba9'" in message
-        assert all(name in message for name in (*READERS, *WRAPPERS))
+        assert all(name.removesuffix("_text") in message for name in (*READERS, *WRAPPERS))
     with pytest.raises(ModelConfigError, match="near: qwen3"):
         model_from_config(llama(model_type="qwen3x"))
     with pytest.raises(ModelConfigError, match="'WeirdForCausalLM'"):
