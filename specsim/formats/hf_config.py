@@ -53,6 +53,7 @@ WRAPPERS: dict[str, str] = {
     "kimi_k3": "kimi_linear",
     "minimax_m3_vl": "minimax_m3",
     "glm5_next": "glm5_next_text",
+    "qwen4_exp": "qwen4_exp_text",
 }
 _TEXT_ALIASES = {
     "gemma4_unified_text": "gemma4_text",
@@ -64,7 +65,6 @@ _TEXT_ALIASES = {
 # Known architectures with parts that no reader models; each is refused by them.
 UNMODELLED = {
     "deepseek_v41": "layers that share a compressed cache, the two-level index, Engram tables",
-    "qwen4_exp": "sparse attention with a token budget (QSA), n-gram and per-layer embeddings",
     "inkling_mm_model": "short convolutions and relative positions",
     "inkling2": "attention-residual blocks",
     "mistral_large4": "sparse latent attention whose indexes layers share",

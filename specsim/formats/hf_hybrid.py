@@ -103,7 +103,7 @@ def _qwen_hybrid(
     sparse = sparse_layers(f, count) if f.has("num_experts") else [False] * count
 
     def layer(kind: str, is_sparse: bool) -> LayerPlan:
-        ffn: FeedForward = _gated_shared_moe(f) if is_sparse else mlp(f)
+        ffn: FeedForward = gated_shared_moe(f) if is_sparse else mlp(f)
         names = LayerNames(shared="shared_expert")
         if kind == "full_attention" or linear is None:
             return decoder_layer(full, ffn, 2 * hidden, names)
@@ -124,7 +124,7 @@ def _qwen_hybrid(
     return result
 
 
-def _gated_shared_moe(f: TextConfig) -> MoE:
+def gated_shared_moe(f: TextConfig) -> MoE:
     shared = f.shared_expert_intermediate_size or 0
     return MoE(
         *experts(f), f.moe_intermediate_size, shared_intermediate=shared, shared_gate=shared > 0

@@ -156,6 +156,18 @@ class TextConfig(ConfigObject):
     index_topk_freq: Layers = 1
     index_skip_topk_offset: LayersOrNone = 2
     sparse_attention_config: BlockSparse = needed()
+    indexer_n_heads: Heads = needed()
+    indexer_head_dim: HeadDim = needed()
+    indexer_budget: Width = needed()
+    # residual streams and n-gram embeddings of Qwen3.8-Flash-Next
+    hc_count: Few = needed()
+    hc_lowrank: Width = needed()
+    ple_layer_ids: Integers = ()
+    ple_embed_dim: Width = needed()
+    ple_conv_kernel_size: Kernel = 4
+    ngram_size: Few = 3
+    heads_per_ngram: Few = 8
+    ngram_vocab_size_base: Annotated[int, *between(1, 1 << 40)] = needed()
     dense_intermediate_size: Width = needed()
     shared_intermediate_size: Width = needed()
     # experts

@@ -116,6 +116,29 @@ class BlockConvolution(Extra):
 
 
 @dataclass(frozen=True, slots=True)
+class GatedStreams(Extra):
+    """Streams of the residual behind gates of low rank (Qwen3.8-Flash-Next).
+
+    For each of a layer's two parts the normalised streams give, through `rank` columns, a gate for
+    every number of theirs; the part takes their gated mean, and its result is added to each with a
+    weight of its own. The norm of the streams is the part's only one."""
+
+    tag: ClassVar[str] = "gated_streams"
+    parts_sum_and_norm: ClassVar[bool] = True
+
+    streams: int
+    rank: int
+
+    def count(self, hidden: int) -> PartCount:
+        width = self.streams * hidden
+        return PartCount(plain=2 * (self.join_parameters(hidden) + width * self.streams))
+
+    def join_parameters(self, hidden: int) -> int:
+        """Of the gated mean after the last layer."""
+        return self.streams * hidden * (1 + 2 * self.rank)
+
+
+@dataclass(frozen=True, slots=True)
 class NormGates(Extra):
     """Gates of low rank behind `norms` norms of the layer's width (GigaChat-3.5): h -> rank -> h,
     a sigmoid, times the norm's output. more: of norms of other widths, the sum of the widths."""

@@ -11,6 +11,7 @@ from specsim.model.extras import (
     AttentionResidual,
     BlockConvolution,
     Extra,
+    GatedStreams,
     HyperConnections,
     NormGates,
     PerLayerInput,
@@ -93,6 +94,20 @@ def hyper_connection_ops(
     ]
 
 
+def gated_stream_ops(
+    e: GatedStreams, hidden: int, rows: float, count: float, prefix: str
+) -> list[OpCost]:
+    """Around each part: the gates in two products, the weights of the result with the first of
+    them. The kernel that writes the mean is the layer's norm; the further bytes of all count here:
+    streams normalised (read, written), gated (they and the gates read), added to."""
+    one, wide, calls = ACT_BYTES * rows * hidden, e.streams * hidden, 2 * count
+    return [
+        gemm(f"{prefix}hc_down", rows, e.rank + e.streams, wide, BF16, calls),
+        gemm(f"{prefix}hc_up", rows, wide, e.rank, BF16, calls),
+        elementwise(f"{prefix}hc_post", (6 * e.streams - 1) * one, calls, wide * PLAIN_BYTES),
+    ]
+
+
 # An extra of another kind (a subclass of `model.extras.Extra`) is entered here.
 EXTRAS: dict[type[Extra], ExtraOps] = {
     PerLayerInput: per_layer_input_ops,
@@ -100,4 +115,5 @@ EXTRAS: dict[type[Extra], ExtraOps] = {
     AttentionResidual: attention_residual_ops,
     NormGates: norm_gate_ops,
     HyperConnections: hyper_connection_ops,
+    GatedStreams: gated_stream_ops,
 }

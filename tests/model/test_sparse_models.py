@@ -94,6 +94,17 @@ def test_minimax_m3() -> None:
             if isinstance(part, MoE)} == {"nvfp4"}  # fmt: skip
 
 
+def test_qwen_3_8_flash_next() -> None:
+    """A budget of 2048 tokens; 24 KiB of keys and values and 3 KiB of index keys per token."""
+    spec = find_model("Qwen3.8-Flash-Next")
+    cached = kv_bytes_per_token(spec)
+    assert (cached.full, cached.index) == (24 * 1024, 3 * 1024)
+    assert _context(spec, "sparse", 131_072)["sparse.decode"].kv_bytes == 2 * 2 * 256 * (2048 + 2)
+    assert any("n-gram table of about 51.2e9 weights" in note for note in spec.notes)
+    ((one,),) = {group.extras for group in spec.layers}
+    assert one.parameters(2560) == 2 * (4 * 2560) * (1 + 2 * 320 + 4)
+
+
 def test_glm_5_3_flash() -> None:
     """Eleven latent layers score one key per four tokens and read 2048 tokens."""
     spec = find_model("GLM-5.3-Flash")
