@@ -106,6 +106,8 @@ def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
     spec = model_of(name, "")
     if spec is None:
         raise SkipRow(f"model not in the catalogue: {name}")
+    if dtype.startswith("native"):  # the checkpoint's own, of several
+        return spec
     if not dtype:
         default = MINDROUTER_WEIGHTS.get(name.lower()) if _is_mindrouter(row) else None
         if default is None:
@@ -216,7 +218,8 @@ def _setup(row: Mapping[str, str], spec: ModelSpec, engine: EngineProfile) -> Sp
 def _draft_name(row: Mapping[str, str], method: str) -> str | None:
     text = re.sub(r"\(.*?\)", "", row.get("draft_model") or "").strip()
     known = find_method(method)
-    if not text or known.lookup or known.in_checkpoint or "built-in" in text:
+    own = "built-in" in text or text.lower() == f"{method} head"  # of the checkpoint
+    if not text or known.lookup or known.in_checkpoint or own:
         return None
     return text
 
