@@ -18,6 +18,7 @@ from specsim.formats import (  # noqa: F401
     hf_dense,
     hf_gemma4,
     hf_hybrid,
+    hf_inkling,
     hf_mimo,
     hf_mla,
     hf_moe,
@@ -39,6 +40,8 @@ WRAPPERS: dict[str, str] = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "interns2_mobius": "interns2_mobius_text",
+    "inkling_mm_model": "inkling_text",
+    "inkling2": "inkling2_text",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text",
@@ -65,8 +68,6 @@ _TEXT_ALIASES = {
 # Known architectures with parts that no reader models; each is refused by them.
 UNMODELLED = {
     "deepseek_v41": "layers that share a compressed cache, the two-level index, Engram tables",
-    "inkling_mm_model": "short convolutions and relative positions",
-    "inkling2": "attention-residual blocks",
     "mistral_large4": "sparse latent attention whose indexes layers share",
     "dots3_note": "sparse latent attention beside window layers",
     "step3p7": "the 96 query heads and the gate of its window layers, which its file leaves out",

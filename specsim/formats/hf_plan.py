@@ -15,7 +15,14 @@ from specsim.formats.hf_shape import TextConfig
 from specsim.jsonable import taken
 from specsim.model.extras import Extra
 from specsim.model.feedforward import DenseMLP, FeedForward, MoE
-from specsim.model.mixers import Attention, DeltaAttention, DeltaNet, LatentAttention, Mixer
+from specsim.model.mixers import (
+    Attention,
+    ConvolvedAttention,
+    DeltaAttention,
+    DeltaNet,
+    LatentAttention,
+    Mixer,
+)
 from specsim.model.part import BF16, WeightFormat
 from specsim.model.sparse_mixers import SparseAttention
 from specsim.model.spec import Drafter, LayerGroup, ModelSpec
@@ -42,6 +49,7 @@ GATED_MLP = ("gate_proj", "up_proj", "down_proj")
 # Quantisable linears by kind of mixer, where they are not in_proj and out_proj.
 _LINEARS: dict[type[Mixer], tuple[str, ...]] = {
     Attention: ("q_proj", "k_proj", "v_proj", "o_proj"),
+    ConvolvedAttention: ("q_proj", "k_proj", "v_proj", "o_proj"),
     LatentAttention: ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
     DeltaAttention: ("q_proj", "k_proj", "v_proj", "o_proj"),
     DeltaNet: ("in_proj_qkv", "in_proj_z", "out_proj"),

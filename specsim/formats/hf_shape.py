@@ -132,6 +132,12 @@ class TextConfig(ConfigObject):
     attention_chunk_size: Positions = 8192
     no_rope_layers: Integers = ()
     full_attention_interval: Layers = 4
+    # short convolutions and biases by distance (Inkling)
+    sliding_window_size: Width = needed()
+    conv_kernel_size: Kernel = either(4, "conv_kernel_size", "sconv_kernel_size")
+    d_rel: HeadDim = needed()
+    rel_extent: Width = needed()
+    n_layers_per_attn_res_block: Layers = needed()
     # latent attention and its sparse indexer
     q_lora_rank: WidthOrNone = 0
     kv_lora_rank: Width = needed()

@@ -8,7 +8,7 @@ length, `heads` what tensor parallelism deals out. Its operations are registered
 Widths are in elements, dtypes are the names of `specsim.units.DTYPE_BYTES`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from specsim.model.part import BF16, Part, PartCount, WeightFormat, bytes_of
@@ -151,6 +151,44 @@ class Attention(Mixer):
         if kv % tp and tp % kv:
             return f"{kv} KV heads neither divide by {tp} nor divide it"
         return super(Attention, self).split_fault(tp)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolvedAttention(Attention):
+    """Grouped-query attention whose keys and values pass a short convolution each, as its result
+    and the feed-forward part's do, and whose scores get a bias by distance (Inkling).
+
+    conv_kernel: of all four. stream: width of the last two, the layer's own. bias_dim: of the state
+    per head that a token projects, mixed with bias_extent profiles. wide_kernels: the kernels of
+    keys and values depend on the token, one per KV head. head_scales: a scale for every number of
+    queries and of bias states (Inkling-2). With head_gate a token projects a sink per head."""
+
+    tag: ClassVar[str] = "convolved_attention"
+
+    conv_kernel: int = 4
+    stream: int = 0
+    bias_dim: int = 0
+    bias_extent: int = 0
+    wide_kernels: bool = False
+    head_scales: bool = False
+
+    def conv_widths(self) -> tuple[int, int]:
+        """(of keys and values, of both results)."""
+        return 2 * self.n_kv_heads * self.mean_dim, 2 * self.stream
+
+    def projected(self, hidden: int) -> int:
+        """Parameters of the bias states and of kernels that depend on the token."""
+        kernels = 2 * self.n_kv_heads * self.conv_kernel if self.wide_kernels else 0
+        return hidden * (self.n_heads * self.bias_dim + kernels)
+
+    def count(self, hidden: int) -> PartCount:
+        matrices, plain = astuple(super(ConvolvedAttention, self).count(hidden))
+        plain += sum(self.conv_widths()) * self.conv_kernel + self.bias_dim * self.bias_extent
+        plain += self.n_heads * (self.head_dim + self.bias_dim) if self.head_scales else 0
+        return PartCount(matrices + self.projected(hidden), plain)
+
+    def state(self) -> RecurrentState:
+        return RecurrentState(0, "fp32", sum(self.conv_widths()), self.conv_kernel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from specsim.methods.base import method_of
 from specsim.model.feedforward import MoE
 from specsim.model.mixers import (
     Attention,
+    ConvolvedAttention,
     DeltaAttention,
     DeltaNet,
     LatentAttention,
@@ -32,6 +33,7 @@ from specsim.ops.attention import (
     latent_context,
     latent_rows,
 )
+from specsim.ops.convolved import convolved_context, convolved_rows
 from specsim.ops.extras import EXTRAS
 from specsim.ops.ffn import ffn_ops
 from specsim.ops.linear import ACT_BYTES, elementwise, gemm
@@ -69,6 +71,7 @@ class MixerOps(NamedTuple):
 # A mixer of another kind (a subclass of `model.mixers.Mixer`) is entered here.
 MIXERS: dict[type[Mixer], MixerOps] = {
     Attention: MixerOps(attention_rows, attention_context),
+    ConvolvedAttention: MixerOps(convolved_rows, convolved_context),
     LatentAttention: MixerOps(latent_rows, latent_context),
     CompressedAttention: MixerOps(compressed_rows, compressed_context),
     SparseAttention: MixerOps(sparse_rows, sparse_context),

@@ -17,7 +17,12 @@ from specsim.formats.hf_plan import READERS
 from specsim.model.catalogue import find_model
 from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, weight_bytes
 from specsim.model.extras import AttentionResidual
-from specsim.model.mixers import Attention, DeltaAttention, LatentAttention
+from specsim.model.mixers import (
+    Attention,
+    ConvolvedAttention,
+    DeltaAttention,
+    LatentAttention,
+)
 from specsim.ops.network import MIXERS
 from specsim.ops.passes import pass_ops, target_pass
 from specsim.ops.work import UNIFORM, Parallel, Work
@@ -78,12 +83,17 @@ def test_cache_and_state_of_hybrids() -> None:
         LatentAttention(8, 32, 64, 16, 8, 16, gated=True),
         LatentAttention(8, 32, 64, 16, 8, 16, head_gate=True),
         Attention(8, 2, 48, v_head_dim=32),
+        ConvolvedAttention(8, 2, 16, stream=64, bias_dim=4, bias_extent=32, qk_norm="head"),
+        ConvolvedAttention(
+            8, 2, 16, stream=64, bias_dim=4, bias_extent=32, wide_kernels=True, head_scales=True,
+            gated=True, head_gate=True,
+        ),
         Attention(8, 2, 32, head_gate=True),
         LatentAttention(8, 32, 64, 16, 8, 16, input_mult=2),
     ],
     ids=[
         "kda", "wide gate", "wide gates", "gated latent", "a gate per latent head",
-        "narrow values", "a gate per head", "joined input",
+        "narrow values", "convolved", "convolved by token", "a gate per head", "joined input",
     ],
 )
 def test_a_pass_reads_each_matrix_once(
@@ -207,6 +217,26 @@ def test_gigachat_has_gated_norms_and_dense_mtp_layers() -> None:
     assert state_bytes(spec).recurrent == 30 * 64 * 128 * 128 * 4
     gates = sum(group.count * group.extras[0].count(7168).total for group in spec.layers)
     assert gates == 2 * 16 * (40 * 4 * 7168 + 10 * (1536 + 512))
+
+
+def test_inkling_keeps_windows_of_four_convolutions_and_reads_them_once() -> None:
+    case = next(c for c in STATED if c["config"]["model_type"] == "inkling_mm_model")["config"]
+    spec = model_from_config(case)
+    # transformers' text model, its routers' corrections, the head
+    assert parameters(spec).text == 974_105_178_690 + 66 * 256 + 201_024 * 6144
+    widths = 11 * (2 * 8 * 128 + 2 * 6144) + 55 * (2 * 16 * 128 + 2 * 6144)
+    assert state_bytes(spec).total == widths * 3 * 2
+    assert kv_bytes_per_token(spec, "bf16").full == 11 * 2 * 8 * 128 * 2
+    group = next(group for group in spec.layers if group.mixer and group.mixer.label == "swa")
+    mixer = group.mixer
+    assert isinstance(mixer, ConvolvedAttention)
+    moved = [
+        sum(op.act_bytes * op.count for op in MIXERS[ConvolvedAttention].context(
+            mixer, Work(1, q, 100, (), q, q), 1, "bf16", 1.0, "m") if "convs" in op.name)
+        for q in (1, 4)
+    ]
+    width = 2 * 16 * 128 + 2 * 6144
+    assert moved == [2 * width * 2 * (q + 3 + q - 1) for q in (1, 4)]
 
 
 def test_ling_3_with_other_gates_is_refused() -> None:
