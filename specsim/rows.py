@@ -40,6 +40,20 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
+def plain_text(text: str) -> str:
+    """A text as a cell of a table that people open in a spreadsheet: one that begins as a formula
+    does gets an apostrophe in front, control characters, which a terminal would obey, are written
+    out."""
+    text = "".join(ch if ch.isprintable() or ch == "\n" else ascii(ch)[1:-1] for ch in text)
+    if text[:1] not in ("=", "+", "-", "@"):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
+
+
 def cell(value: object) -> object:
     """A value that fits one cell: a nested one as JSON text."""
     return json_text(value) if isinstance(value, list | tuple | dict) else value
@@ -50,10 +64,14 @@ def csv_lines(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
     cell, one with a further key is a ValueError."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({name: plain_text(name) for name in columns})
     for row in rows:
         yield out.getvalue()
         out.seek(0)
         out.truncate()
-        writer.writerow({key: cell(value) for key, value in row.items()})
+        cells = {key: cell(value) for key, value in row.items()}
+        writer.writerow({
+            key: plain_text(value) if isinstance(value, str) else value
+            for key, value in cells.items()
+        })
     yield out.getvalue()

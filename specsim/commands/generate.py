@@ -8,7 +8,7 @@ from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
 from specsim.errors import UsageError
 from specsim.options.local import GenerateCommand
-from specsim.report.tables import to_json
+from specsim.report.tables import printable, to_json
 
 if TYPE_CHECKING:
     from specsim.commands.generate_run import Answer, SideBySide
@@ -132,4 +132,5 @@ def _run(bench: _Bench, options: GenerateCommand) -> None:
     threads = f"{loaded.threads} CPU thread{'s' if loaded.threads > 1 else ''}"
     where = threads if device.type == "cpu" else str(device)
     what = f"\n{plan.model}, {plan.dtype}, {drafts}, {where}, {len(bench.ids)} prompt tokens"
-    sys.stderr.write(report_text(result, what, plan.k, greedy=params.greedy, dtype=plan.dtype))
+    text = report_text(result, what, plan.k, greedy=params.greedy, dtype=plan.dtype)
+    sys.stderr.write(printable(text))

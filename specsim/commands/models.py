@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from specsim.commands.bind import command
 from specsim.commands.output import text_of, write
+from specsim.errors import require, shown
 from specsim.jsonable import picked
 from specsim.options.listing import ModelsCommand
 from specsim.report.blocks import Lines, Section
@@ -26,12 +27,17 @@ def models(options: ModelsCommand) -> None:
     from specsim.report.models import model_dict, model_section
 
     if options.name is not None:
+        name = shown(options.name)
+        require(
+            (not options.search, f"{name} is one and --search is for the list; leave one out"),
+            (not options.drafters, f"{name} is one and --drafters is for the list; leave one out"),
+        )
         from specsim.api.drafters import drafters_of
         from specsim.formats.load_model import load_model
 
         spec = load_model(options.name)
-        shown = {**model_dict(spec), "drafters": drafters_of(spec)}
-        write(options, lambda: shown, lambda: text_of(model_section(shown), options))
+        found = {**model_dict(spec), "drafters": drafters_of(spec)}
+        write(options, lambda: found, lambda: text_of(model_section(found), options))
         return
     entries = list_drafters() if options.drafters else list_models()
     wanted = options.search.lower()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from specsim.commands.bind import INTERRUPTED, Ended
 from specsim.files import check_writable
 from specsim.options.groups import ComparisonOutOptions, JsonOptions, OutputOptions
-from specsim.report.tables import to_csv, to_json
+from specsim.report.tables import printable, to_csv, to_json
 
 if TYPE_CHECKING:
     from specsim.api.validation import Validation
@@ -92,7 +92,7 @@ def show_drawn(
         if not options.no_plot:
             parts.append(terminal_plot(panel()))
         if options.plot is not None:
-            parts.append(f"plot: {options.plot}")
+            parts.append(f"plot: {printable(str(options.plot))}")
         return "\n\n".join(parts)
 
     show(result, options, rows, text=text, document=document)

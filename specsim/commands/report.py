@@ -8,6 +8,7 @@ from specsim.commands.bind import command
 from specsim.errors import UsageError
 from specsim.files import write_whole
 from specsim.options.listing import ReportCommand
+from specsim.report.tables import printable
 
 
 @command(ReportCommand)
@@ -28,7 +29,7 @@ def report(options: ReportCommand) -> None:
         return
     write_whole(Path(output), page)
     count = f"{len(files)} result{'s' if len(files) > 1 else ''}"
-    sys.stdout.write(f"wrote {output}: {count}, {len(page.encode()) / 1e6:.1f} MB\n")
+    sys.stdout.write(f"wrote {printable(output)}: {count}, {len(page.encode()) / 1e6:.1f} MB\n")
 
 
 def _stdin() -> bytes:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
+from specsim.errors import one_line
 from specsim.options.local import ServeModelCommand
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _service(
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"specsim serve: {line}\n")
+    sys.stderr.write(f"specsim serve: {one_line(line)}\n")
     sys.stderr.flush()
 
 

@@ -64,10 +64,23 @@ _TABLES = ("device", "peak", "link", "sources", "kernels")
 _KERNEL_TEXTS = ("source", "measured_on", "inherited_from")
 _KERNEL_FLAGS = ("assumed", "replace")
 
-# Bounds of kernel parameters by the meaning their name carries; any other name is free.
-_FRACTION_RANGE = (0.0, 1.5)
-_SECONDS_RANGE = (0.0, 10.0)
-_FREE_RANGE = (-1e18, 1e18)
+# Ranges of kernel parameters by name, or by its ending (those that begin with "_"): what a kernel
+# divides by or raises to is kept from where times have no end. Any other name is of a kernel that
+# specsim does not know.
+_PARAM_RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
+    (("_s",), 0.0, 10.0, "s"),
+    (("_frac", "_eff", "mem", "compute"), 1e-4, 1.5, "of peak"),
+    (("_traffic",), 0.0, 100.0, "of the bytes"),
+    (("untiled", "tile_by_rows", "tail", "sag"), 0.0, 1.0, "(a share)"),
+    (("link_gain",), -10.0, 10.0, "(dimensionless)"),
+    (("rank_skew", "rank_power", "tile_power", "wide_power", "fill_penalty"), 0.0, 100.0,
+     "(dimensionless)"),
+    (("tile_rows", "max_splits"), 1.0, 1e4, "(a count)"),
+    (("p", "p_floor"), 1.0, 100.0, "(an exponent)"),
+    (("chain_gain", "crowded", "fill_power", "passes", "routing_shape", "unaligned"), 0.01, 100.0,
+     "(dimensionless)"),
+)
+_FREE_RANGE = (-1e18, 1e18, "(dimensionless)")
 
 
 def sourced_fields(profile: HardwareProfile) -> list[str]:
@@ -357,14 +370,10 @@ def _kernel(
 
 def _param(origin: str, label: str, key: str, value: object) -> float:
     _line(origin, f"a parameter name of {label}", key)
-    low, high = _FREE_RANGE
-    unit = "(dimensionless)"
-    if key.endswith("_s"):
-        (low, high), unit = _SECONDS_RANGE, "s"
-    elif key in ("mem", "compute") or key.endswith(("_frac", "_eff")):
-        (low, high), unit = _FRACTION_RANGE, "of peak"
+    low, high, unit = _FREE_RANGE
+    for names, least, most, kind in _PARAM_RANGES:
+        if key in names or key.endswith(tuple(name for name in names if name.startswith("_"))):
+            low, high, unit = least, most, kind
+            break
     spec = Number(key, label, key, low, high, unit)
-    number = float(check_number(origin, f"{label}.{key}", value, spec))
-    if unit == "of peak" and number == 0.0:
-        raise ProfileError(f"{origin}: {label}.{key} = 0 must be above 0 (a fraction of peak)")
-    return number
+    return float(check_number(origin, f"{label}.{key}", value, spec))

@@ -79,11 +79,9 @@ class Lognormal:
     plus: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma <= MAX_SIGMA:
-            raise UsageError(
-                f"sigma is {self.sigma:g}; a lognormal needs one above 0 and at most "
-                f"{MAX_SIGMA:g} (lengths of people's texts have 0.3 to 1.5)"
-            )
+        _check_sigma(self.sigma)
+        if self.median <= 0:
+            raise UsageError(f"median is {self.median:g}; a lognormal needs one above 0")
         if self.high <= self.low:
             raise UsageError(f"high is {self.high:g}; it must be above low, {self.low:g}")
 
@@ -94,6 +92,14 @@ class Lognormal:
     @property
     def mean(self) -> float:
         return self.plus + clipped_mean(self.median, self.sigma, self.low, self.high)
+
+
+def _check_sigma(sigma: float) -> None:
+    if not 0 < sigma <= MAX_SIGMA:
+        raise UsageError(
+            f"sigma is {sigma:g}; a lognormal needs one above 0 and at most {MAX_SIGMA:g} "
+            "(lengths of people's texts have 0.3 to 1.5)"
+        )
 
 
 def clipped_mean(median: float, sigma: float, low: float, high: float) -> float:
@@ -120,6 +126,7 @@ def lognormal_with_mean(
     mean: float, sigma: float, low: float = 0.0, high: float = math.inf, plus: float = 0.0
 ) -> Lognormal:
     """The lognormal whose mean *after* clipping is `mean`; UsageError if the clip forbids it."""
+    _check_sigma(sigma)
     wanted = mean - plus
     if not low < wanted < high:
         raise UsageError(

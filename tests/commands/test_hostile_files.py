@@ -4,13 +4,16 @@ control characters, outputs that would replace inputs. One line, exit code 2, no
 import json
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from specsim.commands import main
+from specsim.errors import FormatError
 from specsim.formats.bench import read_bench
-from specsim.report.tables import printable
+from specsim.formats.traces import read_trace
+from specsim.report.tables import printable, to_csv
 
 DATA = Path(__file__).resolve().parents[1] / "formats" / "data"
 PLAIN = DATA / "vllm_base_codeedit_c1.json"
@@ -169,3 +172,51 @@ def test_an_error_of_a_file_is_not_blamed_on_the_output(call, monkeypatch):
     code, out, err = call("import", PLAIN)
     assert (code, out) == (1, "")
     assert err == "specsim: cannot read or write /there/run.json: Permission denied\n"
+
+
+def test_csv_for_a_spreadsheet_holds_no_formula():
+    rows = [{"=a": "=1+1", "b": "@x", "c": "-0.5", "d": -0.5, "e": "+inf", "f": "\x1b[31m",
+             "g": "-x"}]
+    table = to_csv(rows).splitlines()
+    assert table == ["'=a,b,c,d,e,f,g", "'=1+1,'@x,-0.5,-0.5,+inf,\\x1b[31m,'-x"]
+
+
+def test_a_model_folder_with_a_hostile_name(call, tmp_path):
+    folder = tmp_path / "=cmd\x1b[31m\x07"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "vocab_size": 1000,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    }))
+    for command in (("models", folder), ("predict", folder, "--method", "none", "--csv"),
+                    ("predict", folder, "--method", "none"), ("explain", folder)):
+        code, out, err = call(*command)
+        assert code == 0, err
+        assert all(ch.isprintable() or ch == "\n" for ch in out + err)
+        if "--csv" in command:
+            assert not any(line.startswith("=") or ",=" in line for line in out.splitlines())
+
+
+def test_a_name_and_a_search_are_not_both_taken(call):
+    refused(call("models", "qwen3-8b", "--search", "llama"), "--search", "leave one out")
+    refused(call("models", "qwen3-8b", "--drafters"), "--drafters", "leave one out")
+
+
+@pytest.mark.parametrize("head", [
+    '{"timestamp": 0, "input_length": 5, "output_length": 5, "x": "',
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,5,",
+])
+def test_a_line_without_end_takes_bounded_memory(head, tmp_path):
+    """Of 100 MB no more is read than a line may have."""
+    place = tmp_path / "trace.jsonl"
+    with place.open("w") as file:
+        file.write(head)
+        for _ in range(100):
+            file.write("5" * 1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="longer than 10000000 characters"):
+            list(read_trace(place))
+        assert tracemalloc.get_traced_memory()[1] < 80e6
+    finally:
+        tracemalloc.stop()
