@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,13 @@ def part_of(path: Path) -> str:
     return first.removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path, top_level_only: bool = False) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     nodes = tree.body if top_level_only else list(ast.walk(tree))
     found: set[str] = set()
     for node in nodes:
@@ -127,7 +133,7 @@ def test_heavy_packages_stay_in_their_rooms(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_modules_say_what_they_are_and_stay_readable(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)), f"{path} has no module docstring"
+    assert ast.get_docstring(tree_of(path)), f"{path} has no module docstring"
     assert len(text.splitlines()) <= 420, f"{path} is too long: split it by purpose"
 
 
@@ -150,7 +156,7 @@ def test_predict_needs_no_heavy_package() -> None:
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_no_module_reaches_into_another_objects_attributes(path: Path) -> None:
     """`__dict__` and `object.__setattr__` only on oneself (a frozen dataclass checking itself)."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Attribute) and node.attr == "__dict__":
             assert isinstance(node.value, ast.Name) and node.value.id == "self", (
                 f"{path.name}, line {node.lineno}: __dict__ of another object"

@@ -5,6 +5,9 @@ from typing import Any
 import best_k
 import pytest
 
+# Every measured sweep is predicted once for the whole file: 10 s.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:

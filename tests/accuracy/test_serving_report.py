@@ -28,6 +28,7 @@ def script(name: str) -> ModuleType:
 # --- MindRouter -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_chat_with_144_people_and_48_streams() -> None:
     found = script("simulate_mindrouter").stages(1, only=("chat 144", "saturation 48"))
     chat, streams = found
@@ -48,6 +49,7 @@ def test_chat_with_144_people_and_48_streams() -> None:
     assert chat.verdict.ok and streams.verdict.ok
 
 
+@pytest.mark.slow
 def test_the_cache_thrashes_and_the_slots_run_out_beyond_capacity() -> None:
     (full,) = script("simulate_mindrouter").stages(1, only=("chat 216",))
     assert not full.verdict.ok

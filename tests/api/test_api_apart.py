@@ -90,6 +90,7 @@ def test_one_stage_is_what_it_was() -> None:
     assert "pp" not in plain
 
 
+@pytest.mark.slow
 def test_capacity_counts_all_replicas_together() -> None:
     found = specsim.capacity(
         MODEL, unit="rate", slo="ttft_p95=1,tpot_p95=0.05", duration=20, warmup=5, replications=2,

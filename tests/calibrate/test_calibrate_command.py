@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -37,14 +38,22 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_json_and_files(records: Path, tmp_path: Path) -> None:
-    out, report = tmp_path / "mine.toml", tmp_path / "report.json"
-    done = run(records, "-o", out, "--report", report, "--json")
+@pytest.fixture(scope="module")
+def written(records: Path) -> dict[str, Any]:
+    """The JSON of a calibration; the files that it names stand beside the records."""
+    out = records.with_name("mine.toml")
+    done = run(records, "-o", out, "--report", records.with_name("report.json"), "--json")
     assert done.exit_code == 0, done.output
-    result = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_json_and_files(records: Path, written: dict[str, Any]) -> None:
+    result, folder = written, records.parent
+    out, report = folder / "mine.toml", folder / "report.json"
     assert next(iter(result)) == "kind" and result["kind"] == "calibration"
     assert result["base"] == "cpu-generic" and result["profile"] == "mine"
-    assert result["files"] == [str(out), str(tmp_path / "mine-engine.toml"), str(report)]
+    assert result["files"] == [str(out), str(folder / "mine-engine.toml"), str(report)]
     assert result["truncated_files"] == [str(records)]
     assert result["held_out_steps"]["median_abs_error"] < 0.05
     assert "ledger" not in result
@@ -54,14 +63,13 @@ def test_json_and_files(records: Path, tmp_path: Path) -> None:
     assert fitted and held and not fitted & held
     assert all(key.startswith("step ") for key in held)
     assert load_profile(str(out)).kernel("gemm.bf16")["mem_frac"] == pytest.approx(0.6, rel=0.05)
-    assert find_engine(str(tmp_path / "mine-engine.toml")).separate_passes
+    assert find_engine(str(folder / "mine-engine.toml")).separate_passes
 
 
-def test_a_calibrated_profile_prices_a_prediction(records: Path, tmp_path: Path) -> None:
-    out = tmp_path / "mine.toml"
-    assert run(records, "-o", out).exit_code == 0
-    args = ["predict", "SmolLM2-135M", "--gpu", str(out), "--engine",
-            str(tmp_path / "mine-engine.toml"), "--method", "none", "--json"]
+def test_a_calibrated_profile_prices_a_prediction(written: dict[str, Any]) -> None:
+    profile, engine, _ = written["files"]
+    args = ["predict", "SmolLM2-135M", "--gpu", profile, "--engine", engine, "--method", "none",
+            "--json"]
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 0, done.output
     assert not [w for w in json.loads(done.stdout)["warnings"] if "assumed" in w]

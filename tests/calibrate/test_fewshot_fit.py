@@ -130,6 +130,7 @@ def test_two_points_predict_the_rest_of_a_curve() -> None:
     assert all(abs(math.log(e.after / e.measured)) < 3 * math.hypot(e.sd, 0.01) for e in errors)
 
 
+@pytest.mark.slow
 def test_parameters_drawn_from_the_prior_are_found_within_their_error() -> None:
     """Standardised errors of 20 random engines, five points each with 1 % noise. Widths of 0.3: the
     stated errors are those of a fit that is linear near its optimum."""

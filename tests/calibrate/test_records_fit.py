@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from thinned import some
 
 from calibrate_samples import (
     SHAPES,
@@ -55,7 +56,7 @@ def z_scores(outcome: Outcome) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_known_parameters_are_recovered_within_three_predicted_errors(seed: int) -> None:
     outcome = fitted(seed)
     found = z_scores(outcome)
@@ -108,6 +109,7 @@ def test_attention_is_not_seen_without_attention() -> None:
     assert not outcome.profile.kernel("gemm.bf16").assumed
 
 
+@pytest.mark.slow
 def test_outliers_do_not_move_the_fit() -> None:
     data = measured(TRUE, kernel_shapes(SHAPES), RUN, 0.02, 5)
     spoilt = tuple(
@@ -175,6 +177,7 @@ def test_the_profile_and_engine_are_ordinary_files(tmp_path: Path) -> None:
     assert split_of(step, runs_seen(loaded)) == "held-out"
 
 
+@pytest.mark.slow
 def test_a_gpu_round_trip_keeps_its_datasheet_peaks() -> None:
     base = load_profile("h200-sxm")
     kernels = dict(base.kernels)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from thinned import slow
 
 from specsim.commands import main, one_line
 
@@ -384,8 +385,10 @@ def test_names_that_the_terminal_cannot_show(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["specsim predict", "specsim predict qwen3.6-27b --concurrency 1,4",
-     "specsim explain qwen3.6-27b", "specsim models --search qwen", "specsim gpus"],
+    ["specsim predict", *map(slow, (
+        "specsim predict qwen3.6-27b --concurrency 1,4", "specsim explain qwen3.6-27b",
+        "specsim models --search qwen", "specsim gpus",
+    ))],
 )
 def test_the_main_commands_run(command: str) -> None:
     done = shell(command)

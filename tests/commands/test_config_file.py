@@ -67,7 +67,8 @@ def test_defaults_hold_and_the_command_line_beats_them(here: Path) -> None:
 def test_the_command_that_is_printed_repeats_the_result_without_the_file(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(here, '[defaults]\nmodel = "qwen3.6-27b"\nweights = "fp8"\n[tune]\nrate = [1, 2]\n')
+    write(here, '[defaults]\nmodel = "qwen3.6-27b"\nweights = "fp8"\n'
+                '[tune]\nconcurrency = [1, 8]\n')
     found = invoke("tune", "--json")
     monkeypatch.setenv("SPECSIM_CONFIG", "")
     again = invoke(*shlex.split(found["command"])[1:], "--json")

@@ -8,7 +8,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from typer.testing import CliRunner
 from specsim.api.deployment import build_request
 from specsim.commands import app, main
 from specsim.options.groups import DeploymentOptions as Options
+from specsim.sim import compare
+from specsim.sim.run import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 LLAMA = ("llama-3.1-8b", "--method", "eagle3", "--k", "3", "--acceptance-length", "2.5")
@@ -479,58 +480,57 @@ def test_records_and_trace_are_written(tmp_path: Path) -> None:
     assert len(list(csv.DictReader(io.StringIO(table.read_text())))) == 60
 
 
-def interrupted(*arguments: str, runs: int = 1) -> tuple[dict[str, Any], str]:
-    """JSON and stderr of a command that got SIGINT some seconds after its start; later and later
-    until it had so many runs to print (a loaded machine may still be importing)."""
-    for delay_s in (2.0, 6.0, 20.0):
-        process = subprocess.Popen(
-            [sys.executable, "cli.py", "simulate", *LLAMA, *arguments, "--json"], cwd=ROOT,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        time.sleep(delay_s)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 130
-        if out and json.loads(out)["replications"] >= runs:
-            break
-    return json.loads(out), err
+def cut_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[str, str]:
+    """Both streams of `simulate --json` in this process, which sent itself SIGINT meanwhile."""
+    monkeypatch.setattr(sys, "argv", ["specsim", "simulate", *LLAMA, *arguments, "--json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    out, err = capsys.readouterr()
+    return out, err
 
 
-def test_ctrl_c_prints_what_was_simulated_and_says_partial() -> None:
-    found, err = interrupted("--rate", "2", "--duration", "10000000")
+def test_ctrl_c_prints_what_was_simulated_and_says_partial(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGINT once the run tells of a request that has ended."""
+    real = compare.simulate
+
+    def heard(state: Progress) -> None:
+        if state.ended:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(compare, "simulate", lambda *args, **kwargs: real(
+        *args, **{**kwargs, "progress": heard}
+    ))
+    out, err = cut_short(monkeypatch, capsys, "--rate", "2", "--duration", "10000000")
+    found = json.loads(out)
     assert found["partial"] is True and found["baseline"] is None
     assert "partial" in err and err.count("\n") == 1
     assert found["requests"]["finished"] > 0 and found["tpot_s"]["mean"] > 0
     assert "the baseline was not reached" in " ".join(found["warnings"])
 
 
-def test_ctrl_c_between_replications_keeps_those_that_were_finished() -> None:
-    found, _ = interrupted(*SHORT, *FEW, "--rate", "20", "--replications", "1000", runs=2)
-    assert found["partial"] is True
-    assert 2 <= found["replications"] < 1000
-    assert found["requests"]["finished"] == 60 and found["baseline"]["requests"]["finished"] == 60
-    assert "runs that were finished" in " ".join(found["warnings"])
-
-
 @pytest.mark.parametrize(
-    ("at", "main_partial", "baseline", "words"),
+    ("at", "replications", "baseline", "words"),
     [
-        (1, None, None, ""),
-        (2, False, None, "before the baseline"),
-        (3, False, True, "2 runs|1 runs"),
+        (1, 0, False, ""),
+        (2, 1, False, "before the baseline"),
+        (3, 1, True, "1 runs"),
+        (5, 2, True, "runs that were finished"),
     ],
 )
 def test_an_interruption_between_runs_loses_nothing_that_was_finished(
     at: int,
-    main_partial: bool | None,
-    baseline: bool | None,
+    replications: int,
+    baseline: bool,
     words: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """SIGINT while the load of run `at` is made: nothing, one side, or a whole pair is there."""
-    from specsim.sim import compare
-
+    """SIGINT as run `at` begins: nothing, one side, one whole pair, or two are there."""
     calls = 0
     real = compare.simulate
 
@@ -538,23 +538,24 @@ def test_an_interruption_between_runs_loses_nothing_that_was_finished(
         nonlocal calls
         calls += 1
         if calls == at:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return real(*args, **kwargs)
 
     monkeypatch.setattr(compare, "simulate", counted)
-    monkeypatch.setattr(sys, "argv", ["specsim", "simulate", *LLAMA, *SHORT, *FEW, "--rate", "9",
-                                      "--replications", "3", "--json"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 130
-    out = capsys.readouterr().out
-    if main_partial is None:
+    out, _ = cut_short(
+        monkeypatch, capsys, *SHORT, *FEW, "--rate", "20", "--replications", "1000"
+    )
+    if not replications:
         assert out == ""
         return
     found = json.loads(out)
-    assert found["partial"] is True and found["replications"] == 1
-    assert (found["baseline"] is not None) is bool(baseline)
-    assert any(word in found["warnings"][-1] for word in words.split("|"))
+    assert found["partial"] is True and found["replications"] == replications
+    assert found["requests"]["finished"] == 60
+    if baseline:
+        assert found["baseline"]["requests"]["finished"] == 60
+    else:
+        assert found["baseline"] is None
+    assert words in " ".join(found["warnings"])
 
 
 def test_simulating_needs_no_torch_and_no_typer_in_the_core() -> None:

@@ -1,9 +1,9 @@
 """`specsim tune` from the command line, and --command wherever a MODEL can stand."""
 
+import io
 import json
-import subprocess
 import sys
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import pytest
@@ -12,11 +12,11 @@ from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
 from specsim.api.tune import tune
 from specsim.api.tune_setup import build_offer
+from specsim.commands import main
 from specsim.errors import SpecSimError, UsageError
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.tuning import TuneOptions
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVE = (
     "vllm serve Qwen/Qwen3.6-27B-FP8 --max-num-seqs 64 --speculative-config "
     """'{"method": "mtp", "num_speculative_tokens": 3}'"""
@@ -24,15 +24,19 @@ SERVE = (
 
 
 def run(*words: str, code: int = 0) -> Any:
-    done = subprocess.run(
-        [sys.executable, "cli.py", *words], cwd=ROOT, capture_output=True, text=True, timeout=120,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
+    """What a command prints, in this process: stderr if it ends with `code`, JSON if so wanted."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        patch.setattr(sys, "argv", ["specsim", *words])
+        main()
+    assert (stop.value.code or 0) == code, err.getvalue()
     if code:
-        assert len(done.stderr.splitlines()) == 1
-        return done.stderr
-    return json.loads(done.stdout) if "--json" in words else done.stdout
+        assert len(err.getvalue().splitlines()) == 1
+        return err.getvalue()
+    return json.loads(out.getvalue()) if "--json" in words else out.getvalue()
 
 
 def setup(model: str = "qwen3.6-27b", **given: Any) -> Any:

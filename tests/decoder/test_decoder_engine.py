@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from thinned import diagonal, some
 
 from decoder_helpers import LLAMA, SlotHarness, make_model
 from specsim.decoder.drafters.draft_model import DraftModelProposer
@@ -82,8 +83,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "shape"), diagonal(METHODS, SHAPES))
 def test_greedy_equals_plain_decoding_with_requests_joining_and_leaving(
     tiny, reference, method, shape
 ):
@@ -95,7 +95,7 @@ def test_greedy_equals_plain_decoding_with_requests_joining_and_leaving(
     assert engine.stats.num_generation_tokens == sum(map(len, reference.values()))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", some(METHODS, 3))
 def test_the_graph_runner_without_graphs(tiny, reference, method):
     """Its padding to buckets, shared buffers and largest bounds, by the twin of the capture."""
     name, k, draft = METHODS[method]

@@ -12,6 +12,7 @@ probabilities must fail on them.
 
 import pytest
 import torch
+from thinned import diagonal
 
 from specsim.decoder import sampling
 from specsim.decoder.sampling import ACCEPT, DRAFT, DRAW, draw, uniforms, verify, verify_exact
@@ -117,8 +118,7 @@ def p_value(tokens, p):
 JUDGES = {"ratio": verify, "short": verify, "one-hot": exactly, "knowing": exactly}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("mode", JUDGES)
+@pytest.mark.parametrize(("mode", "seed"), diagonal(JUDGES, SEEDS))
 def test_joint_distribution_is_the_targets(seed, mode):
     p, q = tables(seed)
     tokens, counts = run(p, q, seed, mode, JUDGES[mode])
@@ -168,8 +168,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize(("mutant", "seed"), diagonal(MUTANTS, SEEDS))
 def test_wrong_samplers_fail(monkeypatch, mutant, seed):
     name, replacement = MUTANTS[mutant]
     p, q = tables(seed)

@@ -8,6 +8,7 @@ torch.cuda.set_sync_debug_mode("error").
 
 import pytest
 import torch
+from thinned import diagonal
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -68,9 +69,7 @@ def one_step(engine, mode):
     return step.sample(rows, proposal, logits, mode)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("page_size", [0, 16])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "page_size", "mode"), diagonal(METHODS, [0, 16], MODES))
 def test_a_step_needs_no_value_on_the_host(method, page_size, mode):
     with FakeTensorMode():
         engine = engine_for(method, "llama", page_size)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from thinned import slow
 
 from decoder_helpers import DRAFT, LLAMA, SlotHarness, make_model
 from specsim.decoder.attention import BatchRows
@@ -73,8 +74,11 @@ def sample(engine, params, mode):
     return state.token_ids[:ROWS, length : length + LENGTH], accepted
 
 
-@pytest.mark.parametrize("params", PARAMS)
-@pytest.mark.parametrize("method", ["none", "draft_model", "eagle", "ngram", "early_exit"])
+@pytest.mark.parametrize(("method", "params"), [
+    ("none", "filters"), ("draft_model", "temperature"), ("ngram", "filters"),
+    slow("none", "temperature"), slow("draft_model", "filters"), slow("ngram", "temperature"),
+    *(slow(method, params) for method in ("eagle", "early_exit") for params in PARAMS),
+])
 def test_distribution_of_sampled_text(models, method, params):
     target, draft = models
     source = {"draft_model": draft, "eagle": EagleWeights.random(target)}.get(method)

@@ -42,6 +42,7 @@ def test_a_few_clients(tmp_path, form):
     assert item["predicted"]["itl_s"] == pytest.approx(item["measured"]["step_s"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_crowd_with_poor_acceptance_competes(tmp_path):
     """The loss that the simulation has against its own baseline is the one that is diagnosed."""
     load = ("--concurrency", "200", "--requests", "700", "--max-num-seqs", "512", "--input-len",

@@ -51,6 +51,7 @@ def test_every_page_is_in_the_contents() -> None:
         assert name == "index" or f"\n{name}\n" in index, f"{name} is in no toctree"
 
 
+@pytest.mark.slow
 def test_extending_does_what_it_shows() -> None:
     text = expanded("extending.md")
     blocks = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", text, re.DOTALL)

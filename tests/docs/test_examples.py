@@ -38,6 +38,7 @@ def test_compare_gpus(tmp_path: Path) -> None:
     assert all(gpu in shown for gpu in ("b200", "h100-sxm", "h200-sxm", "l40s"))
 
 
+@pytest.mark.slow
 def test_from_benchmark_to_flags(tmp_path: Path) -> None:
     for name, source in (("plain", "vllm_base_codeedit_c1"), ("spec", "vllm_ngram3_codeedit_c1")):
         shutil.copy(DATA / f"{source}.json", tmp_path / f"{name}.json")

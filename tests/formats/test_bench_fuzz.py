@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thinned import examples, some
 
 from bench_made import (
     CELL,
@@ -41,7 +42,8 @@ MADE = {
     }.items()},
 }
 LIMITS = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=examples(40), deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 ODD = st.one_of(
@@ -75,7 +77,7 @@ def survives(text: str) -> None:
         json.dumps(run.to_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda p: str(p.relative_to(DATA)))
+@pytest.mark.parametrize("path", some(SAMPLES, 8), ids=lambda p: str(p.relative_to(DATA)))
 @LIMITS
 @given(data=st.data())
 def test_truncated_or_spliced_text(path: Path, data: st.DataObject) -> None:
@@ -124,7 +126,7 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     "path",
-    [p for p in SMALL if p.suffix in (".json", ".jsonl")],
+    some((p for p in SMALL if p.suffix in (".json", ".jsonl")), 12),
     ids=lambda p: str(p.relative_to(DATA)),
 )
 @LIMITS

@@ -8,6 +8,7 @@ import pytest
 from catalogue_build import read_entries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from specsim.errors import SpecSimError
 from specsim.formats.hf_config import model_from_config
@@ -84,7 +85,8 @@ def damaged_models(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any] | No
 
 @given(damaged_models())
 @settings(
-    max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=examples(1500), deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 def test_damaged_model_configs(case: tuple[dict[str, Any], dict[str, Any] | None]) -> None:
     config, quant = case
@@ -112,7 +114,7 @@ def damaged_drafters(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
 
 
 @given(damaged_drafters())
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=examples(1000), deadline=None, derandomize=True)
 def test_damaged_drafter_configs(case: tuple[dict[str, Any], str]) -> None:
     config, kind = case
     try:

@@ -102,6 +102,7 @@ def test_twice_the_seats_relieve_the_queue(people: dict[str, Any], desk: str) ->
     assert more["ladder_capacity"] >= people["ladder_capacity"]
 
 
+@pytest.mark.slow
 def test_simulate_and_capacity_say_the_same_of_a_load(desk: str) -> None:
     """Same seeds, same rule, same figures: what one prints of a load the other prints too."""
     result = CliRunner().invoke(
@@ -142,7 +143,7 @@ def test_a_quick_answer_brackets_the_full_one(people: dict[str, Any], desk: str)
 
 
 def test_results_do_not_depend_on_processes(desk: str) -> None:
-    words = ["--scenario", desk, "--ladder", "10,200", "--replications", "6"]
+    words = ["--scenario", desk, "--ladder", "10,200", "--replications", "2"]
     one, two = (as_json(*words, "--jobs", jobs) for jobs in "12")
     assert one.pop("command") != two.pop("command")
     assert one == two

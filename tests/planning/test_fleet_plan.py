@@ -196,6 +196,7 @@ CHAT = {
 }
 
 
+@pytest.mark.slow
 def test_one_model_fills_ten_gpus(tmp_path: Path) -> None:
     raw = {"gpus": [{"type": "h200-sxm", "count": 10}], "models": [{**CHAT, "fill": True}]}
     found = plan(tmp_path, raw, "--quick")

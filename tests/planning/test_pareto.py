@@ -127,6 +127,7 @@ def test_too_many_combinations_are_refused() -> None:
         run(many)
 
 
+@pytest.mark.slow
 def test_thousands_of_points_take_seconds() -> None:
     wide = Axes(
         (0, 1, 2, 3), (1, 2), ("bf16", "fp8"), ("bf16", "fp8"), tuple(range(8, 80, 8)),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thinned import examples
 from typer.testing import CliRunner
 
 from report_html_cases import MAKERS, explanation, simulation
@@ -105,7 +106,7 @@ WRONG = st.sampled_from(
 )
 
 @settings(
-    max_examples=80, deadline=None,
+    max_examples=examples(80), deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())

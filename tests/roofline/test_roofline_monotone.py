@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import examples
 
 from roofline_calls import (
     all_gather,
@@ -153,7 +154,7 @@ def drawn(data: st.DataObject, case: Case) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(device=devices(), data=st.data())
 def test_more_work_is_never_cheaper(
     name: str, device: HardwareProfile, data: st.DataObject
@@ -181,7 +182,7 @@ def without_fill(device: HardwareProfile, fmt: str) -> HardwareProfile:
 
 
 @pytest.mark.parametrize("fmt", ["fp8", "fp8_block", "nvfp4"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     device=devices(), tiles=st.integers(1, 60), more=st.integers(1, 60),
     n=st.integers(1, 2_000), k=st.integers(1, 500),
@@ -194,7 +195,7 @@ def test_whole_tiles_of_rows_are_never_cheaper(
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(device=devices(), data=st.data(), gain=st.floats(1.0, 6.0))
 def test_a_faster_device_is_never_slower(
     name: str, device: HardwareProfile, data: st.DataObject, gain: float

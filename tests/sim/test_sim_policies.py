@@ -112,7 +112,7 @@ def outcome_under(seed: int, policy: str | None, **settings) -> str:
 
 @pytest.mark.parametrize("name", ["Always", "AlwaysEach"])
 def test_a_policy_that_always_says_k_is_static_k_to_the_byte(name, always):
-    for seed in speculating(0, 12):
+    for seed in speculating(0, 6):
         assert outcome_under(seed, f"{always}:{name}") == outcome_under(seed, None), seed
 
 
@@ -121,7 +121,7 @@ def test_rows_and_loops_agree_and_no_request_or_block_is_lost(policy, always, mo
     """Each run also checks its blocks, rows and requests."""
     name = f"{always}:Mixed" if policy == "Mixed" else policy
     extra = {"drafter_blocks": 7} if policy == "Mixed" else {}
-    seeds = speculating(40, 8)
+    seeds = speculating(40, 4)
     extra["compiled"] = False
     rows = [outcome_under(seed, name, **extra) for seed in seeds]
     assert rows == [outcome_under(seed, name, **extra) for seed in seeds]

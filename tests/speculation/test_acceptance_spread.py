@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinned import some
 
 from specsim.errors import UsageError
 from specsim.speculation.acceptance import Acceptance
@@ -118,7 +119,7 @@ def measured_cases() -> dict[str, dict[str, Any]]:
         ("ngram-n3-2-K4", "ngram-spec_bench", 0.10, 0.07),
     ],
 )
-@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize("seed", some([11, 12, 13], 1))
 def test_fitted_parameters_reproduce_the_measured_statistics(
     fitting: Any, case: str, name: str, spread: float, memory: float, seed: int
 ) -> None:
