@@ -1,25 +1,12 @@
 """What explains a gap between measured and predicted: one ingredient at a time is swapped.
 
-The quantity looked at is the mean time of a whole request (or TTFT + (tokens - 1) x TPOT where only
-those are known), because every ingredient is in it. The gap of a session is the mean over its
-points of |predicted / measured - 1|. For each cause the prediction is made again with the
-measured ingredient in place of the predicted one, everything else as it was:
-
-    acceptance  the counters' acceptance in place of the one that was assumed
-    step cost   decode steps times s; host gap: decode steps plus g seconds; or both together. From
-                the typical gap between chunks of each point, measured = s x predicted + g, by least
-                squares of relative errors (s alone: of their logarithms). Both at once need
-                predicted steps that differ by SPREAD or more; otherwise one point's worth of data
-                cannot tell them apart. Only the best of the three is taken on
-    prefill     what prompts add to a step times f, such that the time from being scheduled to the
-                first token at the lightest point is the measured one
-    front end   seconds per request between client and scheduler: TTFT less the server's own queue
-                and prefill times
-    queueing    the server's mean wait for admission in place of the simulated one; it follows from
-                the others, so it explains only what they leave
-
-A cause's share is how much of the gap goes when it alone is swapped; `gap_after` is the gap with it
-and all causes above it in the list swapped together.
+The causes and what each is measured from are listed in docs/validate.md. The quantity looked at is
+the mean time of a whole request (or TTFT + (tokens - 1) x TPOT where only those are known), because
+every ingredient is in it; the gap of a session is the mean over its points of |predicted / measured
+- 1|. Step cost and host gap come from the typical gap between chunks of each point, measured = s x
+predicted + g, by least squares of relative errors; both at once need predicted steps that differ by
+SPREAD or more. A cause's share is how much of the gap goes when it alone is swapped; `gap_after` is
+the gap with it and all causes above it in the list swapped together.
 """
 
 import math

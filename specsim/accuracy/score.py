@@ -1,13 +1,9 @@
 """Predict every case of a file and say how far off the predictions are.
 
-Judged are (`accuracy.scored`)
-    step_cost_ratio   r = step under speculation / plain step, judged where speedup and acceptance
-                      length are both measured (r = AL / speedup), so that acceptance cannot hide
-                      an error of the roofline
-    speedup           predicted with the measured acceptance length
-    tpot              seconds per token of a stream, or concurrency / throughput where a row gives
-                      only the throughput; plain and speculative sides both count
-    ttft              mean or median time to first token
+Judged are (`accuracy.scored`) r = AL / speedup, where both are measured, so that acceptance cannot
+hide an error of the roofline; the speedup predicted with the measured acceptance length; seconds
+per token of a stream (or concurrency / throughput where a row gives only that), plain and
+speculative sides both; mean or median time to first token.
 """
 
 import csv

@@ -1,19 +1,10 @@
 """Open loop: requests arrive at a rate, whether or not the server keeps up.
 
-Requests that share a server whose pace depends only on their number n, a request taking T(n) where
-n run, are n at a time with probability
-
-    p(n) ~ rate^n T(1) ... T(n) / n!
-
-whatever the law of their lengths (Cohen 1979), and the work of a request is done beside n others
-with the same probability: its times are means of those at n + 1 (`pace`). The largest rate that any
-batch up to the limit sustains in a closed loop is the capacity; at or beyond it the queue grows
-without end.
-
-Waiting for one of c slots is approximated as M/G/c by Allen-Cunneen with Poisson arrivals:
-    Wq = C(c, rho) / (c mu (1 - rho)) x (1 + cv^2) / 2
-with Erlang's C, mu the rate of one slot at the full batch and cv the coefficient of variation of
-service. Sources: Erlang 1917; Allen 1990, section 5.
+p(n) ~ rate^n T(1) ... T(n) / n! for n requests together, whatever the law of their lengths (Cohen
+1979), T(n) from `pace`; a request's times are means of those at n + 1. The largest rate that any
+batch up to the limit sustains in a closed loop is the capacity; beyond it the queue grows without
+end. Waiting for one of c slots is M/G/c by Allen-Cunneen with Poisson arrivals, Wq = C(c, rho) / (c
+mu (1 - rho)) x (1 + cv^2) / 2. Sources: Erlang 1917; Allen 1990, section 5. (docs/model.md, Loads.)
 """
 
 import math

@@ -1,20 +1,12 @@
 """How fast a batch decodes while requests come at a given rate, and how long a prompt then takes.
 
-Prompts take their share of the time whatever the batch: they come at the rate of arrivals, not at
-that at which the batch finishes. With D a decode step of n sequences, W the time per decode step
-with the prompts that fall to it, and requests of S steps, T(n) = S W(n).
-
-Prompts beside decoding add e each:  W = D + rate W e.
-
-Prompts first: those that come while a step runs are one group and get a step of their own, P. A
-step of s seconds brings one with probability 1 - exp(-rate s), steps of prompts too, so that a
-decode step is followed by
-
-    x = (1 - exp(-rate D)) exp(rate P)        steps of prompts, and W = D + x P.
-
-Where steps are planned ahead the group comes one step later, so that the kind of a step follows
-from the one before last: two independent chains, and a share 1 / (1 + x) of the groups runs behind
-a decode step, which hides their first launches.
+Prompts take their share of the time whatever the batch: they come at the rate of arrivals. With D a
+decode step of n sequences, W the time per decode step with the prompts that fall to it, and
+requests of S steps, T(n) = S W(n) (docs/model.md, Loads). Prompts beside decoding: W = D + rate W
+e. Prompts first: those that come while a step runs get a step of their own, P, so that a decode
+step is followed by x = (1 - exp(-rate D)) exp(rate P) of them. Where steps are planned ahead the
+group comes one step later: two independent chains, and a share 1 / (1 + x) of the groups runs
+behind a decode step, which hides their first launches.
 """
 
 import math

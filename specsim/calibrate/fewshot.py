@@ -1,30 +1,14 @@
 """Few-shot calibration: an engine's overheads for one model, from two or three measured points.
 
-Two or three points cannot determine ten numbers, so each has a prior: its value in the engine's
-profile, with a log-normal width that says how far servers differ from their profiles
-(`calibrate.fewshot_priors`, computed from public measurements). The fit is the maximum a
-posteriori:
+Maximum a posteriori, with the priors of `fewshot_priors` (docs/fewshot.md says what is fitted):
 
     minimise  r' S^-1 r  +  sum over x^2,   r = ln predicted - ln measured
     parameter = profile's value * exp(width * x)
 
-with the posterior's covariance from the Jacobian at the optimum (Laplace). S is the scatter of the
-measured values: noise of each, and what times at nearby loads miss together without missing it at
-far ones. What the points say nothing about stays where the profile has it, and is named.
-Parameters:
-
-    kernel_scale, drafter_scale   factors on the kernel seconds of this model and its drafter
-    expert_scale                  a further factor on those of its routed experts
-    step_s, seq_s, layer_s, ...   the engine's seconds (`specsim.latency.engine.Overheads`); on a
-                                  CPU step_s moves by seconds
-    acceptance                    of points that do not state one: the logit of accepted / drafted
-                                  tokens around an expected value; not part of the engine
-
-Three loads of a side or more judge the fit themselves: those between others are each predicted by
-a fit to the others. Where that is no better than the profile, it is kept (`FewShotFit.kept`).
-
-Times are seconds, rates tokens per second of one replica. An acceptance that was measured is taken
-as it is: time and acceptance are then separate.
+S is the scatter of the measured values: noise of each, and what times at nearby loads miss together
+without missing it at far ones. The posterior's covariance is from the Jacobian at the optimum
+(Laplace). `acceptance` of points that state none is the logit of accepted / drafted tokens around
+an expected value; it is not part of the engine. Times are seconds, rates tokens/s of one replica.
 """
 
 import math

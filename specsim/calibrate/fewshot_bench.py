@@ -1,22 +1,11 @@
 """From benchmark results of one server to the points of a few-shot calibration.
 
-Any format of `specsim.formats.bench`. What has to be found in every file:
-
-    side          speculation on or off: said by the user, else from acceptance counters, server
-                  arguments or metadata in the file, else from its chunks (mean ITL / mean TPOT is
-                  1 without speculation, as every step gives one token)
-    load          requests in flight: the closed loop's clients; in an open loop, or where a run
-                  was too short to keep them busy, the measured mean, else tokens/s x TPOT
-    statements    what the file leaves out, written behind its name (`FILE@cached_share=0.5`):
-                  acceptance_length, draft_share, cached_share
-    acceptance    tokens per drafted step. n-gram and suffix draft in some steps only: a step then
-                  yields 1 + share (length - 1) tokens, and the share is taken from the file's
-                  counters, or from tokens per step (chunks) and length. Without acceptance in the
-                  file, that of another file (a /metrics dump, log lines), of the user, or expected
-                  from the catalogue and fitted.
-
-Files that hold an acceptance and no times (logs, /metrics) serve the speculative points that lack
-one. Times are seconds. FormatError and CalibrationError name the file.
+Any format of `specsim.formats.bench`; docs/fewshot.md says what is looked for in a file (side,
+acceptance, cached prompts) and how FILE@NAME=VALUE states what it leaves out. The load is the
+closed loop's clients; in an open loop, or where a run was too short to keep them busy, the measured
+mean of requests in flight, else tokens/s x TPOT. Files that hold an acceptance and no times (logs,
+/metrics) serve the speculative points that lack one. Seconds. FormatError and CalibrationError name
+the file.
 """
 
 import math

@@ -1,10 +1,8 @@
 """Where servers lie around their engine's profile: the priors and the scatter of few-shot fits.
 
 `catalog/fewshot_priors.json` is written by `python validation/scripts/fewshot.py --priors` from all
-public measurements: the numbers under which the residuals of those measurements are most likely,
-one server (set, model, GPU, method) against another (fewshot_priors.py beside that script says
-how). A width is the standard deviation of the logarithm of a parameter around the profile's value;
-that of 'acceptance' is of the logit of accepted / drafted tokens around the catalogue's value.
+public measurements. A width is the standard deviation of the logarithm of a parameter around the
+profile's value; that of 'acceptance' is of the logit of accepted / drafted tokens.
 """
 
 import json

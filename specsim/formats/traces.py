@@ -1,22 +1,12 @@
-"""Request traces of serving systems, one reader per format, as `Request` streams.
+"""Request traces of serving systems as `Request` streams: the formats of `_LAYOUTS`
+(docs/simulate.md).
 
-    azure      TIMESTAMP,ContextTokens,GeneratedTokens       Azure LLM inference 2023 and 2024
-    burstgpt   Timestamp,[Session ID,...],Model,Request tokens,Response tokens,...   seconds
-    mooncake   {"timestamp": ms, "input_length", "output_length", "hash_ids"}        JSON lines
-    sharegpt   arrival_time_ns,input_toks,output_toks        LLMServingSim's ShareGPT lengths
-    vidur      arrived_at,num_prefill_tokens,num_decode_tokens,...
-    lengths    num_prefill_tokens,num_decode_tokens,...      Vidur; no times
-    requests   arrival_s,prompt_tokens,output_tokens         our own and anybody's CSV
-
-vLLM's `timed_trace` data set is the Mooncake format. sharegpt, vidur, lengths and requests are
-read from JSON lines with the same names too, so that what `specsim simulate --records` writes can
-be sent again. A `session` column of `requests` keeps conversations together for routers;
-`prefix`, `prefix_tokens` and `prompt` (numbers) say what prompts share: all with one `prefix` begin
-with the same tokens, all with one `prompt` go on alike. Sessions of Mooncake's format follow from
-its hash ids: a prompt that goes on where another ended belongs to the same. Times come out as
-seconds from the trace's first request. A broken line is a FormatError with its number; times
-must not fall (sort_times allows it: some published traces are out of order by a little). Readers
-stream: a file is never held in memory as a whole.
+vLLM's `timed_trace` data set is the Mooncake format. sharegpt, vidur, lengths and requests are read
+from JSON lines with the same names too, so that what `specsim simulate --records` writes can be
+sent again. Of `requests`, `session` keeps conversations together for routers; all with one `prefix`
+begin with the same `prefix_tokens`, all with one `prompt` go on alike. Sessions of Mooncake's
+format follow from its hash ids. Times come out as seconds from the first request and must not fall
+(sort_times allows it). A broken line is a FormatError with its number. Readers stream.
 """
 
 import heapq

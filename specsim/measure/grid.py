@@ -1,12 +1,8 @@
-"""What is measured, in the order of its worth.
+"""What is measured, in the order of its worth (docs/measure.md).
 
-A ceilings, B matrix products, C attention, D sampling come first: they cost seconds and carry most
-of what a fit can learn (a simulated fit of 7 parameters from such points had 0.4 to 7 % standard
-error; from full steps of one model alone, 10 to 3,000 %). E whole steps are for judging, not for
-fitting. Then F experts, G prompts and H serving. A run that is cut short still calibrates.
-
-Two grids per device: 'small' for a few minutes, 'full' for a quarter of an hour on a CPU; on a GPU
-'small' is a quick look and 'full' the calibration run of about seven minutes.
+A to D come first: they cost seconds and carry most of what a fit can learn (a simulated fit of 7
+parameters from such points had 0.4 to 7 % standard error; from full steps of one model alone, 10 to
+3,000 %). E whole steps judge. A run that is cut short still calibrates.
 """
 
 from collections.abc import Sequence

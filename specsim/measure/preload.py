@@ -1,10 +1,8 @@
 """An engine whose requests begin in the middle of their answers.
 
-Timing a step at 64 rows of 4,096 tokens should not cost 262,144 prompt tokens first. `preload`
-admits requests and puts them where they would be after their prompt: random keys and values in the
-cache, one token drawn, state of the drafter set. All kernels, shapes and host work of the following
-steps are those of a real run; only the values are random. With forced acceptance the values decide
-nothing.
+Timing a step at 64 rows of 4,096 tokens should not cost 262,144 prompt tokens first. `preload` puts
+requests where they would be after their prompt: random keys and values in the cache, one token
+drawn, state of the drafter set. Kernels, shapes and host work of the following steps are real.
 """
 
 from dataclasses import dataclass, replace

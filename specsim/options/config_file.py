@@ -1,16 +1,7 @@
-"""specsim.toml: defaults for the options of all commands.
+"""specsim.toml: defaults for the options of all commands (docs/reference/config.md).
 
-    [defaults]                 for every command about a server that has the option
-    gpu = "h100-sxm"
-    engine = "vllm==0.24"
-
-    [predict]                  for one command; of a group: [validate.live]
-    concurrency = [1, 8, 64]
-
-The file is looked for in the working directory and in those above it; SPECSIM_CONFIG names another
-one, or none when it is empty. The command line beats the file, a command's own section beats
-[defaults], and both beat what is built in. Where options exclude each other (--rate and
---concurrency), the one that is typed puts aside the other's default.
+The command line beats the file, a command's own section beats [defaults], and both beat what is
+built in. Where options exclude each other, the one that is typed puts aside the other's default.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

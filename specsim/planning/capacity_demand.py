@@ -1,16 +1,11 @@
-"""How much load is wanted, and how many replicas carry it.
+"""How much load is wanted, and how many replicas carry it (docs/capacity.md).
 
-A demand is one amount, or a day (or any time) of amounts from a file: CSV with a column `users` or
-`rate` (requests per second) and, if wanted, `time` of any form; TOML or JSON with a list of that
-name. Sizing is for the largest amount:
+A demand is one amount, or amounts over time from a file: CSV with a column `users` or `rate`
+(requests per second); TOML or JSON with a list of that name. Sizing is for the largest amount:
 
     least       ceil(demand / capacity)                       nothing to spare
     replicas    ceil(demand / (share x capacity))             at the operating point
-    with N - 1  max(replicas, ceil(demand / capacity) + 1)    any one may fail: the others then
-                                                              run up to their capacity
-
-Replicas are assumed to share the load evenly; people must stay at their replica (prefix affinity)
-for its cache to find their conversations.
+    with N - 1  max(replicas, ceil(demand / capacity) + 1)    any one may fail
 """
 
 import csv

@@ -1,17 +1,9 @@
-"""Where speculation stops paying: the same deployment with and without it while load grows.
+"""Where speculation stops paying: the same deployment with and without it while load grows
+(docs/planning.md has the definitions).
 
-Closed loops of 1, 2, ... clients at one model, device, workload and context length. Two limits are
-looked for, per context length:
-
-    cheap end   smallest concurrency at which a step under speculation costs more than `cheap_share`
-                above a plain step (r - 1 > cheap_share). While the verify step is limited by
-                memory, its further tokens are nearly free; `ridge` is where it is not any more.
-    break-even  smallest concurrency at which speculation no longer raises throughput. Its 90 %
-                interval holds the crossings of the speedup stretched and shrunk by what
-                validation found of such predictions.
-
-Neither curve is monotone (routed models lose before they win again), so powers of two are
-scanned for the first crossing before it is narrowed down.
+Closed loops of 1, 2, ... clients at one model, device, workload and context length. No curve is
+monotone (routed models lose before they win again), so powers of two are scanned for the first
+crossing before it is narrowed down.
 """
 
 import math

@@ -1,15 +1,10 @@
-"""A fleet: which endpoints, how many replicas, on which GPUs, and what happens when one fails.
+"""A fleet: which endpoints, how many replicas, on which GPUs, and what happens when one fails
+(docs/capacity.md).
 
-Each model is sized on every type of GPU it may run on (`fleet_size`), gets as many replicas as its
-demand needs
-
-    ceil(demand / (share x capacity)), and with N - 1 at least ceil(demand / capacity) + 1
-
-and all are packed onto the pool (`fleet_pack`). Where models may run on several types, every
-combination is tried (up to MOST_COMBINATIONS; beyond that each model takes its cheapest) and the
-one that leaves least demand unserved is taken, of those the cheapest. A model that may `fill` takes
-what is left. If the pool is short, models are served in the order of the file, and what is missing
-is said in GPUs and in load.
+Each model is sized on every type of GPU it may run on (`fleet_size`), gets ceil(demand / (share x
+capacity)) replicas, with N - 1 at least ceil(demand / capacity) + 1, and all are packed onto the
+pool (`fleet_pack`). Of all combinations of types (up to MOST_COMBINATIONS; beyond that each model
+takes its cheapest) the one that leaves least demand unserved is taken, of those the cheapest.
 """
 
 import itertools

@@ -1,16 +1,6 @@
-"""What stands in the way of more load, named from the runs at a load that fails.
-
-    admission queue   requests wait although cache is free: all slots (max_num_seqs) are taken
-    gateway           requests wait before the engine (max_concurrent)
-    KV cache          requests wait for blocks, or lose theirs (preemptions), with slots free
-    prefill           prompts: waiting for the step's token budget, computing their own, or taking
-                      the time of the others' steps
-    decode            steps of the running streams are too slow by themselves
-    unstable          more arrives than leaves; the resource above it is named as the cause
-    refusals          requests that are too long are refused
-
-The gate that fails by the largest factor says where to look; the evidence is figures of the runs.
-"""
+"""What stands in the way of more load, named from the runs at a load that fails (docs/capacity.md
+lists the names). The gate that fails by the largest factor says where to look; the evidence is
+figures of the runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,17 +1,11 @@
-"""Models x GPUs: what one GPU sustains, with speculation and without, at one operating point.
+"""Models x GPUs: what one GPU sustains, with speculation and without, at one operating point
+(docs/capacity.md).
 
-Operating point of a cell, per replica (the smallest TP that fits):
-
-    floor        the largest number of requests that run together with a mean rate per stream of
-                 `stream_floor` tokens/s and, if asked for, a mean time to first token within limit
-    concurrency  exactly so many clients (what does not fit waits)
-
-    tokens/s per GPU = output tokens per second of the replica / its GPUs
-    users per GPU    = requests per second x (pause between two turns + time of an answer) / GPUs
-
-Users follow Little's law: everyone is either being answered or pausing. Both sides are held to
-the same operating point, so the ratio is what speculation adds in capacity, not in speed. Formulas
-only (`analytic.closed`); seconds and tokens.
+The point of a cell, per replica of the smallest TP that fits: exactly `concurrency` clients, or the
+largest number of requests that keep the floor per stream and the limit of the mean TTFT. Users
+follow Little's law: requests per second x (pause between two turns + time of an answer). Both sides
+are held to the same point, so the ratio is what speculation adds in capacity, not in speed.
+Formulas only (`analytic.closed`); seconds and tokens.
 """
 
 import itertools

@@ -1,18 +1,10 @@
-"""Speed for one user against throughput of a GPU, over everything an operator can set.
+"""Speed for one user against throughput of a GPU, over everything an operator can set
+(docs/planning.md).
 
-Every combination of draft length (0: plain decoding), GPUs that share a layer, pipeline stages,
-weight format, cache dtype, max_num_seqs and token budget is one point, taken when it is full: as
-many clients as max_num_seqs, in a closed loop. Its two coordinates:
-
-    stream_tok_s   tokens per second of one user, 1 / TPOT
-    gpu_tok_s      output tokens per second of the replica / its GPUs
-
-The frontier holds the points that no other one beats in both. There is one with speculation, one
-without, and one of both together. What cannot run is counted by reason: weights that do not fit, a
-cache that holds fewer requests than max_num_seqs, a token budget below what they verify, ...
-
-Priced kernels are shared between points that differ in limits alone, so that a point costs what
-its batch costs that no other has.
+Every combination is one point, taken when it is full: max_num_seqs clients in a closed loop.
+stream_tok_s is 1 / TPOT, gpu_tok_s the replica's output tokens per second over its GPUs; a frontier
+holds the points that no other one beats in both. What cannot run is counted by reason. Priced
+kernels are shared between points that differ in limits alone.
 """
 
 import itertools

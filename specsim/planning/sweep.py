@@ -1,14 +1,8 @@
-"""What a sweep computes: a grid over options, task by task.
+"""What a sweep computes: a grid over options, task by task (docs/planning.md).
 
-A definition has options that are the same everywhere (`fixed`), options that vary independently
-(`grid`, crossed), and options that vary together (`cases`, a list of groups, crossed with the
-grid). Each combination is run `repeats` times. A task is named by a key, the digest of its options
-and its repeat, so that it is the same task wherever it stands in a definition.
-
-Seeds. Where the definition gives `seed`, tasks use it: all combinations then see the same requests
-with the same luck, so that differences are the options' (repeat i adds i to it). Where it does
-not, each task derives its own from its key. Either way a task's randomness is part of its
-definition: neither workers nor their order can change it.
+A task is named by a key, the digest of its options and its repeat, so that it is the same task
+wherever it stands in a definition. Its seed is the definition's, or derived from the key: neither
+workers nor their order can change it.
 """
 
 import hashlib

@@ -1,12 +1,8 @@
 """The journal of a sweep: one JSON line per finished task, so that nothing is computed twice.
 
-The first line says which sweep it is of. Every task is written out when it ends; a process that
-is killed loses only tasks that had not ended. A last line that was cut short (a full disk, a
-power failure) is dropped and its task runs again. A journal of another definition, of other input
-files or of another build of specsim is refused: its figures do not belong to this sweep.
-
-Lines stand in the order in which tasks ended. Results are read back by their place in the file,
-so that a large sweep needs little memory.
+The first line says which sweep it is of; a journal of another definition, of other input files or
+of another build of specsim is refused. A last line that was cut short is dropped and its task runs
+again. Lines stand in the order in which tasks ended; results are read back by their place.
 """
 
 import io

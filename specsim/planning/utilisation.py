@@ -1,17 +1,9 @@
-"""How much of a device a load uses: share of its bandwidth and of its arithmetic.
+"""How much of a device a load uses: share of its bandwidth and of its arithmetic, over the time
+that kernels take (docs/planning.md).
 
-From what the kernels of a step must move and multiply, over the time they take:
-
-    bandwidth share = sum of bytes / (time x peak bandwidth)
-    compute share   = sum of FLOP / peak of the dtype that multiplies them / time
-
-Bytes count every operand once, FLOP a multiply-add as 2, both per GPU. Peaks are the datasheet's,
-so that neither share reaches 1 in practice. A product of FP8 weights counts against the FP8
-peak, attention against the 16-bit one.
-
-Of a served load (closed loop) the work of one request is that of its decode steps, shared by those
-that run with it, and what its prompt adds to the steps it takes part in; a request ends every
-1 / request rate seconds:
+Bytes count every operand once, FLOP a multiply-add as 2, both per GPU; peaks are the datasheet's. A
+product of FP8 weights counts against the FP8 peak, attention against the 16-bit one. Of a served
+load (closed loop) a request ends every 1 / request rate seconds, and its work is
 
     bytes = steps x step bytes / running + (mixed step - decode step)
 """

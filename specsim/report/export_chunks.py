@@ -1,10 +1,8 @@
 """When each chunk of a simulated answer came, from the log of steps.
 
-A record holds first and last token and the number of chunks; the log holds the end of every step
-that gives tokens. A request gets tokens in every such step of its replica between the two, so its
-chunk times are those ends. Only a request that was preempted, or left out of steps for want of
-token budget, has fewer chunks than ends: then the last ones are taken, which keeps its first and
-last token, the number of gaps and their sum (its long gap stands first).
+A request gets tokens in every step of its replica that gives any, from its first token to its last,
+so its chunk times are the ends of those steps. One that was preempted, or left out of steps for
+want of token budget, has fewer chunks: then the last ends are taken (its long gap stands first).
 """
 
 import numpy as np

@@ -1,12 +1,6 @@
 """A simulated run as Prometheus text under vLLM's metric names (vLLM 0.32's names and buckets,
-Apache-2.0), so that dashboards, and `specsim import`, read it as they read a server's /metrics.
-
-Every sample carries the label simulated="true"; `specsim_simulation_info` says of what. Counters
-cover the whole run from its start, warm-up included, as a server's do; gauges are means over the
-measured time. Counts are those of requests: verify steps of a request with a draft, one
-inter-token observation per chunk after the first. Counts by position are the input's shape at the
-run's own number of accepted tokens. Times in seconds.
-"""
+Apache-2.0); docs/formats.md says what is counted. Counts are those of requests: verify steps of a
+request with a draft, one inter-token observation per chunk after the first. Times in seconds."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,13 +1,5 @@
-"""A simulated run in the shape of `vllm bench serve --save-result --save-detailed` (vLLM 0.33).
-
-Scripts and dashboards that read such files read this one; `specsim import` gives the simulation's
-own numbers back. Definitions are vLLM's: TPOT over finished requests of two tokens or more, ITL one
-entry per chunk, acceptance rate in percent, E2EL to the last token. Requests of the warm-up are
-left out, as a benchmark leaves out its own. What vLLM does not write is marked: `simulated`,
-`specsim_version`, and the deployment under vLLM's argument names. Per-position acceptance rates are
-the input's shape at the run's own acceptance length: a simulation counts accepted tokens, not
-positions.
-"""
+"""A simulated run in the shape of `vllm bench serve --save-result --save-detailed` (vLLM 0.33),
+with vLLM's definitions; docs/formats.md says what is marked and left out."""
 
 import math
 from collections.abc import Sequence

@@ -1,11 +1,7 @@
 """Whether a load meets its objectives, from replications that each meet them or do not: the one
-rule of `simulate` and `capacity`, which run the same seeds and so say the same of the same load.
+rule of `simulate` and `capacity` (docs/capacity.md), which run the same seeds and so say the same.
 
-Rule: a load passes when more than half of all replications would meet every gate, that is, when
-the median replication does. (One measured stage is one replication, so this is the load that a
-measured ladder would more likely than not have called passed.) Ties count as a pass.
-
-How sure that is: replications are added (`enough`), two at a time, until one of these holds,
+Replications are added (`enough`), two at a time, until one of these holds,
 
     count    two-sided binomial test of "half of them pass": p < 0.01
     margin   all of them on one side, and the 99 % t interval of the log margin of the worst gate
@@ -13,14 +9,10 @@ How sure that is: replications are added (`enough`), two at a time, until one of
 
 or the most that were allowed have run; then the load is too close to call, and the majority
 decides. A margin is log(limit / value) of a gate that must not be exceeded, log(value / limit) of
-one that must be reached; the worst gate's counts, cut at tenfold so that
-one run without any answer does not drown the others.
-
-Where a quick answer is asked for (`rough`), ROUGH_RUNS runs decide a load, if they agree and their
-mean margin is ROUGH_MARGIN at least: no test, but near capacity it leaves the load open.
-
-The probability that a run of this length passes is estimated by the share that does, with Wilson's
-95 % interval (E. B. Wilson 1927, J. Am. Stat. Assoc. 22:209): few runs are a wide one.
+one that must be reached, cut at tenfold so that one run without any answer does not drown the
+others. Where a quick answer is asked for (`rough`), ROUGH_RUNS runs decide, if they agree and their
+mean margin is ROUGH_MARGIN at least: no test, but near capacity it leaves the load open. The
+probability of passing has Wilson's 95 % interval (E. B. Wilson 1927, J. Am. Stat. Assoc. 22:209).
 """
 
 import math

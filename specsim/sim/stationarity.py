@@ -1,21 +1,13 @@
 """Whether the measured part of a run is stationary, or what it measures still grows or falls.
 
-The measured time is cut into BATCHES of equal length. Of each: mean running and waiting requests,
-cache tokens held per running request (`context`), median time to first token of the requests sent
-in it. A line is fitted to each series by least squares; `change` is what it gains from the first
-batch to the last. Neighbouring batches resemble each other, so the line's own standard error would
-be too small:
-
-    one run       residuals are taken as first-order autoregressive: n (1 - r) / (1 + r) of n
-                  batches count as independent, in the variance and in the degrees of freedom of
-                  the t test (Santer et al. 2000, J. Geophys. Res. 105(D6):7337, section 4). r is
-                  corrected for its bias in short series with a fitted line, -(2 + 4 r) / n
-                  (Kendall 1954, Biometrika 41:403, and the two parameters of the line)
-    several runs  the changes of the runs are independent whatever happens inside them: t test of
-                  their mean
-
-A series drifts when its p is below LEVEL shared by the series (Bonferroni) and its change matters:
-at least MATERIAL of its mean (waiting requests: of the mean running). Times in seconds.
+A line is fitted by least squares to each series over BATCHES of equal length (docs/simulate.md);
+`change` is what it gains from the first to the last. In one run residuals are taken as first-order
+autoregressive: n (1 - r) / (1 + r) of n batches count as independent, in the variance and in the
+degrees of freedom of the t test (Santer et al. 2000, J. Geophys. Res. 105(D6):7337, section 4), r
+corrected for its bias in short series with a fitted line, -(2 + 4 r) / n (Kendall 1954, Biometrika
+41:403). Changes of several runs are independent: t test of their mean. A series drifts when its p
+is below LEVEL shared by the series (Bonferroni) and its change is at least MATERIAL of its mean
+(waiting requests: of the mean running). Seconds.
 """
 
 import math

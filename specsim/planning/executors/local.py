@@ -1,12 +1,9 @@
-"""Worker processes on this machine.
-
-Workers are spawned, so that they are alike on every system and inherit no state. They ignore
-Ctrl-C, which is the parent's to handle, and end when the parent is gone, however it ended.
+"""Worker processes on this machine: spawned, deaf to Ctrl-C (which is the parent's to handle), and
+gone when the parent is.
 
 A worker that is killed breaks the whole pool of the standard library: every task that was handed
-out comes back. A new pool takes them up. Tasks that were there when a pool broke are then run one
-at a time, so that a task which kills its worker every time is found and the others are not blamed
-for it.
+out comes back, and a new pool takes them up, one at a time, so that a task which kills its worker
+every time is found.
 """
 
 import multiprocessing
