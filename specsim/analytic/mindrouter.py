@@ -8,6 +8,7 @@ format, and the acceptance length or the assumption made for it.
 from dataclasses import dataclass
 
 from specsim.analytic.predict import PredictionFigures
+from specsim.jsonable import picked
 
 
 @dataclass(frozen=True)
@@ -35,25 +36,12 @@ class ReportedEndpoint:
     def to_dict(self) -> dict[str, object]:
         point = self.prediction.points[0]
         return {
-            "model": self.name,
-            "weights": self.weights,
-            "kv_dtype": self.kv_dtype,
-            "method": self.prediction.system.setup.method,
-            "k": self.prediction.system.setup.k,
-            "acceptance_length": self.prediction.acceptance_length,
-            "acceptance_source": self.acceptance_source,
-            "acceptance_assumed": self.acceptance_assumed,
-            "predicted_speedup": self.speedup,
-            "reported_speedup": self.reported_speedup,
-            "error": self.error,
+            **picked(self, "model=name weights kv_dtype method=prediction.system.setup.method "
+                           "k=prediction.system.setup.k "
+                           "acceptance_length=prediction.acceptance_length acceptance_source "
+                           "acceptance_assumed predicted_speedup=speedup reported_speedup error"),
             "interval_90": point.interval_90["speedup"],
-            "tpot_s": point.tpot_s,
-            "baseline_tpot_s": point.baseline_tpot_s,
-            "step_s": point.step_s,
-            "baseline_step_s": point.baseline_step_s,
-            "step_cost_ratio": point.step_cost_ratio,
-            "break_even_concurrency": self.prediction.break_even_concurrency,
-            "max_concurrency": self.prediction.max_concurrency,
-            "notes": self.notes,
-            "command": self.command,
+            **picked(point, "tpot_s baseline_tpot_s step_s baseline_step_s step_cost_ratio"),
+            **picked(self.prediction, "break_even_concurrency max_concurrency"),
+            **picked(self, "notes command"),
         }

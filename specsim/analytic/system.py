@@ -6,6 +6,7 @@ from typing import TypedDict, Unpack
 
 from specsim.analytic.prices import PriceCache
 from specsim.hardware.profile import HardwareProfile
+from specsim.jsonable import picked
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
 from specsim.latency.memory import MemoryPlan
@@ -15,6 +16,14 @@ from specsim.methods.base import SpecSetup
 from specsim.model.spec import ModelSpec
 from specsim.ops.work import Parallel, Routing
 from specsim.speculation.acceptance import Acceptance
+
+# Settings of a deployment by their names in the JSON of results.
+_SETTINGS = (
+    "model=spec.name gpu=profile.name tp=parallel.tp ep=parallel.ep "
+    "attention_dp=parallel.attention_dp weights=spec.weights kv_dtype engine=engine.name "
+    "engine_version=engine.version fidelity method=setup.method draft=setup.drafter.name k=setup.k "
+    "acceptance_length acceptance"
+)
 
 
 class Changes(TypedDict, total=False):
@@ -108,24 +117,7 @@ class System(Instance):
 
     def summary(self, *names: str) -> dict[str, object]:
         """Those of a deployment's settings, as results name them in JSON."""
-        spec, setup, accepted = self.spec, self.setup, self.acceptance
-        known: dict[str, object] = {
-            "model": spec.name,
-            "gpu": self.profile.name,
-            "tp": self.parallel.tp,
-            "ep": self.parallel.ep,
-            "attention_dp": self.parallel.attention_dp,
-            "weights": spec.weights,
-            "kv_dtype": self.kv_dtype,
-            "engine": self.engine.name,
-            "engine_version": self.engine.version,
-            "fidelity": self.fidelity,
-            "method": setup.method,
-            "draft": setup.drafter.name if setup.drafter else None,
-            "k": setup.k,
-            "acceptance_length": self.acceptance_length,
-            "acceptance": accepted.to_dict() if accepted else None,
-        }
+        known = picked(self, _SETTINGS)
         out = {name: known[name] for name in names}
         if self.parallel.pp > 1 and "tp" in out:
             out["pp"] = self.parallel.pp

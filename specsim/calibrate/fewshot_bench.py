@@ -123,9 +123,7 @@ def timed(run: BenchRun) -> bool:
     return has_time and _in_flight(run) is not None
 
 
-def point_of(
-    run: BenchRun, system: System, *, ignore_prompts: bool = False, name: str = ""
-) -> FewShotPoint:
+def point_of(run: BenchRun, system: System) -> FewShotPoint:
     """The run as a point of `system` (already with its acceptance, or plain)."""
     load = _in_flight(run)
     if load is None:
@@ -142,12 +140,12 @@ def point_of(
         measured["output_tok_s"] = run.output_tok_s
     ttft = run.ttft_s.median if run.ttft_s is not None else None
     ttft = ttft or (run.ttft_s.mean if run.ttft_s else None)
-    if ttft and not ignore_prompts and concurrency >= 1:
+    if ttft and concurrency >= 1:
         measured["ttft_s"] = ttft
     if not measured:
         raise CalibrationError(f"{run.source} holds no time per token and no throughput")
     return FewShotPoint(
-        name or _label(run, concurrency), system, workload_of(run), max(1.0, concurrency), measured,
+        _label(run, concurrency), system, workload_of(run), max(1.0, concurrency), measured,
         note=note,
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from specsim.checked import json_value, toml_table
 from specsim.errors import FormatError, UsageError, shown
 from specsim.files import file_text
+from specsim.jsonable import picked
 from specsim.planning.values import real
 
 MAX_BYTES = 20_000_000
@@ -56,20 +57,15 @@ class Replicas:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "unit": self.demand.unit,
-            "source": self.demand.source,
-            "peak": self.demand.peak,
-            "mean": self.demand.mean,
+            **picked(self.demand, "unit source peak mean"),
             "points": len(self.demand.amounts),
-            "capacity_per_replica": self.capacity,
-            "operating_share": self.share,
-            "least_replicas": self.least,
-            "replicas": self.count,
-            "replicas_n_minus_1": self.with_spare,
+            **picked(self, "capacity_per_replica=capacity operating_share=share "
+                           "least_replicas=least replicas=count replicas_n_minus_1=with_spare"),
             "load_per_replica": self.demand.peak / self.with_spare,
             "load_per_replica_after_a_failure": self.demand.peak / max(1, self.with_spare - 1),
             "replicas_if_scaled_mean": self.mean_needed,
         }
+
 
 
 def replicas_for(demand: Demand, capacity: float, share: float) -> Replicas | None:

@@ -6,7 +6,7 @@ from typing import cast
 
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError
-from specsim.jsonable import jsonable
+from specsim.jsonable import jsonable, picked
 from specsim.planning.capacity_demand import Demand, Replicas
 from specsim.planning.capacity_runs import WITH, Study
 from specsim.planning.capacity_slots import SlotAdvice
@@ -101,22 +101,13 @@ class Side:
         return max(self.bracket.sure_pass, safe)
 
     def to_dict(self) -> dict[str, object]:
-        bracket = self.bracket
-        return {
-            "capacity": bracket.capacity,
-            "sure_pass": self.sure_pass,
-            "sure_fail": bracket.sure_fail,
-            "smallest_failing": bracket.fails,
-            "estimate_by_formulas": self.estimate,
-            "max_num_seqs": self.slots,
-            "ladder_capacity": self.ladder,
-            "trials": jsonable(bracket.trials),
-            "binding_limit": jsonable(self.limit),
-            "failing_load_with_twice_the_seats": jsonable(self.relieved),
-            "at_capacity": jsonable(self.at),
-            "operating_point": jsonable(self.operating),
-            "cost": jsonable(self.cost),
-        }
+        return picked(
+            self, "capacity sure_pass sure_fail=bracket.sure_fail smallest_failing=bracket.fails "
+                  "estimate_by_formulas=estimate max_num_seqs=slots ladder_capacity=ladder "
+                  "trials=bracket.trials binding_limit=limit "
+                  "failing_load_with_twice_the_seats=relieved at_capacity=at "
+                  "operating_point=operating cost")
+
 
 
 @dataclass(frozen=True)
@@ -205,17 +196,11 @@ class CapacityFigures:
             },
             "stream_floor": jsonable(self.slots),
             "recommended_max_num_seqs": self.slots.slots if self.slots else None,
-            "with_recommended_max_num_seqs": jsonable(self.with_advised),
-            "advised_max_num_seqs": self.advised_slots,
-            "flags": jsonable(self.flags),
+            **picked(self, "with_recommended_max_num_seqs=with_advised "
+                           "advised_max_num_seqs=advised_slots flags"),
             "no_flags": self.no_flags or None,
-            "demand": jsonable(self.replicas),
-            "demand_with_recommended_max_num_seqs": jsonable(self.reseated_replicas),
-            "seed": self.wishes.seed,
-            "replications_at_most": self.wishes.replications,
-            "quick": self.wishes.quick,
-            "runs": self.runs,
-            "fidelity": system.fidelity,
-            "partial": self.partial,
-            "warnings": list(self.warnings),
+            **picked(self, "demand=replicas demand_with_recommended_max_num_seqs=reseated_replicas "
+                           "seed=wishes.seed replications_at_most=wishes.replications "
+                           "quick=wishes.quick runs fidelity=study.system.fidelity partial "
+                           "warnings"),
         }

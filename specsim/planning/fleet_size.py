@@ -230,7 +230,7 @@ def _by_runs(
     )
 
 
-def point_at(sized: Sized, amount: float, seed: int, heard: Heard | None = None) -> Point:
+def point_at(sized: Sized, amount: float, seed: int) -> Point:
     """Figures of one replica at a load, by simulation."""
-    with Runner(sized.study, 1, heard) as runner:
+    with Runner(sized.study, 1) as runner:
         return Finder(runner, Wishes(seed=seed)).point(WITH, 0, amount)

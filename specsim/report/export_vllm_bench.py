@@ -15,9 +15,9 @@ from specsim.vllm_files import acceptance_fields, latency_fields
 NO_DATE = "19700101-000000"  # a simulation has none, and the same run gives the same bytes
 
 
-def vllm_bench_dict(simulation: SimulationFigures, detailed: bool = True) -> dict[str, object]:
-    """The first run with speculation as one JSON-ready object. detailed: also the lists per
-    request, for which the run must have kept its steps (keep_trace)."""
+def vllm_bench_dict(simulation: SimulationFigures) -> dict[str, object]:
+    """The first run with speculation, which must have kept its steps (keep_trace), as one object
+    for JSON."""
     result, inputs = simulation.comparison.first, simulation.inputs()
     start = result.window.start_s
     sent = sorted(
@@ -69,8 +69,7 @@ def vllm_bench_dict(simulation: SimulationFigures, detailed: bool = True) -> dic
         "max_output_tokens_per_s": _peak_chunks(done, gaps),
         "max_concurrent_requests": _most_at_once(sent),
     }
-    if detailed:
-        out.update(_lists(sent, gaps, start))
+    out.update(_lists(sent, gaps, start))
     out.update(_acceptance(done, simulation))
     times = {
         "ttft": [record.ttft_s for record in done if record.ttft_s is not None],

@@ -4,8 +4,6 @@ A request whose prompt another replica has computed comes with its cache: a deco
 blocks for its prompt when it is next in the queue, and it decodes from the next step on; nothing of
 its prompt is computed again, unless it is preempted.
 A prefill replica holds the blocks of a prompt until its cache is sent (`send_chunk`).
-
-Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import DECODING, LIVE, SENDING, Core, append, pop

@@ -2,8 +2,7 @@
 
 Content is compared with everything before it: a unit belongs to the piece that it ends in. Layers
 that keep everything have one node per piece (`kv_nodes`), those that see a window several
-(`kv_window`); a prefix is found only as far as all of them hold it. Functions here run as Python or
-compiled.
+(`kv_window`); a prefix is found only as far as all of them hold it.
 """
 
 from specsim.sim.core import NO_NODE, ROOT, Core

@@ -13,8 +13,6 @@ The queue is run-length coded. A *node* is a piece of content (key, after its pa
 first `units` are present, in `blocks` blocks; nodes without users stand in the queue, as do
 anonymous nodes (key NO_NODE) for blocks whose content nobody will ask for. All operations cost a
 few steps per piece, whatever the number of blocks, so that a block may be a single token.
-
-Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import NO_NODE, ROOT, Core, PrefixCache

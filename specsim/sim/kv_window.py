@@ -9,8 +9,6 @@ the others are taken first.
 A prompt's units stand in nodes of `segment` units each, keyed by their number after their piece. A
 request uses the nodes that reach into its units from `passed` to `shown`; its further units are its
 own. Decoding requests move on together, every SWEEP steps.
-
-Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import NO_NODE, ROOT, Core

@@ -2,8 +2,6 @@
 
 When blocks run out, the request that was admitted last (vLLM), or the one with the fewest tokens
 (SGLang), loses all of its own and starts again from the head of the queue (recompute).
-
-Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import LIVE, NOWHERE, WAITING, Core, append, push_front

@@ -18,8 +18,6 @@ Tables per pair (drafts verified, drafts proposed), filled by `surface` where a 
 The launches of an eager pass take the device's place where they are slower (`latency.launches`).
 That is a kink, so the tables hold what lies on both sides of it: the work without the wait, and the
 lead of the launches.
-
-Functions here run as Python or compiled, in the same order of operations.
 """
 
 import numpy as np

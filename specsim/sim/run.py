@@ -22,7 +22,7 @@ from specsim.sim.context import RunContext
 from specsim.sim.figures import Figures
 from specsim.sim.loads import ClosedLoop, Load
 from specsim.sim.records import Records
-from specsim.sim.summary import Window, merged_timeline, summarise
+from specsim.sim.summary import Window, summarise
 from specsim.sim.surface import Surface
 
 PROGRESS_EVERY_S = 0.2  # wall time
@@ -61,10 +61,6 @@ class SimResult:
     def summary(self, *, completed: bool = False) -> Figures:
         """All figures of the run, plain types; completed: see `summary.completed_latencies`."""
         return summarise(self.cluster, self.window, partial=self.partial, completed=completed)
-
-    def timeline(self) -> dict[str, list[float]]:
-        """Running, waiting, KV blocks, busy replicas and tokens per second over time."""
-        return merged_timeline(self.cluster).to_dict()
 
 
 class _RunOver(Exception):

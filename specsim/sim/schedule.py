@@ -8,8 +8,6 @@ prompt is admitted if a place, the token budget and blocks for the *whole* promp
 
 SGLang 0.5: prompts run first and alone, decoding waits; admission keeps blocks for a share of
 what the running requests may still write; the victim is the request with the fewest tokens.
-
-Functions here run as Python or compiled.
 """
 
 import numpy as np

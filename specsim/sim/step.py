@@ -3,8 +3,6 @@
 `run` goes through as many steps as end before the horizon (the next thing that happens outside)
 and returns with the next step in flight. Its outcome is settled only when the replica is called
 again at its end, so that the state seen from outside in between is that of the running step.
-
-Functions here run as Python or compiled.
 """
 
 from specsim.latency.launches import hidden_s

@@ -95,15 +95,6 @@ class Timeline:
             both.area = both.area + area
         return both
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Mean of each level and tokens per second, by bin; t_s is the bin's start."""
-        count = min(MOST_BINS, math.ceil(self.end_s / self.width_s)) if self.end_s > 0 else 0
-        out = {"t_s": [i * self.width_s for i in range(count)]}
-        for i, name in enumerate(self.FIELDS):
-            label = "output_tok_s" if name == "tokens" else name
-            out[label] = [float(x) for x in self.area[i, :count] / self.width_s]
-        return out
-
 
 @dataclass(slots=True)
 class StepStats:

@@ -5,8 +5,6 @@ of consecutive steps and only the run's ends are stored. The gaps between its ch
 in bulk: `Core.cover` notes at which step a run starts and ends to count, and the log of step
 times gives the gaps. A request that sits out (preempted, or left out of a step for want of token
 budget) ends its run; the long gap until it gets tokens again is noted by itself.
-
-Functions here run as Python or compiled.
 """
 
 from specsim.sim.core import LIVE, Core

@@ -18,6 +18,7 @@ from specsim.sim.loads import ClosedLoop, OpenLoop
 from specsim.sim.policies.choice import length_rules, parse_policy
 from specsim.sim.policies.moving import MovingAcceptance
 from specsim.sim.run import simulate
+from specsim.sim.summary import merged_timeline
 from specsim.speculation.acceptance import Acceptance
 from test_sim_same_bytes import outcome, random_config, use_loops
 
@@ -77,7 +78,8 @@ def under(policy: str, k: int = 4, **settings):
 
 def everything(result) -> str:
     summary = {**result.summary(), "cost_surface": None}
-    return json.dumps([summary, [r.to_dict() for r in result.records], result.timeline()])
+    area = merged_timeline(result.cluster).area.tolist()
+    return json.dumps([summary, [r.to_dict() for r in result.records], area])
 
 
 def widths(result) -> list[int]:

@@ -21,6 +21,7 @@ from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.passing import worst_gate
 from specsim.sim.run import simulate
 from specsim.sim.slo import AT_LEAST, COMPUTED, RATES, TOTALS, canonical, judge, parse_slo
+from specsim.sim.summary import merged_timeline
 from specsim.speculation.acceptance import Acceptance
 
 
@@ -216,23 +217,21 @@ def test_scaling_all_times_scales_all_figures():
 
 def test_timeline_adds_up_to_the_run():
     result = simulate(config(n_replicas=2), load(), Linear())
-    timeline = result.timeline()
-    width = timeline["t_s"][1] - timeline["t_s"][0]
-    assert sum(timeline["output_tok_s"]) * width == pytest.approx(result.cluster.tokens)
+    timeline = merged_timeline(result.cluster)
+    sums = dict(zip(timeline.FIELDS, timeline.area.sum(axis=1), strict=True))
+    assert sums["tokens"] == pytest.approx(result.cluster.tokens)
     busy = sum(replica.stats.busy_s for replica in result.cluster.replicas)
-    assert sum(timeline["busy"]) * width == pytest.approx(busy, rel=1e-9)
+    assert sums["busy"] == pytest.approx(busy, rel=1e-9)
     running = result.summary()["running_mean"] * result.window.seconds
-    assert sum(timeline["running"]) * width == pytest.approx(running, rel=1e-9)
+    assert sums["running"] == pytest.approx(running, rel=1e-9)
 
 
 def test_timeline_halves_its_resolution_on_long_runs():
     requests = plain_requests(*[(50.0 * i, 5, 5) for i in range(200)])
     result = simulate(config(), OpenLoop(requests), Linear())
-    timeline = result.timeline()
-    assert len(timeline["t_s"]) <= 1024
-    width = timeline["t_s"][1] - timeline["t_s"][0]
-    assert width == 16.0
-    assert sum(timeline["output_tok_s"]) * width == pytest.approx(1000)
+    timeline = merged_timeline(result.cluster)
+    assert timeline.width_s == 16.0
+    assert timeline.area[timeline.FIELDS.index("tokens")].sum() == pytest.approx(1000)
 
 
 # --- objectives -------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, LimitedOpenLoop, OpenLoop
 from specsim.sim.request import Request
 from specsim.sim.run import simulate
+from specsim.sim.summary import merged_timeline
 from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_spread import INDEPENDENT, AcceptanceSpread
 
@@ -165,7 +166,7 @@ def outcome(seed, monkeypatch=None, **settings):
             assert stamps == sorted(stamps)
     summary = {**result.summary(), "cost_surface": None}
     records = sorted((r.to_dict() for r in result.records), key=lambda r: r["request_id"])
-    return json.dumps([summary, records, result.timeline()])
+    return json.dumps([summary, records, merged_timeline(result.cluster).area.tolist()])
 
 
 def use_loops(monkeypatch):
