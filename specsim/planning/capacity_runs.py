@@ -16,18 +16,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
-from specsim.latency.shape import StepCost
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.sim.build import Deployment
 from specsim.sim.figures import Figures, value_at
 from specsim.sim.run import simulate
 from specsim.speculation.acceptance_spread import AcceptanceSpread
 
-MOST_KEPT = 200_000  # step prices
 WITH, WITHOUT = "with", "without"
 Summary = Figures
 Heard = Callable[["Trial", Summary], None]
@@ -45,19 +42,6 @@ class Trial:
     shape: int = 0
 
 
-class KeptCost:
-    """A step cost that remembers what it gave: runs of one deployment ask for the same nodes of
-    their tables again and again, with other slots too. It can say what `cost` can: its `parts` and
-    `launches` where there are any, so that a run comes out as with the cost itself."""
-
-    def __init__(self, cost: StepCost) -> None:
-        kept = lru_cache(maxsize=MOST_KEPT)
-        self.seconds = kept(cost.seconds)
-        for name in ("parts", "launches"):
-            if hasattr(cost, name):
-                setattr(self, name, kept(getattr(cost, name)))
-
-
 @dataclass(frozen=True)
 class Study:
     """What is run: a system under loads of some shapes, judged by gates. settings: further fields
@@ -72,10 +56,6 @@ class Study:
     acceptance_spread: AcceptanceSpread | None = None
     apart: Apart | None = None
     _deployments: dict[tuple[str, int, int], Deployment] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-
-    _costs: dict[tuple[str, int], KeptCost] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 
@@ -118,19 +98,12 @@ class Study:
             )
         return found
 
-    def _cost(self, trial: Trial) -> KeptCost:
-        """Step prices do not depend on the slots."""
-        key = (trial.side, trial.shape)
-        if key not in self._costs:
-            self._costs[key] = KeptCost(self.deployment(trial.side, 0, trial.shape).cost)
-        return self._costs[key]
-
     def run(self, trial: Trial) -> Summary:
         """The summary of one run. KeyboardInterrupt if it was cut short."""
         deployment = self.deployment(trial.side, trial.slots, trial.shape)
         load = self.shapes[trial.shape].make(trial.amount, trial.seed)
         result = simulate(
-            deployment.config, load, self._cost(trial), trial.seed,
+            deployment.config, load, deployment.cost, trial.seed,
             prefill_cost=deployment.prefill_cost,
         )
         if result.partial:
