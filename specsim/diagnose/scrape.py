@@ -5,12 +5,21 @@ library's proxy settings hold. A path of / stands for /metrics. What comes back 
 `specsim.formats.metrics_text`.
 """
 
+import contextlib
+import socket
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPMessage,
+    HTTPResponse,
+    HTTPSConnection,
+)
 from typing import IO
 
 from specsim.errors import FormatError, UsageError
@@ -79,6 +88,54 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         raise ScrapeError(f"{req.full_url} redirects to another host; give its address instead")
 
 
+class _Deadline:
+    """A limit on a whole exchange: http.client's own is on each wait, and a server that sends a
+    byte now and then, or one "100 Continue" after the other, never meets it."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(timeout_s, self._end)
+        self._timer.daemon = True
+        self.passed = False
+
+    def __enter__(self) -> "_Deadline":
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _end(self) -> None:
+        self.passed = True
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def handlers(self) -> list[urllib.request.BaseHandler]:
+        """Openers of connections that end with the deadline."""
+        sockets = self._sockets
+
+        class Plain(HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                sockets.append(self.sock)
+
+        class Secure(HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                sockets.append(self.sock)
+
+        class ForHttp(urllib.request.HTTPHandler):
+            def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+                return self.do_open(Plain, req)
+
+        class ForHttps(urllib.request.HTTPSHandler):
+            def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+                return self.do_open(Secure, req)
+
+        return [ForHttp(), ForHttps(), _SameHost()]
+
+
 def scrape(url: str, timeout_s: float = TIMEOUT_S) -> Scrape:
     """GET url (as `metrics_url` returns it). ScrapeError, on one line, for whatever fails.
 
@@ -87,18 +144,20 @@ def scrape(url: str, timeout_s: float = TIMEOUT_S) -> Scrape:
     request = urllib.request.Request(
         url, headers={"Accept": "text/plain;version=0.0.4", "User-Agent": "specsim"}, method="GET"
     )
-    opener = urllib.request.build_opener(_SameHost)
     start = time.monotonic()
+    deadline = _Deadline(timeout_s)
+    opener = urllib.request.build_opener(*deadline.handlers())
+    late = ScrapeError(f"{url} did not finish its answer within {timeout_s:g} s")
     try:
-        with opener.open(request, timeout=timeout_s) as answer:
+        with deadline, opener.open(request, timeout=timeout_s) as answer:
             raw = bytearray()
             while chunk := answer.read1(65536):
                 raw += chunk
                 if len(raw) > MAX_BYTES:
                     raise ScrapeError(f"{url} answered more than {MAX_BYTES // 10**6} MB; "
                                       "that is no /metrics")
-                if time.monotonic() - start > timeout_s:
-                    raise ScrapeError(f"{url} did not finish its answer within {timeout_s:g} s")
+            if deadline.passed:
+                raise late
             if answer.length:  # bytes that were announced and never came
                 raise ScrapeError(f"{url} broke off its answer")
     except ScrapeError:
@@ -111,6 +170,8 @@ def scrape(url: str, timeout_s: float = TIMEOUT_S) -> Scrape:
     except TimeoutError:
         raise ScrapeError(f"{url} did not answer within {timeout_s:g} s; is it up?") from None
     except (urllib.error.URLError, OSError, HTTPException, ValueError) as error:
+        if deadline.passed:
+            raise late from None
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, TimeoutError):
             raise ScrapeError(f"{url} did not answer within {timeout_s:g} s; is it up?") from None

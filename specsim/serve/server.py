@@ -7,6 +7,7 @@ signal stops at once.
 
 import asyncio
 import contextlib
+import logging
 import math
 import signal
 import socket
@@ -97,7 +98,7 @@ class DrainingServer(uvicorn.Server):
                                             service.max_model_len)
         protocol = cast(type[asyncio.Protocol], partial(Connection, self.open_connections))
         super().__init__(uvicorn.Config(
-            create_app(service), http=protocol, log_level="warning", access_log=False, ws="none",
+            create_app(service), http=protocol, log_level="error", access_log=False, ws="none",
             lifespan="on", server_header=False, proxy_headers=False, backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=math.ceil(settings.shutdown_timeout_s + LAST_BYTES_S),
@@ -147,6 +148,8 @@ def serve(service: Service, sock: socket.socket, ready: Callable[[], None]) -> N
 
     ready: called once connections are answered.
     """
+    # asyncio warns of each client that has gone while its answer was being written.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     DrainingServer(service, ready).run(sockets=[sock])
     if service.thread.failure is not None:
         raise RuntimeError(f"the engine has failed: {service.thread.failure}")

@@ -1,0 +1,62 @@
+"""What reads other people's servers ends in one line, in time and in bounded memory, whatever they
+send: `watch` and `diagnose` (/metrics), `validate live` (models, metrics, streams)."""
+
+import json
+import resource
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from lying_server import LIES, lying
+from specsim.client.http import Target
+from specsim.client.load import LiveLoad, drive
+from specsim.client.prompts import Prompt
+from specsim.client.stream import Sampling
+from specsim.commands import app
+from specsim.diagnose import scrape as scraping
+from specsim.errors import SpecSimError
+
+MODELS = json.dumps({"data": [{"id": "m"}]}).encode()
+MAX_GROWTH_KIB = 300_000
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    """In a few seconds, and without taking what was sent into memory."""
+    started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert time.monotonic() - started < 60
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_GROWTH_KIB
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_watch(monkeypatch, lie):
+    monkeypatch.setattr(scraping.scrape, "__defaults__", (1.0,))
+    with lying(*LIES[lie]) as url:
+        result = CliRunner().invoke(app, ["watch", "--url", url, "--once", "--json"])
+    if lie == "numbers that are none":  # what is left of them is shown
+        assert result.exception is None
+        assert not {"NaN", "Infinity"} & set(result.output.replace(",", " ").split())
+        return
+    assert isinstance(result.exception, SpecSimError), repr(result.exception)
+    assert "\n" not in str(result.exception)
+    assert len(str(result.exception)) < 600
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/completions"])
+@pytest.mark.parametrize("lie", LIES)
+def test_the_load_of_validate_live(monkeypatch, lie, path):
+    """path: where the server lies; it is honest before that."""
+    from specsim.client import http
+
+    monkeypatch.setattr(http.Connection.text, "__defaults__", (1.0,))
+    before = {"/v1/models": MODELS, "/version": b"{}", "/metrics": b"a 1\n"}
+    before.pop(path, None)
+    with lying(*LIES[lie], before=before) as url:
+        target = Target(url, connect_s=1, stall_s=1, request_s=2)
+        with pytest.raises(SpecSimError) as caught:
+            drive(target, LiveLoad((Prompt("a", 4),), max_concurrency=1), Sampling(),
+                  sample_every_s=0.05)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
