@@ -53,9 +53,12 @@ def _attention(f: TextConfig, ratio: int) -> CompressedAttention:
     if heads % groups:
         raise f.fail("o_groups", f"must divide num_attention_heads = {heads}")
     f.costs_nothing("qk_rope_head_dim")  # a part of head_dim
+    window = f.given("sliding_window", f.sliding_window)
+    if not window or not f.q_lora_rank:
+        raise f.fail("q_lora_rank" if window else "sliding_window", "must be positive")
     mixer = CompressedAttention(
-        heads, f.given("head_dim", f.head_dim), f.q_lora_rank, groups, f.o_lora_rank,
-        f.given("sliding_window", f.sliding_window), ratio,
+        heads, f.given("head_dim", f.head_dim), f.q_lora_rank, groups, f.o_lora_rank, window,
+        ratio,
     )
     if ratio != _CSA:
         return mixer
@@ -91,4 +94,5 @@ def _dspark(f: TextConfig, layer: LayerPlan, join: int) -> MtpPlan:
         [layer] * _DSPARK_STAGES, "mtp.{i}.", "mtp.0.main_proj", 3 * hidden + join,
         kind="dspark", fc_in=len(taps) * hidden, block_size=f.dspark_block_size,
         extra_matrices=((rank, vocab),) if rank else (), lookup_weights=vocab * rank,
+        walks_block=True,
     )

@@ -106,6 +106,7 @@ class MtpPlan:
     block_size: int = 0
     extra_matrices: tuple[tuple[int, int], ...] = ()
     lookup_weights: int = 0
+    walks_block: bool = False
 
 
 @dataclass(slots=True)
@@ -245,7 +246,8 @@ def _mtp_drafter(
         own_embed=False,
         fc_in=mtp.fc_in or 2 * plan.hidden,
         fc_out=plan.hidden,
-        **taken(mtp, "kind extra_weights block_size extra_matrices lookup_weights"),
+        **taken(mtp, "kind extra_weights block_size extra_matrices lookup_weights "
+                     "walks_block"),
         n_predict=mtp.copies,
         head_weight=head,
         fc_weight=format_of(mtp.fc_module),

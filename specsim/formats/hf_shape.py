@@ -148,13 +148,13 @@ class TextConfig(ConfigObject):
     index_head_dim: HeadDim = needed()
     index_topk: Width = needed()
     indexer_types: Strings | None = None
-    index_kpool: Few = 1
+    index_kpool: Some = 1
     # compressed sparse attention, residual streams and the drafter of DeepSeek-V4
     o_groups: Heads = needed()
     o_lora_rank: Width = needed()
     compress_ratios: Integers = ()
     num_hash_layers: LayersOrNone = 0
-    hc_mult: Few = needed()
+    hc_mult: Some = needed()
     expert_dtype: Text = ""
     dspark_block_size: Few = 0
     dspark_markov_rank: WidthOrNone = 0
@@ -166,7 +166,7 @@ class TextConfig(ConfigObject):
     indexer_head_dim: HeadDim = needed()
     indexer_budget: Width = needed()
     # residual streams and n-gram embeddings of Qwen3.8-Flash-Next
-    hc_count: Few = needed()
+    hc_count: Some = needed()
     hc_lowrank: Width = needed()
     ple_layer_ids: Integers = ()
     ple_embed_dim: Width = needed()

@@ -4,15 +4,19 @@ Stated: elements and bytes of the published checkpoints. The cache of DeepSeek-V
 584-byte entries and 132-byte index keys of vLLM and SGLang.
 """
 
+import json
+
 import pytest
 
-from specsim.model.catalogue import find_model
+from specsim.errors import ModelConfigError
+from specsim.formats.hf_config import model_from_config
+from specsim.model.catalogue import catalogue_root, find_model
 from specsim.model.counts import kv_bytes_per_token, parameters, state_bytes, weight_bytes
 from specsim.model.feedforward import MoE
 from specsim.model.mixers import Mixer
 from specsim.model.sparse_mixers import CompressedAttention, SparseAttention
 from specsim.model.spec import LayerGroup, ModelSpec
-from specsim.ops.network import MIXERS
+from specsim.ops.network import MIXERS, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.work import Work
 
@@ -197,4 +201,28 @@ def test_dspark_stages_ship_in_the_checkpoint() -> None:
     assert spec.name == "DeepSeek-V4-Flash-0731"
     assert spec.mtp is not None
     assert (spec.mtp.kind, spec.mtp.block_size, spec.mtp.fc_in) == ("dspark", 5, 3 * 4096)
+    walked = markov_ops(spec.mtp, 8, 7)
+    assert [(op.count, op.flops) for op in walked] == [(7, 2 * 8 * 256 * 129_280)]
     assert parameters(spec).total == pytest.approx(304.2e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "match"),
+    [
+        ("DeepSeek-V4-Flash", {"compress_ratios": [4] * 43 + [4]}, "0 for those behind"),
+        ("DeepSeek-V4-Flash", {"compress_ratios": [4, 8] * 22}, "must be 0, 4 or 128"),
+        ("DeepSeek-V4-Flash", {"compress_ratios": [4] * 42}, "each of the 43 layers"),
+        ("DeepSeek-V4-Flash", {"num_key_value_heads": 2}, "one latent of all heads"),
+        ("DeepSeek-V4-Flash", {"o_groups": 7}, "must divide num_attention_heads = 64"),
+        ("DeepSeek-V4-Flash", {"sliding_window": 0}, "sliding_window = 0: must be positive"),
+        ("DeepSeek-V4-Flash", {"expert_dtype": "fp2"}, "must be fp4 or fp8"),
+        ("DeepSeek-V4-Flash", {"kv_source_layer_ids": [2, 8]}, "kv_source_layer_ids"),
+        ("DeepSeek-V4-Flash-0731", {"dspark_target_layer_ids": []}, "must name the layers"),
+        ("MiniMax-M3", {"attention_output_gate": True}, "output gate"),
+        ("MiniMax-M3", {"sparse_attention_config": {}}, "sparse_attention_freq is missing"),
+    ],
+)
+def test_what_is_refused(name: str, changes: dict[str, object], match: str) -> None:
+    config = json.loads((catalogue_root() / f"models/{name}.json").read_text())["config"]
+    with pytest.raises(ModelConfigError, match=match):
+        model_from_config({**config, **changes}, name)
