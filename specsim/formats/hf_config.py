@@ -42,6 +42,7 @@ WRAPPERS: dict[str, str] = {
     "interns2_mobius": "interns2_mobius_text",
     "inkling_mm_model": "inkling_text",
     "inkling2": "inkling2_text",
+    "step3p7": "step3p5",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text",
@@ -70,7 +71,6 @@ UNMODELLED = {
     "deepseek_v41": "layers that share a compressed cache, the two-level index, Engram tables",
     "mistral_large4": "sparse latent attention whose indexes layers share",
     "dots3_note": "sparse latent attention beside window layers",
-    "step3p7": "the 96 query heads and the gate of its window layers, which its file leaves out",
 }
 _DRAFTER_MARKS = (
     "speculators_model_type",

@@ -118,12 +118,13 @@ def bailing_hybrid(f: TextConfig) -> ModelPlan:
     moe, sparse = sigmoid_moe(f), sparse_after_dense(f, count, 2)
     every = f.layer_group_size
     names = LayerNames(linears=("q_proj", "k_proj", "v_proj", "f_proj", "g_proj", "o_proj"))
-    layers = [
-        decoder_layer(latent, moe if sparse[index] else mlp(f), norms)
-        if (index + 1) % every == 0
-        else decoder_layer(delta, moe if sparse[index] else mlp(f), norms, names)
-        for index in range(count)
-    ]
+    layers = []
+    for index in range(count):
+        ffn = moe if sparse[index] else mlp(f)
+        full = (index + 1) % every == 0
+        layers.append(
+            decoder_layer(latent, ffn, norms) if full else decoder_layer(delta, ffn, norms, names)
+        )
     result = plan(f, "bailing_hybrid", layers)
     result.mtp = appended_mtp(f, decoder_layer(latent, moe, norms))
     return result
@@ -150,9 +151,8 @@ def gigachat(f: TextConfig) -> ModelPlan:
     rank = _GATE_RANK if f.norm_type in _GATED_NORMS else 0
 
     def layer(is_full: bool, is_sparse: bool) -> LayerPlan:
-        mixer, names = (latent, LayerNames()) if is_full else (delta, LayerNames(
-            linears=_GDN_LINEARS
-        ))
+        mixer: Mixer = latent if is_full else delta
+        names = LayerNames(linears=() if is_full else _GDN_LINEARS)
         more = latent.q_lora_rank + latent.kv_lora_rank if is_full else 0
         extras: tuple[Extra, ...] = (NormGates(norms, rank, more),) if rank else ()
         return decoder_layer(mixer, moe if is_sparse else mlp(f), norms * hidden, names, extras)

@@ -3,19 +3,12 @@ convolutions, with biases by distance that each token projects (transformers 5.2
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import (
-    experts,
-    layer_kinds,
-    mlp,
-    plan,
-    shared_width,
-    sparse_after_dense,
-)
+from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_delta import mean_blocks
+from specsim.formats.hf_moe import sigmoid_moe
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.extras import AttentionResidual
-from specsim.model.feedforward import MoE
 from specsim.model.mixers import ConvolvedAttention
 
 _SLIDING = "hybrid_sliding"
@@ -26,11 +19,7 @@ def inkling(f: TextConfig) -> ModelPlan:
     """Inkling: norms of queries and keys, mixtures with shared experts that the router scores too,
     and a learned scale on every feed-forward part. Its MTP layers are not read."""
     count, hidden = f.num_hidden_layers, f.hidden_size
-    width, shared = f.moe_intermediate_size, f.shared_experts
-    moe = MoE(
-        *experts(f), width, shared_intermediate=shared_width(f, width), router_bias=True
-    )
-    sparse = sparse_after_dense(f, count)
+    moe, shared, sparse = sigmoid_moe(f), f.shared_experts, sparse_after_dense(f, count)
     f.costs_nothing("shared_expert_sink", "chain_hidden_post_norm", "mtp_hidden_states_first")
     f.costs_nothing("log_scaling_n_floor")
     if all(sparse):
@@ -56,7 +45,7 @@ def inkling2(f: TextConfig) -> ModelPlan:
     f.costs_nothing("unpadded_vocab_size")  # rows of padding in the head count with the others
     f.costs_nothing("number_of_conv_states", "intermediate_size", "log_scaling_n_floor")
     count, hidden = f.num_hidden_layers, f.hidden_size
-    moe = MoE(*experts(f), f.moe_intermediate_size, router_bias=True)
+    moe = sigmoid_moe(f)
     blocks = mean_blocks(count, f.n_layers_per_attn_res_block)
 
     def layer(index: int, kind: str) -> LayerPlan:

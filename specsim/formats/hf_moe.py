@@ -158,12 +158,9 @@ def minimax_m2(f: TextConfig) -> ModelPlan:
 def hunyuan_v3(f: TextConfig) -> ModelPlan:
     """Hy3: q/k norms per head, a dense first layer, then sigmoid mixtures with a shared expert.
     Its MTP head is a mixture layer joined as DeepSeek-V3's."""
-    bias, width = f.flag("attention_bias", False), f.moe_intermediate_size
+    bias = f.flag("attention_bias", False)
     mixer = attention(f, qkv_bias=bias, o_bias=bias, qk_norm="head", head_dim_given=True)
-    moe = MoE(
-        *experts(f), width, shared_intermediate=shared_width(f, width), router_bias=True
-    )
-    return _after_dense(f, "hy_v3", mixer, moe, default_dense=1)
+    return _after_dense(f, "hy_v3", mixer, sigmoid_moe(f), default_dense=1)
 
 
 @family("dots1")
@@ -197,10 +194,7 @@ def ernie_moe(f: TextConfig) -> ModelPlan:
     """ERNIE-4.5 mixtures. The MTP block, where the file has one, is a dense layer with two
     input norms and no norm of its own at the end."""
     f.require("use_bias", (False,), "biases are not known for this family's mixtures")
-    mixer, width, count = attention(f), f.moe_intermediate_size, f.num_hidden_layers
-    moe = MoE(
-        *experts(f), width, shared_intermediate=shared_width(f, width), router_bias=True
-    )
+    mixer, moe, count = attention(f), sigmoid_moe(f), f.num_hidden_layers
     first, last = f.moe_layer_start_index, f.moe_layer_end_index
     last = count - 1 if last < 0 else last
     sparse = [first <= index <= last and (index - first) % f.moe_layer_interval == 0

@@ -258,6 +258,8 @@ def test_what_is_not_modelled_is_refused_by_its_parts(kind: str) -> None:
 def test_step_3_5_needs_the_heads_of_its_window_layers() -> None:
     """The 33 window layers have 96 query heads: without them 2.2 G parameters would be missing."""
     config = next(case["config"] for case in STATED if case["config"]["model_type"] == "step3p5")
+    wrapped = {"model_type": "step3p7", "text_config": config}
+    assert parameters(model_from_config(wrapped)).text == parameters(model_from_config(config)).text
     spec = model_from_config(config)
     heads = {
         (group.mixer.n_heads, group.mixer.window): group.count
