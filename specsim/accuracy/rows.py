@@ -96,7 +96,7 @@ def _gpu_name(text: str) -> str:
 
 
 _WEIGHTS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "mxfp4": "mxfp4",
-            "awq int4": "int4", "int4": "int4", "4bit": "int4", "fp4": "nvfp4", "int8": "fp8"}
+            "awq int4": "int4", "int4": "int4", "4bit": "int4", "fp4": "nvfp4", "int8": "int8"}
 
 
 def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:

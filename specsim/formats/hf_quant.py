@@ -32,9 +32,12 @@ from specsim.model.part import BF16, WeightFormat
 from specsim.model.weights import (
     FP8,
     FP8_BLOCK,
+    FP8_W8A16,
+    INT4,
     INT8,
     INT8_W8A16,
     MXFP4,
+    MXFP4_W4A4,
     NVFP4,
     NVFP4_W4A16,
 )
@@ -88,7 +91,7 @@ def _fp8(section: QuantConfig) -> Quantisation:
     if blocks and (len(blocks) != 2 or not all(0 < size <= MAX_WIDTH for size in blocks)):
         raise section.fail("weight_block_size", f"must be two integers from 1 to {MAX_WIDTH}")
     if blocks and blocks != (128, 128):
-        fmt = WeightFormat("fp8_block", 1.0 + 4.0 / (blocks[0] * blocks[1]), "fp8")
+        fmt = replace(FP8_BLOCK, bytes_per_weight=1.0 + 4.0 / (blocks[0] * blocks[1]))
     return by_rules(section, rules, fmt, head=False)
 
 
@@ -110,7 +113,7 @@ _ALGORITHMS: dict[str, WeightFormat] = {
     "NVFP4": NVFP4,
     "W4A16_NVFP4": NVFP4_W4A16,
     "NVFP4_AWQ": NVFP4,
-    "W4A16_AWQ": WeightFormat("int4", 0.5 + 2.5 / 128.0, "bf16"),
+    "W4A16_AWQ": INT4,
     "W8A8_SQ_PER_CHANNEL": INT8,
     "W8A16": INT8_W8A16,
 }
@@ -174,11 +177,12 @@ def _group_format(group: FormatGroup) -> WeightFormat:
     if kind == "float" and bits == 8:
         if weights.strategy == "block" or weights.has("block_structure"):
             return FP8_BLOCK
-        return WeightFormat("fp8", 1.0, "bf16") if weight_only else FP8
+        return FP8_W8A16 if weight_only else FP8
     if kind == "float" and bits == 4:
         if size in (0, 16):
             return NVFP4_W4A16 if weight_only else NVFP4
-        return WeightFormat("mxfp4", 0.5 + 1.0 / size, "bf16" if weight_only else "fp4")
+        fmt = MXFP4 if weight_only else MXFP4_W4A4
+        return replace(fmt, bytes_per_weight=0.5 + 1.0 / size)
     if kind == "int" and bits in (4, 8) and weight_only:
         return whole_numbers(bits, size, 2.0 if weights.symmetric else 2.0 + bits / 8)
     if kind == "int" and bits == 8:

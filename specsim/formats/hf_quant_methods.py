@@ -18,7 +18,16 @@ from specsim.formats.hf_quant_rules import (
 )
 from specsim.formats.hf_shape import Bits, QuantConfig, QuarkLayer
 from specsim.model.part import BF16, WeightFormat
-from specsim.model.weights import FP8, INT8, INT8_W8A16, MXFP4, NVFP4, NVFP4_W4A16
+from specsim.model.weights import (
+    FP8,
+    FP8_W8A16,
+    INT8,
+    INT8_W8A16,
+    MXFP4,
+    MXFP4_W4A4,
+    NVFP4,
+    NVFP4_W4A16,
+)
 
 ZERO_AND_SCALE_BYTES = 4.0  # of a group, both in 16 bits
 NF4_BLOCK = 64  # weights under one fp32 scale
@@ -114,7 +123,7 @@ def _hqq(section: QuantConfig, config: Mapping[str, object]) -> WeightFormat:
 _TORCHAO = {
     "int8weightonly": INT8_W8A16,
     "int8dynamicactivationint8weight": INT8,
-    "float8weightonly": WeightFormat("fp8", 1.0, "bf16"),
+    "float8weightonly": FP8_W8A16,
     "float8dynamicactivationfloat8weight": FP8,
     "float8staticactivationfloat8weight": FP8,
     "nvfp4dynamicactivationnvfp4weight": NVFP4,
@@ -178,10 +187,10 @@ def _quark(layer: QuarkLayer) -> WeightFormat:
         return BF16
     kind, size = weight.dtype.lower(), weight.group_size
     if kind.startswith("fp8"):
-        return FP8 if inputs else WeightFormat("fp8", 1.0, "bf16")
+        return FP8 if inputs else FP8_W8A16
     if kind in ("fp4", "fp4_e2m1", "mxfp4") and size in (0, 32):
         if inputs is not None and inputs.dtype.lower().startswith("fp4"):
-            return WeightFormat(MXFP4.name, MXFP4.bytes_per_weight, "fp4")
+            return MXFP4_W4A4
         return MXFP4
     if kind == "int8" and inputs:
         return INT8

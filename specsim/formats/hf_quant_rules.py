@@ -7,7 +7,7 @@ from specsim.errors import ModelConfigError
 from specsim.formats.hf_modules import NameSet, is_pattern
 from specsim.formats.hf_shape import QuantConfig
 from specsim.model.part import BF16, WeightFormat
-from specsim.model.weights import INT8_W8A16
+from specsim.model.weights import INT8_W8A16, checkpoint_label
 
 MAX_SETS = 32  # of names, each bounded by itself
 Rules = Sequence[tuple[NameSet, WeightFormat]]
@@ -84,7 +84,7 @@ def by_rules(
 
     # What people call a mixed checkpoint: its lowest precision.
     used = [*(fmt for _, fmt in rules), default]
-    label = min(used, key=lambda fmt: fmt.bytes_per_weight).name
+    label = checkpoint_label(min(used, key=lambda fmt: fmt.bytes_per_weight))
     return Quantisation(format_of, label, kv_dtype(section), notes)
 
 

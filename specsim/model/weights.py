@@ -4,9 +4,10 @@ Bytes per weight include block scales:
   fp8_block  1 + 4 / 16384   e4m3, one fp32 scale per 128 x 128 block
   nvfp4      0.5 + 1 / 16    e2m1, one e4m3 scale per 16 weights
   mxfp4      0.5 + 1 / 32    e2m1, one e8m0 scale per 32 weights
-  int8       1               W8A8: products in 8-bit integers; int8_w8a16 unpacks to 16 bits
+  int8       1               W8A8: products in 8-bit integers
   int4       0.5 + 2.5 / 128 AWQ/GPTQ: fp16 scale and 4-bit zero per 128 weights
-`compute` is the dtype the product is made in: W4A16 formats multiply in bf16.
+`compute` is the dtype of the product. A weight-only format (mxfp4 as of gpt-oss, int4, names
+ending in a16) is unpacked in the kernel and multiplied in 16 bits on every device.
 """
 
 from collections.abc import Iterable
@@ -20,26 +21,20 @@ from specsim.model.spec import Drafter, LayerGroup, ModelSpec
 FP16 = WeightFormat("fp16", 2.0, "bf16")  # same tensor-core rate; widths are all that count
 FP32 = WeightFormat("fp32", 4.0, "fp32")
 FP8 = WeightFormat("fp8", 1.0, "fp8")
+FP8_W8A16 = WeightFormat("fp8_w8a16", 1.0, "bf16")
 FP8_BLOCK = WeightFormat("fp8_block", 1.0 + 4.0 / 16384.0, "fp8")
 NVFP4 = WeightFormat("nvfp4", 0.5625, "fp4")
-NVFP4_W4A16 = WeightFormat("nvfp4", 0.5625, "bf16")
-MXFP4 = WeightFormat("mxfp4", 0.53125, "bf16")  # gpt-oss: weight-only
+NVFP4_W4A16 = WeightFormat("nvfp4_w4a16", 0.5625, "bf16")
+MXFP4 = WeightFormat("mxfp4", 0.53125, "bf16")
+MXFP4_W4A4 = WeightFormat("mxfp4_w4a4", 0.53125, "fp4")
 INT4 = WeightFormat("int4", 0.5 + 2.5 / 128.0, "bf16")
 INT8 = WeightFormat("int8", 1.0, "int8")
 INT8_W8A16 = WeightFormat("int8_w8a16", 1.0, "bf16")
 
 FORMATS: dict[str, WeightFormat] = {
-    "bf16": BF16,
-    "fp16": FP16,
-    "fp32": FP32,
-    "fp8": FP8,
-    "fp8_block": FP8_BLOCK,
-    "nvfp4": NVFP4,
-    "nvfp4_w4a16": NVFP4_W4A16,
-    "mxfp4": MXFP4,
-    "int4": INT4,
-    "int8": INT8,
-    "int8_w8a16": INT8_W8A16,
+    fmt.name: fmt
+    for fmt in (BF16, FP16, FP32, FP8, FP8_W8A16, FP8_BLOCK, NVFP4, NVFP4_W4A16, MXFP4, MXFP4_W4A4,
+                INT4, INT8, INT8_W8A16)
 }
 _ALIASES = {
     "bfloat16": "bf16",
@@ -56,6 +51,8 @@ _ALIASES = {
     "int8_w8a8": "int8",
     "w8a16": "int8_w8a16",
 }
+# What people call a checkpoint of floats whether or not activations are narrow too.
+_CALLED = {"fp8_w8a16": "fp8", "nvfp4_w4a16": "nvfp4", "mxfp4_w4a4": "mxfp4"}
 # Which linears of an MTP head follow the body: FP8 checkpoints quantise them, the 4-bit
 # checkpoints published so far keep them in 16 bits.
 _MTP_FOLLOWS = ("fp8", "fp8_block", "bf16", "fp16", "fp32")
@@ -72,6 +69,11 @@ def weight_format(name: str) -> WeightFormat:
             "checkpoint's folder or .gguf as MODEL, whose own formats are read"
         )
     return FORMATS[key]
+
+
+def checkpoint_label(fmt: WeightFormat) -> str:
+    """What people call a checkpoint in a format (`ModelSpec.weights`)."""
+    return _CALLED.get(fmt.name, fmt.name)
 
 
 def quantized(spec: ModelSpec, name: str) -> ModelSpec:

@@ -68,7 +68,7 @@ def moe_ops(
                 rows, width, inter, f.top_k, f.n_experts, f.weight.name, f.gated,
                 local_experts=f.n_experts / par.ep,
                 distribution="uniform" if routing == UNIFORM else "power_law",
-                distinct=distinct,
+                distinct=distinct, bytes_per_weight=f.weight.bytes_per_weight,
             ),
             flops=2.0 * assignments * matrices * width * inter,
             weight_bytes=distinct * counted.per_expert / par.gpus * f.weight.bytes_per_weight,

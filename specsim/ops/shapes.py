@@ -104,7 +104,8 @@ class Experts(NamedTuple):
     """`tokens` tokens routed to top_k of `experts`, of which local_experts (0: all) are on this
     GPU with `inter` columns each. distribution: how rows spread over the experts, 'power_law',
     'uniform' or 'balanced'. distinct: experts that the tokens choose, of all GPUs; 0: as in the
-    kernel benchmark under that distribution."""
+    kernel benchmark under that distribution. bytes_per_weight: where a checkpoint's block scales
+    are not the usual ones of `fmt`; 0: the usual."""
 
     tokens: float
     hidden: float
@@ -116,6 +117,7 @@ class Experts(NamedTuple):
     local_experts: float = 0
     distribution: str = "power_law"
     distinct: float = 0.0
+    bytes_per_weight: float = 0.0
 
 
 class StateDecode(NamedTuple):

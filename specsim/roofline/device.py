@@ -9,7 +9,8 @@ describe how such kernels behave relative to any device's peaks.
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from specsim.errors import UsageError
+from specsim.model.part import WeightFormat
+from specsim.model.weights import FORMATS, weight_format
 from specsim.roofline.defaults import assumed
 
 Params = Mapping[str, float]
@@ -47,6 +48,8 @@ class Device(Protocol):
     for the link."""
 
     @property
+    def arch(self) -> str: ...
+    @property
     def mem_bytes_per_s(self) -> float: ...
     @property
     def flops(self) -> Mapping[str, float]: ...
@@ -60,80 +63,43 @@ class Device(Protocol):
     def kernels(self) -> Mapping[str, ParameterTable]: ...
 
 
-# Multiplication dtype of a weight format, in order of preference: a device without the
-# first takes the next (a weight-only kernel that unpacks to 16 bits).
-COMPUTE_DTYPES: dict[str, tuple[str, ...]] = {
-    "bf16": ("bf16",),
-    "fp16": ("bf16",),
-    "fp32": ("fp32", "bf16"),
-    "fp8": ("fp8", "bf16"),
-    "fp8_block": ("fp8", "bf16"),
-    "int8": ("int8", "bf16"),
-    "nvfp4": ("fp4", "bf16"),
-    "mxfp4": ("fp4", "bf16"),
-    "int4": ("bf16",),
-    "int8_w8a16": ("bf16",),
+# Architectures whose FP4 units no engine feeds with a format: AMD's take MXFP4's scales only; on
+# Blackwell vLLM runs the MXFP4 experts of W4A4 checkpoints through Marlin (kernel names of its
+# own tables, validation/data/other_gpus/moe.csv.gz).
+_NOT_FED = {"nvfp4": ("cdna3", "cdna4"), "mxfp4_w4a4": ("blackwell", "blackwell-consumer")}
+# Kernels that serve a format where its own dtype is multiplied.
+_FAMILY = {
+    "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8": "fp8", "fp8_block": "fp8_block",
+    "int8": "int8", "nvfp4": "fp4", "mxfp4_w4a4": "fp4",
 }
 
 
-def compute_peak(device: Device, fmt: str) -> float:
-    """Peak FLOP/s at which weights of this format are multiplied on this device."""
-    try:
-        wanted = COMPUTE_DTYPES[fmt]
-    except KeyError:
-        raise _unknown_format(fmt) from None
-    flops = device.flops
-    for dtype in wanted:
-        peak = flops.get(dtype)
-        if peak:
-            return peak
-    return flops["bf16"]
-
-
-# Bytes of one stored weight, block scales included.
-STORED_BYTES: dict[str, float] = {
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp32": 4.0,
-    "fp8": 1.0,
-    "fp8_block": 1.0 + 4.0 / (128 * 128),
-    "int8": 1.0,
-    "nvfp4": 0.5 + 1.0 / 16,
-    "mxfp4": 0.5 + 1.0 / 32,
-    "int4": 0.5 + 2.0 / 128,
-    "int8_w8a16": 1.0,
-}
-
-
-def stored_bytes(fmt: str) -> float:
-    """Bytes per stored weight of a format."""
-    try:
-        return STORED_BYTES[fmt]
-    except KeyError:
-        raise _unknown_format(fmt) from None
+def _format(fmt: str) -> WeightFormat:
+    return FORMATS.get(fmt) or weight_format(fmt)
 
 
 def native(device: Device, fmt: str) -> bool:
-    """True where the device multiplies this format's own dtype."""
-    return bool(device.flops.get(COMPUTE_DTYPES[fmt][0]))
+    """True where engines multiply a format's weights in its own dtype on this device."""
+    dtype = _format(fmt).compute
+    return bool(device.flops.get(dtype)) and device.arch not in _NOT_FED.get(fmt, ())
 
 
-_FAMILY = {
-    "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8": "fp8", "int8": "fp8",
-    "fp8_block": "fp8_block", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "weight_only",
-    "int8_w8a16": "weight_only",
-}
+def compute_peak(device: Device, fmt: str) -> float:
+    """Peak FLOP/s at which weights of this format are multiplied on this device: of its own
+    dtype, else of 16 bits, to which kernels unpack them."""
+    return device.flops[_format(fmt).compute if native(device, fmt) else "bf16"]
+
+
+def stored_bytes(fmt: str) -> float:
+    """Bytes per stored weight of a format, block scales included."""
+    return _format(fmt).bytes_per_weight
 
 
 def family(device: Device, fmt: str) -> str:
-    """Which kernels serve a weight format on this device: its own where the device multiplies
-    it, weight-only ones (unpack, multiply in 16 bit) where it does not."""
-    found = _FAMILY.get(fmt)
-    if found is None:
-        raise _unknown_format(fmt)
-    if found != "bf16" and not native(device, fmt):
-        return "weight_only"
-    return found
+    """Which kernels serve a weight format on this device: those of its dtype where that is
+    multiplied, else weight-only ones (Marlin and its like: unpack, multiply in 16 bits)."""
+    found = _FAMILY.get(fmt, "weight_only")
+    return found if found == "bf16" or native(device, fmt) else "weight_only"
 
 
 def gemm_table(device: Device, fmt: str) -> str:
@@ -147,12 +113,14 @@ def untiled(device: Device) -> bool:
     return table is not None and bool(table.params.get("untiled"))
 
 
-def _unknown_format(fmt: str) -> UsageError:
-    return UsageError(f"weight format '{fmt}' is not known; use one of {', '.join(STORED_BYTES)}")
+# Kernels that were timed on no device, and whose parameters stand in. Engines run 8-bit integers
+# through the same CUTLASS kernels as FP8.
+BORROWED = {"gemm.int8": "gemm.fp8", "moe.int8": "moe.fp8"}
 
 
 def params(device: Device, name: str, engine: str = "") -> Params:
-    """The parameters of a kernel family: the engine's own table, the device's, the assumed."""
+    """The parameters of a kernel family: the engine's own table, the device's, those of the family
+    it borrows from, the assumed."""
     kernels = device.kernels
     if engine:
         table = kernels.get(f"{name}@{engine}")
@@ -161,4 +129,4 @@ def params(device: Device, name: str, engine: str = "") -> Params:
     table = kernels.get(name)
     if table is not None:
         return table.params
-    return assumed()[name]
+    return params(device, BORROWED[name], engine) if name in BORROWED else assumed()[name]

@@ -97,7 +97,7 @@ def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
             rows *= 1.0 + t["rank_skew"] * sqrt(log(ranks)) * local ** -t["rank_power"]
         rows = max(rows, active) if tokens >= 1.0 else rows
     per_expert = matrices * hidden * inter
-    stored = active * (per_expert * stored_bytes(fmt))
+    stored = active * per_expert * (on.bytes_per_weight or stored_bytes(fmt))
     flops = 2.0 * rows * per_expert
     peak = compute_peak(device, fmt)
     bandwidth = device.mem_bytes_per_s
@@ -129,12 +129,17 @@ def moe(device: Device, on: Experts, how: Pricing = CALIBRATED) -> KernelTime:
     return labelled(floor_s + work_s + act_s, mem_s + act_s, compute_s, floor_s)
 
 
+# Where engines run weight-only MXFP4 experts through Marlin as they do int4 (kernel names in
+# validation/data/other_gpus/moe.csv.gz); elsewhere through Triton (Hopper, AMD) or TensorRT-LLM's
+# kernels (Blackwell), which have a table of their own.
+_MARLIN_MXFP4 = ("turing", "ampere", "ada", "blackwell-consumer")
+
+
 def moe_table(device: Device, fmt: str) -> str:
-    """Kernel table of an expert format. MXFP4 without FP4 units has kernels of its own."""
+    """Kernel table of an expert format."""
     kernels = family(device, fmt)
-    if kernels == "weight_only" and fmt == "mxfp4":
-        return "moe.mxfp4"
-    return f"moe.{kernels}"
+    own = kernels == "weight_only" and fmt == "mxfp4" and device.arch not in _MARLIN_MXFP4
+    return "moe.mxfp4" if own else f"moe.{kernels}"
 
 
 def busiest_rank(active: float, local: float, ranks: float) -> float:

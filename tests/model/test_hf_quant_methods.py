@@ -13,10 +13,9 @@ from specsim.model.catalogue import variant
 from specsim.model.counts import weight_bytes
 from specsim.model.mixers import Attention
 from specsim.model.part import BF16, WeightFormat
-from specsim.model.weights import FP8, INT8, INT8_W8A16, MXFP4, NVFP4
+from specsim.model.weights import FP8, INT8, INT8_W8A16, MXFP4, MXFP4_W4A4, NVFP4
 from tests.model.test_hf_config import formats, llama, stored
 
-MXFP4_W4A4 = WeightFormat("mxfp4", 0.53125, "fp4")
 AWQ = WeightFormat("int4", 0.5 + 2.5 / 128, "bf16")
 GPTQ: dict[str, Any] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
 
@@ -186,7 +185,7 @@ def test_quark_by_layer_and_its_cache() -> None:
                                                "output_tensors": fp8}},
     }  # fmt: skip
     attention, mlp = formats(section)
-    assert (attention, mlp.name) == (FP8, "mxfp4")
+    assert (attention, mlp) == (FP8, MXFP4_W4A4)
     spec = model_from_config(llama(quantization_config=section))
     assert (spec.default_kv_dtype, spec.weights) == ("fp8", "mxfp4")
     with pytest.raises(ModelConfigError, match="dtype = 'int2'"):

@@ -32,7 +32,8 @@ from roofline_calls import (
 )
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import list_profiles, load_profile
-from specsim.roofline.device import STORED_BYTES, gemm_table
+from specsim.model.weights import FORMATS as WEIGHT_FORMATS
+from specsim.roofline.device import BORROWED, gemm_table
 from specsim.roofline.result import KernelTime
 
 NAMES = [entry.name for entry in list_profiles()]
@@ -105,11 +106,11 @@ CASES = {
     ),
     "gemm": Case(
         gemm, {"m": (1, 16_384), "n": (1, 2_000), "k": (1, 500)}, {"n": 64, "k": 64},
-        tuple(STORED_BYTES),
+        tuple(WEIGHT_FORMATS),
     ),
     "moe": Case(
         routed, {"tokens": (1, 8_192), "hidden": (8, 128), "inter": (8, 512), "top_k": (1, 16)},
-        {"hidden": 64, "inter": 16}, tuple(STORED_BYTES),
+        {"hidden": 64, "inter": 16}, tuple(WEIGHT_FORMATS),
     ),
     "state_decode": Case(state, {"seqs": (1, 512), "q_len": (1, 9), "v_heads": (1, 48)}),
     "state_prefill": Case(
@@ -174,14 +175,14 @@ def test_more_work_is_never_cheaper(
 def without_fill(device: HardwareProfile, fmt: str) -> HardwareProfile:
     """The device whose products do not slow down where the last row of tiles is partly filled."""
     name = gemm_table(device, fmt)
-    table = device.kernels.get(name)
+    table = device.kernels.get(name) or device.kernels.get(BORROWED.get(name, ""))
     if table is None:
         return device
     plain = replace(table, params={**table.params, "fill_penalty": 0.0})
     return replace(device, kernels={**device.kernels, name: plain})
 
 
-@pytest.mark.parametrize("fmt", ["fp8", "fp8_block", "nvfp4"])
+@pytest.mark.parametrize("fmt", ["fp8", "fp8_block", "int8", "nvfp4"])
 @settings(max_examples=examples(60), deadline=None)
 @given(
     device=devices(), tiles=st.integers(1, 60), more=st.integers(1, 60),

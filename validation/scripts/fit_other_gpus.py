@@ -55,6 +55,10 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
     },
 }
 SUMS = ("all_reduce", "all_reduce.nccl")
+# Weight-only experts were measured on two shapes of each data-centre Blackwell: fitted on both of
+# the B200, held out on its siblings, which take the table.
+UNPACKED = {"moe.weight_only": "moe.int4", "moe.mxfp4": "moe.mxfp4"}  # table: measured format
+SIBLINGS = {"b200": ("b300", "gb200", "gb300")}
 # Tables taken from another device than the rest: {profile: {table: donor}}. PCIe cards whose
 # sibling has NVLink, or peer-to-peer transfers that they lack (GeForce); one architecture's fused
 # kernels; NCCL in a rack, where 4 GPUs were measured, from the box with 8; weight-only kernels
@@ -66,15 +70,20 @@ DONORS = {
     "a30": dict.fromkeys(SUMS, "l40s"),
     "rtx-5090": dict.fromkeys(SUMS, "l40s"),
     "b200": {"all_reduce.fused": "gb300"},
-    "b300": {"all_reduce.fused": "gb300"},
-    "gb200": {"all_reduce.fused": "gb300", "all_reduce.nccl": "b200"},
-    "gb300": {"all_reduce.nccl": "b300"},
+    "b300": {"all_reduce.fused": "gb300", **dict.fromkeys(UNPACKED, "b200")},
+    "gb200": {
+        "all_reduce.fused": "gb300", "all_reduce.nccl": "b200", **dict.fromkeys(UNPACKED, "b200"),
+    },
+    "gb300": {"all_reduce.nccl": "b300", **dict.fromkeys(UNPACKED, "b200")},
     "l40s": {"moe.weight_only": "a100-80gb"},
     "rtx-pro-6000": {"moe.weight_only": "a100-80gb"},
 }
 # Marlin's dense products were measured nowhere: as on the H200, the 16-bit product of the device
 # with the bandwidth and arithmetic shares of the measured Marlin experts.
-MARLIN = {"a100-80gb": "a100-80gb", "l40s": "a100-80gb", "rtx-pro-6000": "a100-80gb"}
+MARLIN = {
+    **dict.fromkeys(("a100-80gb", "l40s", "rtx-pro-6000"), "a100-80gb"),
+    **dict.fromkeys(("b200", *SIBLINGS["b200"]), "b200"),
+}
 MIN_SHAPES = 6
 WORTHWHILE = 0.9  # a fit must bring the held-out median error below this share of the inherited
 
@@ -99,14 +108,7 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
     if kind == "all_reduce":
         found = fit_links(profile, points, name)
     else:
-        free = {
-            param: (min(max(inherited[param], low), high), low, high)
-            for param, (low, high) in FREE[kind].items()
-            if param in inherited
-        }
-        fixed = {p: v for p, v in inherited.items() if p not in free}
-        fit = Fit(name, "", "", price, rows, free, fixed, max_rows=800)
-        found = {param: run(fit, profile).params[param] for param in free}
+        found = fitted_params(profile, name, points)
     test = [row for row in rows if held_out(row.group)]
     before = score(profile, price, test)
     after = score(with_table(profile, name, {**inherited, **found}), price, test)
@@ -130,6 +132,41 @@ def fit_one(profile: HardwareProfile, family: str, points: list[Measured]) -> st
         where = "validation/data/collectives/published.csv (issues of public projects)"
     lines.append(f'source = "fitted on {where}"')
     lines.append(f'measured_on = "{profile.title}, {software}"')
+    return "\n".join(lines)
+
+
+def fitted_params(
+    profile: HardwareProfile, name: str, points: list[Measured]
+) -> dict[str, float]:
+    """The free parameters of a table, from the inherited ones on."""
+    inherited = profile.kernel(name.partition("@")[0]).params
+    free = {
+        param: (min(max(inherited[param], low), high), low, high)
+        for param, (low, high) in FREE[name.partition(".")[0]].items()
+        if param in inherited
+    }
+    fixed = {p: v for p, v in inherited.items() if p not in free}
+    rows = [point.row for point in points]
+    found = run(Fit(name, "", "", points[0].price, rows, free, fixed, max_rows=800), profile)
+    return {param: found.params[param] for param in free}
+
+
+def fit_siblings(device: str, name: str, points: dict[str, list[Measured]]) -> str:
+    """As `fit_one`, on all shapes of one device; its siblings are held out."""
+    own = points[device]
+    found = fitted_params(load_profile(device), name, own)
+    for other in SIBLINGS[device]:
+        profile, rows = load_profile(other), [point.row for point in points[other]]
+        inherited = profile.kernel(name).params
+        before = score(profile, own[0].price, rows)
+        after = score(with_table(profile, name, {**inherited, **found}), own[0].price, rows)
+        print(f"{other:13} {name:24} {after.n:4} held out: {percent(before)} -> {percent(after)}")
+        if after.median > WORTHWHILE * before.median:
+            return ""
+    lines = [f'[kernels."{name}"]', *(f"{p} = {v!r}" for p, v in sorted(found.items()))]
+    others = ", ".join(SIBLINGS[device])
+    lines.append(f'source = "fitted on {SOURCE}moe.csv.gz, held out on {others}"')
+    lines.append(f'measured_on = "{load_profile(device).title}, {own[0].software}"')
     return "\n".join(lines)
 
 
@@ -215,6 +252,11 @@ def main() -> None:
     for (device, family), points in sorted(groups.items()):
         if len({point.row.group for point in points}) >= MIN_SHAPES:
             section = fit_one(load_profile(device), family, points)
+            fitted[device] += [section] if section else []
+    for device, siblings in SIBLINGS.items():
+        for name, family in UNPACKED.items():
+            points = {one: groups[one, family] for one in (device, *siblings)}
+            section = fit_siblings(device, name, points)
             fitted[device] += [section] if section else []
     for device in devices:
         write(device, fitted[device])

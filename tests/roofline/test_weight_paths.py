@@ -1,0 +1,83 @@
+"""On which units a weight format's products run, device by device, as engines choose kernels.
+
+vLLM and SGLang: FP8 below compute capability 8.9, every format named weight-only, NVFP4 below 10.0
+and int4 run Marlin or its like, which unpack to 16 bits; MXFP4 of gpt-oss keeps 16-bit
+activations everywhere. Which kernels ran stands in the names of the measured tables
+(validation/data/other_gpus/moe.csv.gz); where no table was measured, from the engines' rules.
+"""
+
+import pytest
+
+from specsim.hardware.store import load_profile
+from specsim.model.catalogue import find_model
+from specsim.model.weights import FORMATS
+from specsim.ops.shapes import Experts, Gemm
+from specsim.roofline.device import compute_peak, gemm_table, params
+from specsim.roofline.gemm import gemm
+from specsim.roofline.moe import moe, moe_table
+
+# One device of each class. dtype that is multiplied, by format: the rest is 16 bits.
+NATIVE = {
+    "a100-80gb": {"int8": "int8"},  # 8.0
+    "rtx-3090": {"int8": "int8"},  # 8.6
+    "l40s": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8"},  # 8.9
+    "h100-sxm": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8"},  # 9.0
+    "b200": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "nvfp4": "fp4"},  # 10.0
+    "rtx-pro-6000": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "nvfp4": "fp4"},  # 12.0
+    "mi300x": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8"},
+    "mi355x": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "mxfp4_w4a4": "fp4"},
+}
+FAMILY = {"fp8": "fp8", "fp8_block": "fp8_block", "int8": "int8", "nvfp4": "fp4",
+          "mxfp4_w4a4": "fp4"}
+MXFP4_EXPERTS = {
+    "a100-80gb": "moe.weight_only", "rtx-3090": "moe.weight_only", "l40s": "moe.weight_only",
+    "h100-sxm": "moe.mxfp4", "b200": "moe.mxfp4", "rtx-pro-6000": "moe.weight_only",
+    "mi300x": "moe.mxfp4", "mi355x": "moe.mxfp4",
+}
+
+
+@pytest.mark.parametrize("fmt", [f for f in FORMATS if f not in ("bf16", "fp16", "fp32")])
+@pytest.mark.parametrize("device", NATIVE)
+def test_the_unit_and_the_kernels_of_a_format(device: str, fmt: str) -> None:
+    profile = load_profile(device)
+    dtype = NATIVE[device].get(fmt, "bf16")
+    family = FAMILY[fmt] if fmt in NATIVE[device] else "weight_only"
+    assert compute_peak(profile, fmt) == profile.flops[dtype]
+    assert gemm_table(profile, fmt) == f"gemm.{family}"
+    experts = MXFP4_EXPERTS[device] if fmt == "mxfp4" else f"moe.{family}"
+    assert moe_table(profile, fmt) == experts
+
+
+def test_a_weight_only_checkpoint_reads_four_bits_and_multiplies_in_sixteen() -> None:
+    b200 = load_profile("b200")
+    rows, wide = 4096, 8192
+    narrow = gemm(b200, Gemm(rows, wide, wide, "nvfp4")).seconds
+    unpacked = gemm(b200, Gemm(rows, wide, wide, "nvfp4_w4a16"))
+    assert unpacked.seconds > 4 * narrow  # the 16-bit unit is a quarter as fast
+    assert unpacked.seconds > 2.0 * rows * wide * wide / b200.flops["bf16"]
+    # One row: the bytes of four bits and their scales, not of sixteen.
+    one = gemm(b200, Gemm(1, wide, wide, "nvfp4_w4a16")).seconds
+    assert one < 0.5 * gemm(b200, Gemm(1, wide, wide, "bf16")).seconds
+    # The published checkpoint is of this kind.
+    ffn = find_model("Qwen3.6-27B-NVFP4").layers[0].ffn
+    assert ffn.weight.name == "nvfp4_w4a16"  # type: ignore[union-attr]
+
+
+def test_eight_bit_integers_borrow_the_shares_of_fp8_until_they_are_measured() -> None:
+    h200 = load_profile("h200-sxm")
+    assert params(h200, "gemm.int8") == params(h200, "gemm.fp8")
+    assert params(h200, "moe.int8") == params(h200, "moe.fp8")
+    a100 = load_profile("a100-80gb")
+    many = gemm(a100, Gemm(4096, 8192, 8192, "int8")).seconds
+    assert many > 2.0 * 4096 * 8192**2 / a100.flops["int8"]
+    assert many < 0.8 * gemm(a100, Gemm(4096, 8192, 8192, "fp8")).seconds  # Marlin: 16 bits
+
+
+def test_experts_read_the_bytes_of_their_own_block_scales() -> None:
+    """Kimi-K2's integers have a scale per 32 weights, not per 128; a GGUF's any number."""
+    h200 = load_profile("h200-sxm")
+    usual, finer = (
+        moe(h200, Experts(64, 7168, 2048, 8, 384, "int4", bytes_per_weight=each)).mem_s
+        for each in (0.5 + 2 / 128, 0.5 + 2 / 32)
+    )
+    assert finer / usual == pytest.approx((0.5 + 2 / 32) / (0.5 + 2 / 128), rel=0.01)
