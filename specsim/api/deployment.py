@@ -25,6 +25,7 @@ from specsim.api.requests import build_workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.speculative_config import SpeculativeConfig, parse_speculative_config
+from specsim.hardware.link import with_link
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -143,6 +144,7 @@ def _built(
         named_work(options.work)
     spec = _model(options)
     profile = load_profile(options.gpu, profile_folder(options.profiles))
+    profile = with_link(profile, options.link, options.tp * options.pp)
     engine = find_engine(options.engine)
     kv = spec.default_kv_dtype if options.kv in (None, "auto") else options.kv
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype

@@ -59,6 +59,7 @@ class HardwareProfile:
     flops: dense peak FLOP/s by dtype; a dtype that is absent has no unit on this device. bf16
         is always there: without bf16 units it is the rate of fp16 or fp32, which then runs.
     link_bytes_per_s: per direction and per device; 0 with link_kind 'none' means no link.
+    bridge_bytes_per_s: the same over the NVLink bridge that a pair of such cards can have.
     allreduce_latency_s: all-reduce of a few bytes over the devices of one node.
     gpus_per_node: devices the link joins.
     power_w: board power limit, None where unknown.
@@ -79,6 +80,7 @@ class HardwareProfile:
     mem_note: str = ""
     link_kind: str = "none"
     link_bytes_per_s: float = 0.0
+    bridge_bytes_per_s: float | None = None
     allreduce_latency_s: float = 0.0
     power_w: float | None = None
     gpus_per_node: int = 1

@@ -52,6 +52,7 @@ NUMBERS = (
     Number("gpus_per_node", "device", "gpus_per_node", 1, 1_024, "devices", integer=True),
     Number("mem_bytes_per_s", "peak", "mem_bytes_per_s", 1e9, 5e13, "bytes/s", required=True),
     Number("link_bytes_per_s", "link", "bytes_per_s", 1e8, 1e13, "bytes/s"),
+    Number("bridge_bytes_per_s", "link", "bridge_bytes_per_s", 1e8, 1e13, "bytes/s"),
     Number("allreduce_latency_s", "link", "allreduce_latency_s", 1e-7, 1e-2, "s"),
 )
 FLOPS = Number("flops", "peak.flops", "", 1e10, 1e17, "FLOP/s")

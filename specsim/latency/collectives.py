@@ -3,8 +3,8 @@
 The first rule is taken whose words all hold and whose limit the buffer keeps, whether or not
 another kernel would be faster; where none holds, the engine's own kernel. A rule is
 
-    where   words that must all hold: the device's name, its arch, its kind of link ('nvlink',
-            'pcie', 'infinity', 'ethernet'), 'moe' or 'dense'; '' everywhere
+    where   words that must all hold: the device's name, its arch, those of its kind of link
+            ('nvlink', 'pcie', 'infinity', 'ethernet', 'no-p2p'), 'moe' or 'dense'; '' everywhere
     path    see `ops.shapes.AllReduce`
     limits  (up to this many GPUs, buffers up to this many MiB), ...; none: all
 """
@@ -35,8 +35,8 @@ class Collectives(NamedTuple):
         cls, rules: tuple[SumRule, ...], profile: HardwareProfile, spec: ModelSpec
     ) -> "Collectives":
         """Those of an engine's rules that can hold here."""
-        link = (profile.link_kind.lower().split() or [""])[0]
-        words = {profile.name, profile.arch, link, "moe" if spec.has_experts else "dense"}
+        kind = "moe" if spec.has_experts else "dense"
+        words = {profile.name, profile.arch, kind, *profile.link_kind.lower().split()}
         holding = tuple(rule for rule in rules if words.issuperset(rule[0].split()))
         return cls(holding, profile.gpus_per_node)
 

@@ -9,6 +9,7 @@ travel with it; of layers with a window, the window. vLLM 0.25 (NixlConnector) a
 from dataclasses import dataclass
 
 from specsim.errors import UsageError
+from specsim.hardware.link import PCIE
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.memory import MemoryPlan
 from specsim.options.values import shown
@@ -22,8 +23,7 @@ LINKS = {
     "ib-200": 200e9 / 8,  # HDR
     "ib-400": 400e9 / 8,  # NDR; the same rate as RoCE at 400 Gbit/s
     "ib-800": 800e9 / 8,  # XDR
-    "pcie4-x16": 31.5e9,  # 16 lanes x 16 GT/s x 128/130
-    "pcie5-x16": 63.0e9,
+    **{name: PCIE[name] for name in ("pcie4-x16", "pcie5-x16")},
 }
 # Of an NDR port's 50 GB/s, what one GPU moves between nodes (`roofline.defaults`: 40 GB/s).
 NAMED_SHARE = 0.8

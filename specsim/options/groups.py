@@ -38,6 +38,14 @@ class TensorParallelOptions(OptionSet):
     tp: int = opt(1, help="GPUs that share every layer.")
 
 
+class LinkOptions(OptionSet):
+    link: str | None = opt(
+        None,
+        help="How the GPUs are joined where it is not as `specsim gpus NAME` says: nvlink (a "
+             "pair's bridge), pcie4-x16, pcie5-x8 ...; pcie4-x16-no-p2p: through host memory.",
+    )
+
+
 class ExpertParallelOptions(OptionSet):
     ep: int = opt(1, help="GPUs over which whole experts are spread.")
     attention_dp: int = opt(1, help="Attention groups (DP attention).")
@@ -89,8 +97,8 @@ class SpeculativeJsonOptions(OptionSet):
 
 
 class ServerOptions(
-    GpuOptions, TensorParallelOptions, ExpertParallelOptions, PipelineOptions, NumberFormatsOptions,
-    EngineOptions, DraftingOptions, SpeculativeJsonOptions,
+    GpuOptions, TensorParallelOptions, LinkOptions, ExpertParallelOptions, PipelineOptions,
+    NumberFormatsOptions, EngineOptions, DraftingOptions, SpeculativeJsonOptions,
 ):
     """What is served, on what."""
 

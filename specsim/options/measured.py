@@ -18,8 +18,8 @@ class SeenEngineOptions(OptionSet):
 
 
 class SeenServerOptions(
-    groups.GpuOptions, groups.TensorParallelOptions, groups.ExpertParallelOptions,
-    groups.NumberFormatsOptions, SeenEngineOptions, groups.DraftingOptions,
+    groups.GpuOptions, groups.TensorParallelOptions, groups.LinkOptions,
+    groups.ExpertParallelOptions, groups.NumberFormatsOptions, SeenEngineOptions, groups.DraftingOptions,
     groups.SpeculativeJsonOptions, groups.TreeOptions, groups.LengthsOptions,
     groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
 ):

@@ -60,6 +60,9 @@ def profile_values(profile: HardwareProfile) -> list[list[str]]:
         "link_bytes_per_s": f"{profile.link_bytes_per_s / 1e9:.0f} GB/s ({profile.link_kind})",
         "allreduce_latency_s": f"{profile.allreduce_latency_s * 1e6:.1f} us",
         "gpus_per_node": str(profile.gpus_per_node),
+        **({} if profile.bridge_bytes_per_s is None else {
+            "bridge_bytes_per_s": f"{profile.bridge_bytes_per_s / 1e9:.4g} GB/s (NVLink, a pair)"
+        }),
         "power_w": "-" if profile.power_w is None else f"{profile.power_w:.0f} W",
     }
     return [
