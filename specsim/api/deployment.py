@@ -42,7 +42,7 @@ from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import Numbers, parse_numbers, profile_folder, shown
-from specsim.roofline.device import params
+from specsim.roofline.device import native, params
 from specsim.speculation.acceptance import Acceptance
 from specsim.units import GB
 
@@ -184,6 +184,13 @@ def _built(
         if kernels != "assumed":
             said = f"partly measured on it, the others assumed ({origin})"
         warnings.append(f"kernel efficiencies of {profile.name} are {said}")
+    if spec.weights == "int8" and native(profile, "int8"):
+        warnings.append("products of 8-bit integers reach the shares of FP8 kernels (assumed)")
+    if parallel.all_gpus > 1 and options.link is None and profile.link_kind.startswith("PCIe"):
+        warnings.append(
+            f"GPUs are taken to be joined by {profile.link_kind}; --link nvlink, pcie4-x16 or "
+            "pcie4-x16-no-p2p (through host memory) says otherwise"
+        )
     return DeploymentRequest(system, workload, tuple(warnings), unknown)
 
 

@@ -59,7 +59,8 @@ class PipelineOptions(OptionSet):
 
 class NumberFormatsOptions(OptionSet):
     weights: str | None = opt(
-        None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int8, int4."
+        None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int8, int4; weight-only: "
+                   "fp8_w8a16, nvfp4_w4a16, int8_w8a16.",
     )
     kv: str | None = opt(None, help="KV cache dtype: bf16, fp8.")
 

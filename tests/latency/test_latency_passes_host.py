@@ -146,3 +146,23 @@ def test_the_second_sglang_worker_gains_what_was_published() -> None:
     )
     # Both were measured over eight ranks, whose hosts wait for each other as well.
     assert 0.5 * min(gains) < first - second < max(gains)
+
+
+def test_two_model_eagle_waits_for_the_host_in_every_pass() -> None:
+    """TensorRT-LLM before 1.0, EAGLE-3 with k 4: 9.3 to 14.0 ms a step (its pull request 3035);
+    as one model the passes are part of the step's graph."""
+    spec = find_model("llama-3.3-70b-instruct")
+    eagle3 = SpecSetup("eagle3", 4, find_drafter("EAGLE3-LLaMA3.3-Instruct-70B"))
+    added = {}
+    for version in ("0.20", "1.0"):
+        engine = find_engine("trtllm", version)
+        plain, drafting = (
+            LatencyModel(Instance(spec, H200, engine, Parallel(8), setup=setup)).seconds(
+                decode_shape(1, 1254, setup)
+            )
+            for setup in (SpecSetup(), eagle3)
+        )
+        assert plain == pytest.approx(9.3e-3, rel=0.1)
+        added[version] = drafting - plain
+    assert added["0.20"] == pytest.approx(4.7e-3, rel=0.15)
+    assert added["1.0"] < 0.65 * added["0.20"]

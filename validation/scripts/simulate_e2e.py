@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import DATA, PROFILES, read_csv, table
+from common import DATA, read_csv, table
 from serving_report import number, signed, update
 
 from specsim import Simulation, simulate
@@ -116,22 +116,11 @@ def replay(run: Replay, limit: int | None = None) -> Arrays:
     return found
 
 
-def on_pcie4(run: Replay, folder: Path) -> Replay:
-    """The same run on a host whose slots are of PCIe 4.0: the shipped profile, half the link."""
-    gpu = run.options["gpu"]
-    text = (PROFILES / f"{gpu}.toml").read_text(encoding="utf-8")
-    assert "bytes_per_s = 64e9" in text
-    slower = text.replace("bytes_per_s = 64e9", "bytes_per_s = 32e9")
-    (folder / f"{gpu}.toml").write_text(slower, encoding="utf-8")
-    return Replay(run.key, {**run.options, "profiles": str(folder)})
-
-
 def on_slower_hosts() -> list[dict[str, Any]]:
     """The runs on two GPUs, with the link that their host seems to have."""
-    with tempfile.TemporaryDirectory() as name:
-        pairs = [run for run in REPLAYS if run.key[1].startswith("Qwen")]
-        runs = [on_pcie4(run, Path(name)) for run in pairs]
-        return [summarise_replay(run, replay(run)) for run in runs]
+    pairs = [run for run in REPLAYS if run.key[1].startswith("Qwen")]
+    runs = [Replay(run.key, {**run.options, "link": "pcie4-x16"}) for run in pairs]
+    return [summarise_replay(run, replay(run)) for run in runs]
 
 
 def summarise_replay(run: Replay, found: Arrays) -> dict[str, Any]:
