@@ -19,9 +19,10 @@ class SeenEngineOptions(OptionSet):
 
 class SeenServerOptions(
     groups.GpuOptions, groups.TensorParallelOptions, groups.LinkOptions,
-    groups.ExpertParallelOptions, groups.NumberFormatsOptions, SeenEngineOptions, groups.DraftingOptions,
-    groups.SpeculativeJsonOptions, groups.TreeOptions, groups.LengthsOptions,
-    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.ExpertParallelOptions, groups.NumberFormatsOptions, SeenEngineOptions,
+    groups.DraftingOptions, groups.SpeculativeJsonOptions, groups.TreeOptions,
+    groups.LengthsOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions,
+    groups.PricingOptions,
 ):
     """What is known of a server besides what it shows itself."""
 
