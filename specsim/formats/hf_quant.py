@@ -40,6 +40,7 @@ from specsim.model.weights import (
     MXFP4_W4A4,
     NVFP4,
     NVFP4_W4A16,
+    checkpoint_label,
 )
 
 
@@ -86,7 +87,7 @@ def _fp8(section: QuantConfig) -> Quantisation:
         listed = _by_format(section.quantized_layers)
         rules = [(NameSet(names, section.where), fmt) for fmt, names in listed.items()] + rules
         found = by_rules(QuantConfig.of({}, section.where), rules, FP8_BLOCK, head=False)
-        label = min(listed, key=lambda fmt: fmt.bytes_per_weight).name
+        label = checkpoint_label(min(listed, key=lambda fmt: fmt.bytes_per_weight))
         return replace(found, label=label, kv_dtype=kv_dtype(section))
     if blocks and (len(blocks) != 2 or not all(0 < size <= MAX_WIDTH for size in blocks)):
         raise section.fail("weight_block_size", f"must be two integers from 1 to {MAX_WIDTH}")
