@@ -38,6 +38,7 @@ from specsim.model.weights import (
     INT8_W8A16,
     MXFP4,
     MXFP4_W4A4,
+    MXFP4_W4A8,
     NVFP4,
     NVFP4_W4A16,
     checkpoint_label,
@@ -81,7 +82,8 @@ def _fp8(section: QuantConfig) -> Quantisation:
     if section.expert_dtype not in ("", "fp8", "fp4"):
         raise section.fail("expert_dtype", "must be fp4 or fp8")
     # DeepSeek-V4: routed experts have one scale per 32 weights.
-    rules = [(NameSet(("*.experts.*",), section.where), MXFP4)] * (section.expert_dtype == "fp4")
+    narrow = section.expert_dtype == "fp4"
+    rules = [(NameSet(("*.experts.*",), section.where), MXFP4_W4A8)] * narrow
     if section.quantized_layers is not None:
         # Experts made into another format; what it lists to ignore stays as it was.
         listed = _by_format(section.quantized_layers)

@@ -27,6 +27,7 @@ NVFP4 = WeightFormat("nvfp4", 0.5625, "fp4")
 NVFP4_W4A16 = WeightFormat("nvfp4_w4a16", 0.5625, "bf16")
 MXFP4 = WeightFormat("mxfp4", 0.53125, "bf16")
 MXFP4_W4A4 = WeightFormat("mxfp4_w4a4", 0.53125, "fp4")
+MXFP4_W4A8 = WeightFormat("mxfp4_w4a8", 0.53125, "fp8")  # DeepSeek-V4: e4m3 activations
 INT4 = WeightFormat("int4", 0.5 + 2.5 / 128.0, "bf16")
 INT8 = WeightFormat("int8", 1.0, "int8")
 INT8_W8A16 = WeightFormat("int8_w8a16", 1.0, "bf16")
@@ -34,7 +35,7 @@ INT8_W8A16 = WeightFormat("int8_w8a16", 1.0, "bf16")
 FORMATS: dict[str, WeightFormat] = {
     fmt.name: fmt
     for fmt in (BF16, FP16, FP32, FP8, FP8_W8A16, FP8_BLOCK, NVFP4, NVFP4_W4A16, MXFP4, MXFP4_W4A4,
-                INT4, INT8, INT8_W8A16)
+                MXFP4_W4A8, INT4, INT8, INT8_W8A16)
 }
 _ALIASES = {
     "bfloat16": "bf16",
@@ -52,7 +53,8 @@ _ALIASES = {
     "w8a16": "int8_w8a16",
 }
 # What people call a checkpoint of floats whether or not activations are narrow too.
-_CALLED = {"fp8_w8a16": "fp8", "nvfp4_w4a16": "nvfp4", "mxfp4_w4a4": "mxfp4"}
+_CALLED = {"fp8_w8a16": "fp8", "nvfp4_w4a16": "nvfp4", "mxfp4_w4a4": "mxfp4",
+           "mxfp4_w4a8": "mxfp4"}
 # Which linears of an MTP head follow the body: FP8 checkpoints quantise them, the 4-bit
 # checkpoints published so far keep them in 16 bits.
 _MTP_FOLLOWS = ("fp8", "fp8_block", "bf16", "fp16", "fp32")

@@ -63,14 +63,19 @@ class Device(Protocol):
     def kernels(self) -> Mapping[str, ParameterTable]: ...
 
 
-# Architectures whose FP4 units no engine feeds with a format: AMD's take MXFP4's scales only; on
+# Architectures whose narrow units no engine feeds with a format: AMD's take MXFP4's scales only; on
 # Blackwell vLLM runs the MXFP4 experts of W4A4 checkpoints through Marlin (kernel names of its
 # own tables, validation/data/other_gpus/moe.csv.gz).
-_NOT_FED = {"nvfp4": ("cdna3", "cdna4"), "mxfp4_w4a4": ("blackwell", "blackwell-consumer")}
+_NOT_FED = {
+    "nvfp4": ("cdna3", "cdna4"),
+    "mxfp4_w4a4": ("blackwell", "blackwell-consumer"),
+    "mxfp4_w4a8": ("ada", "hopper", "blackwell-consumer", "cdna3", "cdna4"),
+}
 # Kernels that serve a format where its own dtype is multiplied.
 _FAMILY = {
     "bf16": "bf16", "fp16": "bf16", "fp32": "bf16", "fp8": "fp8", "fp8_block": "fp8_block",
     "int8": "int8", "nvfp4": "fp4", "mxfp4_w4a4": "fp4",
+    "mxfp4_w4a8": "fp4",
 }
 
 

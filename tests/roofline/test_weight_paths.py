@@ -22,13 +22,14 @@ NATIVE = {
     "rtx-3090": {"int8": "int8"},  # 8.6
     "l40s": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8"},  # 8.9
     "h100-sxm": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8"},  # 9.0
-    "b200": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "nvfp4": "fp4"},  # 10.0
+    "b200": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "nvfp4": "fp4",
+             "mxfp4_w4a8": "fp8"},  # 10.0
     "rtx-pro-6000": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "nvfp4": "fp4"},  # 12.0
     "mi300x": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8"},
     "mi355x": {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "mxfp4_w4a4": "fp4"},
 }
 FAMILY = {"fp8": "fp8", "fp8_block": "fp8_block", "int8": "int8", "nvfp4": "fp4",
-          "mxfp4_w4a4": "fp4"}
+          "mxfp4_w4a4": "fp4", "mxfp4_w4a8": "fp4"}
 MXFP4_EXPERTS = {
     "a100-80gb": "moe.weight_only", "rtx-3090": "moe.weight_only", "l40s": "moe.weight_only",
     "h100-sxm": "moe.mxfp4", "b200": "moe.mxfp4", "rtx-pro-6000": "moe.weight_only",

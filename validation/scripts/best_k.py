@@ -175,7 +175,7 @@ def dspark_system() -> System:
     recalled: 1.55 T of expert weights), and a DSpark head of five dense layers of that width. Its
     compressed attention is priced as plain latent attention, which costs more."""
     kimi = find_model("kimi-k2-instruct")
-    fp4 = weight_format("mxfp4")
+    fp4 = weight_format("mxfp4_w4a8")
 
     def pro(group: LayerGroup) -> LayerGroup:
         if isinstance(group.ffn, MoE):
