@@ -33,7 +33,7 @@ def test_stored_elements_of_deepseek_v4_pro() -> None:
         moe, mixer = group.ffn, group.mixer
         assert isinstance(moe, MoE)
         assert isinstance(mixer, CompressedAttention)
-        assert (moe.weight.name, moe.shared_weight.name) == ("mxfp4", "fp8_block")
+        assert (moe.weight.name, moe.shared_weight.name) == ("mxfp4_w4a8", "fp8_block")
         routed += group.count * moe.count(hidden).routed
         matrices += group.count * (moe.count(hidden).shared + mixer.count(hidden).matrices)
     matrices += spec.mtp.fc_in * spec.mtp.fc_out
@@ -58,9 +58,9 @@ def test_stored_bytes(name: str, stated: float, rel: float) -> None:
 @pytest.mark.parametrize(
     ("name", "weights", "experts", "mtp_experts"),
     [
-        ("DeepSeek-V4-Flash", "mxfp4", "mxfp4", "mxfp4"),
+        ("DeepSeek-V4-Flash", "mxfp4", "mxfp4_w4a8", "mxfp4_w4a8"),
         ("DeepSeek-V4-Flash-FP8", "fp8_block", "fp8_block", "fp8_block"),
-        ("DeepSeek-V4-Flash-NVFP4", "nvfp4", "nvfp4", "mxfp4"),
+        ("DeepSeek-V4-Flash-NVFP4", "nvfp4", "nvfp4", "mxfp4_w4a8"),
     ],
 )
 def test_only_the_routed_experts_differ_in_format(
