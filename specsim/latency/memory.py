@@ -120,8 +120,9 @@ def _cached(
     for group in layers:
         kv, mixer, count = kv_of(group), group.mixer, group.count * copies
         split = groups * (mixer.cache_shards(tp) if mixer is not None else 1)
-        if kv.full + kv.index:
-            found.append(CachedLayers(count, 0, (kv.full + kv.index) / split))
+        # Index keys are shared by all heads and so lie on every GPU of a group.
+        if whole := kv.full / split + kv.index / groups:
+            found.append(CachedLayers(count, 0, whole))
         found += [CachedLayers(count, window, size / split) for window, size in kv.sliding]
     return found
 

@@ -179,6 +179,14 @@ def test_every_shipped_measurement_is_judged_or_counted() -> None:
     assert all(math.isfinite(s.predicted) and s.predicted > 0 for s in report.scores)
 
 
+def test_a_sparse_model_is_judged_on_what_was_measured_of_it() -> None:
+    """DeepSeek-V4-Pro-0813 on 8 x B300 without drafts, 1 to 256 clients: nothing was fitted."""
+    rows = [r for r in read_rows(PUBLISHED) if r["set_id"] == "DSPARK" and r["k"] == "1"]
+    ratios = [s.predicted / s.measured for s in score_rows(rows).scores if s.quantity == "tpot"]
+    assert len(ratios) == 6
+    assert all(0.8 < ratio < 1.25 for ratio in ratios)
+
+
 def test_one_output_token_gives_no_time_per_token() -> None:
     case = published_case({**ROW, "osl": "1"})
     scores = score_case(replace(case, measured={"baseline_tpot_s": 1.0, "spec_tpot_s": 1.0}))

@@ -109,6 +109,13 @@ def test_kv_heads_are_split_layer_by_layer() -> None:
     assert eight.weight_bytes == pytest.approx(whole.weight_bytes / 8)
 
 
+def test_index_keys_are_copied_to_every_gpu() -> None:
+    # MiniMax-M3: 4 KV heads in 60 layers, one index key of 256 bytes in 57
+    spec = find_model("minimax-m3")
+    eight = plan(spec, parallel=Parallel(8))
+    assert eight.kv_bytes_per_token == 60 * 2048 / 4 + 57 * 256
+
+
 def test_a_latent_cache_is_copied_to_every_gpu() -> None:
     spec = find_model("deepseek-v3")
     one, eight = plan(spec), plan(spec, parallel=Parallel(8))
