@@ -1,17 +1,13 @@
-"""Prefill and decoding on replicas apart, at a rate: what each kind does, and the link between.
+"""Prefill and decoding on replicas apart, at a rate (docs/model.md, Loads).
 
-Requests arrive Poisson. A prefill replica takes what waits when a step ends, up to its token
-budget and max_num_seqs, first come first served: with whole prompts of one length a chain over
-step ends, whose mean number in the system gives the sojourn (Little). One prompt per step is
-M/D/1. Several replicas that take turns get more even arrivals, and the wait shrinks as for G/G/1
-(Kraemer and Langenbach-Belz 1976, as in Whitt 1983, eq. 44):
+Requests arrive Poisson. A prefill replica is a chain over step ends, whose mean number in the
+system gives the sojourn (Little); of several in turn the wait shrinks as for G/G/1 (Kraemer and
+Langenbach-Belz 1976, as in Whitt 1983, eq. 44):
 
     Wq(ca^2) = Wq(1) ca^2 exp(-2 (1 - rho) (1 - ca^2)^2 / (3 rho ca^2)),    ca^2 = 1 / replicas
 
-The cache of a prompt queues for its link (M/D/1). The decode replicas are an open loop of requests
-without prompts (`analytic.open`). The first token comes from the prefill replica, so TTFT ends
-there; the transfer and what is left of a decode step fall between the first token and the second,
-and so into TPOT. Seconds, tokens.
+The cache of a prompt queues for its link (M/D/1). The first token comes from the prefill replica,
+so TTFT ends there; the transfer and what is left of a decode step fall into TPOT. Seconds, tokens.
 """
 
 import math

@@ -1,23 +1,17 @@
 """Closed loop: `concurrency` clients that send the next request when the last one is answered.
 
-Steady state by fluid balance. With B running sequences every request goes through
-    n = (O - 1) / a + (a - 1) / (2 a)   decode steps
-(O output tokens, a tokens per step; the second term is the surplus of the last step) and its
-prompt through m prefill steps. While one request decodes, the others bring their prompts into
-the same steps: on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step
-(weights read once). An engine that never mixes runs those prompts in steps of their own, G of them
-together (`waves`): a request then waits for the middle of its own group, and while it decodes for
-the others, those of its group that came after it and all other groups.
+Steady state by fluid balance (docs/model.md, Loads). With B running sequences every request goes
+through n = (O - 1) / a + (a - 1) / (2 a) decode steps (O output tokens, a tokens per step; the
+second term is the surplus of the last step) and its prompt through m prefill steps; meanwhile the
+others bring on average (B - 1) / (n + m) prompts per step. A mixed step is priced as one step. An
+engine that never mixes runs those prompts in steps of their own, G of them together (`waves`).
 
-    TPOT = (decode steps and the share of prompt work that falls between them) / (O - 1)
     TTFT = request overhead + what is left of the step in progress (and the next one, where it is
            planned already) + the steps of its own prompt and of those ahead (+ queue)
     throughput = B O / (time a request spends running)
 
 A run of few requests per client starts with all prompts at once: `ttft_s` is the mean with that
-start in it, `typical_ttft_s` what most requests see, and so near the median.
-Requests beyond the running limit wait outside: by Little's law the wait is the cycle time of the
-excess. Times in seconds, per replica.
+start in it, `typical_ttft_s` what most requests see, and so near the median. Seconds, per replica.
 """
 
 import math

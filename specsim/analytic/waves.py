@@ -1,18 +1,11 @@
-"""How many prompts of a closed loop reach the engine together.
+"""How many prompts of a closed loop reach the engine together, where it runs prompts before
+decoding (docs/model.md, Loads).
 
-An engine that runs prompts before decoding freezes the sequences that decode while it does, so that
-nobody finishes and no new prompt comes. Prompts therefore come in groups: the clients whose answers
-end in the same decode step. Clients that start together and need equally many steps stay together
-for ever (one wave of all of them); what pulls them apart is that requests need unequal numbers of
-steps, by their lengths or by their luck with drafts. Two of them whose numbers of steps differ with
-standard deviation s each end in the same step with probability
-
-    1 / (2 sqrt(pi) s)      (two normals; at most 1)
-
-s grows with the root of the waves behind them, and once they are spread over the whole cycle of n
-steps the probability is 1 / n. (Public P50 times of SGLang with 16 clients and equal lengths, over
-those of one client: 7.7 to 9.1 where the acceptance is pinned or there are no drafts, a whole wave
-being 8.5; 1.1 to 2.4 where it varies.)
+Two clients whose numbers of steps differ with standard deviation s each end in the same step with
+probability 1 / (2 sqrt(pi) s) (two normals; at most 1); s grows with the root of the waves behind
+them, and once they are spread over the whole cycle of n steps it is 1 / n. (Public P50 times of
+SGLang with 16 clients and equal lengths, over those of one client: 7.7 to 9.1 where the acceptance
+is pinned or there are no drafts, a whole wave being 8.5; 1.1 to 2.4 where it varies.)
 """
 
 import math

@@ -1,13 +1,10 @@
-"""A live server over time: scrapes become windows, windows become observations.
+"""A live server over time: scrapes become windows, windows become observations (docs/watch.md).
 
 A window is what the counters gained between the oldest kept scrape and the newest, at most
 `window_s` apart, so that a figure does not hop with every scrape; gauges are means over its
-scrapes. When counters fall or the process start time changes, the server was restarted: what was
-kept is forgotten and a new window begins. SGLang counts verify calls only when a request ends, so
-in windows with few ends its acceptance comes from the gauge of its last logging interval.
-
-`Observer` adds the prediction and says when speculation stops paying: only beyond a margin around
-break-even, so that the word does not change with every scrape.
+scrapes. When counters fall or the process start time changes, what was kept is forgotten.
+`Observer` adds the prediction and says when speculation stops paying, only beyond a margin around
+break-even.
 """
 
 from collections import deque

@@ -1,11 +1,7 @@
-"""A server's command line, `vllm serve ...` or `python -m sglang.launch_server ...`, as a whole.
-
-What is read: of what stands in front of the server (sudo, torchrun, docker with its image) the
-environment variables are kept and the image's tag gives the version; the rest is split as a POSIX
-shell would and ends at the first shell operator. A line inside `sh -c` is that line. Nothing is
-run. A compose or Kubernetes file, as text or by its name, stands for the one server in it; the
-only other file that is opened is the one that --config names.
-"""
+"""A server's command line, `vllm serve ...` or `python -m sglang.launch_server ...`, as a whole
+(docs/tune.md says what may stand around it). It is split as a POSIX shell would and ends at the
+first shell operator. Nothing is run; the only files that are opened are a compose or Kubernetes
+file that is named in its place, and the one that --config names."""
 
 import re
 import shlex

@@ -1,12 +1,11 @@
-"""The marginal rule: one more draft pays if it brings more tokens than it costs time.
+"""The marginal rule: one more draft pays if it brings more tokens than it costs time
+(docs/tune.md).
 
     (AL(k') - AL(k)) / AL(k)  >  (T(k') - T(k)) / T(k)
 
-AL(k) tokens of a step with k drafts, T(k) its seconds, k' the next allowed draft length; for k' =
-k + 1 the left side is P(k+1) / AL(k), with P(i) the probability that at least i drafts are
-accepted. T(0) is a step of plain decoding, with speculation off. (Elementary: AL / T rises exactly
-as long as the rule holds.) It speaks of decode steps; prompts that share the steps add a cost per
-token that does not depend on k, so that under load a little less than the rule says is gained.
+k' is the next allowed draft length. T(0) is a step of plain decoding, with speculation off. It
+speaks of decode steps; prompts that share the steps add a cost per token that does not depend on k,
+so that under load a little less than the rule says is gained.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,5 @@
-"""The choice that holds when acceptance is not one number: a range, or several kinds of work.
-
-Each scenario has its own acceptance (and lengths) and a weight. Of every choice its speed over
-plain decoding is known in every scenario; then
-    expected value   sum of weight x speed-up: right for a mix whose shares are known
-    regret           1 - speed-up / the best speed-up any choice has in that scenario; the minimax
-                     choice has the least worst regret: right when the true scenario is unknown
-"""
+"""The choice that holds when acceptance is not one number: a range, or several kinds of work, each
+with its own acceptance, lengths and weight (docs/tune.md has expected value and regret)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,12 +1,10 @@
-"""Which unknown would change the answer, and which measurement would settle it.
+"""Which unknown would change the answer, and which measurement would settle it (docs/tune.md).
 
 Each unknown is moved to the ends of its range with everything else as predicted, and the choice is
-made again. What counts is the loss: how much slower the choice made today would be there than the
-best one. Ranges: acceptance from the 90 % interval of what it rests on (else 10 % of the accepted
-drafts), acceptance beyond the measured positions between a conditional rate that falls by 10 % per
-position and one that stays, the step-cost ratio from its 90 % interval (else 15 %); draft cost,
-the engine's overhead per speculative step and the load between half and double (assumed); of a
-mixture also whether all experts are used alike.
+made again; the loss is how much slower the choice made today would be there than the best one.
+Acceptance beyond the measured positions goes between conditional rates that fall by 10 % per
+position and ones that stay, the step-cost ratio over its 90 % interval (else 15 %); draft cost, the
+engine's overhead per speculative step and the load between half and double (assumed).
 """
 
 import math

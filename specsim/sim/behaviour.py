@@ -1,16 +1,12 @@
-"""What the users of a scenario do, without an engine: people who chat, and agents with tools.
+"""What the users of a scenario do, without an engine: people who chat, and agents with tools
+(docs/simulate.md).
 
-A user opens a conversation; its turns are messages of his own, each answered by one or more calls
-of the model. All calls of a turn but the last end in tool calls, whose results come back after
-the tools' time and are appended. Every call sends the whole conversation again: system prompt,
-messages, answers and results so far. One that would outgrow `context_limit` is compacted first:
-a call writes a summary of it, which takes its place behind the system prompt.
-
-What a user does depends on his random stream alone, not on how fast the system answers.
-
-A run begins as a load test does: everybody opens his first conversation in the first seconds, so
-that histories grow for minutes. Or it is settled: everybody is met at a random moment of his life,
-so that histories are as long from the first second as after hours (`begun`).
+Every call sends the whole conversation again: system prompt, messages, answers and results so far.
+All calls of a turn but the last end in tool calls, whose results come back after the tools' time. A
+call that would outgrow `context_limit` is compacted first: a call writes a summary, which takes the
+conversation's place behind the system prompt. What a user does depends on his random stream alone,
+not on how fast the system answers. `begun`: in a settled run everybody is met at a random moment of
+his life.
 """
 
 from collections.abc import Generator, Iterator

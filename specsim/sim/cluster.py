@@ -1,12 +1,9 @@
 """Replicas behind a gateway: admission per backend, routing, failures, clients that give up.
 
-A request arrives at the gateway after its front-end time (HTTP, tokeniser). It goes to the replica
-the router chooses among those that are up and have room under `max_concurrent`;
-if there is none it waits in the gateway, first come first served.
-
-Where prompts and decoding are apart, the router first chooses a prefill replica. It computes the
-prompt and the first token and sends the cache over its link; when all of it has left, and the
-link's latency has passed, the router chooses a decode replica, which goes on from there.
+A request arrives at the gateway after its front-end time and goes to the replica the router chooses
+among those that are up and have room under `max_concurrent`; if there is none it waits, first come
+first served. Where prompts and decoding are apart, a prefill replica is chosen first; when all of
+its cache has left and the link's latency has passed, the router chooses a decode replica.
 """
 
 import math
