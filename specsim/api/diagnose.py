@@ -3,7 +3,6 @@ speculation, with the evidence and what to do next. Read-only."""
 
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from specsim.options.measured import DiagnoseOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
 from specsim.planning.verdict import LoadVerdict, Verdict, judged
+from specsim.report.progress import live_bar
 from specsim.rows import rows_at, texts_at
 
 
@@ -152,21 +152,13 @@ def _live(url: str, interval: float) -> Evidence:
     wait = min(interval, 2.0)
     end = time.monotonic() + interval
     window = None
-    with _waiting(f"reading {address} for {interval:g} s"):
+    words = f"reading {address} for {interval:g} s"
+    with live_bar(sys.stderr.isatty(), "spinner", "{task.description}", "time", begin=words):
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(wait, left))  # further scrapes in between average the gauges
             window = watcher.take(scrape(address))
     assert window is not None
     return window.evidence
-
-
-def _waiting(words: str) -> AbstractContextManager[object]:
-    """A sign of life on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(words)
 
 
 def _plain(given: FilePath | None, evidence: list[Evidence]) -> Evidence | None:

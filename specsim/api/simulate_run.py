@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from specsim.api.simulate_export import check_exports, write_exports
 from specsim.api.simulate_load import check_together, fixed_plan, trace_plan
 from specsim.api.simulate_scenario import DEFAULT_SCENARIO, people_plan, with_scenario
 from specsim.checked import json_value
-from specsim.errors import CapacityError, FormatError, SpecSimError, UsageError
+from specsim.errors import CapacityError, FormatError, SpecSimError, UsageError, closest
 from specsim.files import file_text
 from specsim.formats.speculative_config import parse_speculative_config
 from specsim.options.serving import SimulateOptions
@@ -203,8 +202,7 @@ def _recorded(options: SimulateOptions, system: System) -> "Recorded":
 def _router(text: str) -> str:
     name = text.strip().lower().replace("-", "_")
     if name not in ROUTERS:
-        near = get_close_matches(name, ROUTERS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = closest(name, ROUTERS)
         raise UsageError(f"router {shown(text)} is not known; {hint}use {', '.join(ROUTERS)}")
     return name
 
@@ -241,10 +239,9 @@ def acceptance_spread(text: str | None) -> AcceptanceSpread | None:
     if text.strip().lower() in ("none", "independent"):
         return INDEPENDENT
     if text not in acceptance_spread_names():
-        near = get_close_matches(text, acceptance_spread_names(), n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(
-            f"acceptance spread {shown(text)} is not known; {hint}use none or one of "
+            f"acceptance spread {shown(text)} is not known; "
+            f"{closest(text, acceptance_spread_names())}use none or one of "
             f"{', '.join(acceptance_spread_names())}"
         )
     return fitted_acceptance_spread(text)

@@ -1,9 +1,7 @@
 """`specsim validate run`: measure this machine, calibrate, predict, then serve and compare."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +38,7 @@ def run(options: ValidateRunCommand) -> None:
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder
     from specsim.options.values import parse_duration
+    from specsim.report.progress import words_line
     from specsim.report.validated import validated_blocks
 
     if options.short and (options.model or options.records):
@@ -55,7 +54,8 @@ def run(options: ValidateRunCommand) -> None:
     place = WorkFolder(options.work)
     place.open(plan)
     interrupted = False
-    with _progress() as tell:
+    with words_line(sys.stderr.isatty(), "starting") as line:
+        tell = line or (lambda text: None)
         measuring = _measure_plan(plan, used)
         if options.records is not None:
             _check_same_machine(options.records, measuring)
@@ -290,16 +290,3 @@ def _comparison(
     }
     warnings = [f"{count} points left out: {reason}" for reason, count in outcome.left_out.items()]
     return run_comparison(steps, serving_rows(predicted, measured), provenance, warnings)
-
-
-@contextmanager
-def _progress() -> Iterator[Tell]:
-    """A line that says what is done, on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-
-    began = time.monotonic()
-    with Console(stderr=True).status("") as status:
-        yield lambda text: status.update(f"[{time.monotonic() - began:.0f} s] {text}")

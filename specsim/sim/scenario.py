@@ -9,7 +9,6 @@ otherwise change nothing, silently.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from specsim.checked import Rule, Shape, check, did_you_mean, toml_table
 from specsim.data import data_root
-from specsim.errors import UsageError
+from specsim.errors import UsageError, closest
 from specsim.files import file_text
 from specsim.sim.behaviour import MOST_TOKENS, ChatBehaviour, ToolUse
 from specsim.sim.humans import Humans
@@ -131,11 +130,9 @@ def find_scenario(name: str) -> Scenario:
     if path.suffix.lower() != ".toml":
         known = list_scenarios()
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
             raise UsageError(
-                f"scenario {name!r} is not known; {hint}packaged: {', '.join(known)}; "
-                "or give the path of a .toml file"
+                f"scenario {name!r} is not known; {closest(name, known)}packaged: "
+                f"{', '.join(known)}; or give the path of a .toml file"
             )
         path = data_root("scenarios") / f"{name}.toml"
     if not path.is_file():

@@ -116,7 +116,7 @@ def test_on_a_routed_model_that_accepts_nothing_utility_and_goodput_turn_off() -
 @pytest.mark.parametrize(("options", "words"), [
     ({"method": "none", "policy": ["static"]}, "the method is 'none'"),
     ({"policy": ["static", "static"]}, "named twice"),
-    ({"policy": ["godput"]}, "did you mean goodput"),
+    ({"policy": ["godput"]}, "did you mean 'goodput'"),
     ({"policy": ["adaptive"]}, "is SGLang's"),
     ({"policy": ["static"], "replications": 0}, "--replications is 0"),
 ])

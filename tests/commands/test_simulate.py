@@ -663,11 +663,11 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("keeps none in memory",
      ("llama-3.1-8b", "--method", "ngram", "--k", "3", "--acceptance-length", "2",
       "--concurrency", "2", "--policy", "unload")),
-    ("acceptance spread 'eagle-sharegp' is not known; did you mean eagle-sharegpt?",
+    ("acceptance spread 'eagle-sharegp' is not known; did you mean 'eagle-sharegpt'?",
      (*ONE, "--easiness", "eagle-sharegp")),
     # the cluster
     ("--replicas is 0", (*ONE, "--replicas", "0")),
-    ("did you mean round_robin", (*ONE, "--router", "round-robbin")),
+    ("did you mean 'round_robin'", (*ONE, "--router", "round-robbin")),
     ("--max-concurrent is -1", (*ONE, "--max-concurrent", "-1")),
     ("they are 0 to 0", (*ONE, "--fail", "1:5:6")),
     ("return_s must be later", (*ONE, "--fail", "0:5:4")),

@@ -309,7 +309,7 @@ def test_unloading_gives_its_blocks_to_the_cache_and_takes_them_back():
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("godput", "did you mean goodput"),
+    ("godput", "did you mean 'goodput'"),
     ("goodput,probe", "key=value"),
     ("goodput,probe=-1", "probe is -1; input should be greater than or equal to 0"),
     ("goodput,speed=2", "no setting speed"),

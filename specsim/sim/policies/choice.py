@@ -10,14 +10,13 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TypedDict
 
 from pydantic import ValidationError
 
-from specsim.errors import UsageError, one_line
+from specsim.errors import UsageError, closest, one_line
 from specsim.options.values import names_code
 from specsim.sim.policies.adaptive import Tiers
 from specsim.sim.policies.protocol import Policy
@@ -131,10 +130,10 @@ def parse_policy(text: str) -> PolicyChoice:
     else:
         name = head.lower().replace("_", "-")
         if name not in POLICIES:
-            near = get_close_matches(name, POLICIES, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"policy {head!r} is not known; {hint}use {', '.join(POLICIES)} or a "
-                             "class of your own, FILE.py:CLASS")
+            raise UsageError(
+                f"policy {head!r} is not known; {closest(name, POLICIES)}use "
+                f"{', '.join(POLICIES)} or a class of your own, FILE.py:CLASS"
+            )
         if name == ADAPTIVE and settings:
             raise UsageError(f"policy {text!r}: adaptive has no settings; its tiers are the "
                              "engine's")
