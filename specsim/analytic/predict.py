@@ -22,7 +22,7 @@ from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
-from specsim.jsonable import Jsonable
+from specsim.jsonable import Jsonable, picked
 from specsim.search import first_from_one
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
@@ -97,14 +97,9 @@ class PredictionFigures:
                 "model", "gpu", "tp", "ep", "attention_dp", "weights", "kv_dtype", "engine",
                 "engine_version", "method", "draft", "k", "acceptance_length", "acceptance",
             ),
-            "input_len": self.workload.input_len,
-            "output_len": self.workload.output_len,
-            "fidelity": self.system.fidelity,
-            "points": [point.to_dict() for point in self.points],
-            "break_even_concurrency": self.break_even_concurrency,
-            "best_k": self.best_k,
-            "max_concurrency": self.max_concurrency,
-            "memory": self.system.memory.to_dict(),
+            **picked(self, "input_len=workload.input_len output_len=workload.output_len "
+                           "fidelity=system.fidelity points break_even_concurrency best_k "
+                           "max_concurrency memory=system.memory"),
             **({"apart": self.apart.to_dict()} if self.apart is not None else {}),
             "warnings": list(self.warnings),
         }

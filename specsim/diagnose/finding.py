@@ -5,6 +5,7 @@ from typing import Literal
 
 from specsim.diagnose.evidence import Evidence
 from specsim.diagnose.expected import Expected
+from specsim.jsonable import picked
 
 LEVELS = ("problem", "good", "notice")
 Unit = Literal["s", "x", "share", "tokens", "count", "bytes"]  # x: a ratio
@@ -118,10 +119,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "source": self.case.evidence.source,
-            "findings": [finding.to_dict() for finding in self.findings],
+            **picked(self, "source=case.evidence.source findings"),
             "missing": [asdict(item) for item in self.missing],
-            "measured": self.case.evidence.to_dict(),
-            "predicted": self.case.expected.to_dict() if self.case.expected else None,
-            "warnings": list(self.warnings),
+            **picked(self, "measured=case.evidence predicted=case.expected warnings"),
         }

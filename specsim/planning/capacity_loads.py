@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from specsim.analytic.workload import Workload
+from specsim.jsonable import picked
 from specsim.sim.arrivals import gamma_times
 from specsim.sim.behaviour import ChatBehaviour, behaviour_to_dict
 from specsim.sim.humans import Humans
@@ -66,14 +67,9 @@ class People:
         )
 
     def to_dict(self) -> dict[str, object]:
+        named = "scenario=name thinking settled duration_s warmup_s"
         return {
-            "kind": "people",
-            "scenario": self.name,
-            "thinking": self.thinking,
-            "settled": self.settled,
-            "duration_s": self.duration_s,
-            "warmup_s": self.warmup_s,
-            "behaviour": behaviour_to_dict(self.behaviour),
+            "kind": "people", **picked(self, named), "behaviour": behaviour_to_dict(self.behaviour),
         }
 
 
@@ -120,14 +116,10 @@ class Arrivals:
     def to_dict(self) -> dict[str, object]:
         return {
             "kind": "open",
-            "workload": self.workload.name,
-            "input_len": self.workload.input_len,
-            "output_len": self.workload.output_len,
-            "cached_share": self.workload.cached_share,
+            **picked(self.workload, "workload=name input_len output_len cached_share"),
             "range_ratio": self.range_ratio,
             "burstiness": self.burstiness if math.isfinite(self.burstiness) else "inf",
-            "duration_s": self.duration_s,
-            "warmup_s": self.warmup_s,
+            **picked(self, "duration_s warmup_s"),
         }
 
 

@@ -55,19 +55,9 @@ class LoadAnswer:
         return self.best.k if self.best is not None else None
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "concurrency": self.load.clients,
-            "rate": self.load.rate,
-            "best_k": self.best_k,
-            "best_method": self.best.method if self.best else None,
-            "best": jsonable(self.best),
-            "nearest": jsonable(self.nearest),
-            "marginal": jsonable(self.margins),
-            "robust": jsonable(self.robust),
-            "sensitivity": jsonable(self.sensitivity),
-            "flags": jsonable(self.flags),
-            "no_flags": self.no_flags or None,
-        }
+        named = ("concurrency=load.clients rate=load.rate best_k best_method=best.method best "
+                 "nearest marginal=margins robust sensitivity flags")
+        return {**picked(self, named), "no_flags": self.no_flags or None}
 
 
 @dataclass(frozen=True)

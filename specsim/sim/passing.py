@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from specsim.jsonable import picked
 from specsim.sim.figures import value_at
 from specsim.sim.intervals import mean_of_runs, median_or_none
 from specsim.sim.slo import AT_LEAST
@@ -69,16 +70,10 @@ class PassVerdict:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "pass": self.ok,
-            "sure": self.sure,
-            "passes": self.passes,
-            "replications": self.runs,
-            "pass_probability": self.probability,
-            "pass_probability_95": list(self.probability_95),
-            "decided_by": self.decided,
+            **picked(self, "pass=ok sure passes replications=runs pass_probability=probability "
+                           "pass_probability_95=probability_95 decided_by=decided"),
             "margin": math.exp(self.margin),
-            "worst_gate": self.worst,
-            "gate_medians": dict(self.medians),
+            **picked(self, "worst_gate=worst gate_medians=medians"),
         }
 
 
