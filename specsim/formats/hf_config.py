@@ -68,7 +68,7 @@ _TEXT_ALIASES = {
 }
 # Known architectures with parts that no reader models; each is refused by them.
 UNMODELLED = {
-    "deepseek_v41": "layers that share a compressed cache, the two-level index, Engram tables",
+    "deepseek_v41": "prompts through half of the layers, a shared compressed cache, Engram tables",
     "mistral_large4": "sparse latent attention whose indexes layers share",
     "dots3_note": "sparse latent attention beside window layers",
 }
