@@ -117,7 +117,10 @@ def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
     wanted = _WEIGHTS.get(dtype)
     if wanted is None:
         raise SkipRow(f"weight format not modelled: {dtype}")
-    if spec.weights in (wanted, f"{wanted}_block") or spec.weights == "mxfp4":
+    # A checkpoint with MXFP4 experts that a row calls bf16 or fp8 is named by its other layers.
+    if spec.weights in (wanted, f"{wanted}_block") or (
+        spec.weights == "mxfp4" and wanted != "nvfp4"
+    ):
         return spec
     return model_of(name, wanted) or spec
 

@@ -32,6 +32,13 @@ class Validation(Result):
         names = self.comparison.over(max_error)
         return [name for name in names if not self.judged or name in self.judged]
 
+    def values_judged(self) -> int:
+        """Held-out values of judged metrics that `over` rests on."""
+        return sum(
+            item["count"] for name, item in self.comparison.summary().items()
+            if not self.judged or name in self.judged
+        )
+
     def write(self, path: Path) -> None:
         self.comparison.write(path)
 

@@ -129,14 +129,17 @@ def finish(
         sys.stderr.write(f"specsim: ended early: {found.stopped}; the points before it are kept\n")
         raise Ended(1)
     if max_error is not None:
-        end_if_over(found.over(max_error), f"above {max_error:g}")
+        end_if_over(found.over(max_error), f"above {max_error:g}", found.values_judged())
 
 
-def end_if_over(metrics: Sequence[str], limit: str) -> None:
-    """Exit code 1 where metrics are worse than a limit allows."""
-    if metrics:
+def end_if_over(metrics: Sequence[str], limit: str, judged: int) -> None:
+    """Exit code 1 where metrics are worse than a limit allows, or where none was judged: no value
+    is no error of 0."""
+    if metrics or not judged:
         sys.stdout.flush()
-        sys.stderr.write(f"specsim: median error {limit} in {', '.join(metrics)}\n")
+        said = f"median error {limit} in {', '.join(metrics)}" if judged else (
+            "no value was judged, so --max-error has nothing to hold: see what was left out above")
+        sys.stderr.write(f"specsim: {said}\n")
         raise Ended(1)
 
 

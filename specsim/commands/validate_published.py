@@ -20,4 +20,4 @@ def published(options: PublishedCommand) -> None:
     write(options, lambda: result, lambda: text_of(published_section(Doc(result)), options))
     limit = options.max_error
     if limit is not None:
-        end_if_over(report.over(limit), f"above {limit:g}")
+        end_if_over(report.over(limit), f"above {limit:g}", len(report.scores))

@@ -78,10 +78,12 @@ def run(options: ValidateRunCommand) -> None:
     if interrupted:
         sys.stderr.write("specsim: interrupted; run the same command again to go on\n")
         raise Ended(INTERRUPTED)
-    over = found.over(options.max_error) if options.max_error is not None else ()
-    if options.short and options.max_error is None:
-        over = tuple(name for name, item in bars.items() if not item["inside"])
-    end_if_over(over, "above the limit")
+    judged = sum(item["count"] for item in found.summary().values())
+    if options.max_error is not None:
+        end_if_over(found.over(options.max_error), "above the limit", judged)
+    elif options.short:
+        missed = [name for name, item in bars.items() if not item["inside"]]
+        end_if_over(missed, "above the limit", judged)
 
 
 def _models(grid: str) -> tuple[str, ...]:

@@ -88,6 +88,10 @@ def test_done_is_0_and_an_exceeded_limit_1(tmp_path: Path) -> None:
     table.write_text("\n".join(whole.splitlines()[:4]) + "\n")
     done = run("validate", "published", str(table), "--max-error", "0.0001")
     assert done.returncode == 1 and "median error above" in done.stderr
+    # Nothing judged is no error of 0.
+    table.write_text(whole.splitlines()[0] + "\n" + "X" + "," * 32 + "X,A,\n")
+    done = run("validate", "published", str(table), "--max-error", "0.5")
+    assert done.returncode == 1 and "no value was judged" in done.stderr
 
 
 @pytest.mark.parametrize("words", [
