@@ -124,7 +124,7 @@ def decode_steps(output_len: int, tokens_per_step: float) -> float:
     if output_len <= 1:
         return 0.0
     surplus = (tokens_per_step - 1) / (2 * tokens_per_step)
-    return (output_len - 1) / tokens_per_step + surplus
+    return max(1.0, (output_len - 1) / tokens_per_step + surplus)
 
 
 def request_overhead_s(system: System) -> float:
@@ -203,7 +203,9 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
     )
     decode_wall = steps * step_s + wait.decoding_s * (1 + again) + again * wait.prompt_s
     step_ahead_s = (0.5 + system.plans_ahead) * decode_wall / steps * wait.alone
-    typical_s = request_s + step_ahead_s + wait.prompt_s
+    typical_s = request_s + min(
+        step_ahead_s + wait.prompt_s, max(wait.each_s, wait.cycle_s - decode_wall)
+    )
     # At the start all prompts are there at once and nothing decodes.
     start_s = request_s + wait.start_s
     waves = workload.requests_per_client
@@ -220,7 +222,8 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
 class _Wait(NamedTuple):
     """What prompts cost one request. prompt_s: its own, with those ahead of it; decoding_s: those
     that fall between its decode steps; start_s: as prompt_s where all come at once; each_s: seconds
-    of one; alone: share of requests that come while others decode."""
+    of one; alone: share of requests that come while others decode; cycle_s: what a device that
+    never idles needs until the client's next request is as far, each prompt in it once."""
 
     prompt_s: float
     decoding_s: float
@@ -228,6 +231,7 @@ class _Wait(NamedTuple):
     each_s: float
     mixed_share: float
     alone: float = 1.0
+    cycle_s: float = math.inf
 
 
 def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: float) -> _Wait:
@@ -236,23 +240,27 @@ def _mixed(system: System, workload: Workload, decode: StepShape, decode_s: floa
     others = decode.decode_seqs - 1
     room = room_beside(system, decode, workload.computed_input / steps)
     own_steps = mean_passes(workload, room)
+    # During one cycle (own decode and own prefill, and the wait for the step in progress) each of
+    # the other requests prefills once. Those prompts hit any of its steps.
+    cycle = steps + own_steps + 0.5 + system.plans_ahead
     # Prompts that come into one step together share what the step reads for them. Each of the
     # others brings one into one of its steps; those without any cost nothing.
-    met = 1 + (others - 1) / (steps + own_steps)
-    each_s = beside(system, workload, decode, room)(group_sizes(others, met))
-    # During one cycle (own decode and own prefill) each of the other requests prefills once. Those
-    # prompts hit my decode steps or my own prefill steps.
-    share = steps / (steps + own_steps)
+    met = 1 + (others - 1) / cycle
+    filled = (others + 1) * workload.computed_input / room  # steps that prompts of a cycle fill
+    decoding = min(1.0, cycle / filled)
+    each_s = beside(system, workload, decode, room, decoding)(group_sizes(others, met))
+    share = steps / cycle
     group = min(others + 1.0, max(1, room // workload.computed_input))
     group_s = packed_s(system, workload, group)
-    start_s = (others + 1) / group * (group_s + own_steps * decode_s / 2) / 2 + group_s / 2
+    beside_s = own_steps * decode_s * decoding / 2
+    start_s = (others + 1) / group * (group_s + beside_s) / 2 + group_s / 2
     once = workload.requests_per_client == 1
     return _Wait(
-        prompt_s=decode_s * own_steps + each_s + others * (1 - share) * each_s,
+        prompt_s=decode_s * own_steps + each_s + others * own_steps / cycle * each_s,
         decoding_s=others * (0.5 if once else share) * each_s,
         start_s=start_s,
         each_s=each_s,
-        mixed_share=min(1.0, others * own_steps / (steps + own_steps)),
+        mixed_share=min(1.0, others * own_steps / cycle),
     )
 
 
@@ -279,13 +287,15 @@ def _apart(
     # decode step runs, if that is what runs before it.
     saved, alone = 0.0, 1 - (group - 1) / max(1, running - 1)
     first, groups = alone, group_sizes(running, group)
-    met = float(running - group)  # prompts of others between my tokens
+    waited = (0.5 + system.plans_ahead) * alone
+    met = (running - group) * steps / (steps + waited)  # prompts of others between my tokens
     after_s = (all_s(group) - all_s(min(group, fit))) / 2  # those of my group that come after me
     if group <= 1 + (running - 1) / max(1.0, steps) * (1 + 1e-9):
         most = system.round_tokens / workload.computed_input
         found = rounds(running / steps, most, request_s / step_s, system.plans_ahead)
         first, groups = found.first, group_sizes(running, joining(running, found.size))
-        met = (running - 1) * max(0.0, steps - 1) / (steps + found.waited)
+        waited = found.waited
+        met = (running - 1) * max(0.0, steps - 1) / (steps + waited)
         # Groups that run after mine, before the next decode step.
         after_s = packed_s(system, workload, found.size) * (1 / first - 1) / 2
     if system.plans_ahead:
@@ -293,11 +303,12 @@ def _apart(
     each_s = each_packed_s(system, workload, groups) - saved / fmean(groups)
     return _Wait(
         prompt_s=middle_s(group) - saved,
-        decoding_s=met * each_s + after_s,
+        decoding_s=min(met * each_s + after_s, (running - 1) * each_s * steps / (steps + waited)),
         start_s=middle_s(running),
         each_s=each_s,
         mixed_share=0.0,
         alone=alone,
+        cycle_s=running * each_s + (steps + waited) * step_s,
     )
 
 

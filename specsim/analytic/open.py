@@ -83,7 +83,7 @@ def open_loop(
         )
 
     slots = int(best.running)
-    found = _Batches(system, workload, rate, slots)
+    found = _Batches(system, workload, rate, best)
     shares = found.met()
     decode_s, ttft_s = found.mean("decode_s", shares), found.mean("ttft_s", shares)
     tpot_s = decode_s / max(1, workload.output_len - 1)
@@ -99,10 +99,16 @@ def open_loop(
 
 
 class _Batches:
-    """Times of a deployment at a rate by batch, 1 to `slots`: some asked for, linear between."""
+    """Times of a deployment at a rate by batch, up to the one that serves most requests: some
+    asked for, linear between.
 
-    def __init__(self, system: System, workload: Workload, rate: float, slots: int) -> None:
-        self._system, self._workload, self._rate, self._slots = system, workload, rate, slots
+    None is longer than where a request waits for each place (`most`): a full batch takes no
+    prompts, however many come."""
+
+    def __init__(self, system: System, workload: Workload, rate: float, most: SteadyState) -> None:
+        self._system, self._workload, self._rate = system, workload, rate
+        self._slots = slots = int(most.running)
+        self._most_s = most.tpot_s * (workload.output_len - 1)
         self._paces: dict[int, Pace] = {}
         sizes = {slots}
         size = 1
@@ -114,7 +120,10 @@ class _Batches:
 
     def _pace(self, batch: int) -> Pace:
         if batch not in self._paces:
-            self._paces[batch] = pace(self._system, self._workload, batch, self._rate)
+            found = pace(self._system, self._workload, batch, self._rate)
+            if found.decode_s > self._most_s > 0:
+                found = found._replace(decode_s=self._most_s, steepness=0.0)
+            self._paces[batch] = found
         return self._paces[batch]
 
     def of(self, batch: int, field: str) -> float:

@@ -120,9 +120,9 @@ def predict(
     and break-even, best k and the limit are those of decode replicas."""
     plain = system.plain()
     notes = list(warnings)
-    points = [_point(system, workload, clients) for clients in concurrencies or []]
+    points = [load_point(system, workload, clients) for clients in concurrencies or []]
     for rate in rates or []:
-        point = _point(system, workload, rate=rate, apart=apart)
+        point = load_point(system, workload, rate=rate, apart=apart)
         if not point.stable:
             notes.append(f"rate {rate:g}/s is beyond the capacity: the queue grows without end")
         elif point.steepness is not None and point.utilisation is not None and (
@@ -161,7 +161,7 @@ def predict(
     )
 
 
-def _point(
+def load_point(
     system: System, workload: Workload, clients: int = 1, rate: float | None = None,
     apart: Apart | None = None,
 ) -> LoadPoint:

@@ -134,14 +134,18 @@ def room_beside(system: System, decode: StepShape, prompt_per_step: float) -> in
 
 
 def beside(
-    system: System, workload: Workload, decode: StepShape, room: int
+    system: System, workload: Workload, decode: StepShape, room: int, decoding: float = 1.0
 ) -> Callable[[Sequence[float]], float]:
     """What each prompt adds to the decode steps it runs in, as a function of the equally likely
-    sizes of the groups that come into one of them."""
-    decode_s = system.latency.seconds(decode)
+    sizes of the groups that come into one of them. decoding: share of the steps with prompts in
+    which a sequence decodes, less than one where there are more of them than it has steps."""
+    decode_s = system.latency.seconds(decode) * decoding
+    seqs = round(decode.decode_seqs * decoding)
+    context = decode.decode_context_tokens * seqs / decode.decode_seqs
+    shape = replace(decode, decode_seqs=seqs, decode_context_tokens=context)
 
     def extra_s(step: Pass) -> float:
-        return max(0.0, system.latency.seconds(replace(decode, prefill=step)) - decode_s)
+        return max(0.0, system.latency.seconds(replace(shape, prefill=step)) - decode_s)
 
     @cache
     def added_s(count: int) -> float:

@@ -38,7 +38,7 @@ from specsim.planning.cost import cost_of
 from specsim.planning.ladder import Bracket, Prober, climb, search, search_roughly
 from specsim.planning.limits import ADMISSION, name_limit
 from specsim.sim.compare import middle_of
-from specsim.sim.figures import value_at
+from specsim.sim.figures import most_of, value_at
 from specsim.sim.intervals import median_interval
 from specsim.sim.passing import FEWEST, ROUGH_RUNS, WAVE, PassVerdict, enough, verdict_of
 from specsim.sim.slo import judge
@@ -117,7 +117,7 @@ class Finder:
         figures = middle_of(runs)
         columns = {path: [value_at(run, path) for run in runs] for path in FIGURES}
         intervals = {
-            path: median_interval([value for value in values if value is not None])
+            path: median_interval([x for x in values if x is not None], most_of(path))
             for path, values in columns.items()
             if None not in values and not path.endswith("_max")
         }

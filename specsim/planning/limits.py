@@ -91,7 +91,7 @@ def _waited_for(runs: Sequence[Summary], config: SimConfig, evidence: list[str])
     slots = config.rules.max_num_seqs * config.n_replicas
     cache, preempted = largest("kv_usage_max"), largest("preemptions")
     evidence.append(
-        f"at most {largest('running_max'):.0f} of {config.rules.max_num_seqs} request slots and "
+        f"at most {largest('running_max'):.0f} of {slots} request slots and "
         f"{cache:.0%} of the cache blocks were taken, {mean('running_mean'):.1f} slots on average"
     )
     if config.max_concurrent and largest("gateway_queue_max") > 0:
@@ -103,7 +103,7 @@ def _waited_for(runs: Sequence[Summary], config: SimConfig, evidence: list[str])
             evidence.append(f"{mean('preemptions'):.0f} preemptions per run")
         if mean("running_mean") < 0.9 * slots:
             return KV
-    if largest("running_max") >= config.rules.max_num_seqs:
+    if largest("running_max") >= slots:
         return ADMISSION
     evidence.append(_shares(runs))
     return PREFILL

@@ -2,9 +2,9 @@
 
 Run i of both has the seed `seed + i`: the same requests with the same luck, so that the ratio of
 the two is the effect of speculation alone (common random numbers). Figures are medians over the
-runs, `*_max` the largest; confidence intervals are those of the median at 95 % (of the ratios:
-over the runs' own ratios, paired by seed). A load passes its SLO as `passing` says, which also
-decides how many runs there are where nobody said.
+runs, `*_max` the largest, the parts of `time_share` means, which sum to 1; a gain is the median of
+the runs' own ratios, paired by seed. Confidence intervals are theirs, at 95 %. A load passes its
+SLO as `passing` says, which also decides how many runs there are where nobody said.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from specsim.sim import passing
 from specsim.sim import slo as gates
 from specsim.sim.build import Deployment
-from specsim.sim.figures import Figures, numbers_in, value_at
+from specsim.sim.figures import Figures, most_of, numbers_in, value_at
 from specsim.sim.intervals import mean_of_runs, median_interval, median_or_none
 from specsim.sim.loads import Load
 from specsim.sim.overtime import OverTime, over_time
@@ -235,7 +235,13 @@ def _arm(runs: list[Figures], slo: dict[str, float]) -> Arm:
                 columns.setdefault(name, []).append(value)
     confidence = {}
     for name, values in columns.items():
-        pair = median_interval(values) if len(values) == len(runs) else None
+        if len(values) < len(runs):
+            continue
+        found = mean_of_runs(values) if name.startswith("time_share.") else None
+        pair = (
+            median_interval(values, most_of(name)) if found is None
+            else found.bounded(most_of(name))
+        )
         if pair is not None:
             confidence[name] = pair
     figures.pop("trend", None)
@@ -254,7 +260,8 @@ def _middle(values: Sequence[object], name: str) -> object:
     if tables:
         # Only counts (censored, time parts) may be missing in a run: there were none.
         keys = dict.fromkeys(key for table in tables for key in table)
-        return {key: _middle([table.get(key, 0) for table in tables], key) for key in keys}
+        middle = _mean if name == "time_share" else _middle
+        return {key: middle([table.get(key, 0) for table in tables], key) for key in keys}
     lists = [value for value in values if isinstance(value, list)]
     if lists:
         return [_middle(items, name) for items in zip(*lists, strict=True)]
@@ -265,6 +272,10 @@ def _middle(values: Sequence[object], name: str) -> object:
     if name.endswith("_max"):
         return max((x for x in numbers if x is not None), default=None)
     return median_or_none(numbers)
+
+
+def _mean(values: Sequence[float], name: str) -> float:
+    return mean_of_runs(values).mean
 
 
 def _ratio(
@@ -284,11 +295,15 @@ def _gains(
     if other is None:
         return gain, intervals
     for name, (path, inverted) in GAINS.items():
-        gain[name] = _ratio(main.figures, other.figures, path, inverted)
         pairs = zip(main.runs, other.runs, strict=True)
         ratios = [_ratio(a, b, path, inverted) for a, b in pairs]
         known = [x for x in ratios if x is not None]
-        pair = median_interval(known) if len(known) == len(ratios) else None
+        whole = len(known) == len(ratios)
+        gain[name] = (
+            median_or_none(known) if whole
+            else _ratio(main.figures, other.figures, path, inverted)
+        )
+        pair = median_interval(known) if whole else None
         if pair is not None:
             intervals[name] = pair
     return gain, intervals

@@ -1,11 +1,24 @@
 """The figures of a run by name, as `specsim simulate --json` writes them. Times are seconds."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Required, TypedDict
 
 # What a run computes of a figure, and therefore what a gate may ask for.
 LATENCY_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 STREAM_STATISTICS = ("mean", "p10", "p50", "p90")
+
+
+# Those of the whole, at most 1, by the first part of their name.
+SHARES = (
+    "kv_usage_max", "kv_usage_mean", "prefix_hit_rate", "acceptance_rate", "time_share",
+    "error_rate", "stall_rate",
+)
+
+
+def most_of(path: str) -> float:
+    """The largest value that a figure of this dotted name can have."""
+    return 1.0 if path.partition(".")[0] in SHARES else math.inf
 
 
 def percents(statistics: tuple[str, ...]) -> tuple[float, ...]:
@@ -91,7 +104,7 @@ class Figures(Latencies, total=False):
     pools: dict[str, PoolLoad]
     goodput: float  # those of the request rate within every limit; only with an SLO
     running_mean: Required[float]
-    running_max: Required[float]
+    running_max: Required[float]  # of each replica, summed
     waiting_mean: Required[float]
     waiting_max: Required[float]
     gateway_queue_max: Required[float]

@@ -29,6 +29,11 @@ class MeanOfRuns:
     def interval(self) -> tuple[float, float]:
         return self.mean - self.half_width, self.mean + self.half_width
 
+    def bounded(self, most: float = math.inf) -> tuple[float, float] | None:
+        """The interval of what is never below 0 nor above `most`; None for a single run."""
+        low, high = self.interval
+        return (max(0.0, low), min(high, most)) if self.runs > 1 else None
+
 
 def t_quantile(confidence: float, degrees: int) -> float:
     """Two-sided Student t quantile."""
@@ -55,8 +60,13 @@ def median_or_none(values: Sequence[float | None]) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of the median; None for fewer than two values."""
+def median_interval(
+    values: Sequence[float], most: float = math.inf
+) -> tuple[float, float] | None:
+    """95 % interval of the median; None for fewer than two values.
+
+    It holds the median of the values (t / sqrt(n) is above 1 up to five of them, and no median is
+    further than s from the mean). Nothing lies above `most`, nor below 0 where no value does."""
     ranked, count = sorted(values), len(values)
     if count < 2:
         return None
@@ -65,5 +75,6 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
         below += 1
         tail += math.comb(count, below) / 2.0**count
     if below < 0:
-        return mean_of_runs(values).interval
+        found = mean_of_runs(values)
+        return found.interval if ranked[0] < 0 else found.bounded(most)
     return ranked[below], ranked[-1 - below]

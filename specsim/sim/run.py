@@ -133,6 +133,8 @@ def simulate(
         interrupted = True
     cluster.hand_over()
     end_s = config.duration_s if over else _last_end_s(cluster)
+    for replica in cluster.replicas:
+        replica.stats.until_s = end_s
     cluster.close()
     if not interrupted:
         for replica in cluster.replicas:

@@ -98,9 +98,11 @@ class Timeline:
 
 @dataclass(slots=True)
 class StepStats:
-    """What a replica's steps add up to. warmup_s: averages and shares count from here."""
+    """What a replica's steps add up to. warmup_s, until_s: averages and shares count from here to
+    there, also of a step that is still in progress at the end."""
 
     warmup_s: float = 0.0
+    until_s: float = math.inf
     keep_trace: bool = False
     itl: LogHistogram = field(default_factory=LogHistogram)
     timeline: Timeline = field(default_factory=Timeline)
@@ -148,8 +150,8 @@ class StepStats:
             before = self.last_width or int(widths[0])
             self.switches += int(np.count_nonzero(np.diff(widths, prepend=before)))
             self.last_width = int(widths[-1])
-        late = np.minimum(np.maximum(start, self.warmup_s), end)
-        seconds = end - late
+        measured_end = np.minimum(end, self.until_s)
+        seconds = np.maximum(0.0, measured_end - np.maximum(start, self.warmup_s))
         self.steps_measured += int((seconds > 0.0).sum())
         self.busy_s += float(seconds.sum())
         self.running_area += float((seconds * running).sum())

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,36 @@ def test_decode_steps_by_hand() -> None:
     # Two tokens per step: 100 steps and the half step by which the last one overshoots
     assert decode_steps(201, 2.0) == 100 + 1 / 4
     assert decode_steps(1, 3.0) == 0
+    # Whatever a step yields, the second token takes one
+    assert decode_steps(2, 8.0) == 1
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "transformers"])
+@pytest.mark.parametrize("output_len", [4, 16, 200])
+def test_more_acceptance_never_serves_less(engine: str, output_len: int) -> None:
+    """k = 8, 16k prompts, 128 clients: a cycle holds each prompt once, however few steps decode.
+
+    1.2 % for SGLang, whose formula for the wait, right where requests need many steps, is cut off
+    by that: it was 13 %."""
+    load = Workload(16_384, output_len)
+    served = []
+    for rate in (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.99):
+        system = System(
+            LLAMA, H200, find_engine(engine), setup=SpecSetup("ngram", 8),
+            acceptance=Acceptance.from_rate(rate, 8),
+        )
+        served.append(closed_loop(system, load, 128).output_tok_s)
+    best = accumulate(served, max)
+    least = 0.988 if engine == "sglang" else 1.0
+    assert all(now >= least * most for now, most in zip(served, best, strict=True))
+
+
+def test_a_cycle_holds_each_prompt_once() -> None:
+    """Long prompts and few steps: the device is busy all the time, and with nothing twice."""
+    load = Workload(8000, 8)
+    for engine in ("sglang", "transformers"):
+        state = closed_loop(System(LLAMA, H200, find_engine(engine)), load, 8)
+        assert 0.9 < state.prefill_share + state.step_s * 7 * state.request_rate / 8 < 1.02
 
 
 def test_one_client_by_hand() -> None:
@@ -253,18 +284,19 @@ def test_prompts_that_come_into_one_step_share_what_it_reads() -> None:
 
 
 def test_by_hand_with_several_prompts_in_a_step() -> None:
-    # 41 clients, 4 decode steps and one for the prompt: each of 40 brings one into this step with
-    # probability 1 / 5.
+    # 41 clients, 4 decode steps, one for the prompt, and the 1.5 that it waits before: each of 40
+    # brings one into this step with probability 1 / 6.5. (A simulation of 2000 requests serves
+    # 0.7 % more tokens; without the wait in the cycle it was 19 %.)
     workload = Workload(100, 5)
     state = closed_loop(PLAIN, workload, 41)
     latency, context = PLAIN.latency, 41 * 102.5
     step_s = latency.seconds(StepShape(41, 1, context))
     extra_s = sum(
-        math.comb(40, n) * 0.2**n * 0.8 ** (40 - n)
+        math.comb(40, n) * (1 / 6.5) ** n * (5.5 / 6.5) ** (40 - n)
         * (latency.seconds(StepShape(41, 1, context, (PrefillChunk(100),) * n)) - step_s)
         for n in range(1, 41)
-    ) / 8
-    expected_s = (4 * step_s + 40 * (4 / 5) * extra_s) / 4
+    ) / (40 / 6.5)
+    expected_s = (4 * step_s + 40 * (4 / 6.5) * extra_s) / 4
     # Five slices of the binomial law stand for all of it.
     assert state.tpot_s == pytest.approx(expected_s, rel=6e-3)
 

@@ -41,6 +41,15 @@ def test_more_load_waits_more_and_more_servers_less(servers: int, a: float, b: f
     assert 0 <= erlang_c(servers, low) <= 1
 
 
+def test_prompts_that_never_end_fill_the_batch_and_no_more() -> None:
+    """Prompts first, and more come than a step of prompts holds off: they fill the batch, which
+    then decodes as that of waiting clients does, and not for ever slower."""
+    system = replace(SYSTEM, engine=find_engine("transformers"), max_num_seqs=16)
+    full = closed_loop(system, CHAT, 16)
+    state = open_loop(system, CHAT, 0.9 * full.request_rate)
+    assert state.stable and state.tpot_s <= full.tpot_s * (1 + 1e-9)
+
+
 def test_an_idle_server_serves_as_one_client_is_served() -> None:
     alone = closed_loop(SYSTEM, CHAT, 1)
     state = open_loop(SYSTEM, CHAT, 1e-7 * alone.request_rate)

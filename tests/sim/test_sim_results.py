@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from specsim.errors import UsageError
 from specsim.report.export_rows import write_rows
 from specsim.sim import survival
 from specsim.sim.arrivals import gamma_times
+from specsim.sim.compare import middle_of
 from specsim.sim.export import write_chrome_trace
 from specsim.sim.figures import Figures
 from specsim.sim.histogram import LogHistogram
-from specsim.sim.intervals import mean_of_runs
+from specsim.sim.intervals import mean_of_runs, median_interval
 from specsim.sim.lengths import Uniform
 from specsim.sim.loads import ClosedLoop, OpenLoop, requests_of
 from specsim.sim.passing import worst_gate
@@ -179,6 +181,18 @@ def test_time_shares_sum_to_one():
         "verify", "prefill", "idle"
     }
     assert sum(shares.values()) == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("duration", [0.35, 1.0, 2.5, math.inf])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_step_in_progress_at_the_end_counts_up_to_it(duration, replicas):
+    """Steps of 0.3 s and more: shares sum to 1, and means lie within their extremes."""
+    cfg = config(n_replicas=replicas, duration_s=duration, num_kv_blocks=200, **SPECULATING)
+    summary = simulate(cfg, load(rate=200.0, count=60), Linear(0.3, 1e-3, 1e-3)).summary()
+    assert sum(summary["time_share"].values()) == pytest.approx(1.0, abs=1e-9)
+    for what in ("running", "waiting", "kv_usage"):
+        assert 0 <= summary[f"{what}_mean"] <= summary[f"{what}_max"] * (1 + 1e-9)
+    assert summary["kv_usage_max"] <= 1
 
 
 def test_time_shares_follow_the_parts_of_the_cost():
@@ -392,6 +406,22 @@ def test_mean_of_runs_has_the_t_interval():
     found = mean_of_runs([1.0, 2.0, 3.0])
     assert found.half_width == pytest.approx(4.30265 / math.sqrt(3), rel=1e-4)
     assert mean_of_runs([5.0]).half_width == math.inf
+
+
+@pytest.mark.parametrize("values", [[0.1, 3.0], [0.0, 0.0, 5.0], [1.0, 1.0, 1.0, 1.0, 90.0],
+                                    [0.9, 0.2, 0.9, 0.1]])
+def test_intervals_hold_the_median_and_stay_in_the_range_of_the_figure(values):
+    low, high = median_interval(values)
+    assert 0 <= low <= statistics.median(values) <= high
+    assert median_interval([-1.0, *values])[0] < 0
+    shares = [value / 100 for value in values]
+    assert median_interval(shares, 1.0)[1] <= 1
+
+
+def test_parts_of_several_runs_sum_to_one():
+    runs = [simulate(config(**SPECULATING), load(seed=i), Linear(0.004, 1e-4, 1e-5, 0, 1e-3)
+                     ).summary() for i in range(4)]
+    assert sum(middle_of(runs)["time_share"].values()) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_closed_loop_speedup_is_tokens_per_step_over_cost_ratio():
