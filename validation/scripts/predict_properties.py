@@ -62,7 +62,9 @@ def of_one(
     """Of one prediction by itself."""
     point = load_point(system, load, clients, rate)
     for name, value in point.to_dict().items():
-        if isinstance(value, float) and not (math.isfinite(value) and value >= -EXACT) and point.stable:
+        if not isinstance(value, float) or not point.stable:
+            continue
+        if not (math.isfinite(value) and value >= -EXACT):
             yield Miss("finite and not negative", math.inf, f"{name} is {value}")
     for name, pair in point.interval_90.items():
         value = getattr(point, name)
