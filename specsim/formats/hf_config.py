@@ -43,6 +43,7 @@ WRAPPERS: dict[str, str] = {
     "inkling_mm_model": "inkling_text",
     "inkling2": "inkling2_text",
     "step3p7": "step3p5",
+    "mistral_large4": "mistral_large4_text",
     "gemma3": "gemma3_text",
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text",
@@ -69,7 +70,6 @@ _TEXT_ALIASES = {
 # Known architectures with parts that no reader models; each is refused by them.
 UNMODELLED = {
     "deepseek_v41": "prompts through half of the layers, a shared compressed cache, Engram tables",
-    "mistral_large4": "sparse latent attention whose indexes layers share",
     "dots3_note": "sparse latent attention beside window layers",
 }
 _DRAFTER_MARKS = (

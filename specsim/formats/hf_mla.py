@@ -1,11 +1,11 @@
 """Readers of the latent-attention families: DeepSeek-V2/V3/R1/V3.2, Kimi-K2, GLM-5, Mistral Large 3
-and Small 4, MiniCPM3, LongCat-Flash."""
+and 4, Mistral Small 4, MiniCPM3, LongCat-Flash."""
 
 from dataclasses import replace
 
 from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
-from specsim.formats.hf_plan import ModelPlan, decoder_layer, family
+from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP, MoE
 from specsim.model.mixers import LatentAttention
@@ -18,8 +18,6 @@ def latent_attention(f: TextConfig, *, indexer: bool) -> LatentAttention:
     if "q_lora_rank" not in f.raw:
         raise f.fail("q_lora_rank", "this architecture needs it (null: no query latent)")
     rank = f.q_lora_rank
-    if indexer and not rank:
-        raise f.fail("q_lora_rank", "the sparse indexer reads the query latent and needs one")
     return LatentAttention(
         n_heads=f.num_attention_heads,
         q_lora_rank=rank,
@@ -42,6 +40,8 @@ def deepseek(f: TextConfig) -> ModelPlan:
 @family("deepseek_v32", "glm_moe_dsa")
 def deepseek_sparse(f: TextConfig) -> ModelPlan:
     """DeepSeek-V3.2 and GLM-5: the same with a sparse indexer, in GLM-5.2 not in every layer."""
+    if "q_lora_rank" in f.raw and not f.q_lora_rank:
+        raise f.fail("q_lora_rank", "the sparse indexer reads the query latent and needs one")
     return _deepseek(f, "deepseek_v32", indexer=True)
 
 
@@ -49,6 +49,44 @@ def deepseek_sparse(f: TextConfig) -> ModelPlan:
 def mistral_latent(f: TextConfig) -> ModelPlan:
     """Mistral-Large-3 and Mistral-Small-4: DeepSeek-V3's layers, a router without correction."""
     return _deepseek(f.with_default("topk_method", "greedy"), "mistral4", indexer=False)
+
+
+@family("mistral_large4_text")
+def mistral_large4(f: TextConfig) -> ModelPlan:
+    """Mistral-Large-4: sparse latent attention without query latent, an indexer behind a norm of
+    its own; every `no_rope_layer_interval`-th layer has no rotary part, neither in its cache."""
+    f = f.with_default("q_lora_rank", None).with_default("topk_method", "greedy")
+    count, hidden = f.num_hidden_layers, f.hidden_size
+    own = list(range(count))
+    f.require("kv_source_layers", (own,), "layers that share a cache are not modelled")
+    rotary = f.no_rope_layers or tuple((index + 1) % 4 for index in own)
+    if len(rotary) != count:
+        raise f.fail("no_rope_layers", f"must have one entry for each of the {count} layers")
+    f.require("no_rope_layer_interval", (4,), "only 4 is known")
+    mixer, moe = latent_attention(f, indexer=True), sigmoid_moe(f)
+    sparse = sparse_after_dense(f, count, 1)
+    flat = replace(
+        mixer, qk_nope_head_dim=mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, qk_rope_head_dim=0
+    )
+    indexed = _indexed_layers(f, count)
+
+    def layer(index: int) -> LayerPlan:
+        found = mixer if rotary[index] else flat
+        norms = 2 * hidden + 2 * mixer.n_heads  # two numbers per head scale its scores
+        if indexed[index]:
+            norms += 2 * hidden + 2 * mixer.index_heads
+        else:
+            found = replace(found, index_heads=0, index_head_dim=0)
+        return decoder_layer(found, moe if sparse[index] else mlp(f), norms)
+
+    result = plan(f, "mistral_large4", [layer(index) for index in own])
+    result.extra_weights = mixer.qk_rope_head_dim // 2  # factors of the rotary frequencies
+    if not (f.has("indexer_types") and f.has("kv_source_layers")):
+        result.notes.append(
+            "every layer has an indexer and a cache of its own unless the file says otherwise "
+            "(indexer_types, kv_source_layers)"
+        )
+    return result
 
 
 @family("minicpm3")
@@ -88,7 +126,7 @@ def longcat_flash(f: TextConfig) -> ModelPlan:
 def _indexed_layers(f: TextConfig, count: int) -> list[bool]:
     """Which layers run their own indexer; the others reuse the selection of the one before
     (GLM-5.2: after an offset, every index_topk_freq-th layer)."""
-    layer_kinds(f, count, ("deepseek_sparse_attention",))
+    layer_kinds(f, count, ("deepseek_sparse_attention", "indexed_attention"))
     kinds = f.indexer_types
     f.per_layer("indexer_types", kinds, count)
     if kinds is not None:

@@ -232,7 +232,7 @@ class LatentAttention(Mixer):
         plain = rank + self.kv_lora_rank  # the two latent norms
         plain += hidden * heads if self.head_gate else 0
         if self.index_heads:
-            matrices += rank * self.index_heads * self.index_head_dim
+            matrices += (rank or source) * self.index_heads * self.index_head_dim
             matrices += hidden * self.index_head_dim
             # head weights, LayerNorm
             plain += hidden * self.index_heads + 2 * self.index_head_dim

@@ -239,6 +239,20 @@ def test_inkling_keeps_windows_of_four_convolutions_and_reads_them_once() -> Non
     assert moved == [2 * width * 2 * (q + 3 + q - 1) for q in (1, 4)]
 
 
+def test_mistral_large_4_layers_that_share_a_cache_are_refused() -> None:
+    case: dict[str, Any] = {
+        "model_type": "mistral_large4_text", "hidden_size": 64, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "intermediate_size": 64, "n_routed_experts": 4, **DEEPSEEK,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "index_topk": 16,
+        "index_n_heads": 2, "index_head_dim": 32, "q_lora_rank": None,
+    }  # fmt: skip
+    spec = model_from_config(case)
+    assert kv_bytes_per_token(spec, "bf16").full == (3 * 576 + 512) * 2  # one without rotary part
+    assert any("a cache of its own unless the file says" in note for note in spec.notes)
+    with pytest.raises(ModelConfigError, match=r"kv_source_layers = .* share a cache"):
+        model_from_config({**case, "kv_source_layers": [0, 0, 2, 2]})
+
+
 def test_ling_3_with_other_gates_is_refused() -> None:
     config = {"no_kda_lora": False, "model_type": "bailing_hybrid"}
     with pytest.raises(ModelConfigError, match="gates of delta attention in two products"):
