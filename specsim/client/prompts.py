@@ -9,10 +9,12 @@ A file has one JSON object per line, as `vllm bench serve --dataset-name custom`
 import itertools
 import json
 import random
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specsim.data import data_root
 from specsim.errors import FormatError, UsageError
 from specsim.files import file_text
 
@@ -22,25 +24,6 @@ MAX_OUTPUT_TOKENS = 10_000_000
 DEFAULT_OUTPUT_TOKENS = 256  # of `vllm bench serve` with files
 _TEXT_FIELDS = ("prompt", "question", "text")
 
-# Short everyday texts of our own, for a first look at a server without a file of prompts.
-BUILTIN = (
-    "Write a short letter to a neighbour whose dog barks at night. Be kind but clear.",
-    "Explain to a twelve-year-old why the sky is blue in the day and red in the evening.",
-    "List ten things to check before a long trip by car, one per line.",
-    "Rewrite this sentence in the past tense: The train leaves the station and the rain begins.",
-    "Write a Python function that returns the second largest number of a list, with a test.",
-    "Describe how bread is made, step by step, from flour to the table.",
-    "What are the advantages and disadvantages of working at night? Give three of each.",
-    "Translate into French: The library opens at nine and closes at six on weekdays.",
-    "Tell a story of five sentences about a lighthouse keeper who finds a message in a bottle.",
-    "Summarise the water cycle in four sentences for a school book.",
-    "Write an SQL query that counts the orders of each customer in the year 2020.",
-    "Give a recipe for a vegetable soup for four people, with amounts.",
-    "Compare a bicycle and a bus for a daily way to work of eight kilometres.",
-    "Repeat the following list and add one more animal: cat, dog, horse, cow, sheep, goat.",
-    "Explain the difference between weather and climate with an example.",
-    "Write the minutes of a meeting in which three people plan a street party.",
-)
 WARM_UP = "Count from one to twenty in words, separated by commas."
 
 
@@ -109,8 +92,9 @@ def _content(raw: Mapping[str, object], where: str) -> str | tuple[int, ...]:
 
 
 def builtin_prompts(output_tokens: int | None = None) -> list[Prompt]:
-    """A few everyday texts."""
-    return [Prompt(text, output_tokens or 128) for text in BUILTIN]
+    """A few everyday texts of our own, for a first look at a server."""
+    raw = tomllib.loads((data_root("catalog") / "prompts.toml").read_text(encoding="utf-8"))
+    return [Prompt(text, output_tokens or 128) for text in raw["first_look"]]
 
 
 def random_prompts(

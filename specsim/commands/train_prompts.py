@@ -9,95 +9,38 @@ a user might have asked (Xu et al. 2024 call it Magpie).
 import importlib
 import inspect
 import random
+import tomllib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from specsim.data import data_root
 from specsim.errors import SpecSimError
 
 if TYPE_CHECKING:
     from specsim.decoder.models import LoadedModel
 
-_TOPICS = (
-    "bread baking", "tides", "the printing press", "vaccines", "bicycle brakes", "volcanoes",
-    "compound interest", "honey bees", "glaciers", "electric motors", "the silk road", "soap",
-    "batteries", "earthquakes", "coffee roasting", "migrating birds", "concrete", "the moon",
-    "photosynthesis", "chess openings", "lighthouses", "dreams", "rust", "inflation", "violins",
-    "antibiotics", "satellites", "fermentation", "maps", "coral reefs", "paper", "wind turbines",
-)
-_ASK = (
-    "Explain how {} works or came about, in plain words.",
-    "Give me five facts about {}.",
-    "Write a short story in which {} plays a part.",
-    "What are the advantages and disadvantages of {}?",
-    "Make a numbered list of steps for a beginner who wants to learn about {}.",
-    "Write a dialogue between a teacher and a pupil about {}.",
-    "Write a polite e-mail that invites a friend to a talk about {}.",
-    "Compare {} with something similar and say how they differ.",
-    "Answer as an expert: what do people often get wrong about {}?",
-    "Write a four-line poem about {}.",
-)
-_SUMS = (
-    "{a} boxes hold {b} apples each. {c} apples are eaten. How many are left? Show your steps.",
-    "A train goes {a} km in {b} hours. How far does it go in {c} hours at the same speed?",
-    "Anna has {a} coins, Ben has {b} more than Anna, and they share {c} coins with a friend. How "
-    "many do they have left together?",
-    "A shop sells pens at {a} cents and books at {b} dollars. What do {c} pens and two books cost?",
-)
-_CODE = (
-    "Write a Python function that returns the {} of a list of numbers.",
-    "Write a Python function with a docstring that checks whether a string {}.",
-    "Find the error in this Python code and correct it:\n"
-    "def total(items):\n    for item in items:\n        total += item\n    return {}",
-)
-_CODE_WORDS = (
-    ("largest value", "median", "second smallest value", "running sums", "product",
-     "differences of neighbours", "mode", "range"),
-    ("is a palindrome", "is a valid number", "contains only vowels", "is in upper case",
-     "starts and ends alike", "has balanced brackets"),
-    ("total", "items", "sum", "result"),
-)
-_EDIT = (
-    "Rewrite this text in the past tense:\n{}", "Translate into French:\n{}",
-    "Summarise in one sentence:\n{}", "List the nouns of this text:\n{}",
-    "Repeat this text exactly, then add one sentence:\n{}",
-)
-_TEXTS = (
-    "The baker opens the shop at six. She lights the oven, weighs the flour and kneads the dough. "
-    "When the first customers come, the loaves are still warm.",
-    "A lighthouse keeper writes down the weather every evening. The wind turns, the rain stops, "
-    "and ships pass far out. He counts them and closes the book.",
-    "Our meeting moves to Thursday at ten. Please bring the budget, the plan for the new office "
-    "and a list of open questions.",
-    "The river rises in spring when the snow melts. Farmers watch the dikes, move their animals "
-    "to higher ground and wait for the water to fall.",
-)
-_MODULES = ("statistics", "textwrap", "random", "shutil", "math", "itertools", "functools", "json",
-            "os.path", "re", "string", "bisect", "heapq", "datetime", "csv", "fractions")
-_LIBRARY = ("Explain what Python's {} does and show an example.",
-            "Show how to use Python's {} in a short program.")
-
-
 def built_in_prompts(seed: int) -> list[str]:
     """Some hundreds of prompts in an order drawn from the seed; the same for the same Python."""
     rng = random.Random(seed)
-    out = [ask.format(topic) for ask in _ASK for topic in _TOPICS]
-    for sums in _SUMS:
+    text = (data_root("catalog") / "prompts.toml").read_text(encoding="utf-8")
+    raw = tomllib.loads(text)["train"]
+    out = [ask.format(topic) for ask in raw["ask"] for topic in raw["topics"]]
+    for sums in raw["sums"]:
         for _ in range(30):
             a, b, c = rng.randint(2, 60), rng.randint(2, 20), rng.randint(2, 30)
             out.append(sums.format(a=a, b=b, c=c))
-    for code, words in zip(_CODE, _CODE_WORDS, strict=True):
-        out += [code.format(word) for word in words]
-    out += [edit.format(text) for edit in _EDIT for text in _TEXTS]
-    names = _functions()
-    out += [rng.choice(_LIBRARY).format(name) for name in names]
+    for code in raw["code"]:
+        out += [code["ask"].format(word) for word in code["words"]]
+    out += [edit.format(given) for edit in raw["edit"] for given in raw["texts"]]
+    out += [rng.choice(raw["library"]).format(name) for name in _functions(raw["modules"])]
     rng.shuffle(out)
     return out
 
 
-def _functions() -> list[str]:
+def _functions(modules: Sequence[str]) -> list[str]:
     """Public functions and classes of some standard modules, by their full names."""
     found = []
-    for name in _MODULES:
+    for name in modules:
         module = importlib.import_module(name)
         for item in sorted(getattr(module, "__all__", None) or dir(module)):
             thing = getattr(module, item)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from specsim.client.prompts import BUILTIN, builtin_prompts, random_prompts, read_prompts, take
+from specsim.client.prompts import builtin_prompts, random_prompts, read_prompts, take
 from specsim.errors import FormatError, UsageError
 
 
@@ -58,5 +58,5 @@ def test_random_prompts_are_consecutive_ids_and_repeatable():
 
 def test_take_goes_on_where_it_stopped():
     prompts = builtin_prompts(8)
-    assert len(prompts) == len(BUILTIN) and prompts[0].output_tokens == 8
+    assert len(prompts) == len(set(prompts)) == 16 and prompts[0].output_tokens == 8
     assert take(prompts, 3, len(prompts) - 1) == [prompts[-1], prompts[0], prompts[1]]
