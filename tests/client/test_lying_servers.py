@@ -32,9 +32,10 @@ def bounded():
 
 @pytest.mark.parametrize("lie", LIES)
 def test_watch(monkeypatch, lie):
-    monkeypatch.setattr(scraping.scrape, "__defaults__", (1.0,))
+    monkeypatch.setattr(scraping.scrape, "__defaults__", (0.4,))
     with lying(*LIES[lie]) as url:
-        result = CliRunner().invoke(app, ["watch", "--url", url, "--once", "--json"])
+        result = CliRunner().invoke(app, ["watch", "--url", url, "--once", "--json",
+                                          "--interval", "0.2"])
     if lie == "numbers that are none":  # what is left of them is shown
         assert result.exception is None
         assert not {"NaN", "Infinity"} & set(result.output.replace(",", " ").split())
@@ -50,11 +51,11 @@ def test_the_load_of_validate_live(monkeypatch, lie, path):
     """path: where the server lies; it is honest before that."""
     from specsim.client import http
 
-    monkeypatch.setattr(http.Connection.text, "__defaults__", (1.0,))
+    monkeypatch.setattr(http.Connection.text, "__defaults__", (0.4,))
     before = {"/v1/models": MODELS, "/version": b"{}", "/metrics": b"a 1\n"}
     before.pop(path, None)
     with lying(*LIES[lie], before=before) as url:
-        target = Target(url, connect_s=1, stall_s=1, request_s=2)
+        target = Target(url, connect_s=2, stall_s=0.4, request_s=0.8)
         with pytest.raises(SpecSimError) as caught:
             drive(target, LiveLoad((Prompt("a", 4),), max_concurrency=1), Sampling(),
                   sample_every_s=0.05)
