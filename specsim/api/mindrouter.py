@@ -15,7 +15,7 @@ from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.report.blocks import Section
 
 # What holds for the table too; all else describes a model of one's own.
-_ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "csv_out")
+_ALLOWED = ("gpu", "engine", "fidelity", "profiles", "json_out", "wide", "csv_out")
 
 
 @dataclass(frozen=True)

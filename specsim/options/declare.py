@@ -265,7 +265,7 @@ def declared(options: type[OptionSet]) -> dict[str, Declared]:
         if option is not None:
             found[name] = _declared(name, option, field)
     # Where a result goes is said last.
-    last = [name for name in ("json_out", "csv_out") if name in found]
+    last = [name for name in ("wide", "json_out", "csv_out") if name in found]
     return {name: found[name] for name in [*(n for n in found if n not in last), *last]}
 
 

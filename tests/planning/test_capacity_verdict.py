@@ -33,7 +33,7 @@ def sure(ok: bool) -> PassVerdict:
 def test_margins_have_the_sign_of_the_gate() -> None:
     assert gate_margin("ttft_p95", {"value": 1.0, "limit": 2.0}) == pytest.approx(math.log(2))
     assert gate_margin("stream_tok_s_p10", {"value": 10.0, "limit": 15.0}) < 0
-    assert gate_margin("ttft_p95", {"value": None, "limit": 2.0}) == -MOST_MARGIN
+    assert gate_margin("ttft_p95", {"value": None, "limit": 2.0, "pass": False}) == -MOST_MARGIN
     assert gate_margin("error_rate", {"value": 0.0, "limit": 0.01}) == MOST_MARGIN
     assert gate_margin("error_rate", {"value": 0.5, "limit": 0.0}) == -MOST_MARGIN
 

@@ -247,7 +247,7 @@ def test_a_plot_holds_all_panels(
         (("qwen3.6-27b", "--cheap-share", "0"), "above 0"),
         (("qwen3.6-27b", "--cheap-share", "nan"), "above 0"),
         (("qwen3.6-27b", "--plot", "x.pdf"), "must end in .svg or .png"),
-        (("qwen3.6-27b", "--plot", "/nowhere/x.svg"), "cannot write"),
+        (("qwen3.6-27b", "--plot", "/dev/null/x.svg"), "which is no folder"),
         (("qwen3.6-27b", "--json", "--csv"), "choose one output"),
         (("qwen3.6-27b", "--method", "none"), "no speculation"),
         ((), "a MODEL is needed"),
