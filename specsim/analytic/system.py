@@ -9,7 +9,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.jsonable import picked
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
-from specsim.latency.memory import MemoryPlan
+from specsim.latency.memory import MemoryPlan, plan_memory
 from specsim.latency.shape import StepShape, decode_shape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
@@ -70,7 +70,10 @@ class System(Instance):
     @cached_property
     def memory(self) -> MemoryPlan:
         """What the deployment keeps in device memory. CapacityError where it does not fit."""
-        return self.prices.memory(self, self.gpu_memory_utilization, self.batched_tokens)
+        return plan_memory(
+            self, gpu_memory_utilization=self.gpu_memory_utilization or None,
+            max_num_batched_tokens=self.batched_tokens,
+        )
 
     @property
     def speculative(self) -> bool:
