@@ -23,6 +23,8 @@ EXCEPTIONS = {
     "more acceptance: TTFT": (0.005, 0.15),
     "more memory: tokens per second": (0.005, 0.1),
     "more memory rate: TTFT": (0.002, 0.02),
+    "more FLOP rate: TPOT": (0.001, 2.5),
+    "more FLOP rate: TTFT": (0.001, 3.0),
     "longer prompts: TTFT": (0.005, 0.1),
     "speedup within tokens per step": (0.005, 0.25),
 }

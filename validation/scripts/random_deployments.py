@@ -101,5 +101,5 @@ def _load(draw: random.Random) -> dict[str, Any]:
 
 
 def random_options(seed: int) -> PredictOptions:
-    """The options of this number; the same for ever."""
+    """The options of this number; the same as long as the catalogue is."""
     return PredictOptions(**options(random.Random(seed)))
