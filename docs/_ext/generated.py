@@ -163,19 +163,20 @@ def command_reference() -> str:
 
 
 def option_table(name: str) -> str:
-    """The options of a function: name, what it may be, default, meaning."""
-    from specsim.options.declare import declared
+    """The options of a function: name, group, what it may be, default, meaning."""
+    from specsim.options.declare import SECTIONS, declared
     from specsim.options.registry import function_models
 
     words = {"Sequence": "list", "Mapping": "dict"}
-    rows = ["| option | type | default | meaning |", "|---|---|---|---|"]
-    for option, item in declared(function_models()[name]).items():
+    rows = ["| option | group | type | default | meaning |", "|---|---|---|---|---|"]
+    known = declared(function_models()[name])
+    for option, item in sorted(known.items(), key=lambda pair: SECTIONS.index(pair[1].section)):
         if option == "model":
             continue
         kinds: list[Any] = [*([list] if item.several else []), *item.accepted]
         kind = " or ".join(words.get(part.__name__, part.__name__) for part in kinds)
         meaning = item.option.help.replace("|", "or")
-        rows.append(f"| `{option}` | {kind} | `{item.default!r}` | {meaning} |")
+        rows.append(f"| `{option}` | {item.section} | {kind} | `{item.default!r}` | {meaning} |")
     return "\n".join(rows)
 
 

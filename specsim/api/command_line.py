@@ -7,14 +7,13 @@ something else is refused, as everywhere; a MODEL beside it says which model its
 from pathlib import Path
 from typing import TypeVar
 
-from specsim.api.requests import build_workload
 from specsim.errors import UsageError
 from specsim.formats.server_command import parse_command
 from specsim.formats.server_flags import ServerCommand
 from specsim.latency.engine import find_engine
 from specsim.model.catalogue import has_model
 from specsim.options.declare import OptionSet, declared
-from specsim.options.groups import DeploymentOptions, ModelArgument, ServerCommandOptions
+from specsim.options.groups import ModelArgument, ServerCommandOptions
 from specsim.options.values import shown
 
 MAX_LISTED = 12  # flags that one note names
@@ -25,8 +24,7 @@ O = TypeVar("O", bound=OptionSet)  # noqa: E741
 def expand_command(options: O) -> tuple[O, list[str]]:
     """The options with those of --command filled in, and what the user should know about it.
 
-    A limit on the length of requests becomes --max-model-len where there is one; else the requests
-    asked about must keep it."""
+    A limit on the length of requests becomes --max-model-len where there is one."""
     if not isinstance(options, ServerCommandOptions) or options.command is None:
         return options, []
     found = parse_command(options.command)
@@ -39,8 +37,6 @@ def expand_command(options: O) -> tuple[O, list[str]]:
     if model is found.model:
         _check_names(found.model)
     out = options.but(model=model, command=None, **_changes(options, found))
-    if isinstance(out, DeploymentOptions) and found.max_model_len is not None:
-        _check_lengths(out, found.max_model_len)
     return out, _notes(found, out)
 
 
@@ -80,16 +76,6 @@ def _changes(options: OptionSet, found: ServerCommand) -> dict[str, object]:
             )
         # else the user knows the engine's version
     return changes
-
-
-def _check_lengths(options: DeploymentOptions, limit: int) -> None:
-    workload = build_workload(options)
-    if workload.input_len + workload.output_len > limit:
-        raise UsageError(
-            f"requests of {workload.input_len} + {workload.output_len} tokens are asked about, "
-            f"but the server in --command takes at most {limit}; shorten them with --input-len "
-            "and --output-len, or raise its limit"
-        )
 
 
 def _notes(found: ServerCommand, options: OptionSet) -> list[str]:

@@ -21,7 +21,7 @@ from specsim.api.acceptance import (
     remarks,
     usable,
 )
-from specsim.api.requests import build_workload
+from specsim.api.requests import build_workload, check_longest
 from specsim.errors import SpecSimError, UsageError
 from specsim.formats.load_model import load_drafter, load_model
 from specsim.formats.speculative_config import SpeculativeConfig, parse_speculative_config
@@ -35,12 +35,13 @@ from specsim.methods.base import METHODS, SpecSetup, find_method, method_of
 from specsim.methods.registry import lookup_named, method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
-from specsim.model.counts import kv_dtype_bytes
+from specsim.model.counts import cache_dtype, kv_dtype_bytes
 from specsim.model.feedforward import MoE
 from specsim.model.spec import Drafter, ModelSpec
 from specsim.ops.work import Parallel, Routing
 from specsim.options.declare import OptionSet
 from specsim.options.groups import DeploymentOptions
+from specsim.options.serving import CacheOptions
 from specsim.options.values import Numbers, parse_numbers, profile_folder, shown
 from specsim.roofline.device import native, params
 from specsim.speculation.acceptance import Acceptance
@@ -80,6 +81,8 @@ def build_request(
         from specsim.api.command_line import expand_command
 
         options, warnings = expand_command(options)
+    if not isinstance(given, CacheOptions):  # a simulated server cuts the answer there
+        check_longest(options)
     chosen = _chosen(options, given) if choose else None
     found = _built(options if chosen is None else options.but(method=chosen), warnings, chosen)
     asked = options.method or options.draft or options.speculative_config
@@ -146,7 +149,7 @@ def _built(
     profile = load_profile(options.gpu, profile_folder(options.profiles))
     profile = with_link(profile, options.link, options.tp * options.pp)
     engine = find_engine(options.engine)
-    kv = spec.default_kv_dtype if options.kv in (None, "auto") else options.kv
+    kv = spec.default_kv_dtype if options.kv in (None, "auto") else cache_dtype(options.kv)
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype
     parallel = _parallel(options, spec, profile, warnings)
     setup, acceptance, known = _speculation(options, spec, engine, parallel, warnings)

@@ -9,7 +9,7 @@ from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.methods.base import MAX_K, check_k
 from specsim.methods.resolve import resolve_setup
 from specsim.model.catalogue import variant
-from specsim.model.counts import kv_dtype_bytes
+from specsim.model.counts import cache_dtype, kv_dtype_bytes
 from specsim.options.analytic import ParetoAxesOptions, ParetoOptions
 from specsim.options.groups import DeploymentOptions
 from specsim.options.values import Numbers, Words, as_text, parse_numbers, shown
@@ -85,9 +85,9 @@ def _weights(names: tuple[str, ...], system: System) -> tuple[str, ...]:
 
 def _kv(names: tuple[str, ...], system: System) -> tuple[str, ...]:
     for name in names:
-        kv_dtype_bytes(system.spec, name)  # refuses an unknown one
+        kv_dtype_bytes(system.spec, cache_dtype(name))  # refuses an unknown one
     if names:
-        return names
+        return tuple(dict.fromkeys(map(cache_dtype, names)))
     return tuple(dict.fromkeys((system.kv_dtype, "fp8")))
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from specsim.analytic.workload import Workload, find_workload
+from specsim.errors import UsageError
 from specsim.options.groups import DeploymentOptions
 
 
@@ -18,3 +19,14 @@ def build_workload(options: DeploymentOptions) -> Workload:
         cached_share=options.cached_share or start.cached_share,
         name="custom" if given else start.name,
     )
+
+
+def check_longest(options: DeploymentOptions) -> None:
+    """UsageError where the requests asked about are longer than the server takes."""
+    workload, limit = build_workload(options), options.max_model_len
+    if limit is not None and workload.input_len + workload.output_len > limit:
+        raise UsageError(
+            f"requests of {workload.input_len} + {workload.output_len} tokens are asked about, but "
+            f"the server takes at most {limit} (--max-model-len); shorten them with --input-len "
+            "and --output-len, or raise its limit"
+        )

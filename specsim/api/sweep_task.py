@@ -10,9 +10,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from specsim.errors import SpecSimError, UsageError, closest, one_line
+from specsim.errors import SpecSimError, UsageError, one_line
 from specsim.jsonable import picked
 from specsim.options.declare import Declared, OptionSet, declared
+from specsim.options.meaning import hint
 from specsim.options.prediction import PredictCommand, PredictOptions
 from specsim.options.serving import SimulateCommand, SimulateOptions
 from specsim.options.tables import VALUE_WORDS, file_keys, from_value, is_number
@@ -85,7 +86,7 @@ def option_name(name: str, run: str, where: str) -> str:
             "--csv of its own"
         )
     raise UsageError(
-        f"{where}: {shown(name)} is not an option of specsim {run}; {closest(plain, known, 3)}see "
+        f"{where}: {shown(name)} is not an option of specsim {run}; {hint(name, known, 3)}see "
         f"`specsim {run} --help`"
     )
 

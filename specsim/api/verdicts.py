@@ -23,7 +23,8 @@ def served_names(options: DeploymentOptions) -> ServedNames:
     if options.weights is None:
         model = name.removesuffix("/config.json") if "/" in name else served_name(name)
     draft = options.draft if options.draft and "/" in options.draft else None
-    return ServedNames(model, draft, asked_version(options.engine))
+    version = asked_version(options.engine)
+    return ServedNames(model, draft, version, options.max_model_len or 0)
 
 
 def unmeasured(request: DeploymentRequest) -> Unmeasured | None:

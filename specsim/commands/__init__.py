@@ -11,61 +11,49 @@ from specsim.commands.lazy import ConfiguredGroup
 from specsim.errors import SpecSimError, one_line
 from specsim.version import __version__
 
-# Name and first sentence of the help.
+# Question, name, first sentence of the help.
 COMMANDS = {
-    "predict": "Predict what speculative decoding does.",
-    "simulate":
-        "Simulate a load request by request: tails, queues, bursts, prefix caches, several "
-        "replicas.",
-    "policies":
-        "Compare policies of speculation on one load: goodput, latencies, wasted drafts, and which "
-        "differences are real.",
-    "explain": "Show where a decode step's time goes: bytes, FLOP, bound and a bar per op.",
-    "models": "List the bundled models, or show one: parameters, bytes, cache, state, drafters.",
-    "gpus": "List the hardware profiles, or show one with its sources.",
-    "import": "Say what FILES are, and show them in one normal form whichever tool wrote them.",
-    "measure": "Measure kernels first, then whole steps and serving; one flushed line per point.",
-    "generate": "Generate text by speculative decoding, and measure it against plain decoding.",
-    "serve":
-        "Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health, "
-        "/version and /metrics.",
-    "train-head": "Train a one-layer draft head by self-distillation, inside a time budget.",
-    "calibrate": "Fit a hardware profile on RECORDS, or an engine profile on --from files.",
-    "crossover":
-        "Compare ordinary and speculative decoding while concurrency grows: up to which load "
-        "speculative work is cheap, and up to which it pays, by context length.",
-    "pareto":
-        "Every combination of draft length, GPUs, formats and limits: which give one user the "
-        "most speed and a GPU the most throughput.",
-    "sweep": "Run every combination of options of a grid.",
-    "tune":
-        "Choose the method and the draft length: the best per load, a table by batch size, "
-        "what would change the answer, and the flags to type.",
-    "diagnose":
-        "Name what speculation is doing in a run or a live server, with evidence and next "
-        "steps.",
-    "watch":
-        "Watch a live vLLM, SGLang or TensorRT-LLM server: batch, acceptance, step time, and, "
-        "with MODEL, whether speculation pays at this load and which k would.",
-    "report":
-        "Write one self-contained HTML page from results of --json: interactive charts with "
-        "the numbers behind them, assumptions with their sources, commands to repeat.",
-    "capacity":
-        "The largest load within objectives, by simulation, with speculation and without: "
-        "what limits it, where to run, how many replicas a demand needs.",
-    "fleet":
-        "Which endpoints, how many replicas, TP, draft length and slots serve the models of a "
-        "file on its GPUs, what happens when a replica fails, and what does not fit.",
-    "matrix":
-        "Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and "
-        "without, at one operating point.",
-    "config": "Show the defaults that specsim.toml sets, and where each comes from.",
-    "validate": "Compare predictions with measurements.",
+    "Does speculation pay, and how": {
+        "predict": "Predict the speed and throughput of speculative decoding.",
+        "tune": "Choose the method and the draft length.",
+        "crossover": "Find the concurrency up to which speculation pays.",
+        "explain": "Show where a decode step's time goes.",
+    },
+    "How does it serve a load": {
+        "simulate": "Simulate a load request by request.",
+        "policies": "Compare policies that set the draft length while serving.",
+        "capacity": "Find the largest load within latency objectives.",
+    },
+    "What to buy, and how to split it": {
+        "pareto": "Find the trade-offs of speed per user and throughput per GPU.",
+        "matrix": "Compare models x GPUs at one operating point.",
+        "fleet": "Place several models on a stock of GPUs.",
+        "sweep": "Run every combination of a grid of options.",
+    },
+    "What is my server doing, and was the prediction right": {
+        "watch": "Watch a live vLLM, SGLang or TensorRT-LLM server.",
+        "diagnose": "Say what speculation does in a benchmark or a live server.",
+        "validate": "Compare predictions with measurements.",
+        "import": "Read benchmark results, metrics and logs of other tools.",
+    },
+    "How fast is this machine": {
+        "measure": "Measure kernels, decode steps and serving on this machine.",
+        "calibrate": "Fit a hardware or engine profile to measurements.",
+        "generate": "Generate text by speculative decoding with the bundled decoder.",
+        "serve": "Serve a model over HTTP with the bundled decoder.",
+        "train-head": "Train a one-layer draft head by self-distillation.",
+    },
+    "What is known, and how to show it": {
+        "models": "List the models and drafters of the catalogue, or show one.",
+        "gpus": "List the hardware profiles, or show one with its sources.",
+        "config": "Show the defaults of specsim.toml, and where each comes from.",
+        "report": "Write one HTML page from results of --json.",
+    },
 }
 
 
 class Commands(ConfiguredGroup):
-    table = COMMANDS
+    lists = COMMANDS
 
 
 app = typer.Typer(
@@ -146,10 +134,25 @@ def _usage(error: Any) -> NoReturn:
         raise SystemExit(2) from None
     words = error.ctx.command_path.split()[1:] if error.ctx else []
     message = one_line(error.format_message()).rstrip(".")
+    if type(error).__name__ == "NoSuchOption":
+        message = _near(error) or message
     value = _given(error)
     if value and value not in message:
         message = f"{message}, got {value}"
-    _stop(f"{message}; see `{' '.join(['specsim', *words, '--help'])}`", 2)
+    end = "" if message.endswith("?") else ";"
+    _stop(f"{message}{end} see `{' '.join(['specsim', *words, '--help'])}`", 2)
+
+
+def _near(error: Any) -> str:
+    """What an unknown option may mean, '' where its command has no options of its own."""
+    known = getattr(getattr(error.ctx, "command", None), "known", {})
+    if not known:
+        return ""
+    from specsim.options.meaning import flag_hint
+
+    command = error.ctx.command_path.partition(" ")[2]
+    told = f"{command} has no option {one_line(error.option_name)[:60]}"
+    return "; ".join(filter(None, [told, flag_hint(error.option_name, known)]))
 
 
 def _given(error: Any) -> str:

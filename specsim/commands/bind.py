@@ -1,8 +1,8 @@
 """Commands of the command line, made from their options.
 
-    @command(PredictOptions)
+    @command(PredictOptions, "specsim predict qwen3-8b --gpu h100-sxm")
     def predict(options: PredictOptions) -> None:
-        '''What `--help` says.'''
+        '''What `--help` says, before the options and the examples.'''
 
 The function gets one object with the options, checked; which of them were given is in it. A command
 ends with `Ended(code)` where its exit code is not 0.
@@ -16,6 +16,8 @@ from typing import Annotated, Generic, TypeVar
 
 import typer
 
+from specsim.commands.help import HelpCommand
+from specsim.commands.layout import WIDTH
 from specsim.options.declare import Declared, OptionSet, declared
 
 O = TypeVar("O", bound=OptionSet)  # noqa: E741
@@ -31,10 +33,11 @@ class Ended(typer.Exit):
 
 @dataclass(frozen=True)
 class BoundCommand(Generic[O]):
-    """A command: the model of its options, and what it does with them."""
+    """A command: the model of its options, what it does with them, and examples of use."""
 
     options: type[O]
     body: Callable[[O], None]
+    examples: tuple[str, ...] = ()
 
     def parsed(self) -> typer.core.TyperCommand:
         """What parses its command line and then calls it."""
@@ -49,15 +52,22 @@ class BoundCommand(Generic[O]):
         call.__doc__ = self.body.__doc__
         call.options = self.options  # type: ignore[attr-defined]
         call.__signature__ = _signature(self.options)  # type: ignore[attr-defined]
+        shown = {"known": declared(self.options), "examples": self.examples}
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name=self.options.NAME.rpartition(" ")[2])(call)
+        app.command(
+            name=self.options.NAME.rpartition(" ")[2], context_settings=WIDTH,
+            cls=type("ShownCommand", (HelpCommand,), shown),
+        )(call)
         made: typer.core.TyperCommand = typer.main.get_command(app)  # type: ignore[assignment]
         return made
 
 
-def command(options: type[O]) -> Callable[[Callable[[O], None]], BoundCommand[O]]:
-    """Makes the command of `options` of the function below."""
-    return partial(BoundCommand, options)
+def command(
+    options: type[O], *examples: str
+) -> Callable[[Callable[[O], None]], BoundCommand[O]]:
+    """Makes the command of `options` of the function below. examples: command lines that its help
+    ends with."""
+    return partial(BoundCommand, options, examples=examples)
 
 
 def _source(context: typer.Context, name: str) -> str:

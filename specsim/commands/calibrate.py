@@ -14,9 +14,14 @@ from specsim.errors import UsageError
 from specsim.options.measured import CalibrateCommand
 
 
-@command(CalibrateCommand)
+@command(
+    CalibrateCommand,
+    "specsim calibrate measured.jsonl -o my-gpu.toml",
+    "specsim calibrate --from plain.json --from spec.json qwen3-8b",
+)
 def calibrate(options: CalibrateCommand) -> None:
-    """Fit a hardware profile on RECORDS, or an engine profile on --from files."""
+    """Fit a hardware or engine profile to measurements. A hardware profile to RECORDS of `specsim
+    measure`, an engine profile to benchmark results (--from) of the MODEL that was served."""
     from specsim.report.doc import Doc
 
     given = options.inputs or []

@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from specsim.options.config_file import OptionDefault
 
 
-@command(ConfigCommand)
+@command(
+    ConfigCommand,
+    "specsim config",
+    "specsim config predict",
+)
 def config(options: ConfigCommand) -> None:
-    """Show the defaults that specsim.toml sets, and where each comes from."""
+    """Show the defaults of specsim.toml, and where each comes from."""
     from specsim.options.config_file import read_file
     from specsim.options.config_place import FILE_NAME, VARIABLE, find_file
 

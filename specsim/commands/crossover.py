@@ -5,10 +5,15 @@ from specsim.commands.output import check_drawing, show_drawn
 from specsim.options.analytic import CrossoverCommand
 
 
-@command(CrossoverCommand)
+@command(
+    CrossoverCommand,
+    "specsim crossover qwen3.6-27b --weights fp8 --contexts 1k,8k,32k",
+    "specsim crossover deepseek-v3 -tp 8 --plot crossover.svg",
+)
 def crossover(options: CrossoverCommand) -> None:
-    """Compare ordinary and speculative decoding while concurrency grows: up to which load
-    speculative work is cheap, and up to which it pays, by context length."""
+    """Find the concurrency up to which speculation pays. Compares ordinary and speculative decoding
+    while concurrency grows: up to which load speculative work is cheap, and up to which it pays, by
+    context length."""
     from specsim.api.crossover import run
     from specsim.report.crossovers import crossover_picture, terminal_panel
 

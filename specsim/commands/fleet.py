@@ -5,10 +5,14 @@ from specsim.commands.output import end_if_partial, quiet, show
 from specsim.options.sizing import FleetCommand
 
 
-@command(FleetCommand)
+@command(
+    FleetCommand,
+    "specsim fleet fleet.toml --quick",
+)
 def fleet(options: FleetCommand) -> None:
-    """Which endpoints, how many replicas, TP, draft length and slots serve the models of a file on
-    its GPUs, what happens when a replica fails, and what does not fit."""
+    """Place several models on a stock of GPUs. Which endpoints, how many replicas, tensor
+    parallelism, draft length and request slots serve the models of a file on its GPUs, what happens
+    when a replica fails, and what does not fit."""
     from specsim.api.fleet import run
 
     result = run(options, bar=not quiet(options))

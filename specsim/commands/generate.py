@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 MAX_PROMPT_CHARS = 4_000_000
 
 
-@command(GenerateCommand)
+@command(
+    GenerateCommand,
+    "specsim generate 'The capital of France is' --draft ngram -k 3",
+)
 def generate(options: GenerateCommand) -> None:
-    """Generate text by speculative decoding, and measure it against plain decoding.
-
-    The text goes to standard output, the numbers to standard error. Accepted drafts are green,
-    rejected ones red and struck through before the token that replaced them.
-    """
+    """Generate text by speculative decoding with the bundled decoder. Measured against plain
+    decoding. The text goes to standard output, the numbers to standard error. Accepted drafts are
+    green, rejected ones red and struck through before the token that replaced them."""
     plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
     text = sys.stdin.read(MAX_PROMPT_CHARS + 1) if options.prompt == "-" else options.prompt
     if not text:

@@ -5,7 +5,11 @@ from specsim.commands.output import text_of, write
 from specsim.options.listing import GpusCommand
 
 
-@command(GpusCommand)
+@command(
+    GpusCommand,
+    "specsim gpus",
+    "specsim gpus h200-sxm",
+)
 def gpus(options: GpusCommand) -> None:
     """List the hardware profiles, or show one with its sources."""
     from specsim.hardware.store import list_profiles, load_profile

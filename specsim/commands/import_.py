@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from specsim.formats.recognise import TraceSummary
 
 
-@command(ImportCommand)
+@command(
+    ImportCommand,
+    "specsim import result.json",
+    "specsim import --before before.txt after.txt",
+)
 def import_results(options: ImportCommand) -> None:
-    """Say what FILES are, and show them in one normal form whichever tool wrote them."""
+    """Read benchmark results, metrics and logs of other tools. Says what FILES are, and shows them
+    in one normal form whichever tool wrote them."""
     from specsim.formats.bench import scan
     from specsim.formats.recognise import TraceSummary, recognise
     from specsim.report.imported import imported_section

@@ -9,19 +9,21 @@ from importlib import import_module
 from keyword import iskeyword
 from typing import Any, ClassVar
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
+
+from specsim.commands.layout import WIDTH, write_list
 
 
 class LoadedCommands(MutableMapping[str, Any]):
     """The commands of a group by name; each is loaded when it is looked up."""
 
-    def __init__(self, table: dict[str, str], prefix: str) -> None:
-        self._table, self._prefix = table, prefix
+    def __init__(self, names: list[str], prefix: str) -> None:
+        self._names, self._prefix = names, prefix
         self._made: dict[str, object] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            if name not in self._table:
+            if name not in self._names:
                 raise KeyError(name)
             self._made[name] = _load(name, self._prefix)
         return self._made[name]
@@ -33,10 +35,10 @@ class LoadedCommands(MutableMapping[str, Any]):
         del self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._table, **self._made})
+        return iter(dict.fromkeys([*self._names, *self._made]))
 
     def __len__(self) -> int:
-        return len({**self._table, **self._made})
+        return len({*self._names, *self._made})
 
 
 def _load(name: str, prefix: str) -> Any:
@@ -54,21 +56,21 @@ def _load(name: str, prefix: str) -> Any:
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands stand in `table`: name and first sentence of the help, in the order
-    of --help. A command X is in the module `prefix` + X."""
+    """A group whose commands stand in `lists`: heading, name, first sentence of the help, in the
+    order of --help. A command X is in the module `prefix` + X."""
 
-    table: ClassVar[dict[str, str]]
+    lists: ClassVar[dict[str, dict[str, str]]]
     prefix = ""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands = LoadedCommands(self.table, self.prefix)
+        super().__init__(**{"context_settings": WIDTH, **settings})
+        names = [name for table in self.lists.values() for name in table]
+        self.commands = LoadedCommands(names, self.prefix)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        listed: dict[str, Any] = {
-            name: TyperCommand(name=name, help=text) for name, text in self.table.items()
-        }
-        TyperGroup(name=self.name, commands=listed).format_commands(ctx, formatter)
+        column = max(map(len, self.commands))
+        for heading, table in self.lists.items():
+            write_list(formatter, heading, list(table.items()), column)
 
 
 class ConfiguredGroup(LazyGroup):

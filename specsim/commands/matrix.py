@@ -7,10 +7,13 @@ from specsim.options.analytic import MatrixCommand
 SHOW_BAR_FROM = 60  # cells; about two seconds
 
 
-@command(MatrixCommand)
+@command(
+    MatrixCommand,
+    "specsim matrix --models qwen3.6-27b:fp8,llama-3.1-8b --gpus h200-sxm,l40s",
+)
 def matrix(options: MatrixCommand) -> None:
-    """Sustained tokens/s per GPU and users per GPU for models x GPUs, with speculation and
-    without, at one operating point."""
+    """Compare models x GPUs at one operating point. Sustained tokens/s per GPU and users per GPU,
+    with speculation and without."""
     from specsim.api.matrix import MatrixStudy
     from specsim.report.progress import task_bar
 

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary
 
 
-@command(MeasureCommand)
+@command(
+    MeasureCommand,
+    "specsim measure --device cuda --budget 10m --out measured.jsonl",
+)
 def measure(options: MeasureCommand) -> None:
-    """Measure kernels first, then whole steps and serving; one flushed line per point.
-
-    Ctrl-C keeps what has been measured; the same command continues where it stopped.
-    """
+    """Measure kernels, decode steps and serving on this machine. Kernels first; one flushed line
+    per point. Ctrl-C keeps what has been measured; the same command continues where it stopped."""
     import time
 
     started = time.monotonic()

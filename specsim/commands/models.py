@@ -20,9 +20,14 @@ LEGEND = (
 )
 
 
-@command(ModelsCommand)
+@command(
+    ModelsCommand,
+    "specsim models --search qwen3",
+    "specsim models llama-3.1-8b",
+)
 def models(options: ModelsCommand) -> None:
-    """List the bundled models, or show one: parameters, bytes, cache, state, drafters."""
+    """List the models and drafters of the catalogue, or show one. Parameters, bytes, cache, state,
+    drafters."""
     from specsim.model.catalogue import list_drafters, list_models
     from specsim.report.models import model_dict, model_section
 

@@ -7,11 +7,15 @@ from specsim.options.analytic import ParetoCommand
 SHOW_BAR_FROM = 3000  # combinations: about two seconds
 
 
-@command(ParetoCommand)
+@command(
+    ParetoCommand,
+    "specsim pareto llama-3.1-8b --gpu h100-sxm --tps 1,2 --ks 0,3",
+    "specsim pareto qwen3.6-27b --weights bf16,fp8 --max-ttft 1",
+)
 def pareto(options: ParetoCommand) -> None:
-    """Every combination of draft length, GPUs, formats and limits: which give one user the most
-    speed and a GPU the most throughput. --k is the draft length that an acceptance length or rate
-    was given for; --ks are those tried."""
+    """Find the trade-offs of speed per user and throughput per GPU. Over every combination of
+    draft length, GPUs, formats and limits. --k is the draft length that an acceptance length or
+    rate was given for; --ks are those tried."""
     from specsim.api.pareto import ParetoStudy
     from specsim.report.paretos import pareto_picture, pareto_rows, terminal_panel
     from specsim.report.progress import task_bar

@@ -5,10 +5,17 @@ from specsim.commands.output import show, terminal_plot, text_of
 from specsim.options.prediction import PredictCommand
 
 
-@command(PredictCommand)
+@command(
+    PredictCommand,
+    "specsim predict qwen3.6-27b --quantization fp8 --concurrency 1,8,64",
+    "specsim predict llama-3.3-70b -tp 4 --method eagle3 -k 3 --isl 2000 --osl 500",
+    "specsim predict llama-3.1-8b --method eagle3 --acceptance-length 2.4 --rate 5",
+    "specsim predict --command 'vllm serve Qwen/Qwen3-8B --max-num-seqs 64'",
+)
 def predict(options: PredictCommand) -> None:
-    """Predict what speculative decoding does. Without MODEL: the MindRouter cluster's six models
-    beside what that cluster reported."""
+    """Predict the speed and throughput of speculative decoding. Always beside the same
+    deployment without speculation. Without MODEL: the MindRouter cluster's six models beside what
+    that cluster reported."""
     if options.model is None and options.command is None:
         from specsim.api.mindrouter import run as run_table
 

@@ -11,10 +11,14 @@ from specsim.options.listing import ReportCommand
 from specsim.report.tables import printable
 
 
-@command(ReportCommand)
+@command(
+    ReportCommand,
+    "specsim predict qwen3.6-27b --json > predict.json",
+    "specsim report predict.json -o report.html",
+)
 def report(options: ReportCommand) -> None:
-    """Write one self-contained HTML page from results of --json: interactive charts with the
-    numbers behind them, assumptions with their sources, commands to repeat. Opens offline."""
+    """Write one HTML page from results of --json. Interactive charts with the numbers behind them,
+    assumptions with their sources, commands to repeat. Opens offline."""
     from specsim.api.report import page_of
 
     files, output = options.files, str(options.output)

@@ -16,10 +16,14 @@ SERVE_PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn",
                   "prometheus_client": "prometheus-client"}
 
 
-@command(ServeModelCommand)
+@command(
+    ServeModelCommand,
+    "specsim serve --model smollm2-135m --draft ngram -k 3 --port 8000",
+)
 def serve(options: ServeModelCommand) -> None:
-    """Serve a model over HTTP: /v1/completions, /v1/chat/completions, /v1/models, /health,
-    /version and /metrics. Stops on Ctrl-C when the running requests are done."""
+    """Serve a model over HTTP with the bundled decoder. /v1/completions, /v1/chat/completions,
+    /v1/models, /health, /version and /metrics. Stops on Ctrl-C when the running requests are
+    done."""
     plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
     d.need(d.DECODER_PACKAGES | SERVE_PACKAGES, "serve", "serve")
 

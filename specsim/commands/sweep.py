@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from specsim.planning.sweep_run import SweepRun
 
 
-@command(SweepCommand)
+@command(
+    SweepCommand,
+    "specsim sweep --set model=qwen3-8b --set rate=2 --grid tp=1,2",
+    "specsim sweep sweep.toml --out rows.csv",
+)
 def sweep(options: SweepCommand) -> None:
-    """Run every combination of options of a grid. What is finished is kept: the same command
-    again goes on where it stopped."""
+    """Run every combination of a grid of options. What is finished is kept: the same command again
+    goes on where it stopped."""
     from specsim.api.sweep import running
     from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_json
 

@@ -32,12 +32,13 @@ _JUDGED = 12  # held-out prompts decoded with the finished head
 _MAX_PROMPTS_BYTES = 200_000_000
 
 
-@command(TrainHeadCommand)
+@command(
+    TrainHeadCommand,
+    "specsim train-head --out my-head --budget 20m",
+)
 def train_head(options: TrainHeadCommand) -> None:
-    """Train a one-layer draft head by self-distillation, inside a time budget.
-
-    Ctrl-C keeps answers and weights; the same command goes on where it stopped.
-    """
+    """Train a one-layer draft head by self-distillation. Inside a time budget. Ctrl-C keeps answers
+    and weights; the same command goes on where it stopped."""
     started = time.monotonic()
     budget_s = parse_duration(options.budget, "--budget")
     given = None if options.prompts is None else read_prompts(options.prompts)

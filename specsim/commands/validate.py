@@ -7,21 +7,13 @@ from specsim.commands.lazy import LazyGroup
 
 class ValidateGroup(LazyGroup):
     prefix = "validate_"
-    table: ClassVar = {
-        "published": "Score every row of FILES that can be predicted; count the others by reason.",
-        "live":
-            "Drive the server at URL, simulate the same requests with the acceptance measured "
-            "there, and put the measured figures beside the predicted ones, with what explains "
-            "the gap.",
-        "bench":
-            "Simulate the load of every run in FILES with the acceptance that was measured there, "
-            "and put the measured figures beside the predicted ones.",
-        "records":
-            "Predict every record of FILES; points the profile was fitted on are shown apart.",
-        "run":
-            "Measure, fit on one part, predict the rest; simulate serving first, then serve and "
-            "compare.",
-    }
+    lists: ClassVar = {"Commands": {
+        "published": "Score every row of FILES that can be predicted.",
+        "live": "Measure a live server and compare with the prediction.",
+        "bench": "Compare benchmark results with the prediction.",
+        "records": "Predict every record of `specsim measure`.",
+        "run": "Measure this machine, fit on one part, predict the rest.",
+    }}
 
 
 GROUP = ValidateGroup(

@@ -6,10 +6,14 @@ from specsim.files import check_writable
 from specsim.options.measured import ValidateBenchCommand
 
 
-@command(ValidateBenchCommand)
+@command(
+    ValidateBenchCommand,
+    "specsim validate bench result.json --model qwen3-8b --gpu h100-sxm",
+)
 def bench(options: ValidateBenchCommand) -> None:
-    """Simulate the load of every run in FILES with the acceptance that was measured there, and put
-    the measured figures beside the predicted ones."""
+    """Compare benchmark results with the prediction. Simulates the load of every run in FILES
+    with the acceptance that was measured there, and puts the measured figures beside the
+    predicted ones."""
     from specsim.api.validate_bench import run
     from specsim.options.values import paths_of
 

@@ -6,13 +6,14 @@ from specsim.files import check_writable
 from specsim.options.measured import ValidateLiveCommand
 
 
-@command(ValidateLiveCommand)
+@command(
+    ValidateLiveCommand,
+    "specsim validate live --url http://localhost:8000 qwen3-8b --concurrency 1,8",
+)
 def live(options: ValidateLiveCommand) -> None:
-    """Drive the server at URL, simulate the same requests with the acceptance measured there, and
-    put the measured figures beside the predicted ones, with what explains the gap.
-
-    Ctrl-C keeps what was finished.
-    """
+    """Measure a live server and compare with the prediction. Drives the server at URL, simulates
+    the same requests with the acceptance measured there, and puts the measured figures beside the
+    predicted ones, with what explains the gap. Ctrl-C keeps what was finished."""
     from specsim.api.validate_live import run
 
     check_writable(options.out, "--out", [options.prompts, options.trace])

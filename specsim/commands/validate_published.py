@@ -5,9 +5,12 @@ from specsim.commands.output import end_if_over, text_of, write
 from specsim.options.measured import PublishedCommand
 
 
-@command(PublishedCommand)
+@command(
+    PublishedCommand,
+    "specsim validate published measurements.csv --rows",
+)
 def published(options: PublishedCommand) -> None:
-    """Score every row of FILES that can be predicted; count the others by reason."""
+    """Score every row of FILES that can be predicted. Counts the others by reason."""
     from specsim.accuracy.score import read_rows, score_rows
     from specsim.report.doc import Doc
     from specsim.report.scores import published_section

@@ -6,9 +6,13 @@ from specsim.files import check_writable
 from specsim.options.measured import ValidateRecordsCommand
 
 
-@command(ValidateRecordsCommand)
+@command(
+    ValidateRecordsCommand,
+    "specsim validate records measured.jsonl --gpu my-gpu.toml",
+)
 def records(options: ValidateRecordsCommand) -> None:
-    """Predict every record of FILES; points the profile was fitted on are shown apart."""
+    """Predict every record of `specsim measure`. Points the profile was fitted on are shown
+    apart."""
     from specsim.api.validate_records import run
     from specsim.options.values import paths_of
 

@@ -26,14 +26,15 @@ Tell = Callable[[str], None]
 SHORT_SCALE = 10.0  # of the bars, for --short: tiny models, seconds of serving
 
 
-@command(ValidateRunCommand)
+@command(
+    ValidateRunCommand,
+    "specsim validate run --budget 10m",
+)
 def run(options: ValidateRunCommand) -> None:
-    """Measure, fit on one part, predict the rest; simulate serving first, then serve and compare.
-
-    On the CPU; a GPU is validated with `measure`, `calibrate` and `validate records`. Ctrl-C keeps
-    what is done; the same command goes on. Exit code 1 if a metric's median error is above
-    --max-error, or with --short above its wide bar.
-    """
+    """Measure this machine, fit on one part, predict the rest. Simulates serving first, then serves
+    and compares. On the CPU; a GPU is validated with `measure`, `calibrate` and `validate records`.
+    Ctrl-C keeps what is done; the same command goes on. Exit code 1 if a metric's median error is
+    above --max-error, or with --short above its wide bar."""
     from specsim.accuracy.run_compare import verdicts
     from specsim.accuracy.run_plan import full_plan, short_plan
     from specsim.accuracy.run_state import WorkFolder

@@ -6,9 +6,12 @@ from specsim.commands.bind import command
 from specsim.options.measured import WatchCommand
 
 
-@command(WatchCommand)
+@command(
+    WatchCommand,
+    "specsim watch --url http://localhost:8000 qwen3-8b --gpu h100-sxm",
+)
 def watch(options: WatchCommand) -> None:
-    """Watch a live vLLM, SGLang or TensorRT-LLM server: batch, acceptance, step time, and, with
+    """Watch a live vLLM, SGLang or TensorRT-LLM server. Batch, acceptance, step time, and, with
     MODEL, whether speculation pays at this load and which k would. Only reads /metrics."""
     from specsim.api.watch import JsonShow, LineShow, ScreenShow, Show
     from specsim.api.watch import watch as run

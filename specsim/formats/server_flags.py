@@ -15,6 +15,8 @@ from typing import TypedDict
 
 from specsim.data import data_root
 from specsim.errors import UsageError
+from specsim.model.counts import cache_dtype
+from specsim.model.weights import weight_format
 
 
 class CommandValues(TypedDict, total=False):
@@ -211,37 +213,24 @@ def share(read: Mapping[str, str], name: str, flag: str) -> float | None:
 
 
 _OWN_VARIABLES = ("VLLM_", "SGLANG_", "SGL_")
-_CACHE = {"auto": None, "bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "fp8": "fp8",
-          "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
-_FORMATS = {
-    "fp8": "fp8", "fp8_per_tensor": "fp8", "fbgemm_fp8": "fp8", "modelopt": "fp8",
-    "modelopt_fp8": "fp8", "w8a8_fp8": "fp8", "modelopt_fp4": "nvfp4", "mxfp4": "mxfp4",
-    "awq": "int4", "awq_marlin": "int4", "gptq": "int4", "gptq_marlin": "int4",
-    "compressed-tensors": None, "auto": None,
-}
+# What the engine finds out from the checkpoint.
+_OWN = ("auto", "compressed-tensors")
 
 
 def numeric_formats(read: Mapping[str, str], not_modelled: list[str]) -> CommandValues:
     """weights and kv from the flags of both engines; formats not known go to `not_modelled`."""
     out: CommandValues = {}
-    weights = _format(read, "quantization", "--quantization", _FORMATS, not_modelled)
-    if weights is not None:
-        out["weights"] = weights
-    cache = _format(read, "kv", "--kv-cache-dtype", _CACHE, not_modelled)
-    if cache is not None:
-        out["kv"] = cache
+    weights = read.get("quantization", "auto")
+    if weights.lower() not in _OWN:
+        try:
+            out["weights"] = weight_format(weights).name
+        except UsageError:
+            not_modelled.append(f"--quantization {weights[:40]}")
+    cache = read.get("kv", "auto")
+    if cache_dtype(cache) in ("bf16", "fp8"):
+        out["kv"] = cache_dtype(cache)
+    elif cache.lower() not in _OWN:
+        not_modelled.append(f"--kv-cache-dtype {cache[:40]}")
     if read.get("dtype", "auto") == "float32":
         not_modelled.append("--dtype float32")
     return out
-
-
-def _format(
-    read: Mapping[str, str], name: str, flag: str, known: Mapping[str, str | None],
-    not_modelled: list[str],
-) -> str | None:
-    text = read.get(name)
-    if text is None:
-        return None
-    if text.lower() not in known:
-        not_modelled.append(f"{flag} {text[:40]}")
-    return known.get(text.lower())

@@ -147,6 +147,18 @@ def kv_bytes_per_token(spec: ModelSpec, kv_dtype: str = "auto") -> KVBytes:
     return kv_of_layers(spec.layers, kv_dtype_bytes(spec, kv_dtype))
 
 
+# vLLM's and SGLang's words for it (--kv-cache-dtype).
+_CACHE_NAMES = {
+    "bfloat16": "bf16", "float16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
+}
+
+
+def cache_dtype(name: str) -> str:
+    """A cache dtype by its name here."""
+    key = name.strip().lower()
+    return _CACHE_NAMES.get(key, key)
+
+
 def kv_dtype_bytes(spec: ModelSpec, kv_dtype: str = "auto") -> float:
     """Bytes of one cached element; 'auto' is the spec's default."""
     name = spec.default_kv_dtype if kv_dtype == "auto" else kv_dtype

@@ -44,9 +44,17 @@ _ALIASES = {
     "fp8-block": "fp8_block",
     "fp8_block128": "fp8_block",
     "fp4": "nvfp4",
+    "fp8_per_tensor": "fp8",
+    "fbgemm_fp8": "fp8",
+    "modelopt": "fp8",
+    "modelopt_fp8": "fp8",
+    "w8a8_fp8": "fp8",
+    "modelopt_fp4": "nvfp4",
     "w4a16": "int4",
     "awq": "int4",
+    "awq_marlin": "int4",
     "gptq": "int4",
+    "gptq_marlin": "int4",
     "w8a8": "int8",
     "w8a8_int8": "int8",
     "int8_w8a8": "int8",
@@ -61,7 +69,7 @@ _MTP_FOLLOWS = ("fp8", "fp8_block", "bf16", "fp16", "fp32")
 
 
 def weight_format(name: str) -> WeightFormat:
-    """The format called `name` (an alias such as 'awq' or 'w4a16' is understood)."""
+    """The format called `name`, or by vLLM's or SGLang's word for it ('awq', 'w4a16')."""
     key = name.strip().lower()
     key = _ALIASES.get(key, key)
     if key not in FORMATS:

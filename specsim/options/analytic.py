@@ -14,8 +14,8 @@ from specsim.options.values import Numbers, Words
 class ExplainOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
     groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
-    groups.ClientOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions,
-    groups.PricingOptions,
+    groups.ClientOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
+    groups.MemoryShareOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "explain"
 
@@ -31,7 +31,7 @@ class DrawnOptions(groups.OutputOptions):
     no_plot: bool = opt(False, help="No plot in the terminal.", output=True)
 
 
-class CrossoverRangeOptions(OptionSet):
+class CrossoverRangeOptions(OptionSet, section="Study"):
     contexts: str | int | Sequence[int] | None = opt(
         None, help="Prompt lengths, e.g. 1k,8k,32k (1k is 1024 tokens).",
     )
@@ -49,7 +49,8 @@ class CrossoverRangeOptions(OptionSet):
 class CrossoverOptions(
     groups.ModelArgument, CrossoverRangeOptions, groups.ServerOptions, groups.AcceptanceOptions,
     groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions, groups.BatchLimitsOptions,
-    groups.MemoryShareOptions, groups.PricingOptions, groups.ServerCommandOptions,
+    groups.LongestRequestOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.ServerCommandOptions,
 ):
     NAME: ClassVar = "crossover"
 
@@ -66,14 +67,16 @@ class CrossoverCommand(CrossoverOptions, DrawnOptions):
     """`specsim crossover`."""
 
 
-class ParetoAxesOptions(OptionSet):
+class ParetoAxesOptions(OptionSet, section="Study"):
     """What is varied."""
 
     ks: Numbers | None = opt(None, help="Draft lengths, e.g. 0,1,2,3; 0: plain decoding.")
     tps: Numbers | None = opt(None, help="GPUs that share a layer, e.g. 1,2,4,8.")
     pps: Numbers | None = opt(None, help="Pipeline stages, e.g. 1,2. Default: 1.")
-    weights: Words | None = opt(None, help="Weight formats, e.g. bf16,fp8.")
-    kv: Words | None = opt(None, help="Cache dtypes, e.g. bf16,fp8.")
+    weights: Words | None = opt(
+        None, help="Weight formats, e.g. bf16,fp8.", also=("--quantization",),
+    )
+    kv: Words | None = opt(None, help="Cache dtypes, e.g. bf16,fp8.", also=("--kv-cache-dtype",))
     max_num_seqs: Numbers | None = opt(None, help="Running sequences, e.g. 1,8,64.")
     max_num_batched_tokens: Numbers | None = opt(None, help="Token budgets, e.g. 2048,8192.")
     max_ttft: float | None = opt(
@@ -109,19 +112,20 @@ class ParetoCommand(ParetoOptions, ParetoOutputOptions):
     """`specsim pareto`."""
 
 
-class MatrixAxesOptions(OptionSet):
+class MatrixAxesOptions(OptionSet, section="Study"):
     models: Words = opt(REQUIRED, help="Models, comma separated; NAME:WEIGHTS for one format.")
     gpus: Words = opt("h200-sxm", help="GPUs, comma separated, or all; see `specsim gpus`.")
 
 
-class MatrixWidthOptions(OptionSet):
+class MatrixWidthOptions(OptionSet, section="Deployment"):
     tp: int = opt(
-        0, help="GPUs per replica; 0: the smallest that fits.",
+        0, help="Tensor parallelism: GPUs per replica; 0: the fewest that the model fits on.",
+        also=groups.TENSOR_PARALLEL,
         ge=0, le=1024, rule="1 to 1024, or 0 for the smallest that fits",
     )
 
 
-class OperatingPointOptions(OptionSet):
+class OperatingPointOptions(OptionSet, section="Study"):
     """Where models and GPUs are compared."""
 
     concurrency: int | None = opt(

@@ -4,7 +4,7 @@ The command line beats the file, a command's own section beats [defaults], and b
 built in. Where options exclude each other, the one that is typed puts aside the other's default.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from specsim.options.groups import (
     PricingOptions,
     RequestOptions,
 )
+from specsim.options.meaning import hint
 from specsim.options.registry import command_model, command_names
 from specsim.options.serving import SharedPromptsOptions
 from specsim.options.values import refuse_code, shown, shown_value
@@ -201,11 +202,11 @@ def _everywhere(
             yield OptionDefault(asked, option.name, option.flag, fit, EVERY)
             return
     places = []
-    names: dict[str, None] = {}
+    names: dict[str, Declared] = {}
     for command, known in commands.items():
         if command in LOCAL:
             continue
-        names.update(dict.fromkeys(known))
+        names.update(known)
         option = _look_up(key, known)
         if option is not None:
             places.append((command, option))
@@ -229,9 +230,11 @@ def _look_up(key: str, known: Mapping[str, Declared]) -> Declared | None:
     return next((option for option in known.values() if flag in option.on), None)
 
 
-def _unknown(key: str, known: Iterable[str], where: str, whose: str) -> UsageError:
-    hint = f"{closest(key.replace('-', '_'), known, 2)}see `specsim COMMAND --help`"
-    return UsageError(f"{where} {shown(key)} is no option of {whose}; {hint}")
+def _unknown(key: str, known: Mapping[str, Declared], where: str, whose: str) -> UsageError:
+    return UsageError(
+        f"{where} {shown(key)} is no option of {whose}; {hint(key, known)}see `specsim COMMAND "
+        "--help`"
+    )
 
 
 def _fitting(option: Declared, value: object) -> object:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.fields import FieldInfo
 
-from specsim.errors import UsageError, closest
+from specsim.errors import UsageError
 from specsim.jsonable import json_text
+from specsim.options.meaning import hint
 from specsim.options.values import shown_value
 
 _KIND_WORDS: dict[object, str] = {
@@ -21,6 +22,11 @@ _KIND_WORDS: dict[object, str] = {
 
 
 REQUIRED: Any = object()  # instead of a default
+# Headings of --help, in its order.
+SECTIONS = (
+    "Deployment", "Speculation", "Acceptance", "Load", "Requests", "Engine limits", "Sampling",
+    "Server", "Measurements", "Study", "Output", "Advanced",
+)
 
 
 @dataclass(frozen=True)
@@ -28,12 +34,14 @@ class Opt:
     """What a field is on the command line.
 
     flags: spellings, where they are not just the field's name; '--on/--off' for both sides of a
-    flag. bounds: of a number (ge, gt, le, lt); choices: of a word; rule: what it must be, where
-    they do not say it.
-    output: it says where a result goes, and is no part of the command that repeats it. argument:
-    given by place. file_key: its name in scenario and fleet files, where that is another one."""
+    flag. also: further spellings that are understood, such as vLLM's and SGLang's own. bounds:
+    of a number (ge, gt, le, lt); choices: of a word; rule: what it must be, where they do not
+    say it. output: it says where a result goes, and is no part of the command that repeats it;
+    it stands below "Output". argument: given by place. file_key: its name in scenario and fleet
+    files, where that is another one."""
 
     flags: tuple[str, ...]
+    also: tuple[str, ...]
     help: str
     metavar: str | None
     bounds: tuple[float | None, float | None, float | None, float | None]
@@ -71,11 +79,13 @@ def _range_words(ge: float | None, gt: float | None, le: float | None) -> str:
 
 @dataclass(frozen=True)
 class Declared:
-    """One option as it was declared. kind: the class of its values on the command line; several: a
-    list of them; accepted: the classes that a Python caller may give."""
+    """One option as it was declared. section: the heading of --help below which it stands; kind:
+    the class of its values on the command line; several: a list of them; accepted: the classes that
+    a Python caller may give."""
 
     name: str
     option: Opt
+    section: str
     kind: type
     several: bool
     accepted: tuple[object, ...]
@@ -86,6 +96,10 @@ class Declared:
     @property
     def spellings(self) -> tuple[str, ...]:
         """As typer takes them: '--on/--off' for a flag with two sides."""
+        return (*self._own, *self.option.also)
+
+    @property
+    def _own(self) -> tuple[str, ...]:
         return self.option.flags or ("--" + self.name.strip("_").replace("_", "-"),)
 
     @property
@@ -99,8 +113,9 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """The longest spelling, which says most; MODEL for what is given by place."""
-        return self.name.upper() if self.option.argument else max(self.on, key=len)
+        """The longest spelling of its own, which says most; MODEL for what is given by place."""
+        own = (text.partition("/")[0] for text in self._own)
+        return self.name.upper() if self.option.argument else max(own, key=len)
 
     def read(self, value: object) -> object:
         """A value of a Python caller as the command line would have parsed it. UsageError."""
@@ -147,9 +162,9 @@ T = TypeVar("T")
 
 
 def opt(
-    default: T, *flags: str, help: str, metavar: str | None = None, ge: float | None = None,
-    gt: float | None = None, le: float | None = None, lt: float | None = None,
-    choices: tuple[str, ...] = (), rule: str = "",
+    default: T, *flags: str, help: str, also: tuple[str, ...] = (), metavar: str | None = None,
+    ge: float | None = None, gt: float | None = None, le: float | None = None,
+    lt: float | None = None, choices: tuple[str, ...] = (), rule: str = "",
     output: bool = False, argument: bool = False, file_key: str = "",
     parser: Callable[[str], Path] | None = None,
 ) -> T:
@@ -159,8 +174,8 @@ def opt(
     own `Field`.)"""
     field: Any = Field() if default is REQUIRED else Field(default=default)
     field.metadata.append(Opt(
-        flags, help=help, metavar=metavar, bounds=(ge, gt, le, lt), choices=choices, rule=rule,
-        output=output, argument=argument, file_key=file_key, parser=parser,
+        flags, also=also, help=help, metavar=metavar, bounds=(ge, gt, le, lt), choices=choices,
+        rule=rule, output=output, argument=argument, file_key=file_key, parser=parser,
     ))
     made: T = field
     return made
@@ -168,12 +183,21 @@ def opt(
 
 class OptionSet(BaseModel):
     """Some options with their values. All are checked one by one when it is made; `but` changes
-    some of a checked set. `model_fields_set`: those that were given, not left as built in."""
+    some of a checked set. `model_fields_set`: those that were given, not left as built in.
+
+    A class that declares fields has the heading of --help below which they stand as its `section`,
+    one of `SECTIONS`; '' where its commands have few options."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", defer_build=True, protected_namespaces=()
     )
     NAME: ClassVar[str] = ""  # of the command, where it is that of one
+    SECTION: ClassVar[str] = ""
+
+    def __init_subclass__(cls, section: str = "", **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if section:
+            cls.SECTION = section
 
     _of_file: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -212,8 +236,9 @@ class OptionSet(BaseModel):
             raise UsageError(f"{function} needs {missing[0]}; give it by name")
         for name in given:
             if name not in names:
-                hint = f"{closest(name, names, 2)}see help({function})"
-                raise UsageError(f"{function} has no option {name!r}; {hint}")
+                raise UsageError(
+                    f"{function} has no option {name!r}; {hint(name, names)}see help({function})"
+                )
 
     def values(self) -> dict[str, object]:
         """All of them by name, in the order of --help."""
@@ -259,25 +284,30 @@ def _items(value: object) -> list[object] | None:
 def declared(options: type[OptionSet]) -> dict[str, Declared]:
     """The options of a model by name, in the order of --help. Do not change the dict."""
     found = {}
-    for name in dict.fromkeys(_names(options)):
+    sections: dict[str, str] = {}
+    for name, section in _names(options):
+        sections.setdefault(name, section)
+    for name, section in sections.items():
         field = options.model_fields[name]
         option = next((item for item in field.metadata if isinstance(item, Opt)), None)
         if option is not None:
-            found[name] = _declared(name, option, field)
+            found[name] = _declared(name, option, "Output" if option.output else section, field)
     # Where a result goes is said last.
     last = [name for name in ("wide", "json_out", "csv_out") if name in found]
     return {name: found[name] for name in [*(n for n in found if n not in last), *last]}
 
 
-def _names(options: type[OptionSet]) -> Iterator[str]:
-    """Names of fields as the classes are written: those of the bases, then its own."""
+def _names(options: type[OptionSet]) -> Iterator[tuple[str, str]]:
+    """Names of fields with their sections, as the classes are written: those of the bases, then
+    its own."""
     for base in options.__bases__:
         if issubclass(base, OptionSet):
             yield from _names(base)
-    yield from (name for name in options.__annotations__ if name in options.model_fields)
+    yield from ((name, options.SECTION) for name in options.__annotations__
+                if name in options.model_fields)
 
 
-def _declared(name: str, option: Opt, field: FieldInfo) -> Declared:
+def _declared(name: str, option: Opt, section: str, field: FieldInfo) -> Declared:
     parts = [part for part in _parts(field.annotation) if part is not type(None)]
     several = get_origin(parts[0]) in (list, Sequence)
     if several:
@@ -286,7 +316,7 @@ def _declared(name: str, option: Opt, field: FieldInfo) -> Declared:
     if not isinstance(kinds[0], type):
         raise TypeError(f"{name}: {field.annotation} has no class of values")
     return Declared(
-        name, option, kinds[0], several, kinds, type(None) in _parts(field.annotation),
+        name, option, section, kinds[0], several, kinds, type(None) in _parts(field.annotation),
         field.is_required(), None if field.is_required() else field.default,
     )
 

@@ -11,18 +11,20 @@ from specsim.methods.base import METHODS
 from specsim.options.declare import OptionSet, declared, opt
 from specsim.options.values import Numbers, TextPath, shown
 
+# vLLM's and SGLang's spellings of --tp.
+TENSOR_PARALLEL = ("-tp", "--tp-size", "--tensor-parallel-size")
 MAX_LIMIT = 10_000_000
 MAX_SEED = (1 << 32) - 1
 
 
-class ModelArgument(OptionSet):
+class ModelArgument(OptionSet, section="Deployment"):
     model: TextPath | None = opt(
         None, help="Model: a name from `specsim models`, a config.json, or its folder.",
         argument=True,
     )
 
 
-class ServerCommandOptions(OptionSet):
+class ServerCommandOptions(OptionSet, section="Deployment"):
     command: str | None = opt(
         None,
         help="A server's whole command line ('vllm serve ...', 'python -m sglang.launch_server "
@@ -30,15 +32,18 @@ class ServerCommandOptions(OptionSet):
     )
 
 
-class GpuOptions(OptionSet):
+class GpuOptions(OptionSet, section="Deployment"):
     gpu: str = opt("h200-sxm", help="GPU: a name from `specsim gpus` or a .toml.")
 
 
-class TensorParallelOptions(OptionSet):
-    tp: int = opt(1, help="GPUs that share every layer.")
+class TensorParallelOptions(OptionSet, section="Deployment"):
+    tp: int = opt(
+        1, help="Tensor parallelism: GPUs that share every layer.",
+        also=TENSOR_PARALLEL,
+    )
 
 
-class LinkOptions(OptionSet):
+class LinkOptions(OptionSet, section="Deployment"):
     link: str | None = opt(
         None,
         help="How the GPUs are joined where it is not as `specsim gpus NAME` says: nvlink (a "
@@ -46,43 +51,55 @@ class LinkOptions(OptionSet):
     )
 
 
-class ExpertParallelOptions(OptionSet):
-    ep: int = opt(1, help="GPUs over which whole experts are spread.")
-    attention_dp: int = opt(1, help="Attention groups (DP attention).")
-
-
-class PipelineOptions(OptionSet):
-    pp: int = opt(
-        1, help="Pipeline stages over which the layers are spread, each of --tp GPUs.",
+class ExpertParallelOptions(OptionSet, section="Deployment"):
+    ep: int = opt(
+        1, help="Expert parallelism: GPUs over which whole experts are spread.",
+        also=("--ep-size", "--expert-parallel-size"),
+    )
+    attention_dp: int = opt(
+        1, help="Data-parallel attention: groups of GPUs, each with the requests of its own.",
     )
 
 
-class NumberFormatsOptions(OptionSet):
+class PipelineOptions(OptionSet, section="Deployment"):
+    pp: int = opt(
+        1, help="Pipeline parallelism: stages over which the layers are spread, each of --tp GPUs.",
+        also=("-pp", "--pp-size", "--pipeline-parallel-size"),
+    )
+
+
+class NumberFormatsOptions(OptionSet, section="Deployment"):
     weights: str | None = opt(
         None, help="Weight format: bf16, fp8, fp8_block, nvfp4, mxfp4, int8, int4; weight-only: "
-                   "fp8_w8a16, nvfp4_w4a16, int8_w8a16.",
+                   "fp8_w8a16, nvfp4_w4a16, int8_w8a16. Default: as published.",
+        also=("-q", "--quantization"),
     )
-    kv: str | None = opt(None, help="KV cache dtype: bf16, fp8.")
+    kv: str | None = opt(
+        None, help="KV cache dtype: bf16 or fp8. Default: the model's.", also=("--kv-cache-dtype",),
+    )
 
 
-class EngineOptions(OptionSet):
+class EngineOptions(OptionSet, section="Deployment"):
     engine: str = opt("vllm", help="vllm, sglang, trtllm or transformers; a version: vllm==0.10.")
 
 
-class MethodOptions(OptionSet):
+class MethodOptions(OptionSet, section="Speculation"):
     method: str | None = opt(
         None,
         help=f"{', '.join(METHODS)}. Default: what the model ships or the catalogue has.",
     )
 
 
-class DrafterOptions(OptionSet):
-    draft: str | None = opt(None, help="Drafter: name, config.json or folder.")
+class DrafterOptions(OptionSet, section="Speculation"):
+    draft: str | None = opt(
+        None, help="Drafter: name, config.json or folder.",
+        also=("--speculative-draft-model-path",),
+    )
 
 
-class DraftLengthOptions(OptionSet):
+class DraftLengthOptions(OptionSet, section="Speculation"):
     k: int | None = opt(
-        None, "--k", "--num-speculative-tokens", help="Draft tokens per step.",
+        None, "-k", "--k", "--num-speculative-tokens", help="Draft tokens per step.",
         file_key="num_speculative_tokens",
     )
 
@@ -91,7 +108,7 @@ class DraftingOptions(MethodOptions, DrafterOptions, DraftLengthOptions):
     """How drafts are made."""
 
 
-class SpeculativeJsonOptions(OptionSet):
+class SpeculativeJsonOptions(OptionSet, section="Speculation"):
     speculative_config: str | Mapping[str, object] | None = opt(
         None, help="vLLM's JSON, instead of the above.",
     )
@@ -114,7 +131,7 @@ class ServerOptions(
         return self
 
 
-class AcceptanceRatesOptions(OptionSet):
+class AcceptanceRatesOptions(OptionSet, section="Acceptance"):
     """Forms of acceptance besides its length; one of all may be given."""
 
     acceptance: Numbers | None = opt(
@@ -133,7 +150,7 @@ class AcceptanceRatesOptions(OptionSet):
     )
 
 
-class AcceptanceLengthOptions(OptionSet):
+class AcceptanceLengthOptions(OptionSet, section="Acceptance"):
     acceptance_length: float | None = opt(
         None, help="Mean tokens per step with the bonus, 1 to k + 1.",
     )
@@ -157,32 +174,36 @@ class AcceptanceOptions(AcceptanceRatesOptions, AcceptanceLengthOptions):
         return self
 
 
-class TreeOptions(OptionSet):
+class TreeOptions(OptionSet, section="Speculation"):
     tree: str | Sequence[int] | None = opt(
         None, help="Tree drafts: TOPK,TOKENS (SGLang's eagle-topk, draft-tokens).",
     )
 
 
-class DraftShareOptions(OptionSet):
+class DraftShareOptions(OptionSet, section="Speculation"):
     draft_share: float = opt(
         1.0, help="n-gram, suffix: share of steps in which a draft exists.", gt=0, le=1,
     )
     exit_layers: int = opt(0, help="early-exit: layers that draft.")
 
 
-class LengthsOptions(OptionSet):
+class LengthsOptions(OptionSet, section="Requests"):
     workload: str | None = opt(
         None, help="chat, short, summarize, code, reasoning, rag or long-context.",
     )
-    input_len: int | None = opt(None, help="Prompt tokens per request.")
-    output_len: int | None = opt(None, help="Output tokens per request.")
+    input_len: int | None = opt(
+        None, help="Prompt tokens per request.", also=("--isl", "--random-input-len"),
+    )
+    output_len: int | None = opt(
+        None, help="Output tokens per request.", also=("--osl", "--random-output-len"),
+    )
 
 
-class CachedShareOptions(OptionSet):
+class CachedShareOptions(OptionSet, section="Requests"):
     cached_share: float = opt(0.0, help="Share of the prompt found in the prefix cache.")
 
 
-class TextOptions(OptionSet):
+class TextOptions(OptionSet, section="Acceptance"):
     """What is written, on which a catalogued acceptance depends. Default: the usual, pooled."""
 
     work: str | None = opt(
@@ -210,11 +231,13 @@ class RequestOptions(LengthsOptions, CachedShareOptions, TextOptions):
     """What the requests look like."""
 
 
-class ClientOptions(OptionSet):
-    concurrency: Numbers | None = opt(None, help="Clients in a closed loop, e.g. 1,4,16.")
+class ClientOptions(OptionSet, section="Load"):
+    concurrency: Numbers | None = opt(
+        None, help="Clients in a closed loop, e.g. 1,4,16.", also=("--max-concurrency",),
+    )
 
 
-class LengthRangeOptions(OptionSet):
+class LengthRangeOptions(OptionSet, section="Requests"):
     range_ratio: float | None = opt(
         None, help="Lengths vary by this share, uniformly.", ge=0, lt=1, rule="from 0 to below 1",
     )
@@ -223,7 +246,9 @@ class LengthRangeOptions(OptionSet):
 class LoadOptions(ClientOptions):
     """Loads to look at: of a closed loop or of an open one."""
 
-    rate: Numbers | None = opt(None, help="Requests per second (open loop), e.g. 0.5,1,2.")
+    rate: Numbers | None = opt(
+        None, help="Requests per second (open loop), e.g. 0.5,1,2.", also=("--request-rate",),
+    )
 
     def check_one_loop(self) -> None:
         if self.concurrency is not None and self.rate is not None:
@@ -232,22 +257,31 @@ class LoadOptions(ClientOptions):
             )
 
 
-class BatchLimitsOptions(OptionSet):
+class BatchLimitsOptions(OptionSet, section="Engine limits"):
     max_num_seqs: int | None = opt(
-        None, help="Largest number of running sequences.", ge=1, le=MAX_LIMIT,
+        None, help="Request slots: sequences that run at once, at most.", ge=1, le=MAX_LIMIT,
+        also=("--max-running-requests",),
     )
     max_num_batched_tokens: int | None = opt(
         None, help="Token budget of a step.", ge=1, le=MAX_LIMIT,
+        also=("--chunked-prefill-size",),
     )
 
 
-class MemoryShareOptions(OptionSet):
+class MemoryShareOptions(OptionSet, section="Engine limits"):
     gpu_memory_utilization: float | None = opt(
-        None, help="Share of memory an engine uses.", ge=0.05, le=1,
+        None, help="Share of GPU memory that the engine uses.", ge=0.05, le=1,
+        also=("--mem-fraction-static",),
     )
 
 
-class ApartOptions(OptionSet):
+class LongestRequestOptions(OptionSet, section="Engine limits"):
+    max_model_len: int | None = opt(
+        None, help="Longest request, prompt and output, in tokens.", ge=1, le=100_000_000,
+    )
+
+
+class ApartOptions(OptionSet, section="Deployment"):
     """Prefill and decoding on replicas apart."""
 
     prefill_replicas: int | None = opt(
@@ -286,18 +320,18 @@ class ApartOptions(OptionSet):
         return self
 
 
-class ProfilesOptions(OptionSet):
+class ProfilesOptions(OptionSet, section="Advanced"):
     profiles: TextPath | None = opt(None, help="Folder with hardware profiles of your own.")
 
 
-class FidelityOptions(OptionSet):
+class FidelityOptions(OptionSet, section="Advanced"):
     fidelity: str = opt(
         "calibrated", help="calibrated, or datasheet (a plain roofline).",
         choices=("calibrated", "datasheet"),
     )
 
 
-class RoutingOptions(OptionSet):
+class RoutingOptions(OptionSet, section="Advanced"):
     routing: str | None = opt(
         None,
         help="How traffic chooses experts: uniform, a kind of router (softmax, gated-shared, "
@@ -312,7 +346,8 @@ class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions):
 
 class DeploymentOptions(
     ModelArgument, ServerCommandOptions, ServerOptions, AcceptanceOptions, TreeOptions,
-    DraftShareOptions, RequestOptions, BatchLimitsOptions, MemoryShareOptions, PricingOptions,
+    DraftShareOptions, RequestOptions, BatchLimitsOptions, LongestRequestOptions,
+    MemoryShareOptions, PricingOptions,
 ):
     """All that describes one deployment and its requests: what `api.deployment` builds from."""
 
@@ -333,15 +368,15 @@ class DeploymentOptions(
         return self.but(**built_in | {"method": "none"})
 
 
-class SeedOptions(OptionSet):
+class SeedOptions(OptionSet, section="Advanced"):
     seed: int = opt(0, help="Everything random derives from it.", ge=0, le=MAX_SEED)
 
 
-class JobsOptions(OptionSet):
+class JobsOptions(OptionSet, section="Advanced"):
     jobs: int | None = opt(None, help="Processes. Default: 2, or 1 on a single core.", ge=1, le=64)
 
 
-class JsonOptions(OptionSet):
+class JsonOptions(OptionSet, section="Output"):
     json_out: bool = opt(False, "--json", help="Print JSON.", output=True)
     wide: bool = opt(
         False, "--wide", help="Tables with all columns, however wide the terminal is.",
@@ -361,7 +396,7 @@ class OutputOptions(JsonOptions):
         return self
 
 
-class MaxErrorOptions(OptionSet):
+class MaxErrorOptions(OptionSet, section="Output"):
     max_error: float | None = opt(
         None, gt=0, lt=100, rule="above 0, e.g. 0.15 for 15 %",
         help="Exit with code 1 if the median error of throughput, TPOT, TTFT or E2E latency is "

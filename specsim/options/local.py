@@ -9,22 +9,25 @@ from specsim.options.groups import ComparisonOutputOptions, DraftLengthOptions, 
 DTYPES, GRIDS = ("bf16", "fp32"), ("small", "full")
 
 
-class SamplingSeedOptions(OptionSet):
+class SamplingSeedOptions(OptionSet, section="Advanced"):
     seed: int = opt(0, help="Seed of the sampling.", ge=-(1 << 63), lt=1 << 63,
                     rule="a number of 64 bits")
 
 
-class ThreadsOptions(OptionSet):
+class ThreadsOptions(OptionSet, section="Advanced"):
     threads: int | None = opt(
         None, help="CPU threads of the model. Default: one per core.", ge=1, le=1024
     )
 
 
-class DecoderModelOptions(OptionSet):
+class DecoderModelOptions(OptionSet, section="Deployment"):
     model: str = opt(
         "smollm2-135m", help="smollm2-135m, a Hugging Face folder, or a .gguf file.",
         metavar="MODEL",
     )
+
+
+class DecoderDraftOptions(OptionSet, section="Speculation"):
     draft: str = opt(
         "ngram", metavar="METHOD|MODEL",
         help="none, ngram, suffix, early-exit, head (the trained one of the model), a head's "
@@ -32,21 +35,21 @@ class DecoderModelOptions(OptionSet):
     )
 
 
-class DecoderDtypeOptions(OptionSet):
+class DecoderDtypeOptions(OptionSet, section="Deployment"):
     dtype: str = opt("bf16", help="bf16, or fp32 (lossless to the token).", choices=DTYPES)
 
 
-class DecoderDeviceOptions(OptionSet):
+class DecoderDeviceOptions(OptionSet, section="Deployment"):
     device: str = opt("auto", help="cpu, cuda, or auto.", choices=("cpu", "cuda", "auto"))
 
 
-class PromptOptions(OptionSet):
+class PromptOptions(OptionSet, section="Sampling"):
     prompt: str = opt(
         REQUIRED, help="Text to continue; - reads it from standard input.", argument=True,
     )
 
 
-class SamplingOptions(OptionSet):
+class SamplingOptions(OptionSet, section="Sampling"):
     max_new_tokens: int = opt(128, help="Length of the answer.", ge=1)
     temperature: float = opt(0.0, help="0 is greedy.")
     top_k: int = opt(0, help="Sample from the k likeliest; 0 is all.")
@@ -54,7 +57,7 @@ class SamplingOptions(OptionSet):
     chat: bool = opt(False, help="Ask as a user in the model's chat template.")
 
 
-class GenerateOutputOptions(OptionSet):
+class GenerateOutputOptions(OptionSet, section="Output"):
     compare: bool = opt(True, "--compare/--no-compare", help="Measure plain decoding too.")
     repeat: int = opt(1, help="Runs of each kind.", ge=1, le=100)
     color: str = opt(
@@ -64,13 +67,14 @@ class GenerateOutputOptions(OptionSet):
 
 
 class GenerateCommand(
-    PromptOptions, DecoderModelOptions, DraftLengthOptions, SamplingOptions, DecoderDtypeOptions,
-    SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions, GenerateOutputOptions,
+    PromptOptions, DecoderModelOptions, DecoderDraftOptions, DraftLengthOptions, SamplingOptions,
+    DecoderDtypeOptions, SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions,
+    GenerateOutputOptions,
 ):
     NAME: ClassVar = "generate"
 
 
-class ListenOptions(OptionSet):
+class ListenOptions(OptionSet, section="Server"):
     """Where the server listens, and how much it takes."""
 
     host: str = opt("127.0.0.1", help="Address to listen on.")
@@ -97,13 +101,13 @@ class ListenOptions(OptionSet):
 
 
 class ServeModelCommand(
-    DecoderModelOptions, DraftLengthOptions, DecoderDtypeOptions, ListenOptions,
-    SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions,
+    DecoderModelOptions, DecoderDraftOptions, DraftLengthOptions, DecoderDtypeOptions,
+    ListenOptions, SamplingSeedOptions, ThreadsOptions, DecoderDeviceOptions,
 ):
     NAME: ClassVar = "serve"
 
 
-class MeasureOptions(OptionSet):
+class MeasureOptions(OptionSet, section="Study"):
     """What is measured, and for how long."""
 
     budget: str = opt("600s", help="Time for the whole run: 600s, 10m.")
@@ -126,7 +130,7 @@ class MeasureCommand(MeasureOptions, SamplingSeedOptions, ThreadsOptions, JsonOp
     NAME: ClassVar = "measure"
 
 
-class TrainHeadOptions(OptionSet):
+class TrainHeadOptions(OptionSet, section="Study"):
     """What a draft head is trained on, and how long."""
 
     out: Path = opt(REQUIRED, help="Folder for the head and what it came from.", output=True)
@@ -148,7 +152,7 @@ class TrainHeadCommand(TrainHeadOptions, SamplingSeedOptions, ThreadsOptions, Js
     NAME: ClassVar = "train-head"
 
 
-class ValidateRunOptions(OptionSet):
+class ValidateRunOptions(OptionSet, section="Study"):
     """What is measured and kept on the way to the comparison."""
 
     budget: str = opt("10m", help="Time for the whole run: 600s, 10m.")

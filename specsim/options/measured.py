@@ -13,7 +13,7 @@ MAX_LIVE_REQUESTS = 100_000
 # --- diagnose, watch ----------------------------------------------------------------------------
 
 
-class SeenEngineOptions(OptionSet):
+class SeenEngineOptions(OptionSet, section="Deployment"):
     engine: str | None = opt(None, help="Engine, with version: vllm==0.25. Default: as seen.")
 
 
@@ -27,7 +27,7 @@ class SeenServerOptions(
     """What is known of a server besides what it shows itself."""
 
 
-class EvidenceOptions(OptionSet):
+class EvidenceOptions(OptionSet, section="Measurements"):
     """What is judged: a file, two dumps or a live server."""
 
     words: Sequence[str] | None = opt(
@@ -55,11 +55,11 @@ class DiagnoseCommand(DiagnoseOptions, groups.JsonOptions):
     """`specsim diagnose`."""
 
 
-class ServerUrlOptions(OptionSet):
+class ServerUrlOptions(OptionSet, section="Measurements"):
     url: str = opt(REQUIRED, help="A live server: http://HOST:PORT.")
 
 
-class WatchTimeOptions(OptionSet):
+class WatchTimeOptions(OptionSet, section="Measurements"):
     interval: float = opt(
         5.0, help="Seconds between scrapes.", ge=0.2, le=3600, rule="from 0.2 to 3600 seconds",
     )
@@ -68,7 +68,7 @@ class WatchTimeOptions(OptionSet):
     once: bool = opt(False, help="Two scrapes, one observation, then stop.")
 
 
-class JsonLinesOptions(OptionSet):
+class JsonLinesOptions(OptionSet, section="Output"):
     json_out: bool = opt(False, "--json", help="Print one JSON object per line.", output=True)
 
 
@@ -81,7 +81,7 @@ class WatchCommand(
 # --- calibrate ----------------------------------------------------------------------------------
 
 
-class FitOptions(OptionSet):
+class FitOptions(OptionSet, section="Measurements"):
     """What is written, and what a fit of records starts from."""
 
     out: FilePath | None = opt(
@@ -101,7 +101,7 @@ class FitOptions(OptionSet):
     )
 
 
-class BenchFilesOptions(OptionSet):
+class BenchFilesOptions(OptionSet, section="Measurements"):
     """Result files of benchmarks of one server."""
 
     from_: FilePaths | None = opt(
@@ -131,7 +131,7 @@ class CalibrateOptions(
     """What both forms of `specsim calibrate` take besides the model or the records."""
 
 
-class RecordFilesOptions(OptionSet):
+class RecordFilesOptions(OptionSet, section="Measurements"):
     records: FilePaths | None = opt(None, help="Files of `specsim measure`.")
 
 
@@ -139,7 +139,7 @@ class CalibrateFunctionOptions(groups.ModelArgument, RecordFilesOptions, Calibra
     NAME: ClassVar = "calibrate"
 
 
-class CalibrateInputsOptions(OptionSet):
+class CalibrateInputsOptions(OptionSet, section="Measurements"):
     inputs: list[str] | None = opt(
         None, help="Files of `specsim measure`; with --from: the MODEL that was served.",
         metavar="RECORDS...", argument=True,
@@ -174,7 +174,7 @@ class JudgedServerOptions(
     """The deployment that is simulated beside the measured one."""
 
 
-class ComparisonOptions(OptionSet):
+class ComparisonOptions(OptionSet, section="Study"):
     prefix_caching: bool | None = opt(
         None, "--prefix-caching/--no-prefix-caching", help="Default: as the engine.",
     )
@@ -186,7 +186,7 @@ class ComparisonOptions(OptionSet):
     explain: bool = opt(True, "--explain/--no-explain", help="Say what explains the gap.")
 
 
-class MeasuredFilesOptions(OptionSet):
+class MeasuredFilesOptions(OptionSet, section="Measurements"):
     files: FilePaths = opt(
         REQUIRED, metavar="FILES", argument=True, parser=named_path,
         help="Results of vllm bench serve or sweep, sglang bench_serving, guidellm, aiperf, "
@@ -207,11 +207,11 @@ class ValidateBenchCommand(ValidateBenchOptions, groups.ComparisonOutputOptions)
     """`specsim validate bench`."""
 
 
-class DrivenServerOptions(OptionSet):
+class DrivenServerOptions(OptionSet, section="Measurements"):
     url: str = opt(REQUIRED, help="An OpenAI-compatible server: http://HOST:PORT.")
 
 
-class DrivenLoadOptions(OptionSet):
+class DrivenLoadOptions(OptionSet, section="Load"):
     """What is sent, and how it is waited for."""
 
     prompts: FilePath | None = opt(
@@ -244,7 +244,7 @@ class DrivenLoadOptions(OptionSet):
     seed: int = opt(0, help="Of send times and random tokens.", ge=0, le=groups.MAX_SEED)
 
 
-class SaveBenchOptions(OptionSet):
+class SaveBenchOptions(OptionSet, section="Output"):
     save_bench: Path | None = opt(
         None, help="Folder for one result file per point, as `vllm bench serve` writes it.",
         output=True,
@@ -264,7 +264,7 @@ class ValidateLiveCommand(
     """`specsim validate live`."""
 
 
-class JudgedRecordsOptions(OptionSet):
+class JudgedRecordsOptions(OptionSet, section="Measurements"):
     files: FilePaths = opt(REQUIRED, help="Files of `specsim measure`.", argument=True)
     gpu: str = opt("", help="Profile to judge: a name from `specsim gpus` or a .toml.")
     engine: str = opt(

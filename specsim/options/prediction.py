@@ -21,7 +21,7 @@ class SpeedupPlotOptions(groups.OutputOptions):
         return self
 
 
-class RunOptions(OptionSet):
+class RunOptions(OptionSet, section="Advanced"):
     """A benchmark's run of a closed loop, where it is no steady state of unlike requests."""
 
     equal_lengths: bool = opt(
@@ -40,7 +40,8 @@ class PredictOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.ServerOptions,
     groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions, groups.RequestOptions,
     groups.LengthRangeOptions, RunOptions, groups.LoadOptions, groups.ApartOptions,
-    groups.BatchLimitsOptions, groups.MemoryShareOptions, groups.PricingOptions,
+    groups.BatchLimitsOptions, groups.LongestRequestOptions, groups.MemoryShareOptions,
+    groups.PricingOptions,
 ):
     NAME: ClassVar = "predict"
 

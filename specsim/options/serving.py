@@ -15,20 +15,20 @@ MAX_CLIENTS = 100_000
 FINITE = float("inf")
 
 
-class ScenarioOptions(OptionSet):
+class ScenarioOptions(OptionSet, section="Load"):
     scenario: TextPath | None = opt(
         None, help="A scenario by name (mindrouter-chat, coding-agent, tool-assistant, rag-chat) "
                    "or a .toml.",
     )
 
 
-class GatesOptions(OptionSet):
+class GatesOptions(OptionSet, section="Study"):
     slo: str | Mapping[str, float] | None = opt(
         None, help="Gates, e.g. ttft_p95=2,stream_tok_s_p10=15.",
     )
 
 
-class StageOptions(OptionSet):
+class StageOptions(OptionSet, section="Load"):
     """How long a run is, and what of it is measured."""
 
     duration: float | None = opt(
@@ -53,14 +53,14 @@ class StageOptions(OptionSet):
         return self
 
 
-class VariationOptions(groups.LengthRangeOptions):
+class VariationOptions(groups.LengthRangeOptions, section="Load"):
     burstiness: float | None = opt(
         None, help="Gamma shape of the gaps: 1 Poisson, inf even spacing.",
         gt=0, rule="above 0 (1: Poisson, below: bursts, inf: even)",
     )
 
 
-class AcceptanceSpreadOptions(OptionSet):
+class AcceptanceSpreadOptions(OptionSet, section="Acceptance"):
     easiness: str | None = opt(
         None, "--acceptance-spread", "--easiness",
         help="How acceptance varies over requests and steps: a name from "
@@ -68,38 +68,37 @@ class AcceptanceSpreadOptions(OptionSet):
     )
 
 
-class AcceptanceTraceOptions(OptionSet):
+class AcceptanceTraceOptions(OptionSet, section="Acceptance"):
     acceptance_trace: str | None = opt(
         None, help="Recorded acceptance to replay: a JSON list per line, the accepted drafts of "
                    "each verify step of one request, in order (the bonus token not counted).",
     )
 
 
-class GatewayOptions(OptionSet):
+class GatewayOptions(OptionSet, section="Engine limits"):
     max_concurrent: int = opt(
         0, help="Requests a gateway lets into one replica; 0: all.", ge=0, le=1_000_000,
     )
 
 
-class CacheOptions(OptionSet):
-    max_model_len: int | None = opt(
-        None, help="Longest prompt + output, tokens.", ge=1, le=100_000_000,
-    )
+class CacheOptions(groups.LongestRequestOptions):
     prefix_caching: bool | None = opt(
-        None, "--prefix-caching/--no-prefix-caching", help="Default: as the engine.",
+        None, "--prefix-caching/--no-prefix-caching",
+        help="Prefix caching. Default: as the engine.",
+        also=("--enable-prefix-caching/--no-enable-prefix-caching",),
     )
 
 
-class SimulatedLoadOptions(OptionSet):
+class SimulatedLoadOptions(OptionSet, section="Load"):
     """The load: one of a rate, clients, people, a trace or a scenario."""
 
     rate: float | None = opt(
-        None, help="Requests per second (open loop); inf: all at once.",
+        None, help="Requests per second (open loop); inf: all at once.", also=("--request-rate",),
         gt=0, rule="above 0 requests per second, or inf for all at once",
     )
     concurrency: int | None = opt(
-        None, help="Clients in a closed loop (or streams that never pause, with --scenario).",
-        ge=1, le=MAX_CLIENTS,
+        None, help="Clients in a closed loop (with --scenario: users that never pause).",
+        ge=1, le=MAX_CLIENTS, also=("--max-concurrency",),
     )
     users: int | None = opt(
         None, help="Simulated people who chat, or agents of a scenario.", ge=1, le=MAX_CLIENTS,
@@ -116,7 +115,7 @@ class SimulatedLoadOptions(OptionSet):
     )
 
 
-class SharedPromptsOptions(OptionSet):
+class SharedPromptsOptions(OptionSet, section="Requests"):
     """What the prompts of --rate and --concurrency have in common; the cache decides what of it
     is found."""
 
@@ -133,11 +132,13 @@ class SharedPromptsOptions(OptionSet):
     )
 
 
-class RequestCountOptions(OptionSet):
-    requests: int | None = opt(None, help="How many requests.", ge=1, le=10_000_000)
+class RequestCountOptions(OptionSet, section="Load"):
+    requests: int | None = opt(
+        None, help="How many requests.", ge=1, le=10_000_000, also=("--num-prompts",),
+    )
 
 
-class RunsOptions(groups.SeedOptions):
+class RunsOptions(groups.SeedOptions, section="Study"):
     replications: int | None = opt(
         None, ge=1, le=1000,
         help="Runs with seeds seed, seed + 1, ... Default: 1; with an SLO until it is sure whether "
@@ -150,13 +151,13 @@ class RunsOptions(groups.SeedOptions):
     )
 
 
-class BaselineOptions(OptionSet):
+class BaselineOptions(OptionSet, section="Study"):
     baseline: bool = opt(
         True, "--baseline/--no-baseline", help="Also the same load without speculation.",
     )
 
 
-class PolicyOptions(OptionSet):
+class PolicyOptions(OptionSet, section="Speculation"):
     """What decides on the draft length of each step, up to k."""
 
     policy: str | None = opt(
@@ -168,7 +169,7 @@ class PolicyOptions(OptionSet):
     adaptive: bool = opt(False, help="SGLang's adaptive draft length: --policy adaptive.")
 
 
-class ReplicaOptions(OptionSet):
+class ReplicaOptions(OptionSet, section="Deployment"):
     replicas: int = opt(1, help="Equal replicas behind a router.", ge=1, le=4096)
     router: str = opt(
         "round_robin",
@@ -176,7 +177,7 @@ class ReplicaOptions(OptionSet):
     )
 
 
-class FailureOptions(OptionSet):
+class FailureOptions(OptionSet, section="Advanced"):
     fail: str | None = opt(
         None, help="Failures, REPLICA:FROM_S:TO_S, comma separated, e.g. 0:60:120.",
     )
@@ -186,7 +187,7 @@ class FailureOptions(OptionSet):
     )
 
 
-class ExportOptions(OptionSet):
+class ExportOptions(OptionSet, section="Output"):
     """Files that are written besides."""
 
     trace_out: TextPath | None = opt(
@@ -220,7 +221,7 @@ class SimulateOptions(
     NAME: ClassVar = "simulate"
 
 
-class ComparedPoliciesOptions(groups.SeedOptions):
+class ComparedPoliciesOptions(groups.SeedOptions, section="Study"):
     policy: list[str] | None = opt(
         None, metavar="NAME[,KEY=VALUE]",
         help="A policy to compare, or none (no speculation); repeat it. The others are compared "

@@ -10,7 +10,7 @@ from specsim.options.values import FilePath, Numbers, TextPath
 MAX_DEMAND = 1e8
 
 
-class DemandOptions(OptionSet):
+class DemandOptions(OptionSet, section="Load"):
     """What is to be served."""
 
     users: int | None = opt(
@@ -18,7 +18,7 @@ class DemandOptions(OptionSet):
         help="People who chat at the same time that are to be served: their replicas are counted.",
     )
     rate: float | None = opt(
-        None, help="Requests per second that are to be served.",
+        None, help="Requests per second that are to be served.", also=("--request-rate",),
         gt=0, le=MAX_DEMAND, rule=f"requests per second, above 0 and at most {MAX_DEMAND:g}",
     )
     demand: TextPath | None = opt(
@@ -31,7 +31,7 @@ class DemandOptions(OptionSet):
     )
 
 
-class CapacityAnswerOptions(OptionSet):
+class CapacityAnswerOptions(OptionSet, section="Study"):
     """What is answered, and how exactly."""
 
     ladder: Numbers | None = opt(
@@ -58,7 +58,7 @@ class CapacityAnswerOptions(OptionSet):
     )
 
 
-class CapacityBaselineOptions(OptionSet):
+class CapacityBaselineOptions(OptionSet, section="Study"):
     baseline: bool = opt(
         True, "--baseline/--no-baseline", help="Also the capacity without speculation.",
     )
@@ -80,7 +80,7 @@ class CapacityCommand(CapacityOptions, groups.OutputOptions):
     """`specsim capacity`."""
 
 
-class FleetFileOptions(OptionSet):
+class FleetFileOptions(OptionSet, section="Study"):
     file: TextPath = opt(
         REQUIRED, help="Fleet file, TOML or JSON; see docs/capacity.md.", argument=True,
     )
@@ -97,7 +97,7 @@ class FleetCommand(FleetOptions, groups.OutputOptions):
     """`specsim fleet`."""
 
 
-class SweepOptions(OptionSet):
+class SweepOptions(OptionSet, section="Study"):
     NAME: ClassVar = "sweep"
 
     file: FilePath | None = opt(

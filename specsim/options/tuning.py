@@ -8,7 +8,7 @@ from specsim.options.declare import OptionSet, opt
 from specsim.options.values import Words
 
 
-class TuneGoalOptions(OptionSet):
+class TuneGoalOptions(OptionSet, section="Study"):
     """What is looked for, among what."""
 
     objective: str = opt(
@@ -34,15 +34,15 @@ class TuneGoalOptions(OptionSet):
     )
 
 
-class MaxMemoryOptions(OptionSet):
+class MaxMemoryOptions(OptionSet, section="Engine limits"):
     max_memory: float | None = opt(None, help="GB per GPU that the engine may use.")
 
 
 class TuneOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
     groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
-    groups.RequestOptions, groups.BatchLimitsOptions, groups.MemoryShareOptions, MaxMemoryOptions,
-    groups.PricingOptions,
+    groups.RequestOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
+    groups.MemoryShareOptions, MaxMemoryOptions, groups.PricingOptions,
 ):
     NAME: ClassVar = "tune"
 

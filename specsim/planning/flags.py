@@ -50,11 +50,13 @@ class ReadyCommand:
 
 @dataclass(frozen=True)
 class ServedNames:
-    """Names for the flags, None: those of the catalogue and of the engine's profile."""
+    """What the flags name besides the system. None: as the catalogue and the engine's profile have
+    it; max_model_len: longest request, 0: the model's."""
 
     model: str | None = None
     draft: str | None = None
     version: str | None = None
+    max_model_len: int = 0
 
 
 def ready_flags(
@@ -113,7 +115,8 @@ def flags_of(
     named = names.draft if drafter is not None and drafter is not system.spec.mtp else None
     try:
         flags = ready_flags(
-            system, table=table, model=names.model, draft=named, version=names.version
+            system, table=table, model=names.model, draft=named, version=names.version,
+            max_model_len=names.max_model_len,
         )
     except SpecSimError as error:
         return None, str(error)

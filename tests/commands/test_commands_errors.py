@@ -174,7 +174,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--rate needs a MODEL", ("--rate", "1")),
     ("--concurrency has 1000001;", (QWEN, "--concurrency", "1000001")),
     ("give tokens per verify step", (QWEN, "--acceptance-length", "-0.1")),
-    ("No such option", (QWEN, "--nosuchoption")),
+    ("predict has no option --nosuchoption", (QWEN, "--nosuchoption")),
     ("unexpected extra argument", (QWEN, "extra")),
     ("requires an argument", (QWEN, "--tp")),
     # vLLM's JSON

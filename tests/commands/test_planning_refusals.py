@@ -11,6 +11,7 @@ from specsim.analytic.workload import Workload
 from specsim.api.command_line import expand_command
 from specsim.api.deployment import build_request
 from specsim.api.matrix import split_format
+from specsim.api.requests import check_longest
 from specsim.api.tune_setup import build_offer
 from specsim.commands import app
 from specsim.errors import SpecSimError, UsageError
@@ -127,12 +128,15 @@ def test_the_longest_request_of_a_server(command: str, limit: int | None) -> Non
     found, _ = expand_command(SimulateOptions(command=command))
     assert found.max_model_len == limit
     assert ("max_model_len" in found.model_fields_set) == (limit is not None)
+    options, _ = expand_command(Options(model="", command=command))
     if limit is None:
-        expand_command(Options(model="", command=command))
+        check_longest(options)
         return
     with pytest.raises(UsageError, match=f"takes at most {limit}"):
-        expand_command(Options(model="", command=command))
-    expand_command(Options(model="", command=command, input_len=limit - 10, output_len=10))
+        check_longest(options)
+    with pytest.raises(UsageError, match=f"takes at most {limit}"):
+        build_request(Options(model="llama-3.1-8b", max_model_len=limit))
+    check_longest(options.but(input_len=limit - 10, output_len=10))
     with pytest.raises(UsageError, match="--max-model-len '7' contradicts --command"):
         expand_command(SimulateOptions(command=command, max_model_len=7))
 

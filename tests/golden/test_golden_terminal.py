@@ -21,7 +21,10 @@ from specsim.report.text import section_text
 
 HERE = Path(__file__).parent / "terminal"
 RESULTS = ("predict", "tune", "crossover", "matrix", "explain", "diagnose", "capacity", "fleet")
-LISTS = {"models": ("models", "--search", "qwen3.6"), "gpus": ("gpus",)}
+LISTS = {
+    "models": ("models", "--search", "qwen3.6"), "gpus": ("gpus",), "help": ("--help",),
+    "help_predict": ("predict", "--help"), "help_simulate": ("simulate", "--help"),
+}
 WIDTHS = (80, 100, 120, 137)
 
 

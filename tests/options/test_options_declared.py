@@ -60,7 +60,8 @@ class WalkCommand(WalkOptions, OutputOptions):
 
 def test_the_order_is_that_of_the_classes_and_output_comes_last() -> None:
     assert list(declared(WalkCommand)) == [
-        "name", "files", "limits", "pace", "steps", "again", "slow", "out", "json_out", "csv_out",
+        "name", "files", "limits", "pace", "steps", "again", "slow", "wide", "out", "json_out",
+        "csv_out",
     ]
 
 
@@ -162,7 +163,8 @@ def commands() -> dict[str, BoundCommand[Any]]:
 
 
 def test_the_list_of_commands_says_what_each_says() -> None:
-    table = {**COMMANDS, **{f"validate {name}": text for name, text in ValidateGroup.table.items()}}
+    table = {name: text for texts in COMMANDS.values() for name, text in texts.items()}
+    table |= {f"validate {name}": text for name, text in ValidateGroup.lists["Commands"].items()}
     table.pop("validate")
     assert set(table) == set(command_models())
     for name, bound in commands().items():

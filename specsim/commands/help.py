@@ -1,0 +1,62 @@
+"""What `--help` of a command prints: its options below headings, then examples.
+
+A command with few options has one list of them. Further spellings of an option, such as vLLM's and
+SGLang's own, stand at the end of what it means: beside each other they would fill the line.
+"""
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, ClassVar
+
+from typer.core import TyperCommand
+
+from specsim.commands.layout import write_list
+from specsim.options.declare import SECTIONS, Declared
+
+FEW = 12  # options that are read in one list
+COLUMN = 26  # characters of the names
+
+
+class HelpCommand(TyperCommand):
+    """A command whose help has headings. known: its options by name."""
+
+    known: ClassVar[Mapping[str, Declared]] = {}
+    examples: ClassVar[tuple[str, ...]] = ()
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        lists: dict[str, list[tuple[str, str]]] = {}
+        few = len(self.known) <= FEW
+        for param in self.get_params(ctx):
+            item = self.known.get(param.name or "")
+            record = _record(param, item, ctx)
+            if record is None:
+                continue
+            if item is None:  # --help itself
+                section = "Options" if few else SECTIONS[-1]
+            elif item.option.argument:
+                section = "Arguments"
+            else:
+                section = "Options" if few else item.section
+            lists.setdefault(section, []).append(record)
+        for section in ("Arguments", "Options", *SECTIONS):
+            if section in lists:
+                write_list(formatter, section, lists[section], COLUMN)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples as they are typed, each on a line of its own."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def _record(param: Any, item: Declared | None, ctx: Any) -> tuple[str, str] | None:
+    """Name and meaning of one option."""
+    if item is not None and item.option.also:
+        further = [word for text in item.option.also for word in text.split("/")]
+        param = copy(param)
+        param.opts = [word for word in param.opts if word not in further]
+        param.secondary_opts = [word for word in param.secondary_opts if word not in further]
+        param.help = f"{param.help} Also {', '.join(further)}."
+    record: tuple[str, str] | None = param.get_help_record(ctx)
+    return record
