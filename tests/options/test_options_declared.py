@@ -60,7 +60,7 @@ class WalkCommand(WalkOptions, OutputOptions):
 
 def test_the_order_is_that_of_the_classes_and_output_comes_last() -> None:
     assert list(declared(WalkCommand)) == [
-        "name", "files", "limits", "pace", "steps", "again", "slow", "wide", "out", "json_out",
+        "name", "files", "limits", "pace", "steps", "again", "slow", "out", "wide", "json_out",
         "csv_out",
     ]
 
