@@ -48,10 +48,12 @@ EDGES = {
     "measure": {"units", "errors", "version", "jsonable", "decoder", "calibrate.records",
                 "calibrate.summary"},
     "serve": {*GROUND, "decoder", "formats"},
+    "explore": {*GROUND, "api", "report", "options", "model", "hardware", "methods", "latency",
+                "analytic", "serve"},
 }
 # The Python interface joins edges and layers; only the command line is above it.
 FACADES = {"api"}
-NOT_FOR_FACADES = {"commands", "decoder", "measure", "serve"}
+NOT_FOR_FACADES = {"commands", "decoder", "measure", "serve", "explore"}
 HEAVY = {"torch", "triton", "simpy", "typer", "transformers", "starlette", "uvicorn", "aiohttp",
          "httpx2", "plotly", "matplotlib", "dask", "distributed", "ray", "pandas", "polars",
          "pyarrow"}
@@ -61,6 +63,7 @@ ALLOWED_HEAVY = {
     "decoder": {"torch", "triton", "transformers"},
     "measure": {"torch"},
     "serve": {"starlette", "uvicorn"},
+    "explore": {"starlette", "uvicorn"},
     "client": {"aiohttp", "httpx2"},
     "planning": {"dask", "distributed", "ray"},
     "api": {"pandas", "polars"},

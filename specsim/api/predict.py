@@ -36,6 +36,11 @@ class Prediction(Decided, analytic.PredictionFigures):
 def run(options: PredictOptions) -> Prediction:
     """Predict what speculative decoding does for `model` (a name, a config.json, its folder, a
     .gguf), or for the server of `command`."""
+    return predicted(options)
+
+
+def predicted(options: PredictOptions, *, search_k: bool = True) -> Prediction:
+    """The same. search_k: whether the best draft length is looked for, most of the work."""
     if options.model is None and options.command is None:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
     options.check_one_loop()
@@ -60,7 +65,7 @@ def run(options: PredictOptions) -> Prediction:
             "second), or `specsim simulate` clients with --concurrency"
         )
     found = analytic.predict(
-        request.system, load, clients, rates, request.warnings, apart=apart
+        request.system, load, clients, rates, request.warnings, search_k, apart
     )
     deployment = deployment_of(options)
     case = None if is_plain(deployment.method) else unmeasured(request)

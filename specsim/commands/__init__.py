@@ -15,6 +15,7 @@ from specsim.version import __version__
 COMMANDS = {
     "Does speculation pay, and how": {
         "predict": "Predict the speed and throughput of speculative decoding.",
+        "explore": "Predict on a local page while settings are changed.",
         "tune": "Choose the method and the draft length.",
         "crossover": "Find the concurrency up to which speculation pays.",
         "explain": "Show where a decode step's time goes.",

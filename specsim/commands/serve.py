@@ -28,7 +28,7 @@ def serve(options: ServeModelCommand) -> None:
     d.need(d.DECODER_PACKAGES | SERVE_PACKAGES, "serve", "serve")
 
     d.prepare_torch(options.threads)
-    from specsim.serve.server import bind, host_names, is_loopback, url_of
+    from specsim.serve.listening import bind, host_names, is_loopback, url_of
     from specsim.serve.server import serve as run
     from specsim.serve.settings import ServeSettings
 

@@ -1,4 +1,4 @@
-"""Options of predict."""
+"""Options of predict, and of explore, which asks for predictions on a page."""
 
 from typing import ClassVar, Self
 
@@ -48,3 +48,20 @@ class PredictOptions(
 
 class PredictCommand(PredictOptions, SpeedupPlotOptions):
     """`specsim predict`."""
+
+
+class PageOptions(OptionSet):
+    """Where the page is served."""
+
+    port: int = opt(
+        0, help="Port on 127.0.0.1; 0 takes a free one.", ge=0, le=65535, output=True,
+    )
+    browser: bool = opt(
+        True, "--browser/--no-browser", help="Open the page in the browser.", output=True,
+    )
+
+
+class ExploreCommand(PredictOptions, PageOptions):
+    """`specsim explore`."""
+
+    NAME: ClassVar = "explore"

@@ -9,7 +9,7 @@ from specsim.options.declare import OptionSet
 # Modules of this package, and the commands whose options are there: a command's are found without
 # the models of all others, each of which takes about a millisecond.
 FAMILIES = {
-    "prediction": ("predict",),
+    "prediction": ("predict", "explore"),
     "tuning": ("tune",),
     "analytic": ("explain", "crossover", "pareto", "matrix"),
     "serving": ("simulate", "policies"),

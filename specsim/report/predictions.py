@@ -48,21 +48,21 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
             f"requests of {doc.words('input_len')} + {doc.words('output_len')} tokens{workload}; "
             f"fidelity: {doc.text('fidelity', '-')}",
         ]),
-        _facts(doc),
-        _points(doc),
-        _intervals(doc),
-        Group([Lines(_answers(doc)), Notes(doc.texts("warnings"))]),
+        facts_of(doc),
+        points_table(doc),
+        intervals_table(doc),
+        Group([Lines(answers(doc)), Notes(doc.texts("warnings"))]),
         Charts([
-            speedup_panel(doc), _times_panel(doc, "TPOT", "Time per output token after the first."),
+            speedup_panel(doc), times_panel(doc, "TPOT", "Time per output token after the first."),
             _trade_panel(doc),
-            _times_panel(doc, "TTFT", "Mean time to the first token, waiting included."),
+            times_panel(doc, "TTFT", "Mean time to the first token, waiting included."),
             _acceptance_bars(doc), _memory_bars(doc),
         ]),
         d.settings(doc),
     ])
 
 
-def _points(doc: Doc) -> Table:
+def points_table(doc: Doc) -> Table:
     points = doc.items("points")
     is_open = any(p.has("utilisation") for p in points)
     queued = [(p.number("concurrency"), p.number("running")) for p in points if not is_open]
@@ -77,7 +77,7 @@ def _points(doc: Doc) -> Table:
     ], remarks=waiting(queued))
 
 
-def _intervals(doc: Doc) -> Table | None:
+def intervals_table(doc: Doc) -> Table | None:
     """Where nine of ten measurements of such values lie, on both sides."""
     points = doc.items("points")
     columns: list[Column] = [("90 %", _load)]
@@ -101,7 +101,7 @@ def _load(p: Doc) -> str:
     return f"{p.number('concurrency'):.15g}"
 
 
-def _facts(doc: Doc) -> Facts:
+def facts_of(doc: Doc) -> Facts:
     first, limit = doc.items("points")[0], doc.maybe("break_even_concurrency")
     load = _load(first)
     if not first.has("utilisation"):
@@ -117,7 +117,7 @@ def _facts(doc: Doc) -> Facts:
     ])
 
 
-def _answers(doc: Doc) -> list[str]:
+def answers(doc: Doc) -> list[str]:
     lines = []
     if d.speculative(doc):
         found = [(p, p.number("best_k")) for p in doc.items("points") if p.has("best_k")]
@@ -155,7 +155,7 @@ def _beyond(doc: Doc, lengths: Sequence[float]) -> str:
 # --- charts -------------------------------------------------------------------------------
 
 
-def _axis(doc: Doc) -> tuple[str, str]:
+def axis(doc: Doc) -> tuple[str, str]:
     """(unit of the loads, their key)."""
     if all(p.has("utilisation") for p in doc.items("points")):
         return "requests/s", "request_rate"
@@ -169,7 +169,7 @@ def terminal_panel(result: "PredictionFigures") -> Panel:
 
 def speedup_panel(doc: Doc) -> Panel:
     """Speedup over clients or requests per second, with its 90 % interval."""
-    unit, key = _axis(doc)
+    unit, key = axis(doc)
     points, limit = doc.items("points"), doc.maybe("break_even_concurrency")
     series = curve("speedup", points, key, "speedup", interval="interval_90.speedup")
     ends = points[0].number(key), points[-1].number(key)
@@ -185,7 +185,7 @@ def speedup_panel(doc: Doc) -> Panel:
 
 def side_by_side(docs: Sequence[Doc]) -> Panel | None:
     """Speedups of several predictions in one chart, where their loads are of one kind."""
-    axes = {_axis(doc) for doc in docs}
+    axes = {axis(doc) for doc in docs}
     if len(docs) < 2 or len(axes) > 1:
         return None
     unit, key = axes.pop()
@@ -202,9 +202,9 @@ def side_by_side(docs: Sequence[Doc]) -> Panel | None:
     )
 
 
-def _times_panel(doc: Doc, name: str, words: str) -> Panel | None:
+def times_panel(doc: Doc, name: str, words: str) -> Panel | None:
     """TPOT or TTFT with and without speculation."""
-    unit, load = _axis(doc)
+    unit, load = axis(doc)
     points, key = doc.items("points"), f"{name.lower()}_s"
     ours = curve(f"{name}, with speculation", points, load, key, scale=1e3,
                  interval=f"interval_90.{key}")

@@ -34,7 +34,7 @@ def lines(found: Doc) -> list[str]:
 
 def _decision(found: Doc) -> str:
     decision, unit = found.text("decision"), found.text("unit")
-    at = _amount(found.number("load"), unit)
+    at = load_words(found.number("load"), unit)
     if decision == "unknown":
         return _unknown(found, at)
     if decision == "none":
@@ -44,7 +44,7 @@ def _decision(found: Doc) -> str:
     if found.has("gain_90"):
         gain += f" (90 %: {span(found.pair('gain_90'))})"
     if found.has("carried"):
-        carried = f"{_amount(found.number('carried'), unit)} instead of "
+        carried = f"{load_words(found.number('carried'), unit)} instead of "
         return (f"{decision.upper()}: with {choice} a server carries {carried}"
                 f"{number(found.number('plain_carried'))}, {gain}")
     text = f"ON: {choice}, {gain} at {at}" if decision == "on" else (
@@ -60,7 +60,7 @@ def _unknown(found: Doc, at: str) -> str:
     if needed is None:
         return f"NOT KNOWN: {choice} does not pay at {at}, were every draft accepted"
     rest = [
-        f"{more:.2f} at {_amount(item.number('load'), found.text('unit'))}"
+        f"{more:.2f} at {load_words(item.number('load'), found.text('unit'))}"
         for item in found.items("loads")[1:]
         if (more := item.maybe("needed_tokens_per_step")) is not None
     ]
@@ -80,12 +80,12 @@ def _limit(found: Doc) -> str:
     on, load = found.text("decision") == "on", found.number("load")
     if below is None:
         seen = on and top is not None and load <= top
-        return f"; pays at any load up to {_amount(top, unit)}" if seen and top else ""
+        return f"; pays at any load up to {load_words(top, unit)}" if seen and top else ""
     if on and load >= below:
-        return f"; it loses at some loads from {_amount(below, unit)} on"
+        return f"; it loses at some loads from {load_words(below, unit)} on"
     if unit != "requests/s" and below == 1:
         return "; not even one client gains"
-    return f"; {PAYS} {_amount(below, unit)}"
+    return f"; {PAYS} {load_words(below, unit)}"
 
 
 def _others(found: Doc) -> str:
@@ -98,7 +98,7 @@ def _others(found: Doc) -> str:
             continue
         said = _choice(item) if item.text("decision") == "on" else item.text("decision")
         gain = f" ({times(item.maybe('gain'))})" if item.has("gain") else ""
-        parts.append(f"at {_amount(item.number('load'), unit)} {said}{gain}")
+        parts.append(f"at {load_words(item.number('load'), unit)} {said}{gain}")
     return "".join(f"; {part}" for part in parts)
 
 
@@ -135,7 +135,7 @@ def _memory(found: Doc) -> str:
     return f"memory: speculation takes {taken:,} KV tokens; {where}"
 
 
-def _amount(value: float, unit: str) -> str:
+def load_words(value: float, unit: str) -> str:
     """'1 client', '64 clients', '2.5 requests/s'."""
     if value == 1 and unit.endswith("s") and "/" not in unit:
         unit = unit.removesuffix("s") if unit != "running requests" else "running request"

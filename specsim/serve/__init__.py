@@ -10,6 +10,7 @@
     replies         response bodies and stream chunks
     app             routes (starlette); streaming   server-sent events
     connections     how long a connection may wait, and which makes room for a new one
+    listening       sockets, and the names under which they are answered
     server          uvicorn, signals, graceful shutdown; log_lines   vLLM's periodic log lines
 
 Needs the extra `specsim-llm[serve]` (starlette, uvicorn, prometheus-client, and the decoder's).

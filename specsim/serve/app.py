@@ -10,7 +10,7 @@ open; all its sequences or none.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from specsim.decoder.engine import Engine
 from specsim.decoder.options import SamplingParams
@@ -28,6 +28,7 @@ from specsim.errors import SpecSimError, closest
 from specsim.serve.bodies import parse_object
 from specsim.serve.engine_thread import EngineThread, ServedRequest, Update
 from specsim.serve.errors import ApiError, bad
+from specsim.serve.listening import HostGuard
 from specsim.serve.log_lines import LogLines
 from specsim.serve.protocol import Call, check_model, parse_call
 from specsim.serve.replies import AnswerChoice, Replies
@@ -268,22 +269,3 @@ async def _left(_: Request, __: Exception) -> Response:
 async def _bug(_: Request, error: Exception) -> Response:
     body = ApiError(500, f"internal error: {type(error).__name__}").body()
     return JSONResponse(body, 500)
-
-
-class HostGuard:
-    """Serves only requests whose Host header names this machine, so that a web page whose name has
-    been pointed at 127.0.0.1 (DNS rebinding) cannot use a local server."""
-
-    def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
-        self._app, self._allowed = app, frozenset(allowed)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            host = dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
-            name = host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
-            if name not in self._allowed:
-                error = ApiError(400, f"Host {host[:100]!r} is not served here; use 127.0.0.1, or "
-                                 "start the server with --host")
-                await JSONResponse(error.body(), 400)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)

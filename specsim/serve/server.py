@@ -18,56 +18,16 @@ from typing import cast
 
 import uvicorn
 
-from specsim.errors import UsageError
 from specsim.serve.app import Service, create_app
 from specsim.serve.connections import LAST_BYTES_S, Connection, Connections
+from specsim.serve.listening import BACKLOG
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # An idle connection stays open this long: clients that send one request every few seconds would
 # otherwise meet a connection that is just being closed.
 KEEP_ALIVE_S = 75
-# Connections that the system accepts before the server has seen them.
-BACKLOG = 128
 # Files that are no connections: the model, libraries, logs, and what is accepted in one go.
 OTHER_FILES = BACKLOG + 128
 LEAST_CONNECTIONS = 1024
-
-
-def is_loopback(host: str) -> bool:
-    return host in _LOOPBACK
-
-
-def host_names(host: str) -> tuple[str, ...] | None:
-    """Host headers to serve when bound to host: this machine's names, or any for other hosts."""
-    return ("127.0.0.1", "localhost", "[::1]") if is_loopback(host) else None
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; UsageError when that is not possible. It listens from the beginning,
-    since two servers could both be bound to a port until one listens: a client that comes while the
-    model is loaded waits for its answer."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"--host {host!r} is not an address of this machine: {error}") from None
-    family, kind, protocol, _, address = found[0]
-    sock = socket.socket(family, kind, protocol)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise UsageError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port or "
-            "--host"
-        ) from None
-    return sock
-
-
-def url_of(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def allowed_connections(wanted: int) -> int:

@@ -22,11 +22,15 @@ def event(value: Mapping[str, object]) -> bytes:
     return b"data: " + json_text(value, compact=True).encode() + b"\n\n"
 
 
-async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
-    """The body; ApiError 413 beyond limit bytes, 408 when it does not arrive in time."""
+async def read_body(
+    request: Request, limit: int, timeout_s: float,
+    way_out: str = "shorten it or raise --max-model-len",
+) -> bytes:
+    """The body; ApiError 413 beyond limit bytes, with the way out, 408 when it does not arrive in
+    time."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await _read(request, limit)
+            return await _read(request, limit, way_out)
     except TimeoutError:
         raise ApiError(
             408, f"the request body did not arrive within {timeout_s:g} seconds",
@@ -34,7 +38,7 @@ async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
         ) from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, way_out: str) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
@@ -51,8 +55,8 @@ async def _read(request: Request, limit: int) -> bytes:
                 break
     if size > limit:
         raise ApiError(
-            413, f"the request body is larger than {limit} bytes; shorten it or raise "
-            "--max-model-len", code="body_too_large", headers={"Connection": "close"},
+            413, f"the request body is larger than {limit} bytes; {way_out}",
+            code="body_too_large", headers={"Connection": "close"},
         )
     return b"".join(parts)
 

@@ -20,7 +20,7 @@ from specsim.client.stream import Sampling  # noqa: E402
 from specsim.decoder.models import load_model  # noqa: E402
 from specsim.decoder.tokenizer import Tokenizer  # noqa: E402
 from specsim.serve.app import create_app  # noqa: E402
-from specsim.serve.server import bind, url_of  # noqa: E402
+from specsim.serve.listening import bind, url_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import json
 from contextlib import asynccontextmanager
 
 from serve_helpers import TIMEOUT_S
-from specsim.serve.server import DrainingServer, bind
+from specsim.serve.listening import bind
+from specsim.serve.server import DrainingServer
 
 
 @asynccontextmanager

@@ -140,6 +140,7 @@ def _panel(panel: Panel) -> Spec:
     paired = any(item.style == "dashed" for item in panel.series)
     for item in panel.series:
         data += [*_band(item), _curve(item, paired)]
+    across = [x for item in panel.series for x in item.x]
     shapes: list[Spec] = []
     notes: list[Spec] = []
     for level, label in panel.levels:
@@ -151,9 +152,11 @@ def _panel(panel: Panel) -> Spec:
         where, label = panel.mark
         shapes.append(_rule(y0=0, y1=1, yref="paper", x0=where, x1=where, xref="x"))
         place = math.log10(where) if panel.log_x and where > 0 else where
+        inner = sorted(x for x in across if x is not None)[len(across) // 2 :]
+        # Towards the middle: on the other side, the text would widen the axis.
+        anchor = "right" if inner and where > inner[0] else "left"
         notes.append(_note(label, y=1, yref="paper", yanchor="top", x=place, xref="x",
-                           xanchor="left"))
-    across = [x for item in panel.series for x in item.x]
+                           xanchor=anchor))
     up = [y for item in panel.series for y in item.y]
     return {"data": data, "layout": _layout(
         _axis(panel.x_label, across, log=panel.log_x),

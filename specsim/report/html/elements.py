@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from specsim.report.tables import visible
 
 MAX_ROWS = 200  # rows of one table
-_EMPTY = frozenset({"br", "col", "hr", "img", "meta"})
+_EMPTY = frozenset({"br", "col", "hr", "img", "input", "meta"})
 
 
 class Html(str):

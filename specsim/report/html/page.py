@@ -5,7 +5,7 @@ Nothing is fetched: the policy forbids every request, and scripts run only if th
 in it. Result files reach the page as escaped text or as JSON without '<'.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specsim.errors import UsageError
 from specsim.jsonable import json_text
@@ -24,7 +24,7 @@ from specsim.report.blocks import (
     present,
 )
 from specsim.report.html import theme
-from specsim.report.html.bundle import Bundle, plotly_bundle, resource, sha256
+from specsim.report.html.bundle import plotly_bundle, resource, sha256
 from specsim.report.html.charts import Spec, figure, numbers
 from specsim.report.html.elements import Child, Html, facts, fold, join, pairs, table, tag
 from specsim.report.tables import Table
@@ -38,8 +38,9 @@ PLOTLY_NOTICE = "plotly.js {version}, © Plotly, Inc., MIT licence"
 class Page:
     """Sections and charts as they are added; `html` puts them together."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, charts: str = "chart") -> None:
+        """charts: what the names of their elements begin with."""
+        self.title, self._charts = title, charts
         self.figures: dict[str, Spec] = {}
         self.sections: list[tuple[str, str, Html]] = []
 
@@ -86,7 +87,7 @@ class Page:
     def _chart(self, chart: Chart) -> Html:
         """A chart with its caption, which says what it shows for those who see it and those who do
         not, and, folded, the numbers behind it."""
-        name = f"chart{len(self.figures) + 1}"
+        name = f"{self._charts}{len(self.figures) + 1}"
         self.figures[name] = figure(chart)
         behind = numbers(chart)
         opening = "<details>"
@@ -107,9 +108,19 @@ class Page:
 
     def html(self, lead: Child, ending: Child) -> str:
         """The whole page. UsageError where it would be larger than a page should be."""
-        bundle = plotly_bundle()
-        script = resource("page.js")
-        text = _document(self, bundle, script, lead, ending)
+        entries = [
+            tag("li", tag("a", short, href=f"#{anchor}")) for anchor, short, _ in self.sections
+        ]
+        body = join([
+            tag("header", tag("h1", self.title), lead),
+            tag("nav", tag("ul", entries), aria_label="Contents"),
+            Html("\n"),
+            tag("noscript", tag("p", "Charts need JavaScript; the tables hold the same numbers.")),
+            tag("main", [join([Html("\n"), body]) for _, _, body in self.sections], id="main"),
+        ])
+        text = document(
+            self.title, body, resource("page.js"), {"figures": self.figures}, ending=ending
+        )
         size = len(text.encode())
         if size > MAX_PAGE_BYTES:
             raise UsageError(
@@ -156,38 +167,40 @@ def _style() -> str:
     )
 
 
-def _document(page: Page, bundle: Bundle, script: str, lead: Child, ending: Child) -> str:
+def document(
+    title: str, body: Html, script: str, data: Mapping[str, object], *, ending: Child = None,
+    style: str = "", policy: str = "",
+) -> str:
+    """A whole page around `body`, whose element "main" holds the results. script: runs behind
+    charts.js; data: what it finds by element; style, policy: beyond those of every page."""
+    bundle = plotly_bundle()
+    script = resource("charts.js") + script
     policy = (
         f"default-src 'none'; script-src {bundle.digest} {sha256(script)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+        + policy
     )
-    entries = [
-        tag("li", tag("a", short, href=f"#{anchor}")) for anchor, short, _ in page.sections
-    ]
     head = join([
         tag("meta", charset="utf-8"),
         Html(f'\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'),
         tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name_="referrer", content="no-referrer"),
         tag("meta", name_="generator", content=f"specsim {__version__}"),
-        tag("title", page.title),
-        Html(f"\n<style>\n{_style()}</style>\n"),
+        tag("title", title),
+        Html(f"\n<style>\n{_style()}{style}</style>\n"),
     ])
     notice = PLOTLY_NOTICE.format(version=bundle.version)
-    body = join([
+    shown = join([
         tag("a", "Skip to the results", href="#main", class_="skip"),
         Html("\n"),
-        tag("header", tag("h1", page.title), lead),
-        tag("nav", tag("ul", entries), aria_label="Contents"),
-        Html("\n"),
-        tag("noscript", tag("p", "Charts need JavaScript; the tables hold the same numbers.")),
-        tag("main", [join([Html("\n"), body]) for _, _, body in page.sections], id="main"),
+        body,
         Html("\n"),
         tag("footer", ending, tag("p", f"Made with specsim {__version__}. Charts: {notice}.")),
         Html("\n"),
-        json_block("figures", page.figures),
+        *(json_block(name, value) for name, value in data.items()),
         json_block("roles", theme.roles()),
         Html(f'<script type="text/plain" id="plotly">{bundle.packed}</script>\n'),
         Html(f"<script>{script}</script>\n"),
     ])
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}</head>\n<body>{body}</body>\n</html>\n'
+    opening = '<!DOCTYPE html>\n<html lang="en">'
+    return f'{opening}\n<head>{head}</head>\n<body>{shown}</body>\n</html>\n'

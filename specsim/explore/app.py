@@ -1,0 +1,125 @@
+"""The ASGI application: the page, and what it asks for.
+
+    GET  /         POST /predict   /details   /step   /share
+
+Every request carries the token of the address that was printed. What is asked for is computed in a
+thread of its own, one thing at a time: what the page has given up is not begun.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic import Field
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from specsim.errors import SpecSimError, one_line
+from specsim.explore.answers import Answer, Answers
+from specsim.explore.fields import Choice, field_of
+from specsim.explore.page import page_text
+from specsim.serve.bodies import Body, parse_object, read
+from specsim.serve.errors import ApiError, bad
+from specsim.serve.listening import HostGuard, host_names
+from specsim.serve.streaming import read_body, unless_gone
+
+MAX_BODY_BYTES = 64 << 10
+BODY_TIMEOUT_S = 10.0
+HEADERS = {
+    "Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Asked(Body):
+    """What the page sends: what its fields say, and those of the pinned deployment."""
+
+    choice: dict[str, str]
+    pinned: dict[str, str] | None = None
+    point: int = Field(0, ge=0)
+
+
+def create_app(start: Choice, token: str) -> ASGIApp:
+    """The application. start: what the page's fields hold at first; token: what every request must
+    say."""
+    answers, thread = Answers(), ThreadPoolExecutor(1, "specsim-explore")
+
+    def check(request: Request) -> None:
+        given = request.query_params.get("token", "")
+        if not hmac.compare_digest(given.encode(), token.encode()):
+            raise ApiError(403, "the address has no valid token; open the one that specsim explore "
+                                "printed")
+
+    async def page(request: Request) -> Response:
+        check(request)
+        text = await asyncio.get_running_loop().run_in_executor(thread, _opened, answers, start)
+        return HTMLResponse(text, headers=HEADERS)
+
+    def route(path: str, answer: Callable[[Asked], Answer]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            check(request)
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise ApiError(415, f"Content-Type is {kind!r}; send application/json")
+            raw = await read_body(request, MAX_BODY_BYTES, BODY_TIMEOUT_S, "shorten it")
+            asked = read(Asked, parse_object(raw))
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(thread, answer, asked)
+            return JSONResponse(await unless_gone(request.receive, work), headers=HEADERS)
+
+        return Route(path, endpoint, methods=["POST"])
+
+    app = Starlette(
+        routes=[
+            Route("/", page),
+            route("/predict", lambda a: answers.prediction(a.choice, a.pinned)),
+            route("/details", lambda a: answers.details(a.choice, a.pinned)),
+            route("/step", lambda a: answers.step(a.choice, a.point)),
+            route("/share", lambda a: answers.share(a.choice, a.pinned)),
+        ],
+        exception_handlers={
+            ApiError: _api_error, SpecSimError: _refused, HTTPException: _http_error,
+            ClientDisconnect: _left, Exception: _bug,
+        },
+    )
+    return HostGuard(app, host_names("127.0.0.1") or ())
+
+
+def _opened(answers: Answers, start: Choice) -> str:
+    answers.forget()
+    return page_text(start)
+
+
+def _json(error: ApiError) -> Response:
+    return JSONResponse(error.body(), error.status, headers={**HEADERS, **error.headers})
+
+
+async def _api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return _json(error)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """What the user of the page can correct, with the field where."""
+    message = one_line(error)
+    return _json(bad(message, field_of(message)))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _json(ApiError(error.status_code,
+                          f"{request.method} {request.url.path[:100]} is not served here"))
+
+
+async def _left(_: Request, __: Exception) -> Response:
+    """Nobody reads this: the page asks for something else by now."""
+    return Response(status_code=499)
+
+
+async def _bug(_: Request, error: Exception) -> Response:
+    return _json(ApiError(500, f"internal error: {type(error).__name__}"))
