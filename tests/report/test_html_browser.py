@@ -3,45 +3,26 @@ dark, print, without JavaScript. Skipped where Chromium with its driver or selen
 
 import base64
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import MARKS, open_browser, scheme, screen, until
 
 from report_html_cases import EVIL, MAKERS, explanation, prediction, validation
 from specsim.report.html.render import render
 from specsim.report.kinds import KINDS
 from specsim.report.saved import parse
 
-selenium = pytest.importorskip("selenium")
+pytest.importorskip("selenium")
 pytest.importorskip("plotly")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
-]
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage", "--window-size=1280,900",
-)
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium.webdriver import Chrome, ChromeOptions
-    from selenium.webdriver.chrome.service import Service
-
-    options = ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=Service(DRIVER))
-    driver.set_page_load_timeout(60)
+    driver = open_browser(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
@@ -60,34 +41,16 @@ def write(path: Path, *values: dict[str, Any]) -> Path:
 
 def visit(browser: Any, path: Path) -> list[str]:
     """Open a page, wait until its charts are drawn; the addresses it asked for."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     for kind in ("browser", "performance"):
         browser.get_log(kind)
     browser.get(path.as_uri())
-    WebDriverWait(browser, 60).until(
-        lambda b: b.execute_script("return document.documentElement.dataset.ready || ''") != ""
-    )
+    until(browser, "document.documentElement.dataset.ready || ''")
     assert browser.execute_script("return document.documentElement.dataset.ready") == "yes"
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     return [
         event["params"]["request"]["url"]
         for event in events if event["method"] == "Network.requestWillBeSent"
     ]
-
-
-def screen(browser: Any, width: int, height: int, mobile: bool) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile},
-    )
-
-
-def scheme(browser: Any, name: str) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": name}]},
-    )
 
 
 def test_it_opens_without_a_message_or_a_request(browser: Any, page: Path) -> None:
