@@ -9,7 +9,12 @@ from specsim.options.prediction import ExploreCommand
 PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn", "plotly": "plotly"}
 
 
-@command(ExploreCommand)
+@command(
+    ExploreCommand,
+    "specsim explore",
+    "specsim explore llama-3.1-8b --gpu h100-sxm --concurrency 1,8,64",
+    "specsim explore --command 'vllm serve Qwen/Qwen3-8B' --no-browser --port 8050",
+)
 def explore(options: ExploreCommand) -> None:
     """Predict on a local page while settings are changed. It starts with the options given; Ctrl-C
     ends it. Nothing leaves this machine."""

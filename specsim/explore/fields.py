@@ -7,9 +7,10 @@ page sends, what a link holds, and what a command line is made from.
 import re
 from collections.abc import Mapping
 
-from specsim.errors import UsageError, closest, shown
+from specsim.errors import UsageError, shown
 from specsim.options import groups
 from specsim.options.declare import Declared, OptionSet, declared
+from specsim.options.meaning import hint
 from specsim.options.prediction import PredictOptions, RunOptions
 
 Choice = Mapping[str, str]
@@ -69,7 +70,7 @@ def read(choice: Choice) -> PredictOptions:
     given: dict[str, object] = {}
     for name, text in choice.items():
         if name not in OPTIONS:
-            raise UsageError(f"{shown(name)} is no option of predict; {closest(name, OPTIONS)}"
+            raise UsageError(f"{shown(name)} is no option of predict; {hint(name, OPTIONS)}"
                              "see `specsim predict --help`")
         if text.strip():
             given[name] = _value(OPTIONS[name], text.strip())

@@ -50,14 +50,12 @@ class PredictCommand(PredictOptions, SpeedupPlotOptions):
     """`specsim predict`."""
 
 
-class PageOptions(OptionSet):
+class PageOptions(OptionSet, section="Server"):
     """Where the page is served."""
 
-    port: int = opt(
-        0, help="Port on 127.0.0.1; 0 takes a free one.", ge=0, le=65535, output=True,
-    )
+    port: int = opt(0, help="Port on 127.0.0.1; 0 takes a free one.", ge=0, le=65535)
     browser: bool = opt(
-        True, "--browser/--no-browser", help="Open the page in the browser.", output=True,
+        True, "--browser/--no-browser", help="Open the page in the browser.",
     )
 
 
