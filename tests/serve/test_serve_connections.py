@@ -10,6 +10,7 @@ from live_server import Peer, complete, get, listening, post
 from serve_helpers import make_engine, make_service, until
 from specsim.errors import UsageError
 from specsim.serve import connections, server
+from specsim.serve.listening import bind
 from specsim.serve.connections import _network
 from specsim.serve.settings import ServeSettings
 
@@ -196,11 +197,11 @@ def test_connections_fit_into_the_limit_of_open_files(monkeypatch):
 
 def test_two_servers_cannot_have_one_port():
     """The second is told at once, before it loads a model: the first listens from the start."""
-    with server.bind("127.0.0.1", 0) as first:
+    with bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port}"):
-            server.bind("127.0.0.1", port)
-    server.bind("127.0.0.1", port).close()
+            bind("127.0.0.1", port)
+    bind("127.0.0.1", port).close()
 
 
 @pytest.mark.parametrize("name", ["header_timeout_s", "body_timeout_s", "write_timeout_s"])
