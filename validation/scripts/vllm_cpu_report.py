@@ -34,7 +34,8 @@ from specsim.accuracy.live_replay import (
 from specsim.api.judged_server import JudgedServer
 from specsim.formats.bench import read_bench
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.report.tables import table
+from specsim.report.layout import table_lines
+from specsim.report.tables import Table
 
 MODEL, K = "smollm2-135m", 3
 CLIENTS, FITTED = (1, 2, 4, 8), 1
@@ -169,8 +170,9 @@ def throughput_table(after: list[Row], there: list[Row], before: list[Row]) -> s
             name + (" (fitted)" if split == "fitted" else ""), f"{measured:.1f}", f"{spread:.1%}",
             f"{predicted:.1f}", f"{error:+.1%}", f"{two[5]:+.1%}", f"{three[5]:+.1%}",
         ])
-    return table(["point", "measured tok/s", "spread", "predicted", "error", "acceptance there",
-                  "not calibrated"], cells)
+    return "\n".join(table_lines(Table(
+        ["point", "measured tok/s", "spread", "predicted", "error", "acceptance there",
+         "not calibrated"], cells), None))
 
 
 def bars(rows: list[Row]) -> tuple[float, float, int]:
@@ -188,7 +190,7 @@ def others_table(rows: list[Row]) -> str:
                   if row.metric == metric and row.split == "held-out"]
         if errors:
             cells.append([metric, f"{statistics.median(errors):.1%}", f"{max(errors):.1%}"])
-    return table(["held-out", "median error", "worst"], cells)
+    return "\n".join(table_lines(Table(["held-out", "median error", "worst"], cells), None))
 
 
 def tidy(out: Path) -> None:
