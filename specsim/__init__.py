@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from specsim.api.diagnose import Diagnoses, diagnose
     from specsim.api.explain import Explanation, explain
     from specsim.api.fleet import Fleet, fleet
+    from specsim.api.gpus import Gpu, Gpus, gpus
     from specsim.api.matrix import Matrix, matrix
+    from specsim.api.models import Model, Models, models
     from specsim.api.pareto import Pareto, pareto
     from specsim.api.policies import Policies, policies
     from specsim.api.predict import Prediction, predict
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from specsim.api.tune import Tuning, tune
     from specsim.api.validate_bench import validate_bench
     from specsim.api.validate_live import validate_live
+    from specsim.api.validate_published import PublishedScores, validate_published
     from specsim.api.validate_records import validate_records
     from specsim.api.validation import Validation
     from specsim.errors import SpecSimError
@@ -46,10 +49,15 @@ __all__ = [
     "Diagnoses",
     "Explanation",
     "Fleet",
+    "Gpu",
+    "Gpus",
     "Matrix",
+    "Model",
+    "Models",
     "Pareto",
     "Policies",
     "Prediction",
+    "PublishedScores",
     "Simulation",
     "SpecSimError",
     "SweepResult",
@@ -62,7 +70,9 @@ __all__ = [
     "diagnose",
     "explain",
     "fleet",
+    "gpus",
     "matrix",
+    "models",
     "pareto",
     "policies",
     "predict",
@@ -73,6 +83,7 @@ __all__ = [
     "tune",
     "validate_bench",
     "validate_live",
+    "validate_published",
     "validate_records",
 ]
 _PLACES = {
@@ -84,10 +95,15 @@ _PLACES = {
     "Diagnoses": "api.diagnose",
     "Explanation": "api.explain",
     "Fleet": "api.fleet",
+    "Gpu": "api.gpus",
+    "Gpus": "api.gpus",
     "Matrix": "api.matrix",
+    "Model": "api.models",
+    "Models": "api.models",
     "Pareto": "api.pareto",
     "Policies": "api.policies",
     "Prediction": "api.predict",
+    "PublishedScores": "api.validate_published",
     "Simulation": "api.simulate",
     "SpecSimError": "errors",
     "SweepResult": "api.sweep",

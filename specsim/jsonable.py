@@ -11,7 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -35,6 +37,34 @@ class Jsonable:
             self.renamed.get(name, name): jsonable(getattr(self, name))
             for name in (*names, *self.also)
         }
+
+
+class Key(Generic[T]):
+    """A key of what JSON holds of a result, as an attribute of the same name: `gpu = Key[str]()`,
+    for several `model = gpu = Key[str]()`.
+
+    Its value is that of the JSON. AttributeError where this result has none (`pp` without stages).
+    """
+
+    def __init__(self) -> None:
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._name:  # each name has a key of its own
+            own = type(self)()
+            own.__set_name__(owner, name)
+            setattr(owner, name, own)
+        else:
+            self._name = name
+
+    def __get__(self, item: HasDict | None, owner: type) -> T:
+        if item is None:
+            return self  # type: ignore[return-value]
+        found: Any = item.to_dict()
+        if self._name not in found:
+            raise AttributeError(f"this {owner.__name__} has no {self._name}")
+        value: T = found[self._name]
+        return value
 
 
 @cache

@@ -2,9 +2,10 @@
 
 from specsim.api.deployment import build_request, refused
 from specsim.api.functions import python_function
-from specsim.api.results import Decided, flat
+from specsim.api.results import Decided, DeployedAs, flat
 from specsim.api.verdicts import deployment_of, served_names
 from specsim.errors import UsageError
+from specsim.jsonable import Key
 from specsim.options.analytic import CrossoverOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_contexts
@@ -12,10 +13,13 @@ from specsim.planning import crossover as planning
 from specsim.planning.verdict_results import of_crossover
 
 
-class Crossover(Decided, planning.CrossoverFigures):
+class Crossover(Decided, planning.CrossoverFigures, DeployedAs):
     """Up to which load speculative work is cheap, and up to which it pays: `curves`."""
 
     BLOCKS = "crossovers.crossover_blocks"
+    method = Key[str]()
+    draft = Key[str | None]()
+    k = output_len = Key[int]()
 
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.rows()]

@@ -5,6 +5,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specsim.analytic.intervals import interval_of
 from specsim.api.functions import named_function
@@ -19,6 +20,7 @@ from specsim.diagnose.scrape import metrics_url, scrape
 from specsim.diagnose.watching import Watcher
 from specsim.errors import UsageError
 from specsim.formats.bench import read_bench, scan
+from specsim.jsonable import Key
 from specsim.options.measured import DiagnoseOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
@@ -29,9 +31,12 @@ from specsim.rows import rows_at, texts_at
 
 @dataclass(frozen=True)
 class Diagnoses(Result):
-    """Findings per run: `document["diagnoses"]`, as `specsim diagnose --json` prints them."""
+    """Findings per run as `diagnoses`, as `specsim diagnose --json` prints them."""
 
     BLOCKS = "diagnosis.diagnosis_section"
+    verdict = Key[dict[str, Any] | None]()
+    diagnoses = Key[list[dict[str, Any]]]()
+    skipped = Key[list[dict[str, str]]]()
 
     document: dict[str, object]
     command: str = ""

@@ -1,15 +1,16 @@
 """`specsim.explain`: where the time of one engine step goes, op by op."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Deployed, Result, flat
 from specsim.api.verdicts import deployment_of
 from specsim.errors import UsageError
-from specsim.jsonable import picked
+from specsim.jsonable import Key, picked
 from specsim.latency.breakdown import StepLatency
 from specsim.options.analytic import ExplainOptions
 from specsim.options.repeat import repeat
@@ -19,33 +20,39 @@ from specsim.rows import rows_at
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """One step. title: 'plain decode step' or 'verify step, k = K'; running: its sequences;
-    context_tokens: of each."""
+    """One step: 'plain decode step' or 'verify step, k = K'. running: its sequences;
+    context_tokens: of each. latency: what `to_dict` holds, typed."""
 
-    title: str
+    step: str
     running: int
     context_tokens: float
-    step: StepLatency
+    latency: StepLatency
+
+    total_s = target_s = sample_s = draft_s = host_s = pipeline_s = memory_s = Key[float]()
+    compute_s = rows = bytes = flops = Key[float]()
+    cuda_graph = Key[bool]()
+    bound = Key[str]()
+    ops = Key[list[dict[str, Any]]]()
 
     def to_dict(self) -> dict[str, object]:
         ops = [
             {
                 **picked(item, "op=op.name phase count=op.count seconds"),
-                "share": item.seconds / self.step.total_s,
+                "share": item.seconds / self.latency.total_s,
                 "bytes": item.op.bytes * item.op.count,
                 "flops": item.op.flops * item.op.count,
                 "bound": item.time.bound,
             }
-            for item in self.step.ops
+            for item in self.latency.ops
         ]
         head = {
-            "step": self.title, "running": self.running, "context_tokens": self.context_tokens
+            "step": self.step, "running": self.running, "context_tokens": self.context_tokens
         }
-        return {**head, **self.step.to_dict(), "ops": ops}
+        return {**head, **self.latency.to_dict(), "ops": ops}
 
 
 @dataclass(frozen=True)
-class Explanation(Result):
+class Explanation(Result, Deployed):
     """The steps of a deployment, plain and verifying: `steps`, each with the times of its ops."""
 
     BLOCKS = "explanation.explanation_blocks"

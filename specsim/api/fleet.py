@@ -1,6 +1,6 @@
 """`specsim.fleet`: several models with their demand on a pool of GPUs, from a file."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
@@ -9,6 +9,7 @@ from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError, shown
 from specsim.hardware.store import load_profile
+from specsim.jsonable import Key
 from specsim.latency.engine import find_engine
 from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
@@ -33,9 +34,13 @@ _OWN_KEYS = ("model", "gpu", "tp", "max_model_len", "engine", "engine_version")
 
 
 class Fleet(Result, planning.FleetFigures):
-    """Endpoints of a pool: `endpoints`, `misfits`, `gpus`, ..."""
+    """Endpoints of a pool: `endpoints`, `does_not_fit`, `gpus`, ..."""
 
     BLOCKS = "fleet.fleet_section"
+    method = Key[str]()
+    does_not_fit = Key[list[dict[str, str]]]()
+    gpus = Key[list[dict[str, Any]]]()
+    empty_gpus = Key[dict[str, int]]()
 
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(endpoint.row()) for endpoint in self.endpoints]

@@ -1,6 +1,7 @@
 """`specsim.matrix`: what one GPU sustains, for models x GPUs."""
 
 from collections.abc import Callable
+from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
@@ -9,6 +10,7 @@ from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError
 from specsim.hardware.store import list_profiles
+from specsim.jsonable import Key
 from specsim.options.analytic import MatrixOptions
 from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
@@ -23,6 +25,7 @@ class Matrix(Result, planning.MatrixFigures):
     """Models x GPUs as `cells`, each with and without speculation."""
 
     BLOCKS = "matrix.matrix_section"
+    operating_point = Key[dict[str, Any]]()
 
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(cell.row()) for cell in self.cells]

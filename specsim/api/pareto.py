@@ -1,11 +1,13 @@
 """`specsim.pareto`: speed for one user against throughput of a GPU, over all that can be set."""
 
 from collections.abc import Callable
+from typing import Any
 
 from specsim.api.functions import python_function
 from specsim.api.pareto_axes import axes_of, builder, one_deployment
-from specsim.api.results import Result, flat
+from specsim.api.results import Deployed, Result, flat
 from specsim.errors import UsageError
+from specsim.jsonable import Key
 from specsim.options.analytic import ParetoOptions
 from specsim.options.repeat import repeat
 from specsim.planning import pareto as planning
@@ -13,10 +15,15 @@ from specsim.planning import pareto as planning
 Report = Callable[[int, int], None]
 
 
-class Pareto(Result, planning.ParetoFigures):
+class Pareto(Result, planning.ParetoFigures, Deployed):
     """All combinations as `points`; the best of them as `frontier`, `speculative`, `plain`."""
 
     BLOCKS = "paretos.pareto_blocks"
+    engine_version = method = Key[str]()
+    draft = Key[str | None]()
+    input_len = output_len = combinations = feasible = Key[int]()
+    infeasible_examples = Key[dict[str, str]]()
+    frontier_speculative = frontier_plain = Key[list[dict[str, Any]]]()
 
     def to_dict(self, every_point: bool = False) -> dict[str, object]:
         """As `--json`; with every_point as `--json --all`."""

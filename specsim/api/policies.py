@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from specsim.analytic.system import System
 from specsim.api.functions import python_function
 from specsim.api.results import Result
 from specsim.api.simulate_run import checked_load, progress, what_went_wrong
 from specsim.errors import UsageError
+from specsim.jsonable import Key
 from specsim.options.declare import declared
 from specsim.options.repeat import repeat
 from specsim.options.serving import PoliciesOptions, SimulateOptions
@@ -20,6 +22,10 @@ from specsim.sim.policies.comparison import NONE, compare_policies, sides_of
 
 class Policies(Result, comparison.PolicyComparison):
     """Figures of each policy (`arms`), differences and which of them are real."""
+
+    policies = Key[list[dict[str, Any]]]()
+    replications = Key[int]()
+    inputs = Key[dict[str, Any]]()
 
     def to_rows(self) -> list[dict[str, object]]:
         """One flat row per policy, for CSV."""

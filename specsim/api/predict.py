@@ -1,15 +1,17 @@
 """`specsim.predict`: what speculative decoding does for one deployment, at one or several loads."""
 
 from dataclasses import replace
+from typing import Any
 
 from specsim.analytic import predict as analytic
 from specsim.analytic.workload import Workload
 from specsim.api.apart import apart_of
 from specsim.api.deployment import build_request
 from specsim.api.functions import python_function
-from specsim.api.results import Decided, flat
+from specsim.api.results import Decided, DeployedAs, flat
 from specsim.api.verdicts import deployment_of, served_names, unmeasured
 from specsim.errors import UsageError
+from specsim.jsonable import Key
 from specsim.methods.registry import is_plain
 from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
@@ -17,10 +19,15 @@ from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning.verdict import of_prediction
 
 
-class Prediction(Decided, analytic.PredictionFigures):
+class Prediction(Decided, analytic.PredictionFigures, DeployedAs):
     """A prediction: `points`, `break_even_concurrency`, `best_k`, `max_concurrency`, ..."""
 
     BLOCKS = "predictions.prediction_blocks"
+    ep = attention_dp = k = input_len = output_len = Key[int]()
+    method = Key[str]()
+    draft = Key[str | None]()
+    acceptance = Key[dict[str, Any] | None]()
+    memory = Key[dict[str, Any]]()
 
     def to_rows(self) -> list[dict[str, object]]:
         rows = []

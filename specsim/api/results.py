@@ -9,13 +9,13 @@ Each is a result of a lower layer (all of its fields and properties are there) w
     command        the command line that repeats it
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from specsim.errors import UsageError
-from specsim.jsonable import json_text, jsonable
+from specsim.jsonable import Key, json_text, jsonable
 from specsim.planning.verdict import Verdict
 from specsim.report.blocks import Lines, Section
 from specsim.report.doc import Doc
@@ -23,6 +23,7 @@ from specsim.report.text import section_text
 from specsim.rows import columns_of
 from specsim.rows import flat as dotted
 
+T = TypeVar("T")
 FRAMES = ("pandas", "polars")
 
 
@@ -31,6 +32,7 @@ class Result:
 
     BLOCKS: ClassVar[str] = ""  # 'module.function' of specsim.report: what shows such a result
     command: str = ""
+    kind = Key[str]()
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready, as `--json` of the command prints it."""
@@ -92,6 +94,48 @@ class Decided(Result):
         """This result, with the verdict on it."""
         object.__setattr__(self, "verdict", verdict)  # the results are frozen
         return self
+
+
+@dataclass(frozen=True)
+class Listing(Result, Sequence[T]):
+    """Things of one kind, one after the other; subclasses say what JSON and a terminal show."""
+
+    entries: tuple[T, ...]
+    command: str
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.entries[place]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.entries)
+
+    def to_json(self) -> list[object]:
+        """What `--json` prints."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, object]:
+        """What `--json` prints, as `entries`."""
+        return {"entries": self.to_json()}
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One flat row per entry."""
+        return [flat(entry) for entry in self.to_json() if isinstance(entry, dict)]
+
+
+class Deployed:
+    """What a result of one deployment says of it."""
+
+    model = gpu = engine = fidelity = Key[str]()
+
+
+class DeployedAs(Deployed):
+    """Where the deployment is one for the whole result."""
+
+    tp = pp = Key[int]()
+    weights = kv_dtype = engine_version = Key[str]()
 
 
 def frame(rows: Sequence[dict[str, object]], library: str | None = None) -> Any:

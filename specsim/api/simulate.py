@@ -1,17 +1,35 @@
 """`specsim.simulate`: a load on a deployment, request by request, with and without speculation."""
 
+from typing import Any
 
 from specsim.api.functions import python_function
 from specsim.api.results import Result
 from specsim.api.simulate_run import simulated
+from specsim.jsonable import Key
 from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
 from specsim.report.blocks import Section
 from specsim.sim import result as sim
+from specsim.sim.figures import Distribution
 
 
 class Simulation(Result, sim.SimulationFigures):
-    """A simulated load: `comparison.main`, `comparison.baseline`, `comparison.gain`, ..."""
+    """A simulated load: the figures with speculation, those without as `baseline`, `gain`, ..."""
+
+    ttft_s = tpot_s = itl_s = itl_per_token_s = e2el_s = queue_s = Key[Distribution]()
+    stream_tok_s = transfer_s = Key[Distribution]()
+    pools = cost_surface = trend = stationarity = Key[dict[str, Any]]()
+    output_tok_s = request_rate = goodput = running_mean = running_max = Key[float]()
+    waiting_mean = waiting_max = gateway_queue_max = kv_usage_mean = kv_usage_max = Key[float]()
+    preemptions = steps = error_rate = stall_rate = Key[float]()
+    prefix_hit_rate = acceptance_length = acceptance_rate = Key[float | None]()
+    tokens_per_chunk = mean_batch = Key[float | None]()
+    time_share = requests = Key[dict[str, float]]()
+    window_s = Key[list[float]]()
+    slo = baseline = timeline = baseline_timeline = Key[dict[str, Any] | None]()
+    confidence_95 = gain_confidence_95 = Key[dict[str, list[float]]]()
+    gain = Key[dict[str, float | None] | None]()
+    replications = Key[int]()
 
     def to_dict(self, over_time: bool = True) -> dict[str, object]:
         """As `--json`; over_time: with the timelines of both sides, some thousand numbers."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specsim.api.functions import named_function
 from specsim.api.results import Result, flat
@@ -12,6 +13,7 @@ from specsim.errors import UsageError
 from specsim.files import check_writable
 from specsim.formats.load_model import load_model
 from specsim.hardware.store import load_profile
+from specsim.jsonable import Key
 from specsim.latency.engine import find_engine
 from specsim.options.repeat import repeat
 from specsim.options.sizing import SweepOptions
@@ -33,6 +35,14 @@ class SweepResult(Result):
     document: dict[str, object]
     blocks: Section
     command: str
+
+    name = run = Key[str]()
+    fixed = Key[dict[str, Any]]()
+    grid = Key[dict[str, list[Any]]]()
+    cases = rows = Key[list[dict[str, Any]]]()
+    repeats = tasks = finished = resumed = refused = failed = Key[int]()
+    failures = Key[dict[str, int]]()
+    interrupted = Key[bool]()
 
     def to_dict(self) -> dict[str, object]:
         return self.document

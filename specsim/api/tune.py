@@ -1,13 +1,15 @@
 """`specsim.tune`: the best method and draft length per load, and what to type for it."""
 
 from collections.abc import Callable
+from typing import Any
 
 from specsim.api.deployment import DeploymentRequest
 from specsim.api.functions import python_function
-from specsim.api.results import Decided, flat
+from specsim.api.results import Decided, DeployedAs, flat
 from specsim.api.tune_setup import build_offer
 from specsim.api.verdicts import unmeasured
 from specsim.errors import UsageError
+from specsim.jsonable import Key
 from specsim.methods.base import MAX_K
 from specsim.options.repeat import repeat
 from specsim.options.tuning import TuneOptions
@@ -20,10 +22,18 @@ from specsim.sim.slo import parse_slo
 DEFAULT_CLIENTS = (1, 8, 64)
 
 
-class Tuning(Decided, planning.TuningFigures):
+class Tuning(Decided, planning.TuningFigures, DeployedAs):
     """The choice per load: `answers`, each with `best`, `candidates`, `flags`, ..."""
 
     BLOCKS = "tuning.tuning_section"
+    ep = attention_dp = input_len = output_len = Key[int]()
+    slo = Key[dict[str, float]]()
+    methods = Key[list[dict[str, Any]]]()
+    # One value for one load, by load for several.
+    best_k = Key[int | dict[str, int | None] | None]()
+    best_method = Key[str | dict[str, str | None] | None]()
+    candidates = Key[list[dict[str, Any]]]()
+    flags = Key[dict[str, Any] | None]()
 
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in self.candidate_rows()]

@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.live import JUDGED
 from specsim.api.results import Result, flat
+from specsim.jsonable import Key
 from specsim.report.blocks import Section
 
 
 @dataclass(frozen=True)
 class Validation(Result):
-    """Measured beside predicted figures: `comparison.rows`, `comparison.summary()`.
+    """Measured beside predicted figures: `rows`, and the errors of them by metric as `summary`.
 
     judged: metrics that an error limit is about, () for all. partial: Ctrl-C ended the
     measurement. stopped: what ended it early, '' for nothing."""
@@ -22,6 +24,11 @@ class Validation(Result):
     partial: bool = False
     stopped: str = ""
     rows_shown: bool = field(default=False, kw_only=True)
+
+    format = Key[int]()
+    what = title = Key[str]()
+    summary = fitted_summary = provenance = Key[dict[str, Any]]()
+    rows = reasons = Key[list[dict[str, Any]]]()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`specsim gpus`: the hardware profiles, or one of them with the source of every number."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import text_of, write
+from specsim.commands.output import show
 from specsim.options.listing import GpusCommand
 
 
@@ -12,15 +12,7 @@ from specsim.options.listing import GpusCommand
 )
 def gpus(options: GpusCommand) -> None:
     """List the hardware profiles, or show one with its sources."""
-    from specsim.hardware.store import list_profiles, load_profile
-    from specsim.options.values import profile_folder
-    from specsim.report.hardware import profile_section, profiles_section
+    from specsim.api.gpus import run
 
-    folder = profile_folder(options.profiles)
-    if options.name is not None:
-        profile = load_profile(options.name, folder)
-        write(options, profile.to_dict, lambda: text_of(profile_section(profile), options))
-        return
-    found = [load_profile(entry.name, folder) for entry in list_profiles(folder)]
-    write(options, lambda: [profile.to_dict() for profile in found],
-          lambda: text_of(profiles_section(found), options))
+    found = run(options)
+    show(found, options, document=found.to_json)

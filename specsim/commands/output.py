@@ -31,7 +31,7 @@ def show(
     rows: Callable[[], Iterable[dict[str, object]]] = list,
     *,
     text: Callable[[], str] | None = None,
-    document: Callable[[], dict[str, object]] | None = None,
+    document: Callable[[], Mapping[str, object] | list[object]] | None = None,
 ) -> None:
     """Prints a result. rows: of CSV; text, document: where they are not the result's own."""
     def shown() -> str:

@@ -8,7 +8,7 @@ from specsim.options.groups import JsonOptions, ProfilesOptions
 from specsim.options.values import TextPath, named_path
 
 
-class ModelsCommand(JsonOptions):
+class ModelsOptions(OptionSet):
     NAME: ClassVar = "models"
 
     name: str | None = opt(
@@ -18,12 +18,20 @@ class ModelsCommand(JsonOptions):
     search: str = opt("", help="Only names with this text.")
 
 
+class ModelsCommand(ModelsOptions, JsonOptions):
+    pass
+
+
 class GpuNameOptions(OptionSet):
     name: str | None = opt(None, help="A profile to show, or a .toml.", argument=True)
 
 
-class GpusCommand(GpuNameOptions, ProfilesOptions, JsonOptions):
+class GpusOptions(GpuNameOptions, ProfilesOptions):
     NAME: ClassVar = "gpus"
+
+
+class GpusCommand(GpusOptions, JsonOptions):
+    pass
 
 
 class ImportCommand(JsonOptions):

@@ -153,18 +153,21 @@ class CalibrateCommand(CalibrateInputsOptions, CalibrateOptions, groups.JsonOpti
 # --- validate -----------------------------------------------------------------------------------
 
 
-class PublishedCommand(groups.JsonOptions):
+class ValidatePublishedOptions(OptionSet):
     NAME: ClassVar = "validate published"
 
     files: list[Path] = opt(
         REQUIRED, argument=True,
         help="CSV with the columns of published_measurements.csv or e2e_silicon_h200.csv.",
     )
+    rows_out: bool = opt(False, "--rows", help="Also list every judged value with its error.")
+
+
+class ValidatePublishedCommand(ValidatePublishedOptions, groups.JsonOptions):
     max_error: float | None = opt(
         None, help="Exit with code 1 if a median error is above this.",
         gt=0, rule="above 0, e.g. 0.15 for 15 %",
     )
-    rows_out: bool = opt(False, "--rows", help="Also list every judged value with its error.")
 
 
 class JudgedServerOptions(

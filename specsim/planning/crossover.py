@@ -9,7 +9,6 @@ crossing before it is narrowed down.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.intervals import interval_note, interval_of
@@ -68,8 +67,6 @@ class Curve(Jsonable):
     interval of the speedup is not known. error: why this length cannot be served, points empty.
     """
 
-    renamed: ClassVar = {"break_even": "break_even_concurrency"}
-
     context: int
     max_concurrency: int = 0
     running_limit: int = 0
@@ -77,7 +74,7 @@ class Curve(Jsonable):
     cheap_until: int | None = None
     ridge: int | None = None
     plain_ridge: int | None = None
-    break_even: int | None = None
+    break_even_concurrency: int | None = None
     break_even_90: tuple[int | None, int | None] | None = None
     error: str | None = None
     points: tuple[CrossPoint, ...] = ()

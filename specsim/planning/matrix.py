@@ -57,9 +57,9 @@ class Served(Jsonable):
 
 @dataclass(frozen=True)
 class Cell:
-    """A model on a GPU. reason: why it cannot be served there ('' where it can). assumed: whether
-    the kernel efficiencies of this device are assumed. The sides are None where the operating
-    point cannot be reached (`missed` says so), or there is no speculation."""
+    """A model on a GPU. reason: why it cannot be served there ('' where it can).
+    efficiencies_assumed: whether the kernel efficiencies of this device are. The sides are None
+    where the operating point cannot be reached (`missed` says so), or there is no speculation."""
 
     model: str
     weights: str
@@ -70,9 +70,13 @@ class Cell:
     acceptance_length: float | None
     plain: Served | None
     speculative: Served | None
-    assumed: bool
+    efficiencies_assumed: bool
     reason: str = ""
     missed: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return not self.reason
 
     @property
     def gain(self) -> float | None:
@@ -83,10 +87,10 @@ class Cell:
     def to_dict(self) -> dict[str, object]:
         return {
             **picked(self, "model weights gpu"),
-            "fits": not self.reason,
+            "fits": self.fits,
             "tp": self.tp or None,
             **picked(self, "method k acceptance_length plain speculative gain "
-                           "efficiencies_assumed=assumed"),
+                           "efficiencies_assumed"),
             "reason": self.reason or self.missed or None,
         }
 
@@ -209,7 +213,7 @@ def _served(system: System, point: OperatingPoint, model: str, gpu: str) -> Cell
         acceptance_length=system.acceptance_length,
         plain=plain,
         speculative=other,
-        assumed=system.profile.kernels_known != "measured",
+        efficiencies_assumed=system.profile.kernels_known != "measured",
         missed=missed,
     )
 

@@ -58,9 +58,12 @@ class ParetoPoint:
     ttft_s: float
     tpot_s: float
 
+    @property
+    def gpus(self) -> int:
+        return self.system.parallel.all_gpus
+
     def to_dict(self) -> dict[str, object]:
-        return picked(self, " ".join(AXES) + " gpus=system.parallel.all_gpus stream_tok_s "
-                                             "gpu_tok_s ttft_s tpot_s")
+        return picked(self, " ".join(AXES) + " gpus stream_tok_s gpu_tok_s ttft_s tpot_s")
 
 
 @dataclass(frozen=True)

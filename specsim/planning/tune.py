@@ -43,7 +43,7 @@ class LoadAnswer:
     load: OfferedLoad
     candidates: tuple[Candidate, ...]
     best: Candidate | None
-    margins: tuple[Margin, ...] = ()
+    marginal: tuple[Margin, ...] = ()
     robust: Robust | None = None
     sensitivity: Sensitivity | None = None
     flags: ReadyCommand | None = None
@@ -51,12 +51,24 @@ class LoadAnswer:
     nearest: Candidate | None = None
 
     @property
+    def concurrency(self) -> int | None:
+        return self.load.clients
+
+    @property
+    def rate(self) -> float | None:
+        return self.load.rate
+
+    @property
     def best_k(self) -> int | None:
         return self.best.k if self.best is not None else None
 
+    @property
+    def best_method(self) -> str | None:
+        return self.best.method if self.best is not None else None
+
     def to_dict(self) -> dict[str, object]:
-        named = ("concurrency=load.clients rate=load.rate best_k best_method=best.method best "
-                 "nearest marginal=margins robust sensitivity flags")
+        named = ("concurrency rate best_k best_method best nearest marginal robust "
+                 "sensitivity flags")
         return {**picked(self, named), "no_flags": self.no_flags or None}
 
 
@@ -106,7 +118,7 @@ class TuningFigures:
             ],
             "skipped": [{"method": name, "reason": why} for name, why in self.skipped],
             "best_k": self.by_load([a.best_k for a in self.answers]),
-            "best_method": self.by_load([a.best.method if a.best else None for a in self.answers]),
+            "best_method": self.by_load([a.best_method for a in self.answers]),
             "candidates": self.candidate_rows(),
             "answers": jsonable(self.answers),
             "flags": self.by_load([jsonable(a.flags) for a in self.answers]),

@@ -11,7 +11,6 @@ which a caller must say; `specsim simulate` has the tails.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from specsim.analytic.compare import compared
 from specsim.analytic.intervals import interval_of
@@ -45,11 +44,9 @@ class Candidate(Jsonable):
 
     tokens_per_step: with steps that carry no draft. capacity_rate: requests per second it can
     sustain, open loop only. extrapolated: acceptance at this k reaches beyond what was measured.
-    interval_90: of the speed-up, None where too few measurements are known. tree: top-k and tokens
+    speedup_90: its interval, None where too few measurements are known. tree: top-k and tokens
     verified, None for a chain of k drafts (k: the depth of a tree). reason: why it is not
     feasible, '' where it is."""
-
-    renamed: ClassVar = {"interval_90": "speedup_90"}
 
     method: str
     draft: str | None
@@ -67,7 +64,7 @@ class Candidate(Jsonable):
     capacity_rate: float | None
     bound: str
     extrapolated: bool
-    interval_90: tuple[float, float] | None
+    speedup_90: tuple[float, float] | None
     tree: tuple[int, int] | None = None
     reason: str = ""
 
@@ -152,7 +149,7 @@ def _evaluate(
         capacity_rate=capacity,
         bound=state.bound,
         extrapolated=_extrapolated(system),
-        interval_90=interval_of(system, "speedup", pair.speedup),
+        speedup_90=interval_of(system, "speedup", pair.speedup),
         tree=tree_of(system),
         reason=reason,
     )
@@ -164,7 +161,7 @@ def _impossible(system: System, reason: str) -> Candidate:
         *_named(system), system.tokens_per_step, ttft_s=nan, tpot_s=nan, step_s=nan,
         output_tok_s=0.0, stream_tok_s=0.0, speedup=0.0, step_cost_ratio=nan, running=0.0,
         queue_s=nan, capacity_rate=None, bound="", extrapolated=_extrapolated(system),
-        interval_90=None, tree=tree_of(system), reason=reason,
+        speedup_90=None, tree=tree_of(system), reason=reason,
     )
 
 

@@ -37,7 +37,7 @@ def of_crossover(found: CrossoverFigures, names: ServedNames) -> Verdict | None:
     workload = replace(found.workload, input_len=curve.context)
     flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
     return verdict_of((load,), "clients", VerdictBasis(
-        system, workload, flags, curve.break_even, curve.max_concurrency))
+        system, workload, flags, curve.break_even_concurrency, curve.max_concurrency))
 
 
 def of_tuning(
@@ -78,7 +78,7 @@ def _tuned(answer: LoadAnswer, found: TuningFigures, unmeasured: Unmeasured | No
             return LoadVerdict(load, decision, None, 0, None, None)
     else:
         named, decision = best, "on"
-    return LoadVerdict(load, decision, named.method, named.k, named.speedup, named.interval_90)
+    return LoadVerdict(load, decision, named.method, named.k, named.speedup, named.speedup_90)
 
 
 def of_capacity(found: CapacityFigures) -> Verdict | None:

@@ -21,7 +21,7 @@ LENGTHS = length_buckets(5e6)
 
 def prometheus_text(simulation: SimulationFigures) -> str:
     """The first run with speculation. UsageError when it kept no steps (keep_trace)."""
-    result, inputs = simulation.comparison.first, simulation.inputs()
+    result, inputs = simulation.comparison.first, simulation.inputs
     page = _Page(str(inputs["model"]))
     page.add("specsim_simulation_info", "gauge", "Simulated, not measured.", 1, {
         "version": __version__, "gpu": inputs["gpu"], "tp": inputs["tp"],

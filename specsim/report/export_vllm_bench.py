@@ -18,7 +18,7 @@ NO_DATE = "19700101-000000"  # a simulation has none, and the same run gives the
 def vllm_bench_dict(simulation: SimulationFigures) -> dict[str, object]:
     """The first run with speculation, which must have kept its steps (keep_trace), as one object
     for JSON."""
-    result, inputs = simulation.comparison.first, simulation.inputs()
+    result, inputs = simulation.comparison.first, simulation.inputs
     start = result.window.start_s
     sent = sorted(
         (record for record in result.records if record.arrival_s >= start),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from specsim.jsonable import picked
+from specsim.model.catalogue import CatalogueEntry
 from specsim.model.counts import (
     active_parameters,
     kv_bytes_per_token,
@@ -12,9 +13,14 @@ from specsim.model.counts import (
 )
 from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
 from specsim.model.spec import ModelSpec
-from specsim.report.blocks import Section
+from specsim.report.blocks import Lines, Section
 from specsim.report.doc import Doc
 from specsim.report.tables import Table, counted, size
+
+LEGEND = (
+    "size, active: 1e9 parameters, of all and of what a token passes through (without the input "
+    "table); MTP: has such a head"
+)
 
 
 def model_dict(spec: ModelSpec) -> dict[str, object]:
@@ -37,6 +43,30 @@ def model_dict(spec: ModelSpec) -> dict[str, object]:
             "bytes_per_pass": drafter_pass_bytes(mtp),
         },
     }
+
+
+def models_section(entries: Sequence[CatalogueEntry], drafters: bool) -> Section:
+    """The list of bundled models, or of drafters."""
+    if drafters:
+        rows = [[entry.name, entry.kind, f"{entry.parameters / 1e9:.3g}",
+                 ", ".join(entry.targets) or "-"] for entry in entries]
+        return Section("", "", [
+            Table(["drafter", "kind", "size", "for"], rows, left=2, units=["", "", "B", ""])])
+    rows = [
+        [
+            entry.name,
+            entry.family,
+            entry.weights,
+            f"{entry.parameters / 1e9:.4g}",
+            f"{entry.active_parameters / 1e9:.3g}",
+            "yes" if entry.has_mtp else "-",
+            ", ".join(entry.drafters) or "-",
+        ]
+        for entry in entries
+    ]
+    headers = ["model", "family", "weights", "size", "active", "MTP", "drafters"]
+    units = ["", "", "", "B", "B", "", ""]
+    return Section("", "", [Table(headers, rows, units=units, detail=1), Lines([LEGEND])])
 
 
 def model_section(shown: Mapping[str, object]) -> Section:

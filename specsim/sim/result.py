@@ -46,6 +46,7 @@ class SimulationFigures:
     def partial(self) -> bool:
         return self.comparison.partial
 
+    @property
     def inputs(self) -> dict[str, object]:
         return inputs_of(self.deployment, self.load)
 
@@ -63,7 +64,7 @@ class SimulationFigures:
             "gain_confidence_95": {name: list(pair) for name, pair in found.gain_95.items()},
             "seed": self.seed,
             "replications": len(found.main.runs),
-            "inputs": self.inputs(),
+            "inputs": self.inputs,
             "warnings": list(self.warnings),
         }
         if over_time:

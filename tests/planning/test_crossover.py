@@ -58,10 +58,10 @@ def test_both_sides_are_the_closed_loops_of_predict(found: CrossoverFigures) -> 
 def test_break_even_is_that_of_predict_and_lies_in_its_interval(found: CrossoverFigures) -> None:
     for curve in found.curves:
         load = Workload(curve.context, LOAD.output_len)
-        assert curve.break_even == break_even(found.system, load, curve.max_concurrency)
+        assert curve.break_even_concurrency == break_even(found.system, load, curve.max_concurrency)
         assert curve.break_even_90 is not None
         low, high = (c or 10**9 for c in curve.break_even_90)
-        assert low <= (curve.break_even or 10**9) <= high
+        assert low <= (curve.break_even_concurrency or 10**9) <= high
 
 
 def test_cheap_end_is_where_the_ratio_passes_the_share(found: CrossoverFigures) -> None:
@@ -96,9 +96,9 @@ def test_verify_leaves_the_memory_bound_region_before_plain_decoding_does(
 
 def test_free_speculation_never_stops_paying_and_useless_one_never_starts() -> None:
     good = crossover(system(acceptance_length=4.0), Workload(1024, 256), [1024], 8).curves[0]
-    assert good.break_even is None and good.points[0].speedup > 1.5
+    assert good.break_even_concurrency is None and good.points[0].speedup > 1.5
     bad = crossover(system(acceptance_length=1.0), Workload(1024, 256), [1024], 8).curves[0]
-    assert bad.break_even == 1
+    assert bad.break_even_concurrency == 1
 
 
 def test_a_context_that_does_not_fit_is_told_and_the_others_stay() -> None:

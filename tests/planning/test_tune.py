@@ -63,7 +63,7 @@ def test_the_best_k_is_that_of_predict(qwen: System) -> None:
         same = next(c for c in found if c.k == qwen.setup.k)
         assert same.speedup == pytest.approx(point.speedup)
         assert same.step_cost_ratio == pytest.approx(point.step_cost_ratio)
-        assert list(same.interval_90 or ()) == pytest.approx(point.interval_90["speedup"])
+        assert list(same.speedup_90 or ()) == pytest.approx(point.interval_90["speedup"])
 
 
 def test_open_loop_values_are_those_of_predict(qwen: System) -> None:

@@ -94,7 +94,7 @@ def test_the_verdict_agrees_with_the_table_below_it() -> None:
         if number % 12 == 0:
             crossed = specsim.crossover(**options)  # type: ignore[arg-type]
             assert crossed.verdict is not None
-            assert crossed.verdict.pays_below == crossed.curves[0].break_even
+            assert crossed.verdict.pays_below == crossed.curves[0].break_even_concurrency
             assert crossed.verdict.decision == (
                 "on" if crossed.curves[0].points[0].speedup > 1 else "off")
     assert {("on", False), ("on", True), ("off", False)} <= seen
