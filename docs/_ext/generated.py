@@ -4,8 +4,8 @@ A page is Markdown with three kinds of marks, expanded when the pages are built 
 so that nothing in them is copied by hand:
 
     ```console                 every line "$ command" is run, its output follows. The blocks of a
-    $ specsim predict ...      page share one empty folder, in which plain.json and spec.json lie:
-    ```                        two results of vllm bench serve
+    $ specsim predict ...      page share one folder that is empty but for examples/, as a
+    ```                        checkout has it
 
     <!-- run: head=12 -->      before such a block: only so many lines of each output; tail=N the
                                last ones; exit=N: the exit code to expect; show=no: no output
@@ -27,7 +27,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "validation" / "reports"
-SAMPLES = ROOT / "tests" / "formats" / "data"
 WIDTH = 100
 TIMEOUT_S = 300
 
@@ -48,8 +47,7 @@ def expand(text: str, page: str) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tools = _tools(folder / ".tools")
-        for made, sample in (("plain", "base"), ("spec", "ngram3")):
-            shutil.copy(SAMPLES / f"vllm_{sample}_codeedit_c1.json", folder / f"{made}.json")
+        shutil.copytree(ROOT / "examples", folder / "examples")
 
         def block(match: re.Match[str]) -> str:
             body, info = match["body"], match["info"].strip()

@@ -11,7 +11,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -20,7 +19,6 @@ from specsim.errors import ServerError, UsageError, require
 if TYPE_CHECKING:
     import aiohttp
 
-INSTALL_HINT = "pip install 'specsim-llm[client]'"
 MAX_JSON_BYTES = 4_000_000
 MAX_METRICS_BYTES = 32_000_000
 MAX_ERROR_BYTES = 4096
@@ -81,15 +79,6 @@ def _possible_host(host: str) -> bool:
     return True
 
 
-def load_aiohttp() -> ModuleType:
-    """The package, or a UsageError that says how to get it."""
-    try:
-        import aiohttp
-    except ImportError:
-        raise UsageError(f"driving a server needs aiohttp; {INSTALL_HINT}") from None
-    return aiohttp
-
-
 class Connection:
     """An open session with one server."""
 
@@ -99,8 +88,9 @@ class Connection:
 
     async def text(self, path: str, limit: int, timeout_s: float = 10.0) -> tuple[int, str]:
         """(status, body) of a GET; the body is cut off with a ServerError beyond `limit`."""
-        http = load_aiohttp()
-        timeout = http.ClientTimeout(total=timeout_s)
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
         address = self.target.base + path
         try:
             async with self.session.get(address, timeout=timeout, allow_redirects=False) as reply:
@@ -109,7 +99,7 @@ class Connection:
                 except asyncio.IncompleteReadError as end:
                     return reply.status, end.partial.decode("utf-8", "replace")
                 raise ServerError(f"{address} answered more than {limit} bytes")
-        except (http.ClientError, OSError, ValueError) as error:  # ValueError: an impossible name
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: no name
             raise ServerError(unreachable(address, error)) from None
 
     async def models(self) -> list[str]:
@@ -154,12 +144,13 @@ class Connection:
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Connection]:
     """A session with the target's time limits."""
-    http = load_aiohttp()
-    timeout = http.ClientTimeout(
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(
         total=target.request_s, sock_connect=target.connect_s, sock_read=target.stall_s
     )
-    connector = http.TCPConnector(limit=0)
-    async with http.ClientSession(
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(
         timeout=timeout, connector=connector, headers=target.headers(), trust_env=False
     ) as session:
         yield Connection(target, session)

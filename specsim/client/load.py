@@ -18,7 +18,6 @@ from specsim.client.http import (
     Connection,
     Target,
     connect,
-    load_aiohttp,
     refusal,
     unreachable,
 )
@@ -84,7 +83,6 @@ def drive(
     ServerError when the server is not there or no request comes through; single failures are
     records with their reason. Ctrl-C returns what was finished (`partial`), or is passed on where
     nothing was sent yet but warm-ups."""
-    load_aiohttp()
 
     async def whole() -> LiveRun:
         async with connect(target) as connection:
@@ -200,7 +198,8 @@ class _LoadRun:
 
     async def _request(self, number: int, prompt: Prompt, sent_s: float) -> LiveRequest:
         """Send one request and read its answer; every failure is a record."""
-        http = load_aiohttp()
+        import aiohttp
+
         answer = StreamedAnswer()
         self._running[number] = (sent_s, answer)
         status, reason = FINISHED, ""
@@ -208,10 +207,10 @@ class _LoadRun:
             status, reason = await self._read(prompt, answer)
         except ServerError as error:
             status, reason = FAILED, str(error)
-        except http.ConnectionTimeoutError:
+        except aiohttp.ConnectionTimeoutError:
             limits = self._connection.target
             status, reason = FAILED, f"no connection within {limits.connect_s:g} s"
-        except (TimeoutError, http.ServerTimeoutError):
+        except (TimeoutError, aiohttp.ServerTimeoutError):
             limits = self._connection.target
             took = time.perf_counter() - self._start - sent_s
             status = TIMEOUT
@@ -219,10 +218,12 @@ class _LoadRun:
                 reason = f"stalled: nothing for {limits.stall_s:g} s after {_so_far(answer)}"
             else:
                 reason = f"took longer than {limits.request_s:g} s ({_so_far(answer)})"
-        except (http.ClientPayloadError, http.ServerDisconnectedError, ConnectionError) as error:
+        except (
+            aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, ConnectionError
+        ) as error:
             words = " ".join(str(error).split())[:100]
             status, reason = FAILED, f"connection lost after {_so_far(answer)}: {words}"
-        except (http.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             status, reason = FAILED, unreachable(self._connection.target.base, error)
         except asyncio.CancelledError:
             status, reason = UNFINISHED, "interrupted"

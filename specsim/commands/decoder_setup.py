@@ -64,7 +64,7 @@ class LoadedDecoder:
         )
 
 
-def need(packages: dict[str, str], command: str, extra: str) -> None:
+def need(packages: dict[str, str], command: str, extra: str = "decoder") -> None:
     """UsageError with the way to install when a package is missing. packages: module -> name."""
     missing = [name for module, name in packages.items() if find_spec(module) is None]
     if missing:

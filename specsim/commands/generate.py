@@ -33,7 +33,7 @@ def generate(options: GenerateCommand) -> None:
         raise UsageError("the prompt is empty; give some text, or - for standard input")
     if len(text) > MAX_PROMPT_CHARS:
         raise UsageError(f"the prompt has more than {MAX_PROMPT_CHARS} characters; shorten it")
-    d.need(d.DECODER_PACKAGES, "generate", "decoder")
+    d.need(d.DECODER_PACKAGES, "generate")
     d.prepare_torch(options.threads)
     from specsim.decoder.options import SamplingParams
 

@@ -50,7 +50,7 @@ def measure(options: MeasureCommand) -> None:
 
 def _plan(options: MeasureCommand) -> "MeasurePlan":
     device, grid = options.device, options.grid
-    d.need({"torch": "torch", "safetensors": "safetensors"}, "measure", "decoder")
+    d.need({"torch": "torch", "safetensors": "safetensors"}, "measure")
     used = d.prepare_torch(options.threads)
     import torch
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from specsim.serve.app import Service
     from specsim.serve.settings import ServeSettings
 
-SERVE_PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn",
-                  "prometheus_client": "prometheus-client"}
+SERVE_PACKAGES = {"starlette": "starlette", "uvicorn": "uvicorn"}
 
 
 @command(
@@ -25,7 +24,7 @@ def serve(options: ServeModelCommand) -> None:
     /v1/models, /health, /version and /metrics. Stops on Ctrl-C when the running requests are
     done."""
     plan = d.plan(options.model, options.draft, options.k, options.dtype, options.device)
-    d.need(d.DECODER_PACKAGES | SERVE_PACKAGES, "serve", "serve")
+    d.need(d.DECODER_PACKAGES | SERVE_PACKAGES, "serve")
 
     d.prepare_torch(options.threads)
     from specsim.serve.listening import bind, host_names, is_loopback, url_of

@@ -42,7 +42,7 @@ def train_head(options: TrainHeadCommand) -> None:
     started = time.monotonic()
     budget_s = parse_duration(options.budget, "--budget")
     given = None if options.prompts is None else read_prompts(options.prompts)
-    d.need(d.DECODER_PACKAGES, "train-head", "decoder")
+    d.need(d.DECODER_PACKAGES, "train-head")
     d.prepare_torch(options.threads)
 
     from specsim.decoder.models import load_model

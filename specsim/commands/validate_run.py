@@ -45,7 +45,7 @@ def run(options: ValidateRunCommand) -> None:
     if options.short and (options.model or options.records):
         raise UsageError("--short brings its own tiny models; leave out --model and --records")
     check_writable(options.out, "--out", [options.records])
-    d.need({"torch": "torch", "safetensors": "safetensors"}, "validate run", "decoder")
+    d.need({"torch": "torch", "safetensors": "safetensors"}, "validate run")
     used = d.prepare_torch(options.threads)
     budget_s = parse_duration(options.budget, "--budget")
     plan = short_plan(options.seed) if options.short else full_plan(

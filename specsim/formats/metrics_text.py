@@ -2,7 +2,7 @@
 
 Counter families are named without their `_total`, as the exposition format defines them.
 A counter only means something between two moments: `difference` subtracts an earlier snapshot
-of the same server. Parsing is prometheus-client's (the extra `metrics`); text that was pasted
+of the same server. Parsing is prometheus-client's; text that was pasted
 without its TYPE lines is sorted by the suffixes of the names.
 """
 
@@ -15,7 +15,6 @@ from specsim.errors import FormatError
 
 Labels = Mapping[str, str]
 T = TypeVar("T")
-INSTALL_HINT = "pip install 'specsim-llm[metrics]'"
 # Ranks of one engine that repeat each other's figures; only the first of them is counted.
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
@@ -138,13 +137,9 @@ def _first_ranks(items: Iterable[tuple[Labels, T]]) -> list[tuple[Labels, T]]:
 
 
 def parse_metrics(text: str, origin: str) -> Snapshot:
-    """Parse Prometheus text; FormatError when it is none or prometheus-client is missing."""
-    try:
-        from prometheus_client.parser import text_string_to_metric_families
-    except ImportError:
-        raise FormatError(
-            f"{origin}: reading /metrics text needs prometheus-client; {INSTALL_HINT}"
-        ) from None
+    """Parse Prometheus text; FormatError when it is none."""
+    from prometheus_client.parser import text_string_to_metric_families
+
     counters: dict[str, list[tuple[Labels, float]]] = {}
     gauges: dict[str, list[tuple[Labels, float]]] = {}
     parts: dict[tuple[str, tuple[tuple[str, str], ...]], Histogram] = {}

@@ -69,12 +69,12 @@ class MeasuredModel:
 def find_model(name: str) -> MeasuredModel:
     """A shape by name, a Hugging Face folder or a .gguf file.
 
-    The packaged model has its real weights where they are installed, random ones of its shape
+    The packaged model has its real weights where they have been fetched, random ones of its shape
     elsewhere: its times are the same.
     """
     if name.lower() == DEFAULT_MODEL:
         try:
-            folder = find_folder(name)
+            folder = find_folder(name, fetch=False)
         except UsageError:
             return MeasuredModel(name.lower(), _SHAPES[name.lower()])
         return MeasuredModel(name.lower(), read_config(folder), str(folder))

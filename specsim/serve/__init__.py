@@ -13,6 +13,6 @@
     listening       sockets, and the names under which they are answered
     server          uvicorn, signals, graceful shutdown; log_lines   vLLM's periodic log lines
 
-Needs the extra `specsim-llm[serve]` (starlette, uvicorn, prometheus-client, and the decoder's).
+Needs the extra `specsim-llm[decoder]`.
 Importing this package imports nothing; import the module you need.
 """

@@ -8,7 +8,7 @@ import torch
 from decoder_helpers import CONFIGS, LLAMA, SlotHarness, hf_folder, hf_tensors, make_model
 from specsim.decoder.config import read_config
 from specsim.decoder.gguf_files import _tensor, cache_root, convert, unpair_rows
-from specsim.decoder.models import DEFAULT_MODEL, find_folder, load_model, packaged_gguf
+from specsim.decoder.models import find_folder, load_model
 from specsim.decoder.tokenizer import TextStream, Tokenizer
 from specsim.decoder.weights import pair_rows
 from specsim.errors import FormatError, UsageError
@@ -181,12 +181,9 @@ def test_incomplete_checkpoints_name_what_is_missing(tmp_path):
         load_model(dense)
 
 
-def test_model_names(tmp_path, monkeypatch):
+def test_model_names(tmp_path):
     with pytest.raises(UsageError, match="smollm2-135m"):
         find_folder(tmp_path / "nothing")
-    monkeypatch.setattr("specsim.decoder.models.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"specsim-llm\[smollm2\]"):
-        packaged_gguf(DEFAULT_MODEL)
     with pytest.raises(UsageError, match="dtype 'fp12'"):
         load_model(tmp_path, dtype="fp12")
 

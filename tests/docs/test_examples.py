@@ -52,6 +52,13 @@ def test_from_benchmark_to_flags(tmp_path: Path) -> None:
     )
 
 
+def test_the_benchmark_results_beside_them_are_those_of_the_tests() -> None:
+    """The pages name examples/; where the files are from stands in PROVENANCE.md of the tests."""
+    for name, source in (("plain", "vllm_base_codeedit_c1"), ("spec", "vllm_ngram3_codeedit_c1")):
+        shipped = ROOT / "examples" / f"{name}.json"
+        assert shipped.read_bytes() == (DATA / f"{source}.json").read_bytes()
+
+
 def test_there_are_no_others() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
         "should_i_turn_it_on.py", "compare_gpus.py", "from_benchmark_to_flags.py",

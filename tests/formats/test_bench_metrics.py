@@ -1,6 +1,5 @@
 """/metrics text: what it means per engine, and differences of two dumps."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -134,12 +133,6 @@ def test_other_metrics_and_other_text_are_refused() -> None:
         read_text_as_bench("# TYPE node_load1 gauge\nnode_load1 0.5\n")
     with pytest.raises(FormatError, match="not Prometheus text"):
         read_text_as_bench("# TYPE vllm:a counter\nvllm:a{b= 1\n")
-
-
-def test_missing_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
-    with pytest.raises(FormatError, match=r"pip install 'specsim-llm\[metrics\]'"):
-        read_bench(NGRAM)
 
 
 def test_histogram_quantiles_interpolate_and_stop_at_the_last_bound() -> None:

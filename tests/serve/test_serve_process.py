@@ -163,4 +163,4 @@ def test_missing_packages_come_with_the_way_to_install_them(monkeypatch, capsys)
         main()
     assert capsys.readouterr().err == (
         "specsim: specsim serve needs uvicorn, which is not installed: "
-        "pip install 'specsim-llm[serve]'\n")
+        "pip install 'specsim-llm[decoder]'\n")

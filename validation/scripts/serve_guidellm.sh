@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Drive `specsim serve` with guidellm (https://github.com/vllm-project/guidellm, Apache-2.0), with
 # and without n-gram drafting, reading the speculation counters before and after each run.
-# Usage: serve_guidellm.sh OUT_DIR     Needs: specsim-llm[serve,smollm2] and guidellm 0.8 (in a venv of
+# Usage: serve_guidellm.sh OUT_DIR     Needs: specsim-llm[decoder] and guidellm 0.8 (in a venv of
 # its own; GUIDELLM names its command). Traffic stays on 127.0.0.1.
 set -euo pipefail
 out=$(realpath -m "$1"); here=$(cd "$(dirname "$0")" && pwd)

@@ -1,0 +1,83 @@
+"""tests/literal.py reads the pages as a reader does, and sees what differs."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+literal: dict[str, Any] = runpy.run_path(str(ROOT / "tests" / "literal.py"))
+PAGE = """
+```
+pip install '.[report]'   # with charts
+specsim predict \\
+  --k 2
+```
+<!-- output:begin -->
+```
+clients  2.20x
+```
+<!-- output:end -->
+On a server (needs a server of your own):
+```
+vllm serve ...
+```
+<!-- run: exit=2 -->
+```console
+$ specsim predict nothing
+specsim: ...
+```
+<!-- file: a/b.toml -->
+```toml
+x = 1
+```
+```python
+print(1)
+```
+```json
+{}
+```
+"""
+
+
+def test_blocks_of_a_page() -> None:
+    found = [(b.kind, b.lines, b.code, b.file) for b in literal["blocks"](PAGE)]
+    assert found == [
+        ("install", ("pip install '.[report]'   # with charts",), 0, ""),
+        ("shell", ("specsim predict   --k 2",), 0, ""),
+        ("output", ("clients  2.20x",), 0, ""),
+        ("left out", ("vllm serve ...",), 0, ""),
+        ("shell", ("specsim predict nothing",), 2, ""),
+        ("file", ("x = 1\n",), 0, "a/b.toml"),
+        ("python", ("print(1)\n",), 0, ""),
+    ]
+
+
+@pytest.mark.parametrize(("page", "printed", "same"), [
+    ("a 1 b\nc", "a 22 z\nc", True),
+    ("a\n...\nd 7", "a\nb\nc\nd 8 e", True),
+    ("...\nd", "a\nb\nd", True),
+    ("a\n...", "a\nb", True),
+    ("a\nc", "a\nb\nc", False),  # a line is missing on the page
+    ("a\nb", "a\nb\nc", False),  # so is the last
+    ("a\nb\nc", "a\nb", False),  # the page shows more
+    ("speedup 1.2x", "plain 1.2x", False),
+    ("x  --  ---", "x ---- --", True),
+])
+def test_shape(page: str, printed: str, same: bool) -> None:
+    shape, differs = literal["shape"], literal["same_shape"]
+    assert (differs(shape(page), shape(printed)) == "") is same
+
+
+def test_what_the_pages_leave_out_is_little_and_needs_what_ci_lacks() -> None:
+    pages = [ROOT / name for name in literal["PAGES"]]
+    pages += sorted((ROOT / literal["HOWTO"]).glob("*.md"))
+    left = [(path.name, block.lines[0].split()[:2]) for path in pages
+            for block in literal["blocks"](path.read_text(encoding="utf-8"))
+            if block.kind == "left out"]
+    assert left == [
+        ("validate.md", ["specsim", "validate"]),
+        ("watch.md", ["specsim", "watch"]),
+        ("which-k.md", ["vllm", "serve"]),
+    ]
