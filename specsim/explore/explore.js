@@ -9,6 +9,7 @@
   const SETTLED_MS = 350; // without a change: then what takes longer is asked for
   const HOVER_MS = 60;
   const figures = { charts: {}, steps: {} }; // by the box they are in
+  const shown = new Map(); // by chart, the figure that is drawn
   let pinned = null;
   let lastField = "model";
   let asking = null;
@@ -52,7 +53,8 @@
   // --- asking -----------------------------------------------------------------------------
   const post = async (path, body, signal) => {
     const response = await fetch(path + "?token=" + encodeURIComponent(token), {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
+      method: "POST", headers: { "Content-Type": "application/json" }, priority: "high",
+      body: JSON.stringify(body), signal,
     });
     const found = await response.json();
     if (!response.ok) throw Object.assign(new Error(found.error.message), { field: found.error.param });
@@ -82,9 +84,26 @@
   };
 
   // --- drawing ----------------------------------------------------------------------------
-  const drawAll = (found) => {
+  const painted = () => new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); });
+  const inView = (id) => {
+    const place = byId(id).getBoundingClientRect();
+    return place.bottom > 0 && place.top < window.innerHeight;
+  };
+  // What is in view first, the rest in the frame after; a chart that stays the same stays.
+  const drawAll = async (name) => {
+    const found = figures[name];
     if (root.dataset.ready !== "yes") return;
-    for (const [id, figure] of Object.entries(found)) draw(id, figure, { bar: false });
+    const put = (id) => {
+      shown.set(id, JSON.stringify(found[id]));
+      draw(id, found[id], { bar: false });
+    };
+    const due = Object.keys(found)
+      .filter((id) => !byId(id).data || shown.get(id) !== JSON.stringify(found[id]));
+    const later = due.filter((id) => !inView(id));
+    due.filter((id) => !later.includes(id)).forEach(put);
+    if (!later.length) return;
+    await painted();
+    if (figures[name] === found) later.forEach(put);
   };
   // New markup around the charts that are there, which are drawn anew, not made anew; and first,
   // while nothing else has moved.
@@ -97,8 +116,8 @@
     const kept = fresh.length === old.length;
     if (!kept) box.replaceChildren(next.content);
     figures[name] = found;
-    drawAll(found);
-    if (!kept) return;
+    const rest = drawAll(name);
+    if (!kept) return rest;
     old.forEach((figure, i) => {
       for (const part of ["figcaption", "details > .scroll"]) {
         const [was, is] = [figure, fresh[i]].map((item) => item.querySelector(part));
@@ -107,6 +126,7 @@
       const [was, is] = [figure, fresh[i]].map((item) => item.querySelector(".plot"));
       was.setAttribute("aria-label", is.getAttribute("aria-label"));
     });
+    return rest;
   };
   const follow = (name) => {
     const box = byId(name);
@@ -120,8 +140,7 @@
     });
   };
   const show = (found) => {
-    place("charts", found.charts, found.figures);
-    Object.keys(found.figures).forEach(follow);
+    const rest = place("charts", found.charts, found.figures);
     byId("above").innerHTML = found.above;
     clearFault();
     root.classList.remove("stale");
@@ -130,6 +149,7 @@
     select.replaceChildren(...found.loads.map((text, i) => new Option(text, String(i))));
     select.value = before && Number(before) < found.loads.length ? before : "0";
     byId("main").setAttribute("aria-busy", "false");
+    return rest.then(() => Object.keys(found.figures).forEach(follow));
   };
 
   let stepping = null;
@@ -175,9 +195,12 @@
       const found = await post("predict", { choice: choice(), pinned }, asking.signal);
       if (mine !== changes) return;
       performance.measure("answer", mark);
-      show(found);
+      const rest = show(found);
+      requestAnimationFrame(() => performance.measure("redraw", mark)); // the frame that shows it
+      await rest;
     } catch (error) { fail(error); return; }
-    requestAnimationFrame(() => performance.measure("redraw", mark)); // with the frame that shows it
+    if (mine !== changes) return;
+    performance.measure("whole", mark); // with the charts out of view
     root.dataset.drawn = String(mine);
     settling = setTimeout(() => { step(); settled(mine); }, SETTLED_MS);
   };
@@ -216,7 +239,10 @@
         } catch (error) { box.focus(); }
       });
     }
-    charts.watch(() => Object.values(figures).forEach(drawAll));
+    charts.watch(() => {
+      shown.clear();
+      Object.keys(figures).forEach(drawAll);
+    });
     change();
   };
   start();

@@ -30,7 +30,7 @@ Named = Mapping[str, tuple["PredictionFigures", Doc]]
 
 def above(doc: Doc, name: str = "") -> list[Block | None]:
     """What was decided, and what to type."""
-    return [Lines([f"{name}{d.title_of(doc)}"], "lead"), verdict_block(doc)]
+    return [Lines([f"{name}{d.title_of(doc)}"], "lead"), verdict_block(doc, notes=False)]
 
 
 def charts(found: Named) -> Charts:
@@ -48,10 +48,10 @@ def charts(found: Named) -> Charts:
 
 def below(doc: Doc, name: str = "") -> list[Block | None]:
     """Key figures, the numbers behind the charts, and every assumption."""
+    notes = [*doc.texts("verdict.notes"), *doc.texts("warnings")]
     return [
         Lines([f"{name}{d.title_of(doc)}"], "lead"), facts_of(doc), points_table(doc),
-        intervals_table(doc), Group([Lines(answers(doc)), Notes(doc.texts("warnings"))]),
-        d.settings(doc),
+        intervals_table(doc), Group([Lines(answers(doc)), Notes(notes)]), d.settings(doc),
     ]
 
 

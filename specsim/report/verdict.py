@@ -9,17 +9,18 @@ from specsim.report.thresholds import PAYS, QUEUEING
 _LEADS = {"off": "to type, without speculation:", "unknown": "to measure it, serve"}
 
 
-def verdict_block(doc: Doc) -> Group | None:
-    """Decision, how sure, memory, command of a result that has a verdict."""
+def verdict_block(doc: Doc, notes: bool = True) -> Group | None:
+    """Decision, how sure, memory, command of a result that has a verdict; notes: and what to know
+    about the command."""
     found = doc.at("verdict")
     if not found.has(""):
         return None
     blocks: list[Block] = [Lines(lines(found), "verdict")]
     if found.has("command"):
-        blocks += [
-            Command(_LEADS.get(found.text("decision"), "to type:"), found.text("command")),
-            Lines([f"  note: {text}" for text in found.texts("notes")]),
-        ]
+        lead = _LEADS.get(found.text("decision"), "to type:")
+        blocks.append(Command(lead, found.text("command")))
+        if notes:
+            blocks.append(Lines([f"  note: {text}" for text in found.texts("notes")]))
     if found.text("decision") == "unknown" and found.has("method"):
         measured = f"specsim diagnose --url http://localhost:8000 {doc.text('model')}"
         lead = "and, while it" if found.has("command") else "to measure it, while a server with it"

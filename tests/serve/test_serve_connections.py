@@ -10,8 +10,8 @@ from live_server import Peer, complete, get, listening, post
 from serve_helpers import make_engine, make_service, until
 from specsim.errors import UsageError
 from specsim.serve import connections, server
-from specsim.serve.listening import bind
 from specsim.serve.connections import _network
+from specsim.serve.listening import bind
 from specsim.serve.settings import ServeSettings
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
