@@ -5,8 +5,9 @@
 Each change is an input event on one field, alternately k, GPU, weights, acceptance rate and output
 tokens, so that no prediction is asked for twice. Times (User Timing, of the page itself) run from
 the event: `answer` up to the server's, `redraw` up to the animation frame after the verdict and the
-charts in view are drawn, `whole` until all four charts are. The first WARM_UP changes, in which the browser compiles the charting library,
-are told apart. Needs selenium, chromium and chromedriver. Milliseconds.
+charts in view are drawn, `whole` until all four charts are. The first WARM_UP changes, in which the
+browser compiles the charting library, are told apart. Milliseconds. Needs selenium, chromium and
+chromedriver.
 """
 
 import argparse

@@ -8,7 +8,6 @@ thread of its own, one thing at a time: what the page has given up is not begun.
 
 import asyncio
 import contextlib
-import gc
 import hmac
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -93,14 +92,10 @@ def create_app(start: Choice, token: str) -> ASGIApp:
 
 
 def _opened(answers: Answers, start: Choice) -> str:
-    """The page; and what it will ask for first is ready, with all that this loads."""
+    """The page; and what it will ask for first is ready."""
     answers.forget()
     with contextlib.suppress(SpecSimError):
         answers.prediction(start, None)
-    # The garbage collector need not look at what stays: it took a sixth of the time of an answer.
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
     return page_text(start)
 
 
