@@ -62,7 +62,7 @@ def run(options: DiagnoseOptions) -> Diagnoses:
         raise UsageError("--interval goes with --url; leave it out")
     skipped: tuple[tuple[str, str], ...] = ()
     if options.url is not None:
-        evidence = [_live(options.url, options.interval)]
+        evidence = [live_evidence(options.url, options.interval)]
     elif file is None:
         assert options.after is not None
         evidence = [evidence_of(scan(options.after, options.before).runs[0])]
@@ -149,7 +149,7 @@ def _arguments(options: DiagnoseOptions) -> tuple[str | None, str | None]:
     return file, words[0] if words else None
 
 
-def _live(url: str, interval: float) -> Evidence:
+def live_evidence(url: str, interval: float) -> Evidence:
     """Two scrapes of a live server; while it is idle or restarts, what one scrape holds."""
     address = metrics_url(url)
     watcher = Watcher(address)

@@ -108,7 +108,7 @@ class Connection:
         if status != 200:
             raise ServerError(
                 f"{self.target.base}/v1/models answered {status}; an OpenAI-compatible server is "
-                "expected there"
+                f"expected there{_HINTS.get(status, '')}"
             )
         try:
             names = [str(item["id"]) for item in json.loads(body)["data"]]
@@ -123,12 +123,17 @@ class Connection:
 
     async def version(self) -> str:
         """What /version says, '' where there is none."""
-        try:
-            status, body = await self.text("/version", 10_000)
-            value = json.loads(body).get("version", "") if status == 200 else ""
-        except (ServerError, ValueError, AttributeError, RecursionError):
-            return ""
+        value = (await self.told("/version")).get("version")
         return value[:60] if isinstance(value, str) else ""
+
+    async def told(self, path: str) -> dict[str, object]:
+        """The JSON object that a GET answers; an empty one for any other answer and for none."""
+        try:
+            status, body = await self.text(path, MAX_JSON_BYTES)
+            found = json.loads(body) if status == 200 else None
+        except (ServerError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @asynccontextmanager
     async def post(

@@ -38,7 +38,8 @@ LATE_S = 0.05
 class LiveLoad:
     """prompts[i] is sent times_s[i] after the start (closed loop: times_s empty).
     max_concurrency: open requests at most; 0: no limit. rate, burstiness: what the times were
-    drawn from, for the record. warmups: requests sent before and not recorded."""
+    drawn from, for the record. warmups: requests sent before and not recorded. until_s: no request
+    is begun later than this after the start, nor, where it is finite, after one has failed."""
 
     prompts: tuple[Prompt, ...]
     times_s: tuple[float, ...] = ()
@@ -47,6 +48,7 @@ class LiveLoad:
     burstiness: float = 1.0
     warmups: int = 1
     name: str = ""
+    until_s: float = math.inf
 
     def __post_init__(self) -> None:
         count = len(self.prompts)
@@ -127,7 +129,7 @@ class _LoadRun:
         self._running: dict[int, tuple[float, StreamedAnswer]] = {}
         self._late: list[float] = []
         self._start = self._end = 0.0
-        self.partial = False
+        self.partial = self._failed = False
         self.version = ""
 
     async def warm_up(self) -> None:
@@ -185,9 +187,13 @@ class _LoadRun:
             await self._gate.acquire()
         try:
             sent = time.perf_counter() - self._start
+            until_s = self._load.until_s
+            if until_s < math.inf and (self._failed or sent > until_s):
+                return
             if self._load.times_s and self._gate is None:
                 self._late.append(sent - self._load.times_s[number])
-            self._found[number] = await self._request(number, prompt, sent)
+            found = self._found[number] = await self._request(number, prompt, sent)
+            self._failed |= found.record.status != FINISHED
         finally:
             if self._gate is not None:
                 self._gate.release()
@@ -313,7 +319,8 @@ class _LoadRun:
             url=self._connection.target.base, model=self._model,
             version=self.version or fingerprint, name=load.name,
             rate=load.rate if load.times_s else math.inf, burstiness=load.burstiness,
-            max_concurrency=load.max_concurrency or None, planned=len(load.prompts),
+            max_concurrency=load.max_concurrency or None,
+            planned=len(load.prompts if math.isinf(load.until_s) else requests),
             duration_s=self._duration(done), requests=requests, before=scraper.first,
             after=scraper.last, samples=tuple(scraper.samples), partial=self.partial,
             settings=settings, warnings=tuple(warnings),

@@ -32,6 +32,7 @@ COMMANDS = {
         "sweep": "Run every combination of a grid of options.",
     },
     "What is my server doing, and was the prediction right": {
+        "quick": "Look at a live server, drive it for a minute, and judge it.",
         "watch": "Watch a live vLLM, SGLang or TensorRT-LLM server.",
         "diagnose": "Say what speculation does in a benchmark or a live server.",
         "validate": "Compare predictions with measurements.",

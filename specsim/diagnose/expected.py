@@ -102,6 +102,10 @@ class Predictor:
         self.asked_plain = asked_plain
         self._fixed = fixed_lengths
 
+    def at(self, k: int) -> "Predictor":
+        """The same with another draft length."""
+        return Predictor(self.system.with_(k=k), self.workload, self._fixed, self.asked_plain)
+
     def expect(self, evidence: Evidence) -> Expected | None:
         """None when the evidence holds no batch, or the system has no room for one request."""
         if evidence.running is None:

@@ -1,4 +1,4 @@
-"""Options of what is held against measurements: diagnose, watch, calibrate, validate."""
+"""Options of what is held against measurements: diagnose, watch, quick, calibrate, validate."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -214,7 +214,11 @@ class DrivenServerOptions(OptionSet, section="Measurements"):
     url: str = opt(REQUIRED, help="An OpenAI-compatible server: http://HOST:PORT.")
 
 
-class DrivenLoadOptions(OptionSet, section="Load"):
+class ServerKeyOptions(OptionSet, section="Load"):
+    api_key_env: str = opt("", help="Environment variable that holds the server's key.")
+
+
+class DrivenLoadOptions(ServerKeyOptions, section="Load"):
     """What is sent, and how it is waited for."""
 
     prompts: FilePath | None = opt(
@@ -236,7 +240,6 @@ class DrivenLoadOptions(OptionSet, section="Load"):
     chat: bool = opt(False, help="Use /v1/chat/completions.")
     temperature: float = opt(0.0, help="Sampling temperature; below 0: the server's own.", le=10)
     ignore_eos: bool = opt(False, help="Answers have the whole length asked for (vLLM).")
-    api_key_env: str = opt("", help="Environment variable that holds the server's key.")
     request_timeout: float = opt(600.0, help="Seconds for a whole answer.")
     stall_timeout: float = opt(60.0, help="Seconds for the next piece of an answer.")
     warmups: int = opt(1, help="Requests before each point, not counted.", ge=1, le=1000)
@@ -265,6 +268,37 @@ class ValidateLiveCommand(
     ValidateLiveOptions, groups.MaxErrorOptions, SaveBenchOptions, groups.ComparisonOutOptions,
 ):
     """`specsim validate live`."""
+
+
+class ToldModelOptions(OptionSet, section="Deployment"):
+    model: str | None = opt(
+        None,
+        help="Model: a name from `specsim models`, a config.json, or its folder. Default: as the "
+             "server calls it.",
+    )
+
+
+class QuickLookOptions(OptionSet, section="Load"):
+    """A server that is looked at and driven for a minute."""
+
+    url: str | None = opt(
+        None, argument=True,
+        help="The server: http://HOST:PORT. Default: the one found on the usual local ports.",
+    )
+    seconds: float = opt(
+        20.0, help="Seconds at each of 1, 4 and 8 clients; of a server that is only watched, "
+                   "three times as many.",
+        ge=0.2, le=600, rule="from 0.2 to 600 seconds",
+    )
+    watch_only: bool = opt(False, help="Send no request, only watch.")
+    share: Path | None = opt(None, help="Also write the answer as Markdown.", output=True)
+
+
+class QuickCommand(
+    QuickLookOptions, ToldModelOptions, ServerKeyOptions, groups.ServerCommandOptions,
+    SeenServerOptions, groups.PipelineOptions, groups.JsonOptions,
+):
+    NAME: ClassVar = "quick"
 
 
 class JudgedRecordsOptions(OptionSet, section="Measurements"):

@@ -15,7 +15,7 @@ FAMILIES = {
     "serving": ("simulate", "policies"),
     "sizing": ("capacity", "fleet", "sweep"),
     "listing": ("models", "gpus", "import", "config", "report"),
-    "measured": ("diagnose", "watch", "calibrate", "validate published", "validate live",
+    "measured": ("diagnose", "watch", "quick", "calibrate", "validate published", "validate live",
                  "validate bench", "validate records"),
     "local": ("generate", "serve", "measure", "train-head", "validate run"),
 }

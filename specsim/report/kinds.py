@@ -17,6 +17,7 @@ from specsim.report.mindrouter import mindrouter_section
 from specsim.report.paretos import pareto_section
 from specsim.report.policies import policies_section
 from specsim.report.predictions import prediction_section
+from specsim.report.quick import quick_section
 from specsim.report.records import records_section
 from specsim.report.saved import SavedResult
 from specsim.report.scores import published_section
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Doc], Section]] = {
     # Of records, or of benchmark files.
     "calibration": lambda doc: (records_section if doc.has("profile") else fewshot_section)(doc),
     "diagnosis": diagnosis_section,
+    "quick": quick_section,
     "validation": validation_section,
     "published": published_section,
     "mindrouter": mindrouter_section,

@@ -25,6 +25,8 @@ class FakeServer:
         self.headers = []
         self.drafts = self.accepted = self.tokens = self.finished = self.steps = 0
         self.url = ""
+        self.others = {"running": 0, "waiting": 0}  # requests of other people
+        self.model, self.server_info = {"id": "tiny"}, None
 
     # --- the server ---------------------------------------------------------------------------
     @contextmanager
@@ -54,6 +56,7 @@ class FakeServer:
         app = web.Application(client_max_size=10_000_000)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/version", self._version)
+        app.router.add_get("/server_info", self._server_info)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/v1/completions", self._answer)
         app.router.add_post("/v1/chat/completions", self._answer)
@@ -66,7 +69,12 @@ class FakeServer:
     async def _models(self, request):
         if self.fault == "html":
             return web.Response(text="<html>hello</html>", content_type="text/html")
-        return web.json_response({"data": [{"id": "tiny"}]})
+        return web.json_response({"data": [self.model]})
+
+    async def _server_info(self, request):
+        if self.server_info is None:
+            raise web.HTTPNotFound()
+        return web.json_response(self.server_info)
 
     async def _version(self, request):
         return web.json_response({"version": "9.9.9"})
@@ -75,7 +83,9 @@ class FakeServer:
         if not self.metrics:
             raise web.HTTPNotFound()
         lines = [
-            f"vllm:num_requests_running {self.open}.0", "vllm:num_requests_waiting 0.0",
+            f"vllm:num_requests_running {self.open + self.others['running']}.0",
+            f"vllm:num_requests_waiting {self.others['waiting']}.0",
+            'vllm:cache_config_info{cache_dtype="fp8",gpu_memory_utilization="0.8"} 1.0',
             f"vllm:generation_tokens_total {self.tokens}.0",
             f'vllm:request_success_total{{finished_reason="length"}} {self.finished}.0',
             f"vllm:inter_token_latency_seconds_count {self.steps}.0",

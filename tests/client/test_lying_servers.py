@@ -1,5 +1,5 @@
 """What reads other people's servers ends in one line, in time and in bounded memory, whatever they
-send: `watch` and `diagnose` (/metrics), `validate live` (models, metrics, streams)."""
+send: `watch` and `diagnose` (/metrics), `validate live` (models, metrics, streams), `quick`."""
 
 import json
 import resource
@@ -61,3 +61,21 @@ def test_the_load_of_validate_live(monkeypatch, lie, path):
                   sample_every_s=0.05)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_quick(monkeypatch, lie):
+    """It lies about everything but its models and its version."""
+    from specsim.client import http, look
+
+    monkeypatch.setattr(http.Connection.text, "__defaults__", (0.4,))
+    monkeypatch.setattr(look, "STALL_S", 0.4)
+    monkeypatch.setattr(look, "REQUEST_S", 0.8)
+    with lying(*LIES[lie], before={"/v1/models": MODELS, "/version": b"{}"}) as url:
+        result = CliRunner().invoke(app, ["quick", url, "--seconds", "0.2", "--json"])
+    if result.exit_code and not isinstance(result.exception, SystemExit):
+        assert isinstance(result.exception, SpecSimError), repr(result.exception)
+        assert len(str(result.exception)) < 600
+        assert "\n" not in str(result.exception)
+    else:
+        assert json.loads(result.stdout)["kind"] == "quick"
