@@ -21,3 +21,9 @@ DTYPE_BYTES: dict[str, float] = {
     "fp4": 0.5,
     "int4": 0.5,
 }
+
+
+def counted(value: float, noun: str) -> str:
+    """'1 replica', '2 replicas', '1,024 layers'."""
+    number = f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+    return f"{number} {noun}{'' if value == 1 else 's'}"

@@ -24,6 +24,7 @@ from specsim.accuracy.live_replay import (
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
 from specsim.jsonable import picked
+from specsim.units import counted
 
 # What is compared, in the order in which it is shown. p99 stands in where no p95 is reported.
 METRICS = (
@@ -147,7 +148,7 @@ def _notes(item: Seen) -> list[str]:
     run, name = item.point.run, item.point.name
     notes = []
     if run.failed:
-        notes.append(f"{name}: {run.failed} requests failed; the others are simulated")
+        notes.append(f"{name}: {counted(run.failed, 'request')} failed; the others are simulated")
     if not item.point.rows:
         notes.append(
             f"{name}: no single requests in {run.source}; mean lengths are simulated, so tails "

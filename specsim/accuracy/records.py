@@ -27,6 +27,7 @@ from specsim.errors import UsageError
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.engine_profile import EngineProfile
 from specsim.search import rising_root
+from specsim.units import counted
 
 
 def compare_records(
@@ -46,7 +47,7 @@ def compare_records(
     unpriced: dict[str, int] = {}
     kept = samples((r for r in records if r.kind != "serving"), statistic)
     for reason, count in faults(kept).items():
-        warnings.append(f"{count} points are left out: {reason}")
+        warnings.append(f"{counted(count, 'point')} left out: {reason}")
     for sample in kept:
         if sample.fault:
             continue
@@ -59,7 +60,7 @@ def compare_records(
         if record.kind == "serving":
             rows += _serving_rows(record, profile, engine, pricer)
     for kind, count in unpriced.items():
-        warnings.append(f"{count} {kind} points are not priced by the model")
+        warnings.append(f"{counted(count, f'{kind} point')} not priced by the model")
     if not rows:
         raise UsageError(
             "no record can be predicted; the files hold none, or only of kinds the model does not "

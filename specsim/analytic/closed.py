@@ -97,7 +97,7 @@ def memory_limit(system: System, workload: Workload) -> int:
 
 
 def preemptions(system: System, workload: Workload, running: int) -> float:
-    """Times that a request loses its place for want of memory, on average, where others wait.
+    """Times that a request is preempted for lack of memory, on average, where others wait.
 
     An engine admits the next prompt once what it needs is free, I (with its states and windows in
     tokens of cache that grows), so that between none and I are left; the running ones then write O

@@ -24,6 +24,7 @@ from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable, picked
 from specsim.search import first_from_one
+from specsim.units import counted
 
 # Draft lengths looked at for best_k, where the method drafts a chain of free length.
 LONGEST_CANDIDATE = 8
@@ -135,8 +136,8 @@ def predict(
         points.append(point)
     if workload.requests_per_client:
         notes.append(
-            f"TTFT: mean of a run of {workload.requests_per_client} requests per client that "
-            "starts with all clients at once"
+            f"TTFT: mean of a run of {counted(workload.requests_per_client, 'request')} per client "
+            "that starts with all clients at once"
         )
     seen, replicas = workload, 1
     if apart is not None:

@@ -29,6 +29,7 @@ from specsim.methods.registry import is_plain
 from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import CalibrateOptions
 from specsim.options.values import paths_of
+from specsim.units import counted
 
 
 def fit_from(model: str, asked: CalibrateOptions) -> dict[str, object]:
@@ -203,7 +204,7 @@ def _titled(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> 
     moved = [e.name for e in result.estimates if e.moved and not e.name.startswith("acceptance:")]
     sources = {
         **engine.sources,
-        CALIBRATED: f"specsim calibrate --from, {len(points)} points of one server: "
+        CALIBRATED: f"specsim calibrate --from, {counted(len(points), 'point')} of one server: "
         f"{', '.join(p.name for p in points)}; moved: {', '.join(moved) or 'nothing'}",
     }
     return replace(engine, title=title, sources=sources)
@@ -213,8 +214,8 @@ def _comment(seen: _Seen, points: Sequence[FewShotPoint]) -> str:
     base = seen.base
     return (
         f"Written by `specsim calibrate --from`: the engine as it serves {base.spec.name} on "
-        f"{base.profile.name}.\nFitted on {len(points)} points; kernel_scale belongs to this model "
-        "on this device."
+        f"{base.profile.name}.\nFitted on {counted(len(points), 'point')}; kernel_scale belongs to "
+        "this model on this device."
     )
 
 

@@ -53,12 +53,12 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
     if options.slo is not None:
         gates = parse_slo(str(options.slo))
         if not gates:
-            raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
+            raise UsageError("--slo is empty; write limits like ttft_p95=2,stream_tok_s_p10=15")
     check_gates(gates)
     if with_waiting_gate(gates) != gates:
         gates = with_waiting_gate(gates)
         said.append(
-            f"no gate is about waiting, so {WAITING_GATE}={WAITING_LIMIT_S:g} is added: nothing "
+            f"no SLO limits waiting, so {WAITING_GATE}={WAITING_LIMIT_S:g} is added: nothing "
             "else would bound the load"
         )
     if options.model is None:
@@ -73,7 +73,7 @@ def searched(options: CapacityOptions, *, bar: bool) -> CapacityFigures:
         if options.stream_floor is not None:
             raise UsageError(
                 "--stream-floor recommends the slots of one replica, but prompts and decoding are "
-                "apart; leave it out, or give a gate such as --slo stream_tok_s_p10=15"
+                "apart; leave it out, or give an SLO such as --slo stream_tok_s_p10=15"
             )
         wishes = replace(wishes, floor_tok_s=0.0)
     shapes: tuple[LoadShape, ...] = (shape,)

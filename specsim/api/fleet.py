@@ -182,7 +182,7 @@ def _asked(
     )
     if "queue_p95" in gates_of(asked) and "queue_p95" not in slo:
         warnings.append(
-            f"{model.name}: no gate is about waiting, so queue_p95 = 10 s is added: nothing else "
+            f"{model.name}: no SLO limits waiting, so queue_p95 = 10 s is added: nothing else "
             "would bound the load"
         )
     return asked

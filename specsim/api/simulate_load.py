@@ -1,6 +1,6 @@
 """From the load options of `specsim simulate` to a checked `LoadPlan`.
 
-One load at a time: an open loop (--rate), a closed loop (--concurrency), simulated people
+One load at a time: an open loop (--rate), a closed loop (--concurrency), simulated users
 (--users, --scenario) or a trace (--trace), which --rate or --concurrency may send at another pace.
 """
 
@@ -23,6 +23,7 @@ from specsim.sim.compare import LoadPlan
 from specsim.sim.loads import ClosedLoop, OpenLoop, bench_random_lengths, varied_lengths
 from specsim.sim.prompts import PromptPool
 from specsim.sim.request import Request
+from specsim.units import counted
 
 RATE_REQUESTS = 1000  # as `vllm bench serve --num-prompts`
 CLOSED_REQUESTS = 200
@@ -230,7 +231,7 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
             reading = replace(reading, request_rate=options.rate)
     burstiness = options.burstiness or 1.0
     if options.concurrency is not None:
-        pace = f"{options.concurrency} clients in a closed loop"
+        pace = f"{counted(options.concurrency, 'client')} in a closed loop"
     elif drawn:
         pace = f"new times at {options.rate:g}/s, burstiness {burstiness:g}"
     elif options.rate is not None:

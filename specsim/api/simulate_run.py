@@ -39,6 +39,7 @@ from specsim.speculation.acceptance_spread import (
     default_acceptance_spread,
     fitted_acceptance_spread,
 )
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.sim.acceptance import Recorded
@@ -161,7 +162,7 @@ def _deployment(
     if options.acceptance_trace is not None:
         settings["recorded"] = _recorded(options, system)
     if options.slo is not None and not slo:
-        raise UsageError("--slo is empty; write gates like ttft_p95=2,stream_tok_s_p10=15")
+        raise UsageError("--slo is empty; write limits like ttft_p95=2,stream_tok_s_p10=15")
     deployment = Deployment(
         system,
         context_variation=plan.context_variation,
@@ -355,7 +356,7 @@ def _partial_words(found: SimulatedComparison, baseline: bool, deployment: Deplo
         return "interrupted before the baseline was simulated"
     if found.baseline is not None and found.baseline.partial:
         return "interrupted: the baseline covers what was simulated until then"
-    return f"interrupted: medians of the {len(found.main.runs)} runs that were finished"
+    return f"interrupted: medians of {counted(len(found.main.runs), 'finished run')}"
 
 
 @contextmanager
@@ -375,7 +376,7 @@ def progress(
             if most > 1:
                 words += f", run {number + 1} of {'at most ' if runs is None else ''}{most}"
             if state is not None:
-                words += f", {state.now_s:.0f} s, {state.ended} requests"
+                words += f", {state.now_s:.0f} s, {counted(state.ended, 'request')}"
             share = state.share if state is not None else 0.0
             whole = None if share is None else float(len(sides) * most)
             update(description=words, total=whole, completed=done + (share or 0.0))

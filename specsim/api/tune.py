@@ -56,7 +56,7 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
     loads = loads_of(options)
     gates = {} if options.slo is None else parse_slo(str(options.slo))
     if options.slo is not None and not gates:
-        raise UsageError("--slo is empty; write gates like ttft_mean=2,stream_tok_s_mean=15")
+        raise UsageError("--slo is empty; write limits like ttft_mean=2,stream_tok_s_mean=15")
     offer = build_offer(options)
     found = planning.tune(
         offer, loads, objective=options.objective, gates=gates, longest=options.max_k,

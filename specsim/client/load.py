@@ -28,6 +28,7 @@ from specsim.client.sse import EventParser
 from specsim.client.stream import Sampling, StreamedAnswer, body_of
 from specsim.errors import ServerError, UsageError, require
 from specsim.sim.request import FAILED, FINISHED, REJECTED, TIMEOUT, UNFINISHED, RequestRecord
+from specsim.units import counted
 
 STALL_S = 2.0  # gaps between chunks longer than this count as stalls, as in the simulation
 MAX_REQUESTS = 1_000_000
@@ -334,4 +335,4 @@ class _LoadRun:
 
 def _so_far(answer: StreamedAnswer) -> str:
     count = len(answer.times_s)
-    return f"{count} chunk{'' if count == 1 else 's'}" if count else "no token at all"
+    return counted(count, "chunk") if count else "no token at all"

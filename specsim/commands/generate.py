@@ -9,6 +9,7 @@ from specsim.commands.bind import command
 from specsim.errors import UsageError
 from specsim.options.local import GenerateCommand
 from specsim.report.tables import printable, to_json
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.commands.generate_run import Answer, SideBySide
@@ -130,7 +131,7 @@ def _run(bench: _Bench, options: GenerateCommand) -> None:
         sys.stdout.write(to_json(head | to_dict(result, plan.k, params.greedy)) + "\n")
         return
     drafts = f"{plan.method.replace('_', '-')}, k = {plan.k}" if plan.k else "no drafts"
-    threads = f"{loaded.threads} CPU thread{'s' if loaded.threads > 1 else ''}"
+    threads = counted(loaded.threads, "CPU thread")
     where = threads if device.type == "cpu" else str(device)
     what = f"\n{plan.model}, {plan.dtype}, {drafts}, {where}, {len(bench.ids)} prompt tokens"
     text = report_text(result, what, plan.k, greedy=params.greedy, dtype=plan.dtype)

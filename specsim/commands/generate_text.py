@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from specsim.commands.generate_run import Positions, SideBySide
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.decoder.requests import StepOutput
@@ -81,16 +82,15 @@ def report_text(result: SideBySide, what: str, k: int, *, greedy: bool, dtype: s
     each = f", median of {runs} runs" if runs > 1 else ""
     steps = ""
     if first.tokens_per_step is not None and k:
-        steps = (f", {first.tokens_per_step:.2f} tokens/step in {len(first.steps)} steps, "
-                 f"{positions.num_drafts} of them with drafts")
+        steps = (f", {first.tokens_per_step:.2f} tokens/step in "
+                 f"{counted(len(first.steps), 'step')}, {positions.num_drafts} of them with drafts")
     name = "speculative" if k else "plain"
-    lines.append(
-        f"{name:<12}{_rate(result.tokens_per_s)}, {len(first.token_ids)} tokens{steps}{each}"
-    )
+    tokens = counted(len(first.token_ids), "token")
+    lines.append(f"{name:<12}{_rate(result.tokens_per_s)}, {tokens}{steps}{each}")
     if result.plain:
         plain = result.plain[0]
         lines.append(f"{'plain':<12}{_rate(result.plain_tokens_per_s)}, "
-                     f"{len(plain.token_ids)} tokens, one per step{each}")
+                     f"{counted(len(plain.token_ids), 'token')}, one per step{each}")
         if result.speedup is not None:
             lines.append(f"{'speedup':<12}{result.speedup:.2f}x; {_same(result, greedy, dtype)}")
     if positions.acceptance_length is not None:

@@ -10,7 +10,7 @@ from specsim.commands.output import write
 from specsim.errors import UsageError
 from specsim.options.local import MeasureCommand
 from specsim.options.values import parse_duration
-from specsim.report.tables import counted
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.measure.run import MeasurePlan, MeasureSummary
@@ -70,10 +70,10 @@ def _text(target: Path, summary: "MeasureSummary") -> str:
     points = counted(summary.points, "point")
     lines = [f"{points} measured in {summary.elapsed_s:.0f} s, kept in {target}"]
     if summary.known:
-        lines.append(f"{summary.known} points were in the file already")
+        lines.append(f"in the file already: {counted(summary.known, 'point')}")
     if summary.skipped:
-        lines.append(f"{summary.skipped} points did not fit into the budget; run the command again "
-                     "to measure them")
+        lines.append(f"{counted(summary.skipped, 'point')} did not fit into the budget; run the "
+                     "command again to measure the rest")
     for what, error in summary.failed:
         lines.append(f"failed: {what}: {error}")
     if summary.interrupted:

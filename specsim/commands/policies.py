@@ -12,7 +12,7 @@ from specsim.options.serving import PoliciesCommand
 )
 def policies(options: PoliciesCommand) -> None:
     """Compare policies that set the draft length while serving. Goodput, latencies, wasted drafts,
-    and which differences are real. Each policy sees the same requests with the same luck."""
+    and which differences are real. Each policy sees the same requests and random draws."""
     from specsim.api.policies import run
 
     result = run(options, bar=not quiet(options))

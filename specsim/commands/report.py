@@ -9,6 +9,7 @@ from specsim.errors import UsageError
 from specsim.files import write_whole
 from specsim.options.listing import ReportCommand
 from specsim.report.tables import printable
+from specsim.units import counted
 
 
 @command(
@@ -32,7 +33,7 @@ def report(options: ReportCommand) -> None:
         sys.stdout.write(page)
         return
     write_whole(Path(output), page)
-    count = f"{len(files)} result{'s' if len(files) > 1 else ''}"
+    count = counted(len(files), "result")
     sys.stdout.write(f"wrote {printable(output)}: {count}, {len(page.encode()) / 1e6:.1f} MB\n")
 
 

@@ -7,6 +7,7 @@ from specsim.commands import decoder_setup as d
 from specsim.commands.bind import command
 from specsim.errors import one_line
 from specsim.options.local import ServeModelCommand
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.serve.app import Service
@@ -45,8 +46,8 @@ def serve(options: ServeModelCommand) -> None:
         def ready() -> None:
             drafts = f"{plan.method.replace('_', '-')}, k = {plan.k}" if plan.k else "no drafts"
             _say(f"{settings.model_name} at {url_of(sock)} ({plan.dtype}, {drafts}, "
-                 f"{options.max_num_seqs} sequences of {loaded.max_model_len} tokens, "
-                 f"{loaded.threads} thread{'s' if loaded.threads > 1 else ''})")
+                 f"{counted(options.max_num_seqs, 'sequence')} of {loaded.max_model_len} tokens, "
+                 f"{counted(loaded.threads, 'thread')})")
             if not is_loopback(options.host):
                 _say(f"anyone who can reach {options.host} may use it: there is no authentication")
 

@@ -12,6 +12,7 @@ from specsim.errors import UsageError
 from specsim.files import check_writable, write_whole
 from specsim.options.local import ValidateRunCommand
 from specsim.report.tables import to_json
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.accuracy.compare import AccuracyReport
@@ -291,5 +292,6 @@ def _comparison(
                 "stream_bytes_per_s": v["stream_bytes_per_s"]} for k, v in measured.items()
         },
     }
-    warnings = [f"{count} points left out: {reason}" for reason, count in outcome.left_out.items()]
+    warnings = [f"{counted(count, 'point')} left out: {reason}"
+                for reason, count in outcome.left_out.items()]
     return run_comparison(steps, serving_rows(predicted, measured), provenance, warnings)

@@ -61,7 +61,7 @@ def trades_well(case: Case) -> Finding | None:
         )
     spare = ""
     if expected is not None and expected.plain_bound == "memory":
-        spare = ": a plain step of this batch waits for memory, so drafted tokens ride along"
+        spare = ": a plain step of this batch is memory-bound, so verifying drafts costs little"
     elif expected is not None and expected.plain_bound == "latency":
         spare = ": a plain step of this batch waits for launches and the host, not for compute"
     if expected is not None and (expected.break_even or 0) > expected.load:

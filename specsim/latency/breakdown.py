@@ -45,7 +45,7 @@ class StepLatency:
     draft_s: the drafter's passes with the gaps between them. host_s: exposed host time.
     memory_s, compute_s: parts of the total in which kernels stream memory or multiply.
     idle_s: of target_s, when the device waits for launches. launch_s: of the host, for all launches
-    of an eager pass; 0 for a CUDA graph. pipeline_s: hand-overs between stages and waits for them.
+    of an eager pass; 0 for a CUDA graph. pipeline_s: transfers between stages and bubbles.
     breakdown: makes `ops`; a simulation prices many steps and looks into few.
     """
 

@@ -4,7 +4,7 @@ An option is a field of a model; what it is called, what it means and what it ma
 
     class BatchLimitsOptions(OptionSet):
         max_num_seqs: int | None = opt(
-            None, help="Largest number of running sequences.", ge=1, le=10_000_000
+            None, help="Request slots.", ge=1, le=10_000_000
         )
 
 Small models hold what belongs together (`groups`); those of a command are joined from them, in the

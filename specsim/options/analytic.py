@@ -71,13 +71,13 @@ class ParetoAxesOptions(OptionSet, section="Study"):
     """What is varied."""
 
     ks: Numbers | None = opt(None, help="Draft lengths, e.g. 0,1,2,3; 0: plain decoding.")
-    tps: Numbers | None = opt(None, help="GPUs that share a layer, e.g. 1,2,4,8.")
-    pps: Numbers | None = opt(None, help="Pipeline stages, e.g. 1,2. Default: 1.")
+    tps: Numbers | None = opt(None, help="Tensor parallel sizes, e.g. 1,2,4,8.")
+    pps: Numbers | None = opt(None, help="Pipeline parallel sizes, e.g. 1,2. Default: 1.")
     weights: Words | None = opt(
         None, help="Weight formats, e.g. bf16,fp8.", also=("--quantization",),
     )
     kv: Words | None = opt(None, help="Cache dtypes, e.g. bf16,fp8.", also=("--kv-cache-dtype",))
-    max_num_seqs: Numbers | None = opt(None, help="Running sequences, e.g. 1,8,64.")
+    max_num_seqs: Numbers | None = opt(None, help="Request slots, e.g. 1,8,64.")
     max_num_batched_tokens: Numbers | None = opt(None, help="Token budgets, e.g. 2048,8192.")
     max_ttft: float | None = opt(
         None, help="Leave out points with a longer mean TTFT, s.",

@@ -285,18 +285,18 @@ class ApartOptions(OptionSet, section="Deployment"):
     """Prefill and decoding on replicas apart."""
 
     prefill_replicas: int | None = opt(
-        None, help="Replicas that compute prompts only; others decode.", ge=1, le=4096,
+        None, help="Disaggregated serving: replicas that compute prompts only.", ge=1, le=4096,
     )
     decode_replicas: int | None = opt(
-        None, help="Replicas that decode only, beside --prefill-replicas.", ge=1, le=4096,
+        None, help="Disaggregated serving: replicas that decode only.", ge=1, le=4096,
     )
     prefill_tp: int | None = opt(
-        None, help="GPUs of a prefill replica that share every layer. Default: --tp.",
+        None, help="Tensor parallelism of a prefill replica. Default: --tp.",
         ge=1, le=1024,
     )
     kv_link: str | None = opt(
         None,
-        help="Link of one GPU over which caches are sent: GB/s, inf, nvlink, eth-25, eth-100, "
+        help="Link of one GPU over which KV caches are sent: GB/s, inf, nvlink, eth-25, eth-100, "
              "ib-200, ib-400, ib-800, pcie4-x16 or pcie5-x16. Default: 40, a 400 Gbit/s card.",
     )
     kv_transfer: str | None = opt(

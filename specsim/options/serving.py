@@ -24,7 +24,7 @@ class ScenarioOptions(OptionSet, section="Load"):
 
 class GatesOptions(OptionSet, section="Study"):
     slo: str | Mapping[str, float] | None = opt(
-        None, help="Gates, e.g. ttft_p95=2,stream_tok_s_p10=15.",
+        None, help="Service-level objectives, e.g. ttft_p95=2,stream_tok_s_p10=15.",
     )
 
 
@@ -39,8 +39,8 @@ class StageOptions(OptionSet, section="Load"):
         ge=0, lt=FINITE, rule="seconds, 0 or more, and finite",
     )
     settled: bool = opt(
-        False, help="Meet the people in mid-life, with conversations as long as after hours, "
-                    "instead of all beginning together as in a load test.",
+        False, help="Start in steady service, with users in the middle of conversations as long "
+                    "as after hours, instead of all beginning together as in a load test.",
     )
 
     @model_validator(mode="after")
@@ -101,7 +101,7 @@ class SimulatedLoadOptions(OptionSet, section="Load"):
         ge=1, le=MAX_CLIENTS, also=("--max-concurrency",),
     )
     users: int | None = opt(
-        None, help="Simulated people who chat, or agents of a scenario.", ge=1, le=MAX_CLIENTS,
+        None, help="Simulated users who chat, or agents of a scenario.", ge=1, le=MAX_CLIENTS,
     )
     trace: TextPath | None = opt(
         None,

@@ -16,7 +16,8 @@ class TuneGoalOptions(OptionSet, section="Study"):
     )
     slo: str | Mapping[str, float] | None = opt(
         None,
-        help="Limits, e.g. ttft_mean=2,stream_tok_s_mean=15; percentiles are compared with means.",
+        help="Service-level objectives, e.g. ttft_mean=2,stream_tok_s_mean=15; percentiles are "
+             "compared with means.",
     )
     methods: Words | None = opt(
         None,

@@ -48,7 +48,7 @@ __all__ = [
     "WAITING_GATE", "WAITING_LIMIT_S", "CapacityFigures", "Finder", "Point", "Side", "Wishes",
     "check_gates", "find_capacity", "with_waiting_gate",
 ]
-WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no gate is about waiting
+WAITING_GATE, WAITING_LIMIT_S = "queue_p95", 10.0  # where no SLO limits waiting
 COARSE = 0.1  # resolution of the capacities besides: with other slots, of the other question
 SLOT_RUNS = 2  # with all slots taken, streams hardly differ between runs
 GROWS_WITH_LOAD = ("output_tok_s", "request_rate")
@@ -70,7 +70,7 @@ def check_gates(slo: dict[str, float]) -> None:
     for gate in slo:
         if gate in GROWS_WITH_LOAD:
             raise UsageError(
-                f"SLO gate {gate!r} is easier to meet with more load, so it bounds no capacity; "
+                f"SLO {gate!r} is easier to meet with more load, so it bounds no capacity; "
                 "leave it out, and give the demand with --users or --rate"
             )
 
@@ -315,7 +315,7 @@ def _notes(
         notes.append("no load that was tried fails: the capacity is at least what is given")
     if bracket.contradicted:
         notes.append(
-            "a larger load passes where a smaller one fails: gates that do not bound a load from "
+            "a larger load passes where a smaller one fails: SLOs that do not bound a load from "
             "above, or a run too short to be steady"
         )
     if slots is not None and not slots.slots:

@@ -28,8 +28,8 @@ LOWEST_RATE = 1e-4
 
 @dataclass(frozen=True)
 class People:
-    """People who chat as `behaviour` says; name: the scenario they are from. settled: met in
-    mid-life, where the run as a load test makes it begins with first messages."""
+    """People who chat as `behaviour` says; name: the scenario they are from. settled: in
+    steady service, where the run as a load test makes it begins with first messages."""
 
     behaviour: ChatBehaviour
     duration_s: float = 300.0

@@ -24,6 +24,7 @@ from specsim.planning.fleet_file import FleetPlanFile, Wanted
 from specsim.planning.fleet_pack import Piece, devices_of, pack
 from specsim.planning.fleet_result import Endpoint, FleetFigures, Shortage
 from specsim.planning.fleet_size import Asked, Effort, Misfit, Sized, point_at, size_model
+from specsim.units import counted
 
 __all__ = ["Endpoint", "FleetFigures", "Shortage", "carried", "plan_fleet", "replicas_needed"]
 MOST_COMBINATIONS = 512
@@ -171,7 +172,7 @@ class _Planner:
         normal = failed = None
         shape, seed = sized.study.shape, self.effort.seed
         if not quick and count and served > 0:
-            self._say(f"{sized.name}: {count} replicas at the demand")
+            self._say(f"{sized.name}: {counted(count, 'replica')} at the demand")
             normal = point_at(sized, _amount(served / count, shape.whole), seed)
             if count > 1:
                 failed = point_at(sized, _amount(served / (count - 1), shape.whole), seed)

@@ -292,7 +292,7 @@ def _gates(given: Mapping[str, float], where: str) -> dict[str, float]:
     gates: dict[str, float] = {}
     for name, limit in given.items():
         if canonical(name) in gates:
-            raise UsageError(f"{where}: slo has {canonical(name)} twice; give each gate once")
+            raise UsageError(f"{where}: slo has {canonical(name)} twice; give each SLO once")
         gates[canonical(name)] = limit
     check_slo(gates)
     return gates

@@ -9,6 +9,7 @@ from typing import ClassVar
 from specsim.jsonable import Jsonable
 from specsim.planning.capacity_runs import Summary, mean_of
 from specsim.sim.config import SimConfig
+from specsim.units import counted
 
 ADMISSION, GATEWAY, KV = "admission queue", "gateway", "KV cache"
 PREFILL, DECODE, UNSTABLE, REFUSALS = "prefill", "decode", "unstable", "refusals"
@@ -95,12 +96,13 @@ def _waited_for(runs: Sequence[Summary], config: SimConfig, evidence: list[str])
         f"{cache:.0%} of the cache blocks were taken, {mean('running_mean'):.1f} slots on average"
     )
     if config.max_concurrent and largest("gateway_queue_max") > 0:
-        evidence.append(f"up to {largest('gateway_queue_max'):.0f} requests wait in the gateway")
+        queued = counted(largest("gateway_queue_max"), "request")
+        evidence.append(f"the gateway's queue holds up to {queued}")
         return GATEWAY
-    evidence.append(f"up to {largest('waiting_max'):.0f} requests wait in the engine")
+    evidence.append(f"the engine's queue holds up to {counted(largest('waiting_max'), 'request')}")
     if cache >= FULL or preempted > 0:
         if preempted:
-            evidence.append(f"{mean('preemptions'):.0f} preemptions per run")
+            evidence.append(f"{counted(round(mean('preemptions')), 'preemption')} per run")
         if mean("running_mean") < 0.9 * slots:
             return KV
     if largest("running_max") >= slots:

@@ -173,7 +173,7 @@ def tune(
             f"objective {objective!r} is not known; use one of {', '.join(OBJECTIVES)}"
         )
     if objective == "goodput" and not limits:
-        raise UsageError("objective 'goodput' counts requests within gates; give them with --slo")
+        raise UsageError("objective 'goodput' counts requests within limits; give them with --slo")
     tails = mean_gates(limits)
     if tails:
         notes.append(

@@ -98,7 +98,7 @@ def mean_gates(gates: Mapping[str, float]) -> tuple[str, ...]:
     for gate in gates:
         if gate in ("error_rate", "stall_rate"):
             raise UsageError(
-                f"gate {gate} is not predicted analytically; leave it out, or use "
+                f"SLO {gate} is not predicted analytically; leave it out, or use "
                 "`specsim simulate --slo`"
             )
         if gate not in _AT_LEAST and not gate.endswith("_mean"):

@@ -1,9 +1,9 @@
 """Draft length by batch size: the table that vLLM follows, and what staying on at k = 0 costs.
 
 In a table k = 0 is not speculation switched off (docs/tune.md): the drafter's first pass runs over
-every verified row, and the engine keeps its books (vLLM 0.33.0, v1/worker/gpu/spec_decode; measured
-6.6 % of TPOT at 2 requests and 21.6 % at 189, vLLM issue 49548, older runner). So k = 0 has to beat
-drafting by more than that, and `tax` says what remains.
+every verified row, and the engine updates its state (vLLM 0.33.0, v1/worker/gpu/spec_decode;
+measured 6.6 % of TPOT at 2 requests and 21.6 % at 189, vLLM issue 49548, older runner). So k = 0
+has to beat drafting by more than that, and `tax` says what remains.
 """
 
 from collections.abc import Sequence

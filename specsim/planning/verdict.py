@@ -242,7 +242,7 @@ def rests_on(system: System) -> str:
     if accepted is None:
         return ""
     if accepted.grounds is not None:
-        named = ", ".join(accepted.grounds.rests_on[:2])
+        named = "; ".join(accepted.grounds.rests_on[:2])
         return f"{_LEVELS[accepted.grounds.level]}{f' ({named})' if named else ''}"
     text = "as given"
     known = accepted.measured_positions

@@ -9,8 +9,9 @@ from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.simulation import gated
-from specsim.report.tables import Table, counted, number, rounded, seconds, times
+from specsim.report.tables import Table, number, rounded, seconds, times
 from specsim.report.verdict import verdict_block
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.planning.capacity_result import CapacityFigures
@@ -35,7 +36,7 @@ def capacity_section(
     elif doc.has("flags"):
         lead = f"what to type for max_num_seqs {doc.words('advised_max_num_seqs')}:"
         typed, said = Command(lead, doc.text("flags.command"), " "), doc.texts("flags.warnings")
-    gates = [(f"gate {name}", limit.words()) for name, limit in doc.members("slo")]
+    gates = [(f"SLO {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
         verdict_block(doc),
         Lines(_head(doc, deployed or d.deployed(doc) + d.apart(doc), source)),
@@ -56,7 +57,7 @@ def _head(doc: Doc, deployed: str, source: str) -> list[str]:
     partial = ["PARTIAL: interrupted; what follows is what was found until then", ""]
     offered = f"requests of {load.words('input_len')} + {load.words('output_len')} tokens at a rate"
     if load.text("kind") == "people":
-        met = "met in mid-life (settled)" if load.flag("settled") else "all beginning together"
+        met = "in steady service (settled)" if load.flag("settled") else "all beginning together"
         offered = f"people of scenario {load.text('scenario', '-')}, {met}"
     gates = ", ".join(f"{name} {limit.number():g}" for name, limit in doc.members("slo"))
     duration, warmup = load.maybe("duration_s") or 0, load.maybe("warmup_s") or 0
@@ -98,7 +99,7 @@ def _loads(doc: Doc) -> Table:
         for i, trial in enumerate(side.items("trials"))
     ]
     return Table(["speculation", doc.text("unit"), "runs that pass", "probability (95 %)", "",
-                  "worst gate", "its median"], rows)
+                  "worst SLO", "its median"], rows)
 
 
 def _probability(trial: Doc) -> str:
@@ -134,7 +135,7 @@ def _answers(doc: Doc, share: str) -> list[str]:
         if limit.has(""):
             what, cause = limit.text("name"), limit.text("cause")
             lines.append(
-                f"  what stops more: {what}{f' ({cause})' if cause != what else ''}, gate "
+                f"  what stops more: {what}{f' ({cause})' if cause != what else ''}, SLO "
                 f"{limit.text('gate')} at {limit.number('load'):g} {unit}: "
                 + "; ".join(limit.texts("evidence"))
             )
@@ -236,13 +237,14 @@ def _replicas(doc: Doc) -> list[str]:
     if again.has("") and doc.has("with_recommended_max_num_seqs"):
         lines.append(
             f"  with max_num_seqs {doc.words('with_recommended_max_num_seqs.max_num_seqs')} "
-            f"({again.number('capacity_per_replica'):g} each): {again.words('replicas')} "
-            f"replicas, {again.words('replicas_n_minus_1')} with one to spare"
+            f"({again.number('capacity_per_replica'):g} each): "
+            f"{counted(again.number('replicas'), 'replica')}, "
+            f"{again.words('replicas_n_minus_1')} with one to spare"
         )
     if found.has("replicas_if_scaled_mean"):
         lines.append(
             f"  if replicas followed the demand: {found.number('replicas_if_scaled_mean'):.2f} on "
-            f"average over {found.words('points')} times"
+            f"average over {counted(found.number('points'), 'time')}"
         )
     return lines
 
@@ -274,7 +276,7 @@ def _trials(doc: Doc) -> Panel | None:
     return Panel(
         "Loads that were tried", doc.text("unit"), "share that passes", tuple(series),
         levels=((0.5, "half"),), share=True,
-        words="Share of the replications that meet every gate.",
+        words="Share of the replications that meet every SLO.",
     ) if any(item.x for item in series) else None
 
 

@@ -174,7 +174,7 @@ def panels(doc: Doc) -> list[Panel]:
                     (("bandwidth", "bandwidth_share"), ("arithmetic", "compute_share")))
                 for side, plain in (("speculative", ""), ("plain", ", plain"))
             ), log_x=True, from_zero=True,
-            words="Bytes that must move, and work that must be done, over what the device could "
+            words="Bytes read and written, and FLOP, over what the device could "
                   "do in that time.",
         ),
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specsim.methods.registry import is_plain
 from specsim.report.blocks import Terms
 from specsim.report.doc import Doc
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.analytic.system import System
@@ -39,13 +40,13 @@ def deployed(doc: Doc) -> str:
 
 
 def apart(doc: Doc) -> str:
-    """', prompts on 2 (tp 4) and decoding on 1 replicas' where they are apart, else nothing."""
+    """', prompts on 2 (tp 4) and decoding on 1 replica' where they are apart, else nothing."""
     found = doc.at("apart")
     if not found.has("prefill_replicas"):
         return ""
     return (
         f", prompts on {found.words('prefill_replicas')} (tp {found.words('prefill_tp')}) and "
-        f"decoding on {found.words('decode_replicas')} replicas"
+        f"decoding on {counted(found.number('decode_replicas'), 'replica')}"
     )
 
 

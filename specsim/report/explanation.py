@@ -13,7 +13,6 @@ from specsim.report.tables import (
     TIME,
     Table,
     bar,
-    counted,
     in_unit,
     number,
     one_unit,
@@ -22,10 +21,11 @@ from specsim.report.tables import (
     size,
     work,
 )
+from specsim.units import counted
 
 MOST_STEPS = 16  # on a page
 MOST_PARTS = 14  # bars of a waterfall before the small ones are put together
-PIPELINE = "waits and hand-overs between stages"
+PIPELINE = "pipeline transfers and bubbles"
 _ORDER = {"draft": 0, "target": 1, "sample": 2}
 
 
@@ -67,7 +67,8 @@ def _summary(step: Doc) -> str:
         ("pipeline", "pipeline_s")) if name != "pipeline" or step.maybe(key))
     return (
         f"{seconds(step.number('total_s'))} ({parts}); {size(step.number('bytes'))}, "
-        f"{work(step.number('flops'))}, {step.text('bound')}-bound, {counted(rows, 'row')}"
+        f"{work(step.number('flops'))}, {step.text('bound')}-bound, "
+        f"{counted(rows, 'token')} per pass"
         + ("" if step.flag("cuda_graph") else ", outside CUDA graphs")
     )
 
@@ -133,7 +134,7 @@ def _parts(step: Doc) -> list[tuple[str, float]]:
 
 
 def _piped(step: Doc) -> float:
-    """Seconds of hand-overs and waits between pipeline stages, where there are any."""
+    """Seconds of transfers and bubbles between pipeline stages, where there are any."""
     return step.maybe("pipeline_s") or 0.0
 
 
@@ -151,8 +152,8 @@ def _bounds(steps: Sequence[Doc]) -> Bars:
         for step, m, c in zip(steps, memory, compute, strict=True)
     ]
     return Bars(
-        "What the steps wait for",
-        "Streaming memory, multiplying, and latency: floors of kernels, gaps, host.",
+        "What bounds the steps",
+        "Memory-bound, compute-bound and latency-bound time; latency: kernel floors, gaps, host.",
         [_name(step) for step in steps],
         [("memory", memory), ("compute", compute), ("latency", latency)], "ms", stacked=True,
         horizontal=True,

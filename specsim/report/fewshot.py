@@ -9,6 +9,7 @@ from specsim.report.doc import Doc
 from specsim.report.live import unit_of
 from specsim.report.plots import Parity
 from specsim.report.tables import Table, percent, rounded, seconds
+from specsim.units import counted
 
 _TIMES = ("tpot_s", "ttft_s")
 
@@ -99,7 +100,8 @@ def _median(split: str, rows: Sequence[Doc]) -> str:
     before, after = (
         median(abs(row.number(key)) for row in rows) for key in ("error_before", "error_after")
     )
-    return f"median error of {len(rows)} {split} values: {before:.1%} before, {after:.1%} after"
+    values = counted(len(rows), f"{split} value")
+    return f"median error of {values}: {before:.1%} before, {after:.1%} after"
 
 
 def _parities(points: Sequence[Doc]) -> list[Parity]:

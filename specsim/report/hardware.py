@@ -7,7 +7,7 @@ from specsim.report.blocks import Lines, Section
 from specsim.report.tables import Table
 
 _LEGEND = (
-    "memory: GB of 1e9 bytes, all that the driver shows (151 for a card sold as 141 GB)",
+    "memory: GB, billions of bytes, all that the driver shows (151 for a card sold as 141 GB)",
     "bf16, fp8: dense peaks; link: one direction",
     "kernels: whether efficiencies were measured on the device itself; partly: some, the others "
     "(or their shape) are another device's",

@@ -74,7 +74,7 @@ def _load(load: Doc) -> str:
     kind, clients = load.text("kind"), load.words("max_concurrency")
     words = {
         "open": f"open loop, {_amount(load.at('request_rate'))} requests/s",
-        "closed": f"closed loop, {clients} client{'s' if clients != '1' else ''}",
+        "closed": f"closed loop, {clients} client{'' if clients == '1' else 's'}",
         "burst": "all requests at once",
         "unknown": "load not stated",
     }[kind]

@@ -15,10 +15,11 @@ from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
 from specsim.model.spec import ModelSpec
 from specsim.report.blocks import Lines, Section
 from specsim.report.doc import Doc
-from specsim.report.tables import Table, counted, size
+from specsim.report.tables import Table, size
+from specsim.units import counted
 
 LEGEND = (
-    "size, active: 1e9 parameters, of all and of what a token passes through (without the input "
+    "size, active: billions of parameters, of all and of what a token passes through (without the input "
     "table); MTP: has such a head"
 )
 

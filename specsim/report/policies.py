@@ -32,7 +32,7 @@ def policies_section(doc: Doc, deployed: str = "") -> Section:
         Lines(_answer(doc, policies, runs), "verdict"),
         Lines([
             deployed or d.deployed(inputs), d.drafting(inputs), load_line(inputs.at("load")),
-            f"every policy sees the same requests with the same luck: seed {seed}"
+            f"every policy sees the same requests and random draws: seed {seed}"
             + (f" to {seed + runs - 1}, means of {runs} runs" if runs > 1 else ", one run"),
         ]),
         _figures(doc, policies),

@@ -7,6 +7,7 @@ from specsim.report.columns import Cell, count, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Pairs, Parity
 from specsim.report.tables import Table, number, percent
+from specsim.units import counted
 
 SHOWN = 8  # left-out shapes and reasons that the text lists
 _WHERE = ("device", "software", "dates", "runs", "git_shas", "statistic", "excluded")
@@ -31,7 +32,7 @@ def _blocks(doc: Doc) -> list[Block]:
         one, other, correlation = pair.items()
         remarks.append(f"Hardly told apart: {one.text()} and {other.text()} (correlation "
                        f"{correlation.number():+.2f})")
-    remarks += [f"Left out: {times.words()} points, {reason}"
+    remarks += [f"Left out: {counted(times.number(), 'point')}, {reason}"
                 for reason, times in doc.members("excluded")]
     remarks += [f"{name}: the last line was cut short and is left out"
                 for name in doc.texts("truncated_files")]

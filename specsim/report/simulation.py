@@ -9,7 +9,8 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series
-from specsim.report.tables import Table, counted, interval, number, seconds, size, times
+from specsim.report.tables import Table, interval, number, seconds, size, times
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.sim.result import SimulationFigures
@@ -117,11 +118,12 @@ def load_line(load: Doc) -> str:
     kind = load.text("kind")
     total = f"{load.words('requests')} " if load.maybe("requests") else ""
     if kind == "people":
-        who = "agents" if load.maybe("behaviour.tool_calls_mean") else "people"
-        pace = f"{load.words('users')} simulated {who}"
-        if load.maybe("streams"):
-            pace = f"{load.words('streams')} streams without pauses"
-        met = ", met in mid-life (settled)" if load.flag("settled") else ""
+        who = "agent" if load.maybe("behaviour.tool_calls_mean") else "user"
+        if streams := load.maybe("streams"):
+            pace = f"{counted(streams, 'user')} without pauses"
+        else:
+            pace = counted(load.number("users"), f"simulated {who}")
+        met = ", in steady service (settled)" if load.flag("settled") else ""
         return f"load: {pace} of scenario {load.text('scenario', '-')}{met}"
     if kind == "trace":
         return (
@@ -132,9 +134,10 @@ def load_line(load: Doc) -> str:
     if ratio := load.maybe("range_ratio"):
         shape += f" (each +- {ratio:.0%})"
     if shared := load.maybe("shared_prefix"):
-        shape += f", {shared:g} of them from {load.words('prefix_groups')} shared prefixes"
+        groups = counted(load.number("prefix_groups"), "group")
+        shape += f", {shared:g} of them a shared prefix ({groups})"
     if prompts := load.maybe("prompts"):
-        shape += f", {prompts:g} prompts in turn"
+        shape += f", {counted(prompts, 'prompt')} in turn"
     if kind == "closed":
         clients = load.number("concurrency")
         return f"load: {counted(clients, 'client')} in a closed loop, {total}requests of {shape}"
@@ -207,7 +210,7 @@ def _gates(doc: Doc) -> Table | None:
             cells.append(f"{gated(name, judged.maybe('value'))} {word}")
         rows.append(cells)
     rows.append(["all", "", *("ok" if side.flag("slo.pass") else "FAILS" for side in sides)])
-    headers = ["gate", "limit", "with", "without"][: 2 + len(sides)]
+    headers = ["SLO", "limit", "with", "without"][: 2 + len(sides)]
     return Table(headers, rows) if doc.members("slo") else None
 
 
@@ -276,7 +279,7 @@ def _percentiles(doc: Doc) -> list[Bars]:
         most = max((v for line in values for v in line if v is not None), default=0.0)
         unit, factor = ("s", 1.0) if most > 2 else ("ms", 1e3)
         cut = doc.maybe(f"{key}.censored")
-        waited = f" {cut or 0:g} requests never got there and count as far as they waited."
+        waited = f" {counted(cut or 0, 'request')} never got there: counted as far as waited."
         groups = [
             (name, [None if v is None else v * factor for v in line])
             for (name, _, _), line in zip(sides, values, strict=True)

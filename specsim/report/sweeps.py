@@ -16,6 +16,7 @@ from specsim.report.doc import LARGEST, Doc
 from specsim.report.plots import Bars, Panel, Series, Value
 from specsim.report.tables import Table, number
 from specsim.rows import Row, columns_of, csv_lines, flat
+from specsim.units import counted
 
 if TYPE_CHECKING:
     from specsim.planning.sweep_run import SweepRow, SweepRun
@@ -61,10 +62,10 @@ def sweep_section(
     ]
     headers = [*varied, *(name.removesuffix(".mean") for name in columns), ""]
     more = int(doc.number("finished")) - len(shown)
-    return Section(f"Sweep of {doc.words('tasks')} {run} runs", "Sweep", [
+    return Section(f"Sweep of {counted(doc.number('tasks'), f'{run} run')}", "Sweep", [
         Charts([_swept(rows[:MOST_CHARTED], varied, goal) for goal in columns[:4]]),
         Table(headers, cells, left=0) if cells else None,
-        Lines([f"{more} more rows {where}"] if more > 0 else []),
+        Lines([f"{counted(more, 'more row')} {where}"] if more > 0 else []),
         Lines([_counts(doc) + journal]),
         Group([
             Lines([f"refused ({i + 1}): {text}" for i, text in enumerate(reasons[:10])]),

@@ -163,11 +163,6 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
 
 
-def counted(value: float, noun: str) -> str:
-    """'1 replica', '2 replicas', '1,024 layers'."""
-    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
-
-
 def times(value: float | None) -> str:
     """A ratio: 1.62x; a dash for none."""
     return "-" if value is None else f"{value:.2f}x"

@@ -2,8 +2,8 @@
 
 The step loop reads accepted lengths from a table of bytes, one row per request inside a replica,
 refilled in blocks. A request's draws depend only on the run's seed and the request's id, so the
-same request has the same luck with another batch, router or scheduler: differences between two
-runs are differences between the systems (common random numbers).
+same request has the same random draws with another batch, router or scheduler: differences between
+two runs are differences between the systems (common random numbers).
 
 A draw is the number of accepted drafts of the longest draft allowed, at most k; a step that
 proposes fewer cuts it. NO_DRAFT marks a step without a draft (n-gram misses).

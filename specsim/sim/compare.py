@@ -1,6 +1,6 @@
 """One load on a deployment with and without speculation, run several times.
 
-Run i of both has the seed `seed + i`: the same requests with the same luck, so that the ratio of
+Run i of both has the seed `seed + i`: the same requests and random draws, so that the ratio of
 the two is the effect of speculation alone (common random numbers). Figures are medians over the
 runs, `*_max` the largest, the parts of `time_share` means, which sum to 1; a gain is the median of
 the runs' own ratios, paired by seed. Confidence intervals are theirs, at 95 %. A load passes its

@@ -16,8 +16,8 @@ KEYS_PER_USER = 1 << 20  # conversations of one user, and their parts after comp
 
 class Humans:
     """`users` people behaving alike. thinking False: they answer at once (saturation). settled:
-    the run meets them in mid-life (`behaviour.begun`). The engine's cache is empty either way;
-    within everybody's first turn it comes to hold what it would."""
+    the run meets them in steady service (`behaviour.begun`). The engine's cache is empty either
+    way; within everybody's first turn it comes to hold what it would."""
 
     listens = True
     total: int | None = None

@@ -4,7 +4,7 @@ rule of `simulate` and `capacity` (docs/capacity.md), which run the same seeds a
 Replications are added (`enough`), two at a time, until one of these holds,
 
     count    two-sided binomial test of "half of them pass": p < 0.01
-    margin   all of them on one side, and the 99 % t interval of the log margin of the worst gate
+    margin   all of them on one side, and the 99 % t interval of the log margin of the worst SLO
              excludes 0 (at least FEWEST runs)
 
 or the most that were allowed have run; then the load is too close to call, and the majority
@@ -36,7 +36,7 @@ MOST_MARGIN = math.log(10.0)
 @dataclass(frozen=True, slots=True)
 class PassVerdict:
     """passes of `runs` replications met all gates. decided: 'count', 'margin', 'rough' or 'close'
-    (too close to call). margin: mean log margin of the worst gate. worst: the gate that was worst
+    (too close to call). margin: mean log margin of the worst SLO. worst: the gate that was worst
     most often. medians: of each gate's figure over the replications; None where half have none.
     """
 

@@ -2,7 +2,7 @@
 
 Seeds: everything random in a run (arrivals, lengths, users, acceptance, router) derives from one
 seed; the same configuration, load and seed give the same bytes, compiled or not. Two runs with the
-same seed see the same requests with the same luck, so that their difference is the system's.
+same seed see the same requests and random draws, so that their difference is the system's.
 """
 
 import math

@@ -37,14 +37,14 @@ def parse_slo(text: str) -> dict[str, float]:
             continue
         name, sign, limit = part.partition("=")
         if not sign:
-            raise UsageError(f"SLO gate {part.strip()!r} has no limit; write it like ttft_p95=2")
+            raise UsageError(f"SLO {part.strip()!r} has no limit; write it like ttft_p95=2")
         try:
             value = float(limit)
         except ValueError:
-            raise UsageError(f"limit {limit!r} of SLO gate {name!r} is not a number") from None
+            raise UsageError(f"limit {limit!r} of SLO {name!r} is not a number") from None
         gate = canonical(name.strip())
         if gate in gates:
-            raise UsageError(f"SLO gate {gate!r} is given twice; give each gate one limit")
+            raise UsageError(f"SLO {gate!r} is given twice; give each one limit")
         gates[gate] = value
     check_slo(gates)
     return gates
@@ -65,12 +65,12 @@ def canonical(name: str) -> str:
         near = get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UsageError(
-            f"SLO gate {name!r} is not known{hint} Gates are METRIC_STATISTIC of "
+            f"SLO {name!r} is not known{hint} SLOs are METRIC_STATISTIC of "
             f"{', '.join(METRICS)} and {', '.join(STATISTICS)}, or {', '.join(RATES + TOTALS)}"
         )
     if statistic not in COMPUTED[metric]:
         raise UsageError(
-            f"SLO gate {name!r} is not known: {metric} has {', '.join(COMPUTED[metric])}"
+            f"SLO {name!r} is not known: {metric} has {', '.join(COMPUTED[metric])}"
         )
     return f"{metric}_{statistic}"
 
@@ -79,7 +79,7 @@ def check_slo(gates: Mapping[str, float]) -> None:
     for name, limit in gates.items():
         canonical(name)
         if isinstance(limit, bool) or not math.isfinite(limit) or limit < 0:
-            raise UsageError(f"limit {limit!r} of SLO gate {name!r} must be a number, 0 or more")
+            raise UsageError(f"limit {limit!r} of SLO {name!r} must be a number, 0 or more")
 
 
 def judge(gates: Mapping[str, float], figures: Mapping[str, object]) -> dict[str, object]:

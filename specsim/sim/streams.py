@@ -3,7 +3,7 @@
 A request that decodes gets tokens in every decode step, so its token times are those of a *run*
 of consecutive steps and only the run's ends are stored. The gaps between its chunks are counted
 in bulk: `Core.cover` notes at which step a run starts and ends to count, and the log of step
-times gives the gaps. A request that sits out (preempted, or left out of a step for want of token
+times gives the gaps. A request that sits out (preempted, or left out of a step for lack of token
 budget) ends its run; the long gap until it gets tokens again is noted by itself.
 """
 

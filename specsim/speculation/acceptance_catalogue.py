@@ -83,6 +83,15 @@ def measurements(path: Path | None = None) -> tuple[MeasuredPoint, ...]:
     return tuple(found)
 
 
+@cache
+def source_names() -> dict[str, str]:
+    """Set -> how a sentence names its source (`catalog/acceptance_sources.csv`)."""
+    path = data_root("catalog") / "acceptance_sources.csv"
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["set"]: row["source"]
+                for row in csv.DictReader(line for line in file if not line.startswith("#"))}
+
+
 def _measurement(row: dict[str, str]) -> MeasuredPoint:
     return MeasuredPoint(
         model=row["model"],

@@ -33,6 +33,7 @@ from specsim.speculation.acceptance_catalogue import (
     measurements,
     offered_by,
     points_of,
+    source_names,
 )
 from specsim.speculation.acceptance_model import Condition, flat_logit, kind_data, tokens_at
 from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior, PredictedAcceptance
@@ -300,7 +301,7 @@ class _Asked:
         if points:
             tokens = self.pooled(points, lambda p: p.acceptance_length)
             acceptance = Acceptance.from_curve(
-                {k: tokens}, source=f"measured: {', '.join(_named(points))}"
+                {k: tokens}, source=f"measured: {'; '.join(_named(points))}"
             )
             return AcceptanceEstimate(
                 tokens, tokens * chain.low_90 / chain.tokens_per_step,
@@ -376,9 +377,13 @@ def _bound(predicted: Sequence[PredictedAcceptance], tokens: float, quantile: fl
 
 
 def _named(points: Sequence[MeasuredPoint]) -> tuple[str, ...]:
-    """Rows in few words: source, drafter, data set, k."""
+    """Rows in few words: source, data set, drafter, k."""
+    names = source_names()
     found = dict.fromkeys(
-        f"{p.set_id}{' ' + p.draft if p.draft else ''} {p.dataset} k={p.k}" for p in points
+        ", ".join(filter(None, [
+            names.get(p.set_id, p.set_id), "" if p.dataset == "not stated" else p.dataset,
+            p.draft.rpartition("/")[2], f"k={p.k}",
+        ])) for p in points
     )
-    names = list(found)[:_MOST_NAMED]
-    return (*names, f"and {len(found) - len(names)} more") if len(found) > len(names) else (*names,)
+    named = list(found)[:_MOST_NAMED]
+    return (*named, f"and {len(found) - len(named)} more") if len(found) > len(named) else (*named,)

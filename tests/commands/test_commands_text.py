@@ -15,7 +15,6 @@ from specsim.report.tables import (
     TIME,
     Table,
     bar,
-    counted,
     in_unit,
     interval,
     one_unit,
@@ -25,6 +24,7 @@ from specsim.report.tables import (
     to_json,
     work,
 )
+from specsim.units import counted
 
 QWEN = ("qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18")
 

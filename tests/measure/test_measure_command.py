@@ -50,7 +50,7 @@ def test_a_run_its_continuation_and_an_interruption(tmp_path) -> None:
         assert "interrupted" in text and found.ends[-1]["interrupted"] is True
     else:  # it was done before the signal came
         assert second.returncode == 0
-    assert f"{have} points were in the file already" in text
+    assert f"in the file already: {have:,} points" in text
     keys = [p.key for p in found.points]
     assert len(set(keys)) == len(keys) and not found.truncated
 

@@ -35,7 +35,10 @@ from specsim.speculation.names import normalise_dataset
 
 SCRIPT = "validation/scripts/build_acceptance_catalogue.py"
 CATALOGUE = CATALOG / "acceptance.csv"
+SOURCES = CATALOG / "acceptance_sources.csv"
 PROVENANCE = CATALOG / "ACCEPTANCE.md"
+# Names of sources that no published file has: own runs.
+OWN_SOURCES = {"SMOLLM2": "own runs of SmolLM2", "QWENPAIR": "own runs of Qwen2.5-Coder"}
 
 # Kind of work of a data set of published_measurements.csv, by the first pattern that its name has.
 WORKS = (
@@ -379,6 +382,11 @@ def main() -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(finished(line) for line in lines.values())
+    with SOURCES.open("w", newline="", encoding="utf-8") as file:
+        file.write(f"# Written by {SCRIPT}; see ACCEPTANCE.md\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("set", "source"))
+        writer.writerows(sources({finished(line)[COLUMNS.index("set")] for line in lines.values()}))
     per_model: dict[str, set[str]] = defaultdict(set)
     for line in lines.values():
         per_model[line.key[0]].add(line.key[1])
@@ -395,6 +403,17 @@ def main() -> None:
         "\n## Models\n", *table(("model", "methods"), models, left=True),
     ]
     write_text(PROVENANCE, text + "\n".join(lines_of_text) + "\n")
+
+
+def sources(sets: set[str]) -> list[tuple[str, str]]:
+    """How a sentence names the source of each set: as most rows have it, without remarks."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for path, column in ((PUBLISHED, "set_id"), (ACCEPTANCE_MEASURED, "set")):
+        for row in read_csv(path):
+            name = re.sub(r"\s*\([^)]*\)", "", row["source"].replace('"', "")).strip()
+            found[row[column]][name] += 1
+    names = {set_id: counts.most_common(1)[0][0] for set_id, counts in found.items()}
+    return sorted((set_id, {**names, **OWN_SOURCES}[set_id]) for set_id in sets)
 
 
 PREAMBLE = """# Where acceptance.csv comes from

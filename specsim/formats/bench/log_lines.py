@@ -19,6 +19,7 @@ from specsim.formats.spec_log import (
     pooled_counts,
     pooled_positions,
 )
+from specsim.units import counted
 
 NAME = "server log lines"
 
@@ -48,7 +49,7 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
         busy, paused = [i for items, _ in parted for i in items], sum(n for _, n in parted)
         if paused:
             warnings.append(
-                f"the throughput of {paused} line{'s' if paused != 1 else ''} was left out: it "
+                f"the throughput of {counted(paused, 'line')} was left out: it "
                 "covers the time since the Decode line before, and nothing ran in a part of it"
             )
     rates = pooled_positions(busy)
@@ -60,7 +61,7 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
     if len(labels) > 1:
         warnings.append(f"{len(labels)} engines: batch, queue and cache are the mean of one")
     warnings.append(
-        f"{len(busy)} logging interval{'s' if len(busy) != 1 else ''} with work, whatever the "
+        f"{counted(len(busy), 'logging interval')} with work, whatever the "
         "server was doing; no latencies"
     )
     parts = [

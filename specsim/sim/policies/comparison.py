@@ -1,4 +1,4 @@
-"""Policies on one load: the same requests with the same luck under each, and what is real of what
+"""Policies on one load: the same requests and random draws under each, and what is real of what
 they differ in.
 
 Run i of every policy has the seed `seed + i`, so that differences are taken seed by seed (paired).
