@@ -199,7 +199,7 @@ class _Asked:
         tokens = curve.tokens_per_step(k)
         low, high = (_bound(predicted, tokens, side * QUANTILE_90) for side in (-1.0, 1.0))
         level, grounds = self._grounds(points)
-        source = f"{level}: {', '.join(grounds)}" if grounds else level
+        source = f"{level}: {'; '.join(grounds)}" if grounds else level
         return AcceptanceEstimate(
             tokens, low, high, curve.with_source(source, kind="catalogue"), grounds, level
         )
@@ -377,13 +377,12 @@ def _bound(predicted: Sequence[PredictedAcceptance], tokens: float, quantile: fl
 
 
 def _named(points: Sequence[MeasuredPoint]) -> tuple[str, ...]:
-    """Rows in few words: source, data set, drafter, k."""
-    names = source_names()
-    found = dict.fromkeys(
-        ", ".join(filter(None, [
-            names.get(p.set_id, p.set_id), "" if p.dataset == "not stated" else p.dataset,
-            p.draft.rpartition("/")[2], f"k={p.k}",
-        ])) for p in points
-    )
-    named = list(found)[:_MOST_NAMED]
+    """Rows in few words: source, data set, drafter, draft lengths."""
+    names, lengths = source_names(), defaultdict(set)
+    for p in points:
+        words = [names.get(p.set_id, p.set_id), "" if p.dataset == "not stated" else p.dataset,
+                 p.draft.rpartition("/")[2]]
+        lengths[", ".join(filter(None, words))].add(p.k)
+    found = [f"{words}, k={','.join(map(str, sorted(ks)))}" for words, ks in lengths.items()]
+    named = found[:_MOST_NAMED]
     return (*named, f"and {len(found) - len(named)} more") if len(found) > len(named) else (*named,)

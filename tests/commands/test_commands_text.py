@@ -184,7 +184,7 @@ def test_lists_say_what_their_columns_mean() -> None:
     assert "- T" not in run("gpus")
     assert "and of what a token passes through" in run("models", "--search", "qwen3")
     assert "input table counted" in run("models", "qwen3.6-27b")
-    assert "latency-bound, 1 row\n" in run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
+    assert "latency-bound, 1 token per pass\n" in run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
 
 
 def test_a_break_even_above_the_largest_batch_is_explained() -> None:
