@@ -39,7 +39,7 @@ from specsim.speculation.acceptance_spread import (
     default_acceptance_spread,
     fitted_acceptance_spread,
 )
-from specsim.units import counted
+from specsim.units import counted, rounded
 
 if TYPE_CHECKING:
     from specsim.sim.acceptance import Recorded
@@ -303,7 +303,7 @@ def _warn_of_overload(
         if not state.stable:
             warnings.append(
                 f"rate {load.rate:g}/s is beyond the capacity{words} (about "
-                f"{state.capacity_rate * count:.3g}/s): the queue grows "
+                f"{rounded(state.capacity_rate * count)}/s): the queue grows "
                 "as long as requests come, and the figures depend on how long that is"
             )
 

@@ -11,6 +11,7 @@ from specsim.diagnose.finding import PREDICTED, Case, Fact, Finding, known
 from specsim.diagnose.rules_speculation import GAIN, batch
 from specsim.latency.engine import find_engine, list_engines
 from specsim.latency.engine_profile import EngineProfile
+from specsim.units import counted
 
 QUEUE_SHARE = 0.3  # of TTFT
 QUEUE_LEAST_S = 0.05
@@ -140,8 +141,8 @@ def host_gap(case: Case) -> Finding | None:
     )
     steps = (
         "check that CUDA graphs are on (no --enforce-eager) and reach this batch: "
-        f"{expected.batch} sequences x {expected.k + 1} tokens (cudagraph_capture_sizes in "
-        "--compilation-config; SGLang: --cuda-graph-max-bs)",
+        f"{counted(expected.batch, 'sequence')} x {expected.k + 1} tokens (cudagraph_capture_sizes "
+        "in --compilation-config; SGLang: --cuda-graph-max-bs)",
         "check asynchronous scheduling: n-gram and structured output switch it off in vLLM",
         "look at the host: a core at 100 % in the engine or API server process, CPU quota, "
         "tokenizer, logging",

@@ -9,7 +9,7 @@ from typing import ClassVar
 from specsim.jsonable import Jsonable
 from specsim.planning.capacity_runs import Summary, mean_of
 from specsim.sim.config import SimConfig
-from specsim.units import counted
+from specsim.units import counted, rounded
 
 ADMISSION, GATEWAY, KV = "admission queue", "gateway", "KV cache"
 PREFILL, DECODE, UNSTABLE, REFUSALS = "prefill", "decode", "unstable", "refusals"
@@ -66,7 +66,9 @@ def name_limit(
     done = mean("request_rate")
     if offered is not None and done < KEEPS_UP * offered:
         name = UNSTABLE
-        evidence.append(f"{offered:.3g} requests/s arrive and {done:.3g} leave: the queue grows")
+        evidence.append(
+            f"{rounded(offered)} requests/s arrive and {rounded(done)} leave: the queue grows"
+        )
     return Limit(name, cause, gate, amount, tuple(evidence))
 
 

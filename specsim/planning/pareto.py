@@ -18,7 +18,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.jsonable import Jsonable, picked
-from specsim.units import counted
+from specsim.units import counted, rounded, seconds
 
 MAX_POINTS = 200_000
 # Settings in the order in which they are reported.
@@ -222,12 +222,12 @@ def _point(
     state = closed_loop(system, workload, seqs)
     if max_ttft_s is not None and state.ttft_s > max_ttft_s:
         raise _Refused(
-            "TTFT is above --max-ttft", f"{state.ttft_s:.3g} s at {counted(seqs, 'request')}"
+            "TTFT is above --max-ttft", f"{seconds(state.ttft_s)} at {counted(seqs, 'request')}"
         )
     if floor_tok_s is not None and state.stream_tok_s < floor_tok_s:
         raise _Refused(
             "a stream is slower than --stream-floor",
-            f"{state.stream_tok_s:.3g} tok/s at {counted(seqs, 'request')}",
+            f"{rounded(state.stream_tok_s)} tok/s at {counted(seqs, 'request')}",
         )
     return ParetoPoint(
         system, k, system.parallel.tp, system.parallel.pp, system.spec.weights, system.kv_dtype,

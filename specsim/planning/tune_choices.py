@@ -19,6 +19,7 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable
+from specsim.units import rounded
 
 OBJECTIVES = ("throughput", "tpot", "goodput")
 LONGEST = 8  # draft lengths looked at by default
@@ -124,7 +125,7 @@ def _evaluate(
     if isinstance(found, OpenState):
         capacity = found.capacity_rate
         if not found.stable:
-            reason = f"the queue grows without end: it sustains {capacity:.3g} requests/s"
+            reason = f"the queue grows without end: it sustains {rounded(capacity)} requests/s"
     ttft_s, tpot_s, output = found.ttft_s, found.tpot_s, found.output_tok_s
     values = {
         "ttft": ttft_s, "tpot": tpot_s, "queue": found.queue_s,

@@ -9,9 +9,9 @@ from specsim.report.columns import curve
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.simulation import gated
-from specsim.report.tables import Table, number, rounded, seconds, times
+from specsim.report.tables import Table, number, times
 from specsim.report.verdict import verdict_block
-from specsim.units import counted
+from specsim.units import counted, rounded, seconds
 
 if TYPE_CHECKING:
     from specsim.planning.capacity_result import CapacityFigures

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from specsim.report.doc import Doc
 from specsim.report.plots import Pairs, Series, Style
-from specsim.report.tables import BYTES, TIME, Scale, Table, in_unit, interval, number, one_unit
+from specsim.report.tables import Table, in_unit, interval, number, one_unit
+from specsim.units import BYTES, TIME, Scale
 
 
 @dataclass(frozen=True, slots=True)

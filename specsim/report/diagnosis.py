@@ -3,8 +3,9 @@ missing."""
 
 from specsim.report.blocks import Block, Fold, Group, Lines, Notes, Section, Terms
 from specsim.report.doc import Doc
-from specsim.report.tables import Table, number, seconds, size
+from specsim.report.tables import Table, number
 from specsim.report.verdict import verdict_block
+from specsim.units import rounded, seconds, size
 
 _MARKS = {"problem": "PROBLEM", "good": "GOOD", "notice": "NOTE"}
 _BY = {"steps": "counted per engine step", "streams": "from the time streams decoded",
@@ -60,15 +61,16 @@ def _measured(run: Doc) -> str:
     measured = run.at("measured")
     parts = []
     for key, words in (
-        ("running", "{:.3g} running"), ("waiting", "{:.3g} waiting"),
-        ("kv_cache_usage", "KV cache {:.0%}"), ("tokens_per_step", "{:.3g} tokens per step"),
-        ("acceptance_length", "acceptance length {:.3g}"),
+        ("running", "{} running"), ("waiting", "{} waiting"),
+        ("kv_cache_usage", "KV cache {}"), ("tokens_per_step", "{} tokens per step"),
+        ("acceptance_length", "acceptance length {}"),
     ):
         value = measured.maybe(key)
         if value is None or (key == "waiting" and not value):
             continue
         how = _BY.get(measured.text("running_from", ""), "") if key == "running" else ""
-        parts.append(words.format(value) + (f" ({how})" if how else ""))
+        shown = f"{value:.0%}" if key == "kv_cache_usage" else rounded(value)
+        parts.append(words.format(shown) + (f" ({how})" if how else ""))
     if measured.has("per_position"):
         rates = ", ".join(f"{rate.number():.2f}" for rate in measured.items("per_position"))
         parts.append(f"by position {rates}")

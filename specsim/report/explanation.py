@@ -7,21 +7,8 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value, Waterfall
-from specsim.report.tables import (
-    BYTES,
-    FLOPS,
-    TIME,
-    Table,
-    bar,
-    in_unit,
-    number,
-    one_unit,
-    percent,
-    seconds,
-    size,
-    work,
-)
-from specsim.units import counted
+from specsim.report.tables import Table, bar, in_unit, number, one_unit, percent
+from specsim.units import BYTES, FLOPS, TIME, counted, seconds, size, work
 
 MOST_STEPS = 16  # on a page
 MOST_PARTS = 14  # bars of a waterfall before the small ones are put together

@@ -18,8 +18,9 @@ from specsim.report.predictions import (
     speedup_panel,
     times_panel,
 )
-from specsim.report.tables import Table, size
+from specsim.report.tables import Table
 from specsim.report.verdict import verdict_block
+from specsim.units import size
 
 if TYPE_CHECKING:
     from specsim.analytic.predict import PredictionFigures

@@ -8,8 +8,8 @@ from specsim.report.columns import Cell, figure, fixed, pairs_of, parity_columns
 from specsim.report.doc import Doc
 from specsim.report.live import unit_of
 from specsim.report.plots import Parity
-from specsim.report.tables import Table, percent, rounded, seconds
-from specsim.units import counted
+from specsim.report.tables import Table, percent
+from specsim.units import counted, rounded, seconds
 
 _TIMES = ("tpot_s", "ttft_s")
 

@@ -7,7 +7,8 @@ from specsim.report.capacity import verdict
 from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Value
-from specsim.report.tables import Table, number, rounded, seconds
+from specsim.report.tables import Table, number
+from specsim.units import rounded, seconds
 
 
 def fleet_section(doc: Doc) -> Section:

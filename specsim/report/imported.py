@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from specsim.report.blocks import Group, Lines, Section
 from specsim.report.columns import table_of, time
 from specsim.report.doc import Doc
-from specsim.report.tables import Table, number, rounded, seconds
+from specsim.report.tables import Table, number
+from specsim.units import rounded, seconds
 
 WHOLE = 4  # more runs than this are shown as one table only
 LONGEST = 60  # characters of a run's name in that table
@@ -162,10 +163,10 @@ def _requests(run: Doc) -> str:
         text += f" and {run.words('failed')} failed"
     if run.maybe("duration_s"):
         text += f" in {seconds(run.maybe('duration_s'))}"
-    for key, words in (("request_rate_achieved", "{:.3g}/s"),
-                       ("concurrency_mean", "{:.3g} in flight on average")):
+    for key, words in (("request_rate_achieved", "{}/s"),
+                       ("concurrency_mean", "{} in flight on average")):
         value = run.maybe(key)
-        text += ", " + words.format(value) if value else ""
+        text += ", " + words.format(rounded(value)) if value else ""
     return text
 
 

@@ -7,7 +7,8 @@ from specsim.report.blocks import Block, Charts, Fold, Lines, Notes, Section, Te
 from specsim.report.columns import figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Parity
-from specsim.report.tables import Table, percent, rounded, seconds
+from specsim.report.tables import Table, percent
+from specsim.units import rounded, seconds
 
 _LABELS = {
     "output_tok_s": "output tok/s", "requests_per_s": "requests/s", "running_mean": "running",

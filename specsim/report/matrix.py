@@ -6,8 +6,8 @@ from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.columns import Column, InUnit, figure, fixed, table_of
 from specsim.report.doc import Doc
 from specsim.report.plots import Heatmap, Value
-from specsim.report.tables import TIME, number, seconds, times
-from specsim.units import counted
+from specsim.report.tables import number, times
+from specsim.units import TIME, counted, seconds
 
 
 def matrix_section(doc: Doc) -> Section:

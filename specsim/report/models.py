@@ -15,8 +15,8 @@ from specsim.model.drafter_counts import drafter_parameters, drafter_pass_bytes
 from specsim.model.spec import ModelSpec
 from specsim.report.blocks import Lines, Section
 from specsim.report.doc import Doc
-from specsim.report.tables import Table, size
-from specsim.units import counted
+from specsim.report.tables import Table
+from specsim.units import counted, size
 
 LEGEND = (
     "size, active: billions of parameters, of all and of what a token passes through (without the input "

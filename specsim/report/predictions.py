@@ -21,9 +21,10 @@ from specsim.report.columns import (
 )
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series, Value, with_ends
-from specsim.report.tables import Table, number, seconds, size, times
+from specsim.report.tables import Table, number, times
 from specsim.report.thresholds import PAYS, below
 from specsim.report.verdict import verdict_block
+from specsim.units import seconds, size
 
 if TYPE_CHECKING:
     from specsim.analytic.predict import PredictionFigures

@@ -9,8 +9,8 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series
-from specsim.report.tables import Table, interval, number, seconds, size, times
-from specsim.units import counted
+from specsim.report.tables import Table, interval, number, times
+from specsim.units import counted, seconds, size
 
 if TYPE_CHECKING:
     from specsim.sim.result import SimulationFigures

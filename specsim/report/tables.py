@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from specsim.jsonable import json_text
 from specsim.rows import Row, columns_of, csv_lines
+from specsim.units import TIME, Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,48 +72,6 @@ def visible(text: object, limit: int = 600) -> str:
     """Text of untrusted names without control characters, of readable length."""
     out = "".join(ch if ch.isprintable() else " " for ch in str(text)[: limit + 1])
     return out if len(out) <= limit else out[: limit - 1] + "…"
-
-
-Scale = Sequence[tuple[str, float]]  # units with their factors, the largest first
-
-TIME: Scale = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-BYTES: Scale = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
-FLOPS: Scale = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("FLOP", 1.0))
-
-
-def rounded(value: float) -> str:
-    """Three figures, never an exponent: 0.0123, 4.64, 69.7, 1,504."""
-    if abs(value) >= 99.95:
-        return f"{value:,.0f}"
-    shown = f"{value:.3g}"
-    return shown if "e" not in shown else f"{value:.12f}".rstrip("0").rstrip(".") or "0"
-
-
-def quantity(value: float | None, scale: Scale) -> str:
-    """A value in the unit that fits it, with three figures; a dash for none."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    unit, factor = next(
-        ((unit, factor) for unit, factor in scale if float(f"{abs(value):.3g}") >= factor),
-        scale[-1])
-    if factor == scale[-1][1]:
-        return f"{value / factor:,.0f} {unit}"  # the smallest unit is not divided
-    return f"{rounded(value / factor)} {unit}"
-
-
-def seconds(value: float | None) -> str:
-    """A time for people: us, ms or s with three figures; a dash for none."""
-    return quantity(value, TIME)
-
-
-def size(value: float) -> str:
-    """Bytes in decimal units with three figures."""
-    return quantity(value, BYTES)
-
-
-def work(value: float) -> str:
-    """FLOP in decimal units with three figures."""
-    return quantity(value, FLOPS)
 
 
 def one_unit(values: Iterable[float | None], scale: Scale) -> tuple[str, float]:

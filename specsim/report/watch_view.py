@@ -6,8 +6,9 @@ Takes the plain dicts of `specsim watch --json`.
 from collections.abc import Mapping, Sequence
 
 from specsim.report.doc import Doc
-from specsim.report.tables import bar, seconds
+from specsim.report.tables import bar
 from specsim.report.thresholds import PAYS
+from specsim.units import rounded, seconds
 
 _TICKS = "▁▂▃▄▅▆▇█"
 HISTORY = 60  # scrapes in the small curves
@@ -80,7 +81,7 @@ def _figure(measured: Doc, key: str) -> str:
     value = measured.maybe(key)
     if value is None:
         return "-"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return rounded(value)
 
 
 def _share(measured: Doc, key: str) -> str:

@@ -21,11 +21,13 @@ from specsim.jsonable import Jsonable
 from specsim.sim.figures import Figures, TrendFigures
 from specsim.sim.records import Records
 from specsim.sim.steplog import Timeline
+from specsim.units import rounded, seconds
 
 BATCHES = 20
 LEAST_BINS = 2  # of the timeline in a batch
 LEAST_REQUESTS = 3  # in a batch, for a median
 LEVEL = 0.05
+LEAST_P = 0.001  # that is told as a number
 MATERIAL = 0.1
 LEAST_INDEPENDENT = 3.0  # batches, below which nothing can be said
 WORDS = {
@@ -163,8 +165,7 @@ def _judged(series: dict[str, Drift]) -> Stationarity:
 
 
 def _told(name: str, one: Drift) -> str:
-    unit, plural = (" s", "s") if name == "ttft" else ("", "")
+    shown, plural = (seconds, "s") if name == "ttft" else (rounded, "")
     verb = ("rise" if one.change > 0 else "fall") + plural
-    return (
-        f"{WORDS[name]} {verb} from {one.first:.3g}{unit} to {one.last:.3g}{unit} (p {one.p:.1g})"
-    )
+    chance = f"p {one.p:.1g}" if one.p >= LEAST_P else f"p < {LEAST_P:g}"
+    return f"{WORDS[name]} {verb} from {shown(one.first)} to {shown(one.last)} ({chance})"

@@ -10,21 +10,8 @@ from typer.testing import CliRunner
 
 from specsim.commands import app
 from specsim.report.layout import command_lines, table_lines, wrapped
-from specsim.report.tables import (
-    BYTES,
-    TIME,
-    Table,
-    bar,
-    in_unit,
-    interval,
-    one_unit,
-    seconds,
-    size,
-    to_csv,
-    to_json,
-    work,
-)
-from specsim.units import counted
+from specsim.report.tables import Table, bar, in_unit, interval, one_unit, to_csv, to_json
+from specsim.units import BYTES, TIME, counted, seconds, size, work
 
 QWEN = ("qwen3.6-27b", "--weights", "fp8", "--acceptance-length", "3.18")
 
@@ -184,7 +171,8 @@ def test_lists_say_what_their_columns_mean() -> None:
     assert "- T" not in run("gpus")
     assert "and of what a token passes through" in run("models", "--search", "qwen3")
     assert "input table counted" in run("models", "qwen3.6-27b")
-    assert "latency-bound, 1 token per pass\n" in run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
+    told = run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
+    assert "latency-bound, 1 token per pass\n" in told
 
 
 def test_a_break_even_above_the_largest_batch_is_explained() -> None:
