@@ -82,7 +82,7 @@ def check_together(o: SimulateOptions) -> None:
         sent = o.rate * o.duration
         if sent > MAX_SENT:
             raise UsageError(
-                f"--rate {o.rate:g} for --duration {o.duration:g} sends {sent:,.0f} requests; at "
+                f"--rate {o.rate:g} for --duration {o.duration:.15g} sends {sent:,.0f} requests; at "
                 f"most {MAX_SENT} are simulated: shorten it, or say how many with --requests"
             )
 

@@ -518,8 +518,8 @@ def test_ctrl_c_prints_what_was_simulated_and_says_partial(
     [
         (1, 0, False, ""),
         (2, 1, False, "before the baseline"),
-        (3, 1, True, "1 runs"),
-        (5, 2, True, "runs that were finished"),
+        (3, 1, True, "medians of 1 finished run"),
+        (5, 2, True, "medians of 2 finished runs"),
     ],
 )
 def test_an_interruption_between_runs_loses_nothing_that_was_finished(
@@ -612,7 +612,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--duration is inf", (*ONE, "--duration", "inf")),
     ("--duration is -5", (*ONE, "--duration", "-5")),
     ("--duration is 1e+300; it must be at most", (*ONE, "--duration", "1e300")),
-    ("sends 1e+10 requests; at most", ("llama-3.1-8b", "--rate", "500", "--duration", "2e7")),
+    ("sends 10,000,000,000 requests; at most", ("llama-3.1-8b", "--rate", "500", "--duration", "2e7")),
     ("--warmup is -1", (*ONE, "--warmup", "-1")),
     ("--warmup is nan", (*ONE, "--warmup", "nan")),
     ("leaves nothing of the 5 s", (*ONE, "--duration", "5", "--warmup", "5")),
@@ -650,7 +650,7 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--adaptive needs eagle",
      ("llama-3.1-8b", "--method", "ngram", "--k", "3", "--acceptance-length", "2", "--engine",
       "sglang", "--concurrency", "2", "--adaptive")),
-    ("policy 'godput' is not known; did you mean goodput?", (*ONE, "--policy", "godput")),
+    ("policy 'godput' is not known; did you mean 'goodput'?", (*ONE, "--policy", "godput")),
     ("there is no Python file", (*ONE, "--policy", "./no_such_file.py:Mine")),
     ("--adaptive is --policy adaptive", (*ONE, "--policy", "goodput", "--adaptive")),
     ("exclude each other",
