@@ -82,8 +82,8 @@ def check_together(o: SimulateOptions) -> None:
         sent = o.rate * o.duration
         if sent > MAX_SENT:
             raise UsageError(
-                f"--rate {o.rate:g} for --duration {o.duration:.15g} sends {sent:,.0f} requests; at "
-                f"most {MAX_SENT} are simulated: shorten it, or say how many with --requests"
+                f"--rate {o.rate:g} for --duration {o.duration:.15g} sends {sent:,.0f} requests; "
+                f"at most {MAX_SENT:,} are simulated: shorten it, or say how many with --requests"
             )
 
 
