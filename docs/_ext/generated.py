@@ -167,8 +167,8 @@ def option_table(name: str) -> str:
 
     words = {"Sequence": "list", "Mapping": "dict"}
     rows = ["| option | group | type | default | meaning |", "|---|---|---|---|---|"]
-    known = declared(function_models()[name])
-    for option, item in sorted(known.items(), key=lambda pair: SECTIONS.index(pair[1].section)):
+    known, order = declared(function_models()[name]), ("", *SECTIONS)
+    for option, item in sorted(known.items(), key=lambda pair: order.index(pair[1].section)):
         if option == "model":
             continue
         kinds: list[Any] = [*([list] if item.several else []), *item.accepted]

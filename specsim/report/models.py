@@ -19,8 +19,8 @@ from specsim.report.tables import Table
 from specsim.units import counted, size
 
 LEGEND = (
-    "size, active: billions of parameters, of all and of what a token passes through (without the input "
-    "table); MTP: has such a head"
+    "size, active: billions of parameters, of all and of what a token passes through (without the "
+    "input table); MTP: has such a head"
 )
 
 
