@@ -5,8 +5,9 @@ import re
 
 from specsim.report.blocks import Command, Lines, Notes, Section
 from specsim.report.doc import Doc
-from specsim.report.tables import counted, number, percent, seconds, times, visible
+from specsim.report.tables import number, percent, times, visible
 from specsim.report.verdict import lines
+from specsim.units import counted, seconds
 
 MOST = 300  # characters of an answer
 
