@@ -11,7 +11,8 @@ so that nothing in them is copied by hand:
                                last ones; exit=N: the exit code to expect; show=no: no output
     <!-- file: NAME -->        before any other block: its text is written to that file first
     <!-- insert: KIND ... -->  commands, options NAME, report FILE, measurements,
-                               benchmarks matrix, benchmarks passed_over
+                               benchmarks matrix, benchmarks passed_over,
+                               accuracy left_out, accuracy in_sample
 """
 
 import json
@@ -130,8 +131,9 @@ def _insert(words: list[str], page: str) -> str:
         return report_of(rest[0])
     if kind == "measurements":
         return measurements()
-    if kind == "benchmarks":
-        return str(runpy.run_path(str(Path(__file__).with_name("bench_matrix.py")))[rest[0]]())
+    if kind in ("benchmarks", "accuracy"):
+        module = {"benchmarks": "bench_matrix.py", "accuracy": "accuracy_tables.py"}[kind]
+        return str(runpy.run_path(str(Path(__file__).with_name(module)))[rest[0]]())
     raise PageError(f"{page}: nothing is called {kind!r}")
 
 

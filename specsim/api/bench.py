@@ -10,7 +10,7 @@ from specsim.formats.bench import BenchRun, scan
 from specsim.report.blocks import Section
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchRuns(Result, Sequence[BenchRun]):
     """Runs read from files, in their order. skipped: (file, why) of what was no result."""
 

@@ -15,7 +15,7 @@ from specsim.report.doc import Doc
 from specsim.rows import rows_at, texts_at
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration(Result):
     """What a fit found. document: as `specsim calibrate --json` prints it. command: a prediction
     with the new engine profile; empty for a hardware profile."""

@@ -29,7 +29,7 @@ from specsim.report.progress import live_bar
 from specsim.rows import rows_at, texts_at
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnoses(Result):
     """Findings per run as `diagnoses`, as `specsim diagnose --json` prints them."""
 

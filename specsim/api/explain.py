@@ -51,7 +51,7 @@ class ExplainedStep:
         return {**head, **self.latency.to_dict(), "ops": ops}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(Result, Deployed):
     """The steps of a deployment, plain and verifying: `steps`, each with the times of its ops."""
 

@@ -15,7 +15,7 @@ from specsim.report.blocks import Section
 from specsim.report.hardware import profile_section, profile_values, profiles_section
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gpu(Result):
     """One GPU with its peaks (units in their names), `sources` and `kernels`; all as `profile`."""
 

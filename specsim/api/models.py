@@ -15,7 +15,7 @@ from specsim.report.blocks import Section
 from specsim.report.models import model_dict, model_section, models_section
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model(Result):
     """One model in full: parameters, bytes of weights, cache and state, what can draft for it."""
 

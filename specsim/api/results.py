@@ -96,7 +96,7 @@ class Decided(Result):
         return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Listing(Result, Sequence[T]):
     """Things of one kind, one after the other; subclasses say what JSON and a terminal show."""
 

@@ -28,7 +28,7 @@ from specsim.report.progress import task_bar
 from specsim.rows import rows_at
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult(Result):
     """The rows of a sweep: one per combination and repeat, with `params` and `result`."""
 

@@ -13,7 +13,7 @@ from specsim.options.measured import ValidatePublishedOptions
 from specsim.options.repeat import repeat
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PublishedScores(Result):
     """Errors by quantity, as `overall`, by source and by set. report: with every judged value."""
 

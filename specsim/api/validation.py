@@ -11,7 +11,7 @@ from specsim.jsonable import Key
 from specsim.report.blocks import Section
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Validation(Result):
     """Measured beside predicted figures: `rows`, and the errors of them by metric as `summary`.
 

@@ -55,6 +55,7 @@ def check(found: Any, document: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_every_key_of_the_json_is_a_field_of_that_value(name: str) -> None:
     check(result(name), result(name).to_dict())
+    assert repr(result(name)).startswith(f"<specsim.{type(result(name)).__name__}: specsim {name}")
 
 
 @pytest.mark.parametrize(("name", "items"), [

@@ -110,6 +110,18 @@ def test_accuracy_page_has_the_figures_of_validation() -> None:
     report = (ROOT / "validation" / "reports" / "report.md").read_text(encoding="utf-8")
     row = next(line for line in report.splitlines() if line.startswith("| step-cost ratio"))
     assert row in text
+    # The first table is of sources that no fit has seen; in sample comes after it, under that name.
+    head, seen, rest = text.partition("\n## In sample\n")
+    first, second = (
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()
+         if line.startswith("|")] for part in (head, rest.partition("\n## ")[0])
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    median, worst, sources, _, covered = first[2][1:]
+    assert seen and f"{median}; {worst}" == cells[1] and sources == cells[2]
+    assert "; ".join(second[2][1:]) == cells[4]
+    inside = re.search(r"^\| step_cost_ratio \| all \| (\S+) \| (\d+) \|", report, re.MULTILINE)
+    assert inside is not None and covered.startswith(f"{inside[1]} of {inside[2]}; ")
     assert re.search(r"\| \d+ of \d+ sweeps \|", text) and "measured 180, simulated" in text
     assert "](" not in text.partition("validation/reports/report.md")[2]
 
