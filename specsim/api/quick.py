@@ -43,7 +43,7 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 DRIVEN, GENTLY, WATCHED = "driven", "gently", "watched"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuickLook(Result):
     """The answer: `document`, as `specsim quick --json` prints it. partial: ended by Ctrl-C;
     stopped: why the driving ended early, '' where it did not."""
