@@ -23,6 +23,7 @@ from specsim.client.stream import Sampling
 from specsim.diagnose.evidence import FEW_DRAFTS, Evidence, evidence_of
 from specsim.diagnose.scrape import metrics_url
 from specsim.errors import ServerError, SpecSimError, UsageError
+from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.server_command import parse_command
 from specsim.hardware.local import local_gpu
@@ -38,7 +39,7 @@ from specsim.options.values import profile_folder
 
 CLIENTS = (1, 4, 8)
 OUTPUT_TOKENS = 128
-MOST_REQUESTS = 4000  # of one load; a server that answers more in its time is as well known
+MOST_REQUESTS = 1000  # of one load; a server that answers more in its time is as well known
 LOCAL = ("127.0.0.1", "localhost", "::1")
 DRIVEN, GENTLY, WATCHED = "driven", "gently", "watched"
 
@@ -136,7 +137,7 @@ def described(asked: QuickCommand, seen: ServerLook) -> tuple[QuickCommand, str,
             if name == "gpu" or (name not in typed and value is not None)}
     options = asked.but(**kept, command=None)
     try:
-        return smallest_split(options) if options.model else options, gpu_from, notes
+        return smallest_split(options, notes) if options.model else options, gpu_from, notes
     except SpecSimError as error:
         if asked.typed & (declared(DeploymentOptions).keys() - {"profiles"}):
             raise
@@ -198,6 +199,17 @@ def _watched(options: QuickCommand, seen: ServerLook, tell: Tell) -> _Measured:
     return _Measured([({}, evidence)])
 
 
+def _with_others(run: BenchRun, clients: int) -> Evidence:
+    """The evidence of a load; the batch by the server's gauge where others are in it."""
+    evidence = evidence_of(run)
+    gauge = run.server.running if run.server is not None else None
+    if gauge is not None and gauge > clients and evidence.running_from != "steps":
+        return replace(evidence, running=gauge, running_from="gauge")
+    if evidence.running is None:
+        return replace(evidence, running=float(clients), running_from="clients")
+    return evidence
+
+
 def _driven(
     options: QuickCommand, seen: ServerLook, clients: tuple[int, ...], tell: Tell
 ) -> _Measured:
@@ -224,13 +236,9 @@ def _driven(
         found.partial = live.partial
         used += len(live.requests)
         if live.finished:
-            evidence = evidence_of(live.bench())
-            if evidence.running is None:
-                evidence = replace(evidence, running=float(count), running_from="clients")
-            found.loads.append((
-                {"clients": count, "requests": len(live.requests),
-                 "failed": sum(live.failures().values())}, evidence,
-            ))
+            sent = {"clients": count, "requests": len(live.requests),
+                    "failed": sum(live.failures().values())}
+            found.loads.append((sent, _with_others(live.bench(), count)))
         failed = live.failures()
         if failed and not live.partial:
             found.stopped = f"at {count} clients: {', '.join(failed)[:200]}"

@@ -85,7 +85,7 @@ def judged_at(
     return Stage(sent, told, predictor if told.case.expected is not None else None)
 
 
-def smallest_split(options: QuickCommand) -> QuickCommand:
+def smallest_split(options: QuickCommand, notes: list[str]) -> QuickCommand:
     """With the fewest GPUs that hold the model, where nobody says how many share it. SpecSimError
     for a deployment that cannot be."""
     splits = (options.tp,) if "tp" in options.model_fields_set else SPLITS
@@ -96,6 +96,9 @@ def smallest_split(options: QuickCommand) -> QuickCommand:
             if tp == splits[-1]:
                 raise
             continue
+        if tp > options.tp:
+            notes.append(f"{tp} GPUs are assumed to share the model, the fewest that hold it; --tp "
+                         "names another number")
         return options.but(tp=tp) if tp > 1 else options
     raise AssertionError
 
@@ -109,7 +112,8 @@ def decided(options: QuickCommand, stages: list[Stage]) -> Verdict:
             load = OfferedLoad(max(1, round(lead.here.running or 1)))
             return of_unmeasured(case, lead.predictor.workload, [load], names)
     each = [of_diagnosis(stage.told.case, stage.predictor) for stage in reversed(stages)]
-    said = replace(each[0], loads=tuple(item.loads[0] for item in each))
+    said = replace(each[0], loads=tuple(item.loads[0] for item in each),
+                   rests_on=each[0].rests_on.partition(";")[0])
     if lead.misfit:  # the interval is of the deployment described, which is not this one
         said = replace(said, certainty="open", winning_share=None, gain_90=None)
     return said
@@ -134,7 +138,8 @@ def to_type(options: QuickCommand, lead: Stage) -> tuple[ReadyCommand | None, st
     if flags is None:
         with_ = f"with --num-speculative-tokens {k}" if k else "without a drafter"
         words = f"its own command {with_}"
-    return flags, f"{words}, {gain / now:.2f}x of now (predicted)"
+    than = "plain decoding" if here.speculates is None else "now"
+    return flags, f"{words}, {gain / now:.2f}x of {than} (predicted)"
 
 
 def assumptions(options: QuickCommand, lead: Stage, gpu_from: str) -> list[dict[str, object]]:
@@ -157,8 +162,6 @@ def assumptions(options: QuickCommand, lead: Stage, gpu_from: str) -> list[dict[
         out.append(item("method", "--method", lead.about.method))
     if options.engine is None:
         out.append(item("engine", "--engine", "vllm"))
-    if options.tp > 1 and not gpu_from:
-        out.append(item("GPUs that share the model", "--tp", options.tp))
     return out
 
 

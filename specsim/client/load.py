@@ -188,8 +188,8 @@ class _LoadRun:
             await self._gate.acquire()
         try:
             sent = time.perf_counter() - self._start
-            until_s = self._load.until_s
-            if until_s < math.inf and (self._failed or sent > until_s):
+            until_s, begun = self._load.until_s, self._found or self._running
+            if until_s < math.inf and begun and (self._failed or sent > until_s):
                 return
             if self._load.times_s and self._gate is None:
                 self._late.append(sent - self._load.times_s[number])

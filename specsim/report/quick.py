@@ -65,7 +65,8 @@ def _drive(drive: Doc, loads: list[Doc]) -> str:
     clients = ", ".join(load.words("clients") for load in loads)
     sent, failed = (sum(load.number(key) for load in loads) for key in ("requests", "failed"))
     ended = f"; ended early: {drive.text('stopped')}" if drive.text("stopped") else ""
-    return (f"{clients} clients for {number(each)} s each, {counted(sent, 'built-in prompt')}, "
+    noun = "client" if clients == "1" else "clients"
+    return (f"{clients} {noun} for {number(each)} s each, {counted(sent, 'built-in prompt')}, "
             f"{number(failed)} failed; {why}{ended}")
 
 
@@ -102,7 +103,7 @@ def _which_k(loads: list[Doc]) -> str:
 
 def _limit(about: Doc) -> str:
     """Said here where the verdict does not."""
-    if about.has("break_even") or not about.number("k") if about.has("k") else True:
+    if about.has("break_even") or not about.maybe("k"):
         return ""
     return f"not before memory is full, {number(about.number('max_requests'))} requests (predicted)"
 

@@ -67,7 +67,7 @@ def plain(**settings):
     return FakeServer(max_tokens=40, **settings).running()
 
 
-def test_an_idle_server_with_speculation(call, asked, tmp_path):
+def test_an_idle_server_with_speculation(call, asked, tmp_path, monkeypatch):
     share = tmp_path / "answer.md"
     with drafting() as server:
         found = asked(server, *LLAMA, *H100, "--method", "eagle3")
@@ -91,6 +91,12 @@ def test_an_idle_server_with_speculation(call, asked, tmp_path):
     assert len(answer.splitlines()) <= 15
     for line in ("is it on: yes: k = 3", "does it pay: ", "which k: k = ", "step time: "):
         assert f"\n{line}" in answer
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    monkeypatch.setattr(sys, "argv", ["specsim", "report", str(tmp_path / "found.json"), "-o",
+                                      str(tmp_path / "page.html")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code and "is it on: yes" in (tmp_path / "page.html").read_text("utf-8")
     text = share.read_text("utf-8")
     assert text.startswith("# Speculative decoding") and "- **is it on**: yes: k = 3" in text
 
@@ -131,8 +137,9 @@ def test_the_fewest_gpus_that_hold_the_model(asked):
         found = asked(server, "--model", "llama-3.1-70b")
         typed = asked(server, "--model", "llama-3.1-70b", *H100, "--tp", "4")
     assert found["deployment"]["tp"] == 2  # 141 GB of weights, 141 GB of memory
-    assert {item["flag"] for item in found["assumed"]} >= {"--gpu", "--tp"}
+    assert any("2 GPUs are assumed" in text for text in found["warnings"])
     assert typed["deployment"]["tp"] == 4
+    assert not any("are assumed to share" in text for text in typed["warnings"])
 
 
 def test_an_unknown_model_is_asked_for(call):
@@ -164,6 +171,7 @@ def test_other_people_come_first(asked, running, waiting, how, clients):
     assert found["drive"]["how"] == how and str(waiting or running) in found["drive"]["why"]
     assert [load.get("clients") for load in found["loads"]] == clients
     assert server.most_open == (1 if how == "gently" else 0)
+    assert found["loads"][-1]["measured"]["running"] >= 3
 
 
 def test_watch_only_sends_nothing(asked, call):
