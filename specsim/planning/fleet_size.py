@@ -70,7 +70,7 @@ class _Found(NamedTuple):
 class Sized:
     """A model on a type of GPU. capacity: load of one replica at the edge of its gates. slots_from:
     where max_num_seqs is from. running: mean running requests at capacity. stream_tok_s: p10 there.
-    limit: what stops more, None by formulas. study: to run more."""
+    limit: what limits it, None by formulas. study: to run more."""
 
     name: str
     gpu: str

@@ -135,7 +135,7 @@ def _answers(doc: Doc, share: str) -> list[str]:
         if limit.has(""):
             what, cause = limit.text("name"), limit.text("cause")
             lines.append(
-                f"  what stops more: {what}{f' ({cause})' if cause != what else ''}, SLO "
+                f"  limited by: {cause}{f' ({what})' if cause != what else ''}, SLO "
                 f"{limit.text('gate')} at {limit.number('load'):g} {unit}: "
                 + "; ".join(limit.texts("evidence"))
             )

@@ -63,7 +63,7 @@ def _seen(e: Doc) -> list[str]:
     lines = []
     if e.has("binding_limit"):
         lines.append(
-            f"{e.text('name')}: what stops a replica: {e.text('binding_limit.name')} "
+            f"{e.text('name')}: limited by: {e.text('binding_limit.name')} "
             f"({e.text('binding_limit.gate')}); max_num_seqs from {e.text('max_num_seqs_from')}"
         )
     for words, key in (("at the demand", "at_demand"), ("one lost", "after_a_failure")):

@@ -116,7 +116,8 @@ def _window(doc: Doc) -> str:
 def load_line(load: Doc) -> str:
     """A load's description in one line."""
     kind = load.text("kind")
-    total = f"{load.words('requests')} " if load.maybe("requests") else ""
+    total = load.maybe("requests")
+    requests = counted(total, "request") if total else "requests"
     if kind == "people":
         who = "agent" if load.maybe("behaviour.tool_calls_mean") else "user"
         if streams := load.maybe("streams"):
@@ -127,7 +128,7 @@ def load_line(load: Doc) -> str:
         return f"load: {pace} of scenario {load.text('scenario', '-')}{met}"
     if kind == "trace":
         return (
-            f"load: {total}requests of {load.text('file', '-')} ({load.text('format', '-')}), "
+            f"load: {requests} of {load.text('file', '-')} ({load.text('format', '-')}), "
             f"{load.text('pace', '-')}"
         )
     shape = f"{load.words('input_len')} + {load.words('output_len')} tokens"
@@ -140,11 +141,11 @@ def load_line(load: Doc) -> str:
         shape += f", {counted(prompts, 'prompt')} in turn"
     if kind == "closed":
         clients = load.number("concurrency")
-        return f"load: {counted(clients, 'client')} in a closed loop, {total}requests of {shape}"
+        return f"load: {counted(clients, 'client')} in a closed loop, {requests} of {shape}"
     pace = "all at once"
     if load.at("rate").value != "inf":
         pace = f"{load.number('rate'):g}/s (burstiness {load.at('burstiness').value})"
-    return f"load: {total}requests of {shape}, {pace}"
+    return f"load: {requests} of {shape}, {pace}"
 
 
 def _sides(doc: Doc) -> list[Doc]:

@@ -19,6 +19,7 @@ INVENTED = {
     r"\[unstated\]": "no work stated",
     r"the same luck|with .{0,12}luck": "random draws",
     r"in mid-life": "steady service",
+    r"what stops (more|a replica)": "limited by",
     r"SLO gate|worst gate(?!_)|every gate|no gate is|gate ttft": "SLO",
     r"hand-overs between stages": "transfers between stages, pipeline bubbles",
     r"GPUs that share (a|every) layer, e\.g\.": "tensor parallel sizes",
