@@ -1,16 +1,15 @@
 """A server's command line, `vllm serve ...` or `python -m sglang.launch_server ...`, as a whole
-(docs/tune.md says what may stand around it). It is split as a POSIX shell would and ends at the
-first shell operator. Nothing is run; the only files that are opened are a compose or Kubernetes
+(docs/tune.md says what may stand around it). It is split as a POSIX shell would and ends with
+its command. Nothing is run; the only files that are opened are a compose or Kubernetes
 file that is named in its place, and the one that --config names."""
 
 import re
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from specsim.errors import FormatError
+from specsim.errors import FormatError, UsageError
 from specsim.files import file_text
 from specsim.formats.server_flags import ServerCommand, ServerWords
 from specsim.formats.server_yaml import (
@@ -20,11 +19,9 @@ from specsim.formats.server_yaml import (
     is_container_file,
 )
 from specsim.formats.sglang_flags import read_sglang
+from specsim.formats.shell_words import split_words, until_operator
 from specsim.formats.vllm_flags import read_vllm
 
-MAX_COMMAND = 100_000  # characters
-MAX_WORDS = 2_000
-_OPERATORS = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1", "&>"})
 _IMAGE = re.compile(r"(?:^|/)(vllm-openai|sglang)(?::v?(\d+\.\d+(?:\.\d+)?))?\S*$")
 _MODULE = re.compile(
     r"(?:^|[/.])(?:(vllm)[./]entrypoints|sglang[./](?:launch_server|serve))\b"
@@ -101,23 +98,6 @@ def _with_config(words: list[str]) -> list[str]:
     return words
 
 
-def split_words(text: str) -> list[str]:
-    """The words of the first command of a line, as a POSIX shell splits them."""
-    if len(text) > MAX_COMMAND:
-        raise FormatError(f"--command is longer than {MAX_COMMAND} characters; give one command")
-    try:
-        # A backslash before a line end joins the lines.
-        words = shlex.split(re.sub(r"\\\r?\n", " ", text), comments=False)
-    except ValueError as error:
-        raise FormatError(
-            f"--command has broken quotes ({error}); put the whole command in double quotes and "
-            "JSON in single ones"
-        ) from None
-    if len(words) > MAX_WORDS:
-        raise FormatError(f"--command has {len(words)} words; give one command")
-    return words
-
-
 def find_server(
     words: list[str], version: str = "", variables: Mapping[str, str] | None = None
 ) -> ServerWords:
@@ -141,11 +121,23 @@ def find_server(
             if image.group(1) == "vllm-openai" and not _starts_itself(behind):
                 engine, behind = "vllm", behind[behind[:1] == ["serve"] :]
         elif (variable := _VARIABLE.fullmatch(word)) is not None:
-            environment[variable.group(1)] = variable.group(2).rstrip(";")
-        if engine:
-            words = [_expanded(word, environment) for word in until_operator(behind)]
-            return ServerWords(engine, version, words, environment)
+            environment[variable.group(1)] = variable.group(2)
+        if engine and (own := until_operator(behind)):  # none: `pkill -f vllm.entrypoints;`
+            _check_last(behind[len(own) :])
+            own = [_expanded(word, environment) for word in own]
+            return ServerWords(engine, version, own, environment)
+        engine = ""
     raise FormatError(_no_server(words))
+
+
+def _check_last(words: list[str]) -> None:
+    """That the commands behind a server start no other one."""
+    with suppress(FormatError):
+        other = find_server(words)
+        start = " ".join([other.engine, *other.words])
+        raise UsageError(
+            f"--command starts a second server, {start[:80]!r}; keep the one to predict"
+        )
 
 
 def _starts_itself(behind: list[str]) -> bool:
@@ -174,12 +166,3 @@ def _no_server(words: list[str]) -> str:
     way_on = next((_OTHERS[name] for name in names if name in _OTHERS), f"write {EXAMPLE}")
     start = " ".join(words[:6])
     return f"--command starts no server known here: {start[:80]!r}; {way_on}"
-
-
-def until_operator(words: Iterable[str]) -> list[str]:
-    out = []
-    for word in words:
-        if word in _OPERATORS:
-            break
-        out.append(word)
-    return out

@@ -61,14 +61,23 @@ class ServerCommand:
 @dataclass(frozen=True, slots=True)
 class FlagTable:
     """The flags of one engine (`engines/commands/*.toml`). read: flag -> the name it is kept under;
-    switches: flags without a value; ignored, not_modelled: see `ServerCommand`; unchanged: flags
+    switches: flags without a value; lists: those of several words; ignored, not_modelled: see `ServerCommand`; unchanged: flags
     of the latter with a value that changes nothing. Names are without the dashes in front."""
 
     read: Mapping[str, str]
     switches: frozenset[str]
+    lists: frozenset[str]
     ignored: frozenset[str]
     not_modelled: frozenset[str]
     unchanged: frozenset[str]
+
+    def whole_name(self, name: str) -> str:
+        """The one flag that a beginning of it stands for, as in argparse; else the name itself."""
+        known = {**dict.fromkeys((*self.ignored, *self.not_modelled, *self.switches)), **self.read}
+        if name in known or len(name) < 3:
+            return name
+        found = {flag: target or flag for flag, target in known.items() if flag.startswith(name)}
+        return next(iter(found)) if len(set(found.values())) == 1 else name
 
 
 @cache
@@ -129,11 +138,14 @@ def sort_flags(server: ServerWords) -> ParsedFlags:
             out.positional.append(word)
             continue
         name, sign, value = word.partition("=")
-        name = name.lstrip("-").replace("_", "-")
+        name = table.whole_name(name.lstrip("-").replace("_", "-"))
         parent = name.split(".", 1)[0]
         if not sign and name not in table.switches and i < len(words) and not _is_flag(words[i]):
             value = words[i]
             i += 1
+            while name in table.lists and i < len(words) and not _is_flag(words[i]):
+                value += f" {words[i]}"
+                i += 1
         if parent != name and parent in table.read:
             out.dotted[name] = value
         elif name in table.read:
@@ -148,6 +160,7 @@ def sort_flags(server: ServerWords) -> ParsedFlags:
         else:
             out.unknown.append(_with_hint(name, table))
     out.ignored += unchanged
+    out.unknown += out.positional[1:]  # the model is one word
     return out
 
 
@@ -172,13 +185,13 @@ def check_speculation_known(flags: ParsedFlags) -> None:
 
 
 def whole(read: Mapping[str, str], name: str, flag: str) -> int | None:
-    """A flag's value as a whole number from 1; vLLM's 1k, 1K spellings are read too."""
+    """A flag's value as a whole number from 1; vLLM's 1k, 1K, 1.5k are read too."""
     text = read.get(name)
     if text is None:
         return None
-    match = re.fullmatch(r"(\d{1,9})([kKmM]?)", text.strip())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6}(?=[km]))?)([kKmM]?)", text.strip())
     factor = {"": 1, "k": 1000, "K": 1024, "m": 1_000_000, "M": 1 << 20}
-    value = int(match.group(1)) * factor[match.group(2)] if match else 0
+    value = round(float(match.group(1)) * factor[match.group(2)]) if match else 0
     if value < 1:
         unset = "; the command does not set this variable, write its value" if "$" in text else ""
         raise UsageError(

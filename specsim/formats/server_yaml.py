@@ -12,12 +12,13 @@ from pathlib import Path
 
 from specsim.errors import FormatError, shown
 from specsim.files import file_text
+from specsim.formats.shell_words import on_one_line
 from specsim.jsonable import json_text
 
 MAX_YAML = 100_000  # characters
 MAX_ALIASES = 20
-_KEYS = re.compile(r"^[ \t-]*(?:services|apiVersion|kind|containers|image|command|args)[ \t]*:",
-                   re.MULTILINE)
+_KEYS = re.compile(r"^[ \t-]*(?:services|apiVersion|kind|containers|image|command|args|"
+                   r"repository|modelURL|vllmConfig)[ \t]*:", re.MULTILINE)
 
 
 def is_container_file(text: str) -> bool:
@@ -114,7 +115,7 @@ def _line(container: Mapping[object, object]) -> str:
 
 def _shell(command: object) -> str:
     if command is None or isinstance(command, str):
-        return command or ""
+        return on_one_line(command or "")
     if not isinstance(command, list) or not all(isinstance(w, str | int | float) for w in command):
         raise FormatError(
             f"--command holds a container whose command is {shown(command)}; it must be a list of "

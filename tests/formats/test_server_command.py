@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_said(text: str, words: str) -> None:
 
 
 def test_near_misses_are_named() -> None:
-    assert "did you mean --max-num-seqs" in parse_command("vllm serve m --max-num-seq 3").unknown[0]
+    assert "did you mean --max-num-seqs" in parse_command("vllm serve m --max-nun-seqs 3").unknown[0]
 
 
 def test_values_that_are_the_default_are_not_reported() -> None:
@@ -249,3 +249,62 @@ def test_environment_variables_that_change_behaviour_are_named() -> None:
 def test_speculation_is_never_guessed(text: str, words: str) -> None:
     with pytest.raises((UsageError, FormatError), match=words):
         parse_command(text)
+
+
+def test_scripts_and_lines_as_a_shell_reads_them() -> None:
+    script = parse_command(
+        "#!/bin/bash\n# don't forget: vllm serve old/model -tp 8\nTP=2\n"
+        "pkill -f vllm.entrypoints; sleep 1\n"
+        "vllm serve a/b \\\n  --tensor-parallel-size $TP \\ \n  --max-num-seqs 64  # small\n"
+        "curl http://localhost:8000/v1/models?a&b\n"
+    )
+    assert (script.model, script.unknown) == ("a/b", ())
+    assert script.values == {"engine": "vllm", "tp": 2, "max_num_seqs": 64}
+    joined = parse_command("vllm serve a/b; sleep 5")
+    assert joined.model == "a/b"
+    bare = parse_command("vllm serve a/b\n--tensor-parallel-size\n4\n--max-num-seqs 8")
+    assert bare.values == {"engine": "vllm", "tp": 4, "max_num_seqs": 8}
+    for mark in ("`", "^"):
+        typed = parse_command(f"vllm serve a/b {mark}\n  -tp 2 {mark}\r\n  --max-num-seqs 8 >log")
+        assert (typed.values["tp"], typed.values["max_num_seqs"], typed.unknown) == (2, 8, ())
+    assert parse_command("# vllm serve a/b -tp 4").values["tp"] == 4  # root's prompt
+
+
+def test_a_second_server_is_no_part_of_the_first() -> None:
+    with pytest.raises(UsageError, match=r"second server, 'vllm c/d -tp 4'; keep the one"):
+        parse_command("vllm serve a/b -tp 2\nvllm serve c/d -tp 4")
+
+
+def test_typeset_dashes_and_quotes() -> None:
+    found = parse_command("vllm serve a/b –tensor-parallel-size 4 —sc ‘{“method”: “mtp”}’")
+    assert found.values["tp"] == 4
+    assert json.loads(found.values["speculative_config"]) == {"method": "mtp"}
+
+
+def test_flags_of_several_words_hold_no_model() -> None:
+    found = parse_command("vllm serve --model a/b --served-model-name x y z -tp 2")
+    assert (found.model, found.values["tp"], found.unknown) == ("a/b", 2, ())
+    sizes = parse_command("vllm serve a/b --cudagraph-capture-sizes 1 2 4 stray")
+    assert sizes.not_modelled == ("--cudagraph-capture-sizes 1 2 4 stray",)
+    assert parse_command("vllm serve a/b tensor-parallel-size").unknown == ("tensor-parallel-size",)
+
+
+def test_beginnings_of_flags_as_argparse_takes_them() -> None:
+    vllm = parse_command("vllm serve m --tensor-parallel 2 --gpu-memory-util 0.8").values
+    assert (vllm["tp"], vllm["gpu_memory_utilization"]) == (2, 0.8)
+    sglang = parse_command(
+        "python -m sglang.launch_server --model meta-llama/Llama-2-7b-chat-hf --mem-fraction 0.6 "
+        "--speculative-algo EAGLE --speculative-draft lmsys/sglang-EAGLE-llama2-chat-7B "
+        "--speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 64"
+    ).values
+    assert (sglang["method"], sglang["draft"], sglang["gpu_memory_utilization"]) == (
+        "eagle", "lmsys/sglang-EAGLE-llama2-chat-7B", 0.6
+    )
+    assert parse_command("vllm serve m --max-num 3").unknown[0][:9] == ("--max-num")  # of several
+
+
+def test_parts_of_a_thousand() -> None:
+    found = parse_command("vllm serve m --max-num-batched-tokens 25.6k").values
+    assert found["max_num_batched_tokens"] == 25_600
+    with pytest.raises(UsageError, match="whole number"):
+        parse_command("vllm serve m --max-num-batched-tokens 25.6K")
