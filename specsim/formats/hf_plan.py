@@ -159,15 +159,28 @@ def decoder_layer(
 
 
 def _pick(
-    names: tuple[str, ...], prefix: str, format_of: FormatOf, mixed: set[str]
+    names: tuple[str, ...], prefix: str, format_of: FormatOf, mixed: set[str],
+    *, equal: bool = False,
 ) -> WeightFormat:
-    """The format of a part: that of most of its linears; a mixture is remembered."""
+    """The format of a part: that of most of its linears; a mixture is remembered. equal: they are
+    of one size (a fused one of two), so a mixture has the mean of their bytes."""
     if not names:
         return BF16
     found = Counter(format_of(prefix + name) for name in names)
-    if len(found) > 1:
-        mixed.add(names[0].rsplit(".", 1)[0])
-    return found.most_common(1)[0][0]
+    usual = found.most_common(1)[0][0]
+    if len(found) == 1:
+        return usual
+    part = names[0].rsplit(".", 1)[0]
+    if not equal:
+        mixed.add(part)
+        return usual
+    mixed.add(f"{part} (bytes: the mean)")
+    sizes = [2 if name.endswith("gate_up_proj") else 1 for name in names]
+    total = sum(
+        size * format_of(prefix + name).bytes_per_weight
+        for name, size in zip(names, sizes, strict=True)
+    )
+    return replace(usual, bytes_per_weight=total / sum(sizes))
 
 
 def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[str]) -> LayerGroup:
@@ -183,13 +196,14 @@ def _formatted(layer: LayerPlan, prefix: str, format_of: FormatOf, mixed: set[st
     branches: list[FeedForward] = []
     for branch in layer.ffn if isinstance(layer.ffn, tuple) else (layer.ffn,):
         if isinstance(branch, MoE):
-            experts = _pick(names.experts, prefix, format_of, mixed)
+            experts = _pick(names.experts, prefix, format_of, mixed, equal=True)
             shared = BF16
             if branch.shared_intermediate or branch.latent:
-                shared = _pick(names.shared, prefix, format_of, mixed)
+                shared = _pick(names.shared, prefix, format_of, mixed, equal=True)
             branches.append(replace(branch, weight=experts, shared_weight=shared))
         else:
-            branches.append(branch.in_format(_pick(names.dense, prefix, format_of, mixed)))
+            dense = _pick(names.dense, prefix, format_of, mixed, equal=True)
+            branches.append(branch.in_format(dense))
     ffn = tuple(branches) if isinstance(layer.ffn, tuple) else branches[0]
     return LayerGroup(1, mixer, ffn, layer.norm_weights, layer.extras)
 

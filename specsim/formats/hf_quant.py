@@ -156,6 +156,10 @@ def _by_names(
 
 def _compressed(section: QuantConfig) -> Quantisation:
     """config_groups of compressed-tensors, also written by modelopt."""
+    if "24" in section.format:
+        raise section.fail("format", "2:4 sparse weights are not modelled")
+    if section.sparsity_config.get("format", "dense") != "dense":
+        raise section.fail("sparsity_config", "sparse weights are not modelled")
     default = BF16
     by_format: dict[WeightFormat, list[str]] = {}
     for group in section.config_groups.values():

@@ -349,6 +349,8 @@ class QuantConfig(LayerFormat):
     lm_head: Switch = False
     quantized_layers: dict[str, LayerFormat] | None = None
     config_groups: dict[str, FormatGroup] = needed()
+    format: Text = ""
+    sparsity_config: Object = Field({})
     # GPTQ and auto-round
     dynamic: dict[str, Bits] = Field({})
     modules_in_block_to_quantize: tuple[Strings, ...] = Field((), strict=False)

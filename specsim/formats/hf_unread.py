@@ -34,7 +34,7 @@ _INERT = """
     rescale_prenorm_residual num_mtp_modules mtp_transformer_layers vocab_size_per_layer_input
     query_pre_attn_scalar attn_temperature_tuning class_num org_vocab_size cla_share_factor
     is_llama_config dense_list residual_in_fp32 norm_head attn_scale label2id
-    pad_vocab_size_multiple_of
+    pad_vocab_size_multiple_of full_attn_mod
 """
 # A drafter's config often carries on fields of its target; the rest says how it was trained.
 _INERT_OF_DRAFTERS = """

@@ -61,8 +61,9 @@ class ServerCommand:
 @dataclass(frozen=True, slots=True)
 class FlagTable:
     """The flags of one engine (`engines/commands/*.toml`). read: flag -> the name it is kept under;
-    switches: flags without a value; lists: those of several words; ignored, not_modelled: see `ServerCommand`; unchanged: flags
-    of the latter with a value that changes nothing. Names are without the dashes in front."""
+    switches: flags without a value; lists: those of several words; ignored, not_modelled: see
+    `ServerCommand`; unchanged: flags of the latter with a value that changes nothing. Names
+    are without the dashes in front."""
 
     read: Mapping[str, str]
     switches: frozenset[str]

@@ -1,4 +1,4 @@
-"""The words of a pasted shell text: a command over several lines, or a script with the command in it.
+"""The words of a pasted shell text: a command over several lines, or a script that holds it.
 
 Comments, line ends, ';' and redirections without spaces around them are the shell's: taken as
 words, they would change the model or a number of the command. Nothing is run.

@@ -9,7 +9,11 @@ vLLM, every ten seconds (two lines of one interval):
 SGLang, every few decode batches:
     Decode batch, #running-req: 4, .., accept len: 2.41, accept rate: 0.47, ..,
         gen throughput (token/s): 450.1, #queue-req: 0
-Older vLLM versions leave some of the parts out or order them differently; each part is found by
+vLLM up to 0.7 (V0), totals since the server's start, of which the last line tells all:
+    Speculative metrics: Draft acceptance rate: 0.70, System efficiency: 0.55, Number of speculative
+        tokens: 4, Number of accepted tokens: .., Number of draft tokens: .., Number of emitted
+        tokens: ..
+Other older versions leave some of the parts out or order them differently; each part is found by
 its words. Lengths count the bonus token; per-position rates are unconditional, of the positions
 that were drafted. What time the throughputs cover: `log_intervals`.
 """
@@ -24,6 +28,7 @@ from specsim.formats.drafted import drafted_positions, pooled_rates
 
 MAX_LINES = 1_000_000
 _SPEC = "SpecDecoding metrics:"
+_V0 = "Speculative metrics:"
 _NUMBER = r"(\d{1,15}(?:\.\d{1,12})?)"
 _LABEL = re.compile(r"(Engine \d{1,4}):")
 _DP = re.compile(r"^[^\]]{0,80}\b(DP\d{1,4})\b")
@@ -50,6 +55,11 @@ _ENGINE = {
     "waiting": _find(r"Waiting:"),
     "kv_percent": _find(r"KV cache usage:"),
     "hit_percent": _find(r"Prefix cache hit rate:"),
+}
+_V0_TOTALS = {
+    "k": _find(r"Number of speculative tokens:"),
+    "drafted": _find(r"Number of draft tokens:"),
+    "emitted": _find(r"Number of emitted tokens:"),
 }
 _SGLANG = {
     "acceptance_length": _find(r"accept len:"),
@@ -87,12 +97,14 @@ class SpecInterval:
     waiting: float | None = None
     kv_cache_usage: float | None = None
     prefix_cache_hit_rate: float | None = None
+    since_start: bool = False  # V0's totals, which are of no interval
 
 
 def looks_like_spec_log(text: str) -> bool:
     """Whether text holds at least one line that `parse_spec_log` reads."""
     return (
         _SPEC in text
+        or _V0 in text
         or ("Decode batch" in text and "#running-req:" in text)
         or ("Avg generation throughput:" in text)
     )
@@ -102,6 +114,7 @@ def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
     """All intervals of a pasted log; FormatError when a line is cut or none is found."""
     out: list[SpecInterval] = []
     engine: SpecInterval | None = None
+    totals: SpecInterval | None = None
     alone: dict[str, bool] = {}  # by rank, once a Prefill line was seen
     for number, line in enumerate(text.splitlines()[:MAX_LINES], 1):
         where = f"{origin}: line {number}: "
@@ -109,6 +122,8 @@ def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
             before = engine or SpecInterval("vllm", at_s=_seconds(line))
             out.append(_vllm(line[line.index(_SPEC) :], before, where))
             engine = None
+        elif _V0 in line:
+            totals = _v0(line, where)
         elif "Avg generation throughput:" in line:
             if engine is not None:
                 out.append(engine)
@@ -123,6 +138,8 @@ def parse_spec_log(text: str, origin: str) -> tuple[SpecInterval, ...]:
             alone[label] = alone.get(label, False) or _ALONE.search(line) is not None
     if engine is not None:
         out.append(engine)
+    if totals is not None:
+        out.append(totals)
     if not out:
         raise FormatError(
             f"{origin}: no line with '{_SPEC}', 'Avg generation throughput:' or 'Decode batch'; "
@@ -202,6 +219,36 @@ def _vllm(line: str, engine: SpecInterval, where: str) -> SpecInterval:
         num_drafts=drafts,
         since_s=accepted / rate if rate and accepted else None,
         configured_k=len(rates) or None,
+    )
+
+
+def _v0(line: str, where: str) -> SpecInterval:
+    """V0's totals. A draft of k tokens emits those accepted before the first rejection and one
+    more; "accepted tokens" and its rate count every token by itself, also behind a rejection."""
+    values = _values(_V0_TOTALS, line)
+    k, drafted, emitted = (values.get(name, 0.0) for name in _V0_TOTALS)
+    if set(values) != set(_V0_TOTALS) or k < 1:
+        raise FormatError(
+            f"{where}'{_V0}' without the numbers of speculative, draft and emitted tokens; paste "
+            "the whole line"
+        )
+    drafts = drafted / k
+    if not drafts <= emitted <= drafts + drafted:
+        raise FormatError(
+            f"{where}{emitted:.0f} emitted tokens of {drafts:g} drafts of {k:.0f}; each emits 1 to "
+            f"{k + 1:.0f}"
+        )
+    if not drafts:
+        return SpecInterval("vllm", configured_k=int(k), since_start=True)
+    return SpecInterval(
+        "vllm",
+        acceptance_length=emitted / drafts,
+        acceptance_rate=(emitted - drafts) / drafted,
+        accepted_tokens=round(emitted - drafts),
+        draft_tokens=int(drafted),
+        num_drafts=drafts,
+        configured_k=int(k),
+        since_start=True,
     )
 
 

@@ -53,7 +53,9 @@ def test_older_line_without_length() -> None:
         "INFO SpecDecoding metrics: Draft acceptance rate: 53.4%, Accepted: 801 tokens, "
         "Drafted: 1500 tokens"
     )[0]
-    assert run.acceptance is None
+    assert run.acceptance is not None and run.acceptance.acceptance_length is None
+    assert run.acceptance.acceptance_rate == pytest.approx(0.534)
+    assert any("1 + k x 0.534" in text for text in run.warnings)
     interval = parse_spec_log(
         "SpecDecoding metrics: Draft acceptance rate: 53.4%, Accepted: 801 tokens, "
         "Drafted: 1500 tokens",
@@ -265,3 +267,32 @@ def test_data_parallel_ranks_of_sglang_are_added_up() -> None:
     assert run.output_tok_s == pytest.approx(700.0)
     assert run.server is not None and run.server.running == 4
     assert any("throughput of 1 line was left out" in words for words in run.warnings)
+
+
+def test_totals_of_the_first_engine_are_those_of_its_last_line() -> None:
+    """vLLM 0.6: 2500 drafted in drafts of 4 are 625, which emitted 1427 tokens; its "accepted"
+    counts tokens behind a rejection too."""
+    line = (
+        "INFO 11-02 09:00:1{} metrics.py:367] Speculative metrics: Draft acceptance rate: 0.612, "
+        "System efficiency: 0.457, Number of speculative tokens: 4, Number of accepted tokens: {}, "
+        "Number of draft tokens: {}, Number of emitted tokens: {}.\n"
+    )
+    engine = (
+        "INFO 11-02 09:00:10 metrics.py:351] Avg prompt throughput: 1.0 tokens/s, Avg generation "
+        "throughput: 412.5 tokens/s, Running: 8 reqs, Swapped: 0 reqs, Pending: 3 reqs, GPU KV "
+        "cache usage: 12.3%, CPU KV cache usage: 0.0%.\n"
+    )
+    run = read_text_as_bench(
+        engine + line.format(0, 700, 1200, 640) + engine + line.format(5, 1530, 2500, 1427)
+    )[0]
+    assert run.acceptance is not None
+    assert run.acceptance.num_drafts == 625
+    assert run.acceptance.acceptance_length == pytest.approx(1427 / 625)
+    assert run.acceptance.acceptance_rate == pytest.approx((1427 - 625) / 2500)
+    assert run.server_args.num_speculative_tokens == 4
+    assert run.tokens_per_step is None  # of no interval
+    assert any("since the server's start" in text for text in run.warnings)
+    with pytest.raises(FormatError, match=r"3200 emitted tokens of 625 drafts of 4"):
+        read_text_as_bench(line.format(0, 1530, 2500, 3200))
+    with pytest.raises(FormatError, match="paste the whole line"):
+        read_text_as_bench("Speculative metrics: Draft acceptance rate: 0.612")

@@ -124,7 +124,8 @@ def test_what_cannot_be_read_is_said(text: str, words: str) -> None:
 
 
 def test_near_misses_are_named() -> None:
-    assert "did you mean --max-num-seqs" in parse_command("vllm serve m --max-nun-seqs 3").unknown[0]
+    found = parse_command("vllm serve m --max-nun-seqs 3").unknown
+    assert "did you mean --max-num-seqs" in found[0]
 
 
 def test_values_that_are_the_default_are_not_reported() -> None:

@@ -11,6 +11,7 @@ from specsim.formats.hf_config import model_from_config
 from specsim.formats.load_model import load_model
 from specsim.model.catalogue import variant
 from specsim.model.counts import weight_bytes
+from specsim.model.feedforward import DenseMLP
 from specsim.model.mixers import Attention
 from specsim.model.part import BF16, WeightFormat
 from specsim.model.weights import FP8, INT8, INT8_W8A16, MXFP4, MXFP4_W4A4, NVFP4
@@ -217,3 +218,38 @@ def test_an_unknown_method_is_refused_with_the_way_on(tmp_path: Path) -> None:
     read = load_model(str(tmp_path), formats_needed=False)
     assert "'magic'" in read.notes[0]
     assert variant(read, "fp8").layers[0].mixer.weight == FP8  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_mixed_feed_forward_part_has_the_mean_of_its_bytes(fused: bool) -> None:
+    """down_proj, a third of the weights, in 8 bits; also where gate and up are one linear."""
+    section = GPTQ | {"dynamic": {"+:.*down_proj": {"bits": 8}}}
+    config = llama(num_hidden_layers=2) | {"quantization_config": section}
+    if fused:
+        config["model_type"] = "phi3"
+    spec = model_from_config(config)
+    ffn = spec.layers[0].ffn
+    assert isinstance(ffn, DenseMLP)
+    eight = 1.0 + 3.0 / 128
+    assert ffn.weight.bytes_per_weight == pytest.approx((2 * AWQ.bytes_per_weight + eight) / 3)
+    assert spec.notes == (
+        "mlp (bytes: the mean): linears of several formats, all counted in the commonest one",
+    )
+
+
+def test_sparse_weights_are_refused() -> None:
+    """A 2:4 sparse checkpoint stores and reads about half of a dense one."""
+    weights = {"num_bits": 4, "type": "int", "group_size": 128}
+    section: dict[str, Any] = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }
+    dense = {"sparsity_config": {"format": "dense", "sparsity_structure": "unstructured"}}
+    assert of_dense(section | dense).name == "int4"
+    for part in ({"format": "marlin-24"}, {"sparsity_config": {"format": "sparse-24-bitmask"}}):
+        with pytest.raises(ModelConfigError, match=r"sparse weights are not modelled.*--weights"):
+            of_dense(section | part)
+
+
+def test_a_field_of_phi_4_mini_that_changes_nothing() -> None:
+    assert model_from_config(llama() | {"model_type": "phi3", "full_attn_mod": 1}).layers

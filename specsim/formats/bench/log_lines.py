@@ -60,8 +60,9 @@ def _run(intervals: Sequence[SpecInterval], engine: str, origin: str) -> BenchRu
     labels = dict.fromkeys(item.label for item in busy)
     if len(labels) > 1:
         warnings.append(f"{len(labels)} engines: batch, queue and cache are the mean of one")
+    shown = sum(not item.since_start for item in busy)
     warnings.append(
-        f"{counted(len(busy), 'logging interval')} with work, whatever the "
+        f"{counted(shown, 'logging interval')} with work, whatever the "
         "server was doing; no latencies"
     )
     parts = [
@@ -100,8 +101,7 @@ def _usual_k(busy: Sequence[SpecInterval]) -> int | None:
     """Positions that most drafts had: a table by batch size changes them from time to time."""
     drafts: dict[int, float] = {}
     for item in busy:
-        if item.per_position:
-            k = len(item.per_position)
+        if k := len(item.per_position) or item.configured_k:
             drafts[k] = drafts.get(k, 0.0) + (item.num_drafts or 0.0)
     return max(drafts, key=lambda k: (drafts[k], k)) if drafts else None
 
@@ -125,6 +125,8 @@ def _drafting_notes(
             f"SpecDecoding line before{covers}, the generation throughput only the last interval, "
             "whose length the log does not tell; more lines in a row would"
         )
+    if any(item.since_start for item in busy):
+        notes.append("acceptance is of all drafts since the server's start, as vLLM 0.7 counts it")
     deep = max((len(item.per_position) for item in busy), default=0)
     notes += undrafted_note(_configured(busy), deep)
     return notes
@@ -152,16 +154,33 @@ def _acceptance(
             draft_tokens=drafted,
             accepted_tokens=accepted,
             scope="log intervals",
-            undrafted_positions=_configured(busy) - len(rates),
+            undrafted_positions=_configured(busy) - len(rates) if rates else 0,
         ), [] if exact else [
             "drafts had different lengths; their number is derived from the rounded acceptance "
             "length"
         ]
     lengths = [item for item in busy if item.acceptance_length is not None]
     if not lengths:
-        return None, []
+        return _rate_alone(busy)
     return BenchAcceptance(
         acceptance_length=_mean(lengths, lambda item: item.acceptance_length),
         acceptance_rate=_mean(lengths, lambda item: item.acceptance_rate),
         scope="log intervals",
     ), ["each interval counts the same, as its number of steps is not logged"]
+
+
+def _rate_alone(busy: Sequence[SpecInterval]) -> tuple[BenchAcceptance | None, list[str]]:
+    """vLLM up to 0.8 printed accepted and drafted tokens only."""
+    told = [(i.accepted_tokens, i.draft_tokens) for i in busy if i.accepted_tokens is not None]
+    accepted, drafted = sum(a or 0 for a, _ in told), sum(d or 0 for _, d in told)
+    if not drafted:
+        return None, []
+    return BenchAcceptance(
+        acceptance_rate=accepted / drafted,
+        draft_tokens=drafted,
+        accepted_tokens=accepted,
+        scope="log intervals",
+    ), [
+        "these lines state neither the number of drafts nor the acceptance length, which is "
+        f"1 + k x {accepted / drafted:.3g} where every draft had k tokens"
+    ]
