@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from specsim.commands import COMMANDS, _usage, app
 from specsim.commands.help import FEW, HelpCommand
 from specsim.commands.lazy import LoadedCommands
+from specsim.model.counts import cache_dtype
+from specsim.model.weights import weight_format
 from specsim.options.config_file import default_map, read_file
 from specsim.options.declare import SECTIONS, OptionSet, declared
 from specsim.options.meaning import _WORDS, near
@@ -102,6 +104,15 @@ def test_the_names_of_vllm_and_sglang_mean_the_same_options() -> None:
     assert ours.values() == vllm.values() == sglang.values()
     off = options_of("specsim simulate m --no-enable-prefix-caching")
     assert off.values()["prefix_caching"] is False
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("awq_marlin", "int4"), ("modelopt_fp4", "nvfp4"), ("fbgemm_fp8", "fp8"), ("half", "fp16")],
+)
+def test_their_words_for_weight_formats_mean_the_same(theirs: str, ours: str) -> None:
+    assert weight_format(theirs).name == ours
+    assert [cache_dtype(name) for name in ("fp8_e4m3", "bfloat16", "fp8")] == ["fp8", "bf16", "fp8"]
 
 
 def test_specsim_toml_understands_them_and_they_put_its_defaults_aside(tmp_path: Path) -> None:
