@@ -46,6 +46,19 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict(Group):
+    """The answer of a result: its decision, the command, remarks on it. about: which of several
+    runs it is for."""
+
+    about: str = ""
+
+    def decision(self) -> Lines:
+        """The first sentence alone."""
+        first = next(block for block in self.blocks if isinstance(block, Lines))
+        return Lines(first.texts[:1], "verdict")
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Key figures as tiles of a page: (label, value, remark); None is left out."""
 
@@ -102,3 +115,12 @@ def present(blocks: Iterable[Block | None]) -> Iterator[Block]:
                 continue
             case _:
                 yield block
+
+
+def verdicts(blocks: Iterable[Block | None]) -> Iterator[Verdict]:
+    """The answers among the blocks, in their order."""
+    for block in present(blocks):
+        if isinstance(block, Verdict):
+            yield block
+        elif isinstance(block, Group):
+            yield from verdicts(block.blocks)

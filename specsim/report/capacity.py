@@ -274,8 +274,8 @@ def _trials(doc: Doc) -> Panel | None:
             for trial in trials
         ], hue))
     return Panel(
-        "Loads that were tried", doc.text("unit"), "share that passes", tuple(series),
-        levels=((0.5, "half"),), share=True,
+        "Loads that were tried", doc.text("unit"), "share of the runs that pass", tuple(series),
+        levels=((0.5, "half of the runs"),), share=True,
         words="Share of the replications that meet every SLO.",
     ) if any(item.x for item in series) else None
 
@@ -283,7 +283,7 @@ def _trials(doc: Doc) -> Panel | None:
 def _floor(floor: Doc) -> Panel | None:
     trials = sorted(floor.items("trials"), key=lambda trial: trial.number("max_num_seqs"))
     return Panel(
-        "Speed of the slowest streams by max_num_seqs", "max_num_seqs", "tokens per second",
+        "Speed of the slowest streams by max_num_seqs", "max_num_seqs", "tok/s per stream, p10",
         (curve("p10 of the streams", trials, "max_num_seqs", "stream_tok_s_p10"),),
         levels=((floor.number("floor_stream_tok_s_p10"), "floor"),),
         words="Tokens per second that nine of ten streams reach while all request slots are taken.",

@@ -149,31 +149,32 @@ def panels(doc: Doc) -> list[Panel]:
     first = lines[0][1]
     return [
         Panel(
-            "What speculation gains", "clients", "throughput with / without",
+            "What speculation gains", "clients", "speedup, with / without",
             tuple(_curve(line, hue, "speedup") for hue, line in lines),
             log_x=True, levels=((1.0, "break-even"),),
             words="One curve per length of the prompt; above 1 speculation pays.",
         ),
         Panel(
-            "What a step costs", "clients", "r = step with / without, same batch",
+            "What a step costs", "clients", "r, step with / without",
             tuple(_curve(line, hue, "step_cost_ratio") for hue, line in lines), log_x=True,
             levels=((doc.number("acceptance_length"), "tokens per step: above it a step loses"),
                     (1 + doc.number("cheap_share"), CHEAP)),
             words="A verify step over a plain one.",
         ),
-        _pairs(lines, "Throughput", "output tokens/s", "output_tok_s"),
-        _pairs(lines, "Time between steps of a stream (ITL)", "ms", "itl_s", 1e3),
-        _pairs(lines, "End-to-end latency", "s", "e2el_s"),
+        _pairs(lines, "Throughput", "tok/s", "output_tok_s"),
+        _pairs(lines, "Time between steps of a stream (ITL)", "ITL, ms", "itl_s", 1e3),
+        _pairs(lines, "End-to-end latency (E2E)", "E2E, s", "e2el_s"),
         # Of the first context that is served: four lines are enough for one panel.
         Panel(
-            f"Share of the device's peaks in use, {_context(first)} prompts", "clients", "%",
+            f"Share of the device's peaks in use, {_context(first)} prompts", "clients",
+            "share of the peak",
             tuple(
                 curve(name + plain, first.items("points"), "concurrency", f"{side}.{key}", hue,
-                      "dashed" if plain else "line", scale=100)
+                      "dashed" if plain else "line")
                 for hue, (name, key) in enumerate(
                     (("bandwidth", "bandwidth_share"), ("arithmetic", "compute_share")))
                 for side, plain in (("speculative", ""), ("plain", ", plain"))
-            ), log_x=True, from_zero=True,
+            ), log_x=True, from_zero=True, share=True,
             words="Bytes read and written, and FLOP, over what the device could "
                   "do in that time.",
         ),

@@ -25,7 +25,7 @@ def diagnosis_section(doc: Doc) -> Section:
 
 def _run(run: Doc) -> list[Block]:
     """One run: what was measured, the findings, what is missing; on a page also the figures."""
-    found = verdict_block(run)
+    found = verdict_block(run, run.text("source", ""))
     blocks: list[Block] = [found] if found else []
     blocks += [Lines([
         *([""] if found else []),

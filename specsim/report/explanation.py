@@ -31,9 +31,12 @@ def explanation_section(doc: Doc) -> Section:
         raise doc.at("steps").fail("a list with at least one step")
     steps = every[:MOST_STEPS]
     cut = [f"The first {MOST_STEPS} of {len(every)} steps."] if len(every) > len(steps) else []
+    longest = max(step.number("total_s") for step in steps)
+    unit = ("ms", 1e3) if longest >= 1e-3 else ("us", 1e6)
     title = f"Where a step's time goes: {d.title_of(doc)}"
     return Section(title, f"Step: {doc.text('model')}", [
-        Lines(cut), Charts([*map(_waterfall, steps), _bounds(steps)]),
+        Lines(cut),
+        Charts([*(_waterfall(step, longest, *unit) for step in steps), _bounds(steps, *unit)]),
         Notes(doc.texts("warnings")), d.settings(doc),
     ])
 
@@ -97,11 +100,12 @@ def _table(step: Doc) -> Table:
 # --- charts -------------------------------------------------------------------------------
 
 
-def _waterfall(step: Doc) -> Waterfall:
-    unit, scale = ("ms", 1e3) if step.number("total_s") >= 1e-3 else ("us", 1e6)
+def _waterfall(step: Doc, longest: float, unit: str, scale: float) -> Waterfall:
+    """longest: seconds of the longest step, which the axis of every step has room for."""
     name = _name(step)
     parts = [(part, spent * scale) for part, spent in _parts(step)]
-    return Waterfall(name[:1].upper() + name[1:], _summary(step) + ".", parts, unit, _table(step))
+    return Waterfall(name[:1].upper() + name[1:], _summary(step) + ".", parts,
+                     f"time in the step, {unit}", _table(step), longest * scale)
 
 
 def _parts(step: Doc) -> list[tuple[str, float]]:
@@ -129,19 +133,19 @@ def _labelled(phase: str, name: str) -> str:
     return name if phase == "target" or name.startswith(f"{phase}.") else f"{phase}: {name}"
 
 
-def _bounds(steps: Sequence[Doc]) -> Bars:
+def _bounds(steps: Sequence[Doc], unit: str, scale: float) -> Bars:
     """Memory, compute and latency side by side, for all steps."""
     memory, compute = (
-        [1e3 * (step.maybe(key) or 0.0) for step in steps] for key in ("memory_s", "compute_s")
+        [scale * (step.maybe(key) or 0.0) for step in steps] for key in ("memory_s", "compute_s")
     )
     latency: list[Value] = [
-        max(0.0, 1e3 * step.number("total_s") - m - c)
+        max(0.0, scale * step.number("total_s") - m - c)
         for step, m, c in zip(steps, memory, compute, strict=True)
     ]
     return Bars(
         "What bounds the steps",
         "Memory-bound, compute-bound and latency-bound time; latency: kernel floors, gaps, host.",
         [_name(step) for step in steps],
-        [("memory", memory), ("compute", compute), ("latency", latency)], "ms", stacked=True,
-        horizontal=True,
+        [("memory", memory), ("compute", compute), ("latency", latency)],
+        f"time of the step, {unit}", stacked=True, horizontal=True,
     )

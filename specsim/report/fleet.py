@@ -2,7 +2,7 @@
 
 
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
+from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section, Verdict
 from specsim.report.capacity import verdict
 from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
@@ -20,10 +20,10 @@ def fleet_section(doc: Doc) -> Section:
     ]
     fits = "everything fits" if doc.flag("fits") else "NOT EVERYTHING FITS"
     return Section(f"Fleet: {name}", "Fleet", [
-        Lines([
+        Verdict([Lines([
             f"fleet {name}: {fits}; capacities by {doc.text('method')}, replicas run at "
             f"{doc.number('operating_share'):.0%} of theirs"
-        ], "verdict"),
+        ], "verdict")]),
         _endpoints(doc),
         Lines([line for e in ends for line in _seen(e)]),
         Lines(_gpus(doc)),

@@ -27,25 +27,25 @@ from specsim.report.tuning import tuning_section
 
 SECTIONS: dict[str, Callable[[Doc], Section]] = {
     "prediction": prediction_section,
-    "simulation": simulation_section,
-    "policies": policies_section,
-    "explanation": explanation_section,
     "tune": tuning_section,
     "crossover": crossover_section,
-    "capacity": capacity_section,
+    "explanation": explanation_section,
     "pareto": pareto_section,
-    "fleet": fleet_section,
     "matrix": matrix_section,
+    "simulation": simulation_section,
+    "policies": policies_section,
+    "capacity": capacity_section,
+    "fleet": fleet_section,
     "sweep": sweep_section,
+    "diagnosis": diagnosis_section,
     # Of records, or of benchmark files.
     "calibration": lambda doc: (records_section if doc.has("profile") else fewshot_section)(doc),
-    "diagnosis": diagnosis_section,
     "quick": quick_section,
     "validation": validation_section,
     "published": published_section,
     "mindrouter": mindrouter_section,
 }
-KINDS = tuple(SECTIONS)
+KINDS = tuple(SECTIONS)  # in the order of a page
 
 
 def section_of(saved: SavedResult) -> Section:

@@ -18,8 +18,9 @@ READABLE = 100  # characters of a sentence's line, however wide the terminal is
 UNKNOWN_WIDTH = 80  # of the lines of a verdict where there is no terminal
 _SHORTEST = 14  # characters that a column of words keeps
 _TONES = {"yes": "32", "no": "31", "unsure": "33"}  # of the column 'pays'
-_DECISIONS = {"ON": "1;32", "OFF": "1;31", "NOT KNOWN": "1;33", "NO CHOICE": "1;31",
-              "NOT EVERYTHING FITS": "1;31", "PROBLEM": "1;31", "GOOD": "1;32"}
+_DECISIONS = {"ON": "good", "OFF": "bad", "NOT KNOWN": "unsure", "NO CHOICE": "bad",
+              "NOT EVERYTHING FITS": "bad", "PROBLEM": "bad", "GOOD": "good"}
+_ANSI = {"good": "1;32", "bad": "1;31", "unsure": "1;33"}
 
 
 def terminal_width() -> int | None:
@@ -115,12 +116,18 @@ def table_lines(table: Table, width: int | None, *, colour: bool = False) -> lis
 
 def decided(line: str) -> str:
     """A verdict's line with its decision in colour."""
+    start, word, rest, tone = split_decision(line)
+    return f"{start}\x1b[{_ANSI[tone]}m{word}\x1b[0m{rest}" if tone else line
+
+
+def split_decision(line: str) -> tuple[str, str, str, str]:
+    """What stands before the decision of a verdict's line, the decision, what follows; and its
+    tone: good, bad, unsure, or '' for a line without one."""
     body = line.lstrip()
     for word, tone in _DECISIONS.items():
         if body.startswith(word):
-            start = len(line) - len(body)
-            return f"{line[:start]}\x1b[{tone}m{word}\x1b[0m{body[len(word):]}"
-    return line
+            return line[: len(line) - len(body)], word, body[len(word):], tone
+    return "", "", line, ""
 
 
 def _total(widths: Sequence[int], columns: Sequence[int]) -> int:

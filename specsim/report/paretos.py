@@ -11,7 +11,7 @@ from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Se
 from specsim.report.columns import count, fixed, table_of, time, word
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
-from specsim.report.tables import Table, number
+from specsim.report.tables import Table
 
 if TYPE_CHECKING:
     from specsim.planning.pareto import ParetoPoint
@@ -198,14 +198,11 @@ def pareto_panel(doc: Doc) -> Panel:
                     label, [p.number("stream_tok_s") for p in points],
                     [p.number("gpu_tok_s") for p in points], hue,
                     "points" if faint else "dashed" if hue else "line", faint, not faint,
-                    texts=[f"{number(p.maybe('stream_tok_s'))} tok/s per user, "
-                           f"{number(p.maybe('gpu_tok_s'))} tok/s per GPU: {_settings(p)}"
-                           for p in points],
+                    texts=[_settings(p) for p in points],
                 ))
     return Panel(
-        "Speed for one user against throughput of a GPU", "tokens/s for one user",
-        "output tokens/s per GPU", tuple(series), log_x=True, log_y=True, by_point=True,
-        size="tall",
+        "Speed for one user against throughput of a GPU", "tok/s/user", "tok/s/GPU",
+        tuple(series), log_x=True, log_y=True, by_point=True, size="tall",
         words="Each point is a full deployment; a frontier further out is better. To the right "
               "faster for each user, upwards more from each GPU.",
     )

@@ -89,13 +89,15 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """Parts of a whole, one after another, down to their total. details: the table behind it."""
+    """Parts of a whole, one after another, down to their total. details: the table behind it;
+    top: where the axis ends, the same for those that are compared."""
 
     title: str
     words: str
     parts: Sequence[tuple[str, float]]
     unit: str
     details: Table
+    top: float
     size: Size = "tall"
 
 

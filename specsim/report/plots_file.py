@@ -17,6 +17,7 @@ FORMATS = (".svg", ".png")
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LEVELS = (":", "-.", "--")
 PNG_DPI = 130
+LEGEND_PAD = 4.5  # of the legend from the axes, in its font sizes
 
 
 def check_plot(path: str | None) -> None:
@@ -74,10 +75,15 @@ def _draw(axes: Any, panel: Panel) -> None:
         _draw_series(axes, series)
     axes.grid(True, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
+    if panel.share:
+        percent = _matplotlib("matplotlib.ticker").PercentFormatter(1.0)
+        axes.yaxis.set_major_formatter(percent)
     if panel.from_zero and not panel.log_y:
         axes.set_ylim(bottom=0)
     if any(series.keyed for series in panel.series):
-        axes.legend(fontsize=7.5, frameon=False)
+        # Below the title of the x axis, in points, so that no curve can lie under it.
+        axes.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(0, 0),
+                    borderaxespad=LEGEND_PAD, ncols=2)
 
 
 def _draw_series(axes: Any, series: Series) -> None:
@@ -85,8 +91,8 @@ def _draw_series(axes: Any, series: Series) -> None:
     label = series.label if series.keyed else None
     if series.style == "points":
         axes.scatter(
-            series.x, series.y, s=7 if series.faint else 20, color=colour,
-            alpha=0.25 if series.faint else 1.0, linewidths=0, label=label,
+            series.x, series.y, s=12 if series.faint else 20, color=colour,
+            alpha=0.4 if series.faint else 1.0, linewidths=0, label=label,
             zorder=1 if series.faint else 3,
         )
         return

@@ -123,12 +123,13 @@ def _charts(doc: Doc, policies: Sequence[Doc]) -> list[Bars]:
     return [
         first,
         *(Bars(f"{label} by policy", words, names,
-               [("", [policy.maybe(key) for policy in policies])], "seconds")
+               [("", [policy.maybe(key) for policy in policies])],
+               f"mean {label}, s")
           for label, key, words in (
               ("TTFT", "ttft_s.mean", "Mean time to first token, waiting included."),
               ("TPOT", "tpot_s.mean", "Mean time per output token after the first."))),
         Bars("Drafts by policy", "Verified per request and step, and what became of them.", names,
-             drafts, "drafts", stacked=True),
+             drafts, "drafts per request and step", stacked=True),
     ]
 
 

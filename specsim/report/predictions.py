@@ -104,17 +104,18 @@ def _load(p: Doc) -> str:
 
 def facts_of(doc: Doc) -> Facts:
     first, limit = doc.items("points")[0], doc.maybe("break_even_concurrency")
+    looked = doc.maybe("verdict.looked_to") if doc.has("verdict") else None
     load = _load(first)
     if not first.has("utilisation"):
         load += " client" if load == "1" else " clients"
     return Facts([
         ("Speedup", times(first.maybe("speedup")), f"at {load}"),
         ("TPOT", seconds(first.maybe("tpot_s")),
-         f"{seconds(first.maybe('baseline_tpot_s'))} without"),
+         f"{seconds(first.maybe('baseline_tpot_s'))} plain"),
         ("TTFT", seconds(first.maybe("ttft_s")),
-         f"{seconds(first.maybe('baseline_ttft_s'))} without"),
-        (PAYS.capitalize(), below(limit), "clients"),
-        ("Largest batch", number(doc.maybe("max_concurrency")), "requests together"),
+         f"{seconds(first.maybe('baseline_ttft_s'))} plain"),
+        (PAYS.capitalize(), below(limit, looked), "clients"),
+        ("Run together", number(doc.maybe("max_concurrency")), "such requests at most"),
     ])
 
 
@@ -176,7 +177,7 @@ def speedup_panel(doc: Doc) -> Panel:
     ends = points[0].number(key), points[-1].number(key)
     inside = limit is not None and unit == "clients" and ends[0] < limit < ends[1]
     return Panel(
-        "What speculation gains", unit, "throughput with / without", (series,),
+        "What speculation gains", unit, "speedup, with / without", (series,),
         log_x=len(points) > 2, levels=((1.0, "break-even"),),
         words="Output tokens per second with speculation over those without. The band is the 90 % "
               "interval from the residuals of public measurements.",
@@ -197,7 +198,7 @@ def side_by_side(docs: Sequence[Doc]) -> Panel | None:
     ]
     every = [x for item in series for x in item.x if x is not None]
     return Panel(
-        "Speedup", unit, "throughput with / without", tuple(series),
+        "Speedup", unit, "speedup, with / without", tuple(series),
         log_x=len(every) > 2 and 0 < 8 * min(every) < max(every), levels=((1.0, "break-even"),),
         words="Above 1 speculation pays.",
     )
@@ -207,9 +208,9 @@ def times_panel(doc: Doc, name: str, words: str) -> Panel | None:
     """TPOT or TTFT with and without speculation."""
     unit, load = axis(doc)
     points, key = doc.items("points"), f"{name.lower()}_s"
-    ours = curve(f"{name}, with speculation", points, load, key, scale=1e3,
+    ours = curve("with speculation", points, load, key, scale=1e3,
                  interval=f"interval_90.{key}")
-    others = curve(f"{name}, without", points, load, f"baseline_{key}", 1, scale=1e3)
+    others = curve("plain", points, load, f"baseline_{key}", 1, scale=1e3)
     known = [value for value in (*ours.y, *others.y) if value]
     if len(known) < 2 * len(points):
         words += " Points are missing where the queue grows without end."
@@ -222,7 +223,7 @@ def times_panel(doc: Doc, name: str, words: str) -> Panel | None:
 def _trade_panel(doc: Doc) -> Panel | None:
     points, gpus = doc.items("points"), d.all_gpus_of(doc)
     sides = []
-    for hue, name in enumerate(("with speculation", "without")):
+    for hue, name in enumerate(("with speculation", "plain")):
         across: list[Value] = []
         up: list[Value] = []
         texts = []
@@ -232,12 +233,10 @@ def _trade_panel(doc: Doc) -> Panel | None:
             rate = (p.maybe("baseline_output_tok_s" if hue else "output_tok_s") or 0.0) / gpus
             across.append(stream)
             up.append(rate)
-            texts.append(f"{name}, {_load(p)}: {number(stream)} tok/s per user, {number(rate)} "
-                         "tok/s per GPU")
+            texts.append(f"at {_load(p)}")
         sides.append(Series(name, across, up, hue, texts=texts))
     return Panel(
-        "Latency against throughput", "tokens per second per user",
-        "output tokens per second per GPU", tuple(sides), by_point=True,
+        "Latency against throughput", "tok/s/user", "tok/s/GPU", tuple(sides), by_point=True,
         words="Each point is a load: to the right faster for each user, upwards more from each "
               "GPU. A curve further out is better.",
     ) if len(points) > 1 else None
@@ -254,7 +253,7 @@ def _acceptance_bars(doc: Doc) -> Bars | None:
         [f"draft {i + 1}" for i in range(len(reach))],
         [("this and all before", reach),
          ("given all before", each + [None] * (len(reach) - len(each)))],
-        "probability", share=True,
+        "probability of acceptance", share=True,
     ) if reach else None
 
 
@@ -267,6 +266,6 @@ def _memory_bars(doc: Doc) -> Bars:
         "Memory of one GPU",
         f"Of {size(memory.maybe('capacity_bytes') or 0)}; the cache pool holds "
         f"{number(memory.maybe('kv_tokens'))} tokens. The reserve is assumed.",
-        ["memory"], [(name, [value / 1e9]) for name, value in parts if value > 0], "GB",
-        stacked=True, horizontal=True, size="low",
+        ["memory"], [(name, [value / 1e9]) for name, value in parts if value > 0],
+        "memory of one GPU, GB", stacked=True, horizontal=True, size="low",
     )

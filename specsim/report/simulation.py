@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Group, Lines, Notes, Section
+from specsim.report.blocks import Charts, Group, Lines, Notes, Section, Verdict
 from specsim.report.doc import Doc
 from specsim.report.plots import Bars, Panel, Series
 from specsim.report.tables import Table, interval, number, times
@@ -42,15 +42,15 @@ _FIGURES = (  # label, key, key of the gain
 # Figures that only some deployments have.
 _WHERE_THERE = ("time_share", "transfer_s", "pools")
 _OVER_TIME = (  # title, words, unit, keys, whether it is a share
-    ("Requests waiting over time", "Mean number in the engines' queues.", "requests",
+    ("Requests waiting over time", "Mean number in the engines' queues.", "requests waiting",
      ("waiting",), False),
-    ("Requests running over time", "Mean number of requests in a step.", "requests",
+    ("Requests running over time", "Mean number of requests in a step.", "requests running",
      ("running",), False),
     ("TTFT over time", "Median and 95th percentile of the requests sent in each interval.",
-     "seconds", ("ttft_p50_s", "ttft_p95_s"), False),
+     "TTFT, s", ("ttft_p50_s", "ttft_p95_s"), False),
     ("Cache in use over time", "Share of the blocks held by requests.", "share of the cache",
      ("kv_usage",), True),
-    ("Output over time", "Tokens given out per second.", "tokens per second",
+    ("Output over time", "Tokens given out per second.", "output tok/s",
      ("output_tok_s",), False),
 )
 
@@ -78,11 +78,12 @@ def simulation_section(doc: Doc, deployed: str = "", pool: str = "cache pool of 
     head = deployed or d.deployed(inputs) + _replicas(inputs)
     load = [(f"load: {key}", value.words()) for key, value in inputs.members("load")
             if key != "assumed" and value.has("")]
-    partial = ["PARTIAL: interrupted; what follows is what was simulated until then", ""]
+    partial = ["PARTIAL: interrupted; what follows is what was simulated until then"]
     model = inputs.text("model")
     return Section(f"Simulation: {d.title_of(inputs)}", f"Simulation: {model}", [
+        Lines(partial if doc.flag("partial") else []),
+        _verdict(doc),
         Lines([
-            *(partial if doc.flag("partial") else []),
             head, d.drafting(inputs), *_policy(inputs), load_line(inputs.at("load")), _window(doc),
         ]),
         _latencies(doc),
@@ -242,20 +243,25 @@ def gated(name: str, value: float | None) -> str:
     return seconds(value) if timed else number(value)
 
 
-def _answers(doc: Doc, pool: str) -> list[str]:
-    lines = []
+def _verdict(doc: Doc) -> Verdict | None:
+    """Whether speculation pays at the load that was simulated."""
     faster = doc.maybe("gain.tpot_mean")
-    if faster is not None and doc.has("baseline"):
-        verdict = "pays" if faster > 1 else "does not pay"
-        lines.append(f"speculation {verdict} at this load: {faster:.2f}x as fast per token")
+    if faster is None or not doc.has("baseline"):
+        return None
+    pays = "pays" if faster > 1 else "does not pay"
+    text = f"speculation {pays} at this load: {faster:.2f}x as fast per token"
+    return Verdict([Lines([text], "verdict")])
+
+
+def _answers(doc: Doc, pool: str) -> list[str]:
     config = doc.at("inputs.config")
     block = config.words("rules.block_size")
-    lines.append(
+    line = (
         f"{pool} ({config.words('num_kv_blocks')} blocks of {block} "
         f"{'token' if block == '1' else 'tokens'})"
     )
-    return lines + [f"assumed by the scenario: {name}: {text.text()}"
-                    for name, text in doc.members("inputs.load.assumed")]
+    return [line, *(f"assumed by the scenario: {name}: {text.text()}"
+                    for name, text in doc.members("inputs.load.assumed"))]
 
 
 # --- charts -------------------------------------------------------------------------------
@@ -298,7 +304,7 @@ def _over_time(doc: Doc) -> list[Panel]:
     keys = zip(names, ("timeline", "baseline_timeline"), strict=False)
     lines = [(name, doc.at(key)) for name, key in keys if doc.has(key)]
     return [
-        Panel(title, "simulated seconds", unit, tuple(_series(lines, keys)), share=share,
+        Panel(title, "simulated time, s", unit, tuple(_series(lines, keys)), share=share,
               words=f"{words} Intervals of {lines[0][1].number('width_s'):g} s, first run.")
         for title, words, unit, keys, share in _OVER_TIME if lines
     ]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsim.jsonable import json_text
 from specsim.rows import Row, columns_of, csv_lines
@@ -38,6 +38,12 @@ class Table:
         units = self.units or [""] * len(self.headers)
         return [f"{name}, {unit}" if unit else name
                 for name, unit in zip(self.headers, units, strict=True)]
+
+    def brief(self) -> "Table":
+        """The table without its columns of detail."""
+        kept = len(self.headers) - self.detail
+        return replace(self, headers=self.headers[:kept], rows=[row[:kept] for row in self.rows],
+                       units=self.units[:kept], detail=0)
 
     def keys(self) -> int:
         """How many columns a part of a table that goes on below repeats."""

@@ -243,8 +243,8 @@ def _speedups(answers: Sequence[Doc], by_load: Sequence[Sequence[Doc]]) -> Panel
         for hue, (name, members) in enumerate(list(groups.items())[:MOST_CURVES])
     ]
     return Panel(
-        "Speedup by draft length", "draft tokens per step (k)", "speedup", tuple(series),
-        levels=((1.0, "plain decoding"),), words=words,
+        "Speedup by draft length", "draft tokens per step (k)", "speedup over plain decoding",
+        tuple(series), levels=((1.0, "plain decoding"),), words=words,
     ) if series else None
 
 
@@ -253,7 +253,7 @@ def _by_batch(found: Doc) -> Panel | None:
     names = {"output_tok_s": "table by batch size", "plain_tok_s": "speculation off",
              "fixed_tok_s": f"always k = {found.words('fixed_k')}"}
     return Panel(
-        "Draft length by batch size", "sequences in the batch", "tokens per second",
+        "Draft length by batch size", "sequences in the batch", "tok/s",
         tuple(curve(name, points, "seqs", key, hue)
               for hue, (key, name) in enumerate(names.items())),
         log_x=len(points) > 2, log_y=True,

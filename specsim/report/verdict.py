@@ -1,7 +1,7 @@
 """The verdict of a result, first in its text, on its page and in a notebook."""
 
 from specsim.methods.registry import is_plain
-from specsim.report.blocks import Block, Command, Group, Lines
+from specsim.report.blocks import Block, Command, Lines, Verdict
 from specsim.report.doc import Doc
 from specsim.report.tables import number, span, times
 from specsim.report.thresholds import PAYS, QUEUEING
@@ -9,9 +9,9 @@ from specsim.report.thresholds import PAYS, QUEUEING
 _LEADS = {"off": "to type, without speculation:", "unknown": "to measure it, serve"}
 
 
-def verdict_block(doc: Doc, notes: bool = True) -> Group | None:
-    """Decision, how sure, memory, command of a result that has a verdict; notes: and what to know
-    about the command."""
+def verdict_block(doc: Doc, about: str = "", *, notes: bool = True) -> Verdict | None:
+    """Decision, how sure, memory, command of a result that has a verdict. about: which of several
+    runs it is for; notes: and what to know about the command."""
     found = doc.at("verdict")
     if not found.has(""):
         return None
@@ -25,7 +25,7 @@ def verdict_block(doc: Doc, notes: bool = True) -> Group | None:
         measured = f"specsim diagnose --url http://localhost:8000 {doc.text('model')}"
         lead = "and, while it" if found.has("command") else "to measure it, while a server with it"
         blocks.append(Command(f"{lead} answers your requests:", measured))
-    return Group(blocks)
+    return Verdict(blocks, about)
 
 
 def lines(found: Doc) -> list[str]:

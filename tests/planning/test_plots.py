@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,8 +84,30 @@ def test_files_are_of_their_format_and_repeat(tmp_path: Path) -> None:
     assert svg.read_bytes() == again.read_bytes() and b"<svg" in svg.read_bytes()
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: object) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = Picture("t", (Panel("t", "x", "y", (Series("a", [1, 2], [1, 2]),)),))
+    (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
-        write_picture(picture, f"{tmp_path}/no/such/folder.png")
+        write_picture(picture, f"{tmp_path}/file/plot.png")
+
+
+def test_the_legend_stands_off_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    drawn = []
+    save = figure_class.savefig
+
+    def kept(figure: Any, *given: Any, **options: Any) -> None:
+        drawn.append(figure)
+        save(figure, *given, **options)
+
+    monkeypatch.setattr(figure_class, "savefig", kept)
+    panel = Panel("t", "x", "y", tuple(
+        Series(f"a curve with a long name {i}", [1, 2, 3], [i, 5 - i, i]) for i in range(5)
+    ), levels=((1.0, "break-even"),))
+    write_picture(Picture("t", (panel, panel)), str(tmp_path / "two.png"))
+    for axes in drawn[0].axes:
+        legend = axes.get_legend().get_window_extent()
+        assert legend.y1 < axes.get_window_extent().y0  # below the axes, their title included
+        assert legend.y1 < axes.xaxis.label.get_window_extent().y0
+        assert len(axes.get_legend().get_texts()) == 6

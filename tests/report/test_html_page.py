@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from report_html_cases import DRAFTS, EVIL, MAKERS, capacity, explanation, of, prediction
+from report_html_cases import (
+    DRAFTS,
+    EVIL,
+    MAKERS,
+    capacity,
+    crossover,
+    explanation,
+    of,
+    prediction,
+    simulation,
+    tune,
+)
 from specsim.hardware.store import load_profile
 from specsim.report.html import bundle, theme
 from specsim.report.html.bundle import plotly_bundle, resource, sha256
@@ -197,6 +208,56 @@ def test_a_waterfall_adds_up_to_its_step() -> None:
         bars = figures[f"chart{i + 1}"]["data"][0]
         assert bars["type"] == "waterfall"
         assert sum(bars["x"][:-1]) == pytest.approx(step["total_s"] * 1e3, rel=2e-3)
+
+
+def test_waterfalls_and_bars_of_an_explanation_share_a_scale() -> None:
+    value = explanation()
+    longest = max(step["total_s"] for step in value["steps"]) * 1e3
+    figures = list(json.loads(outline(render(documents(value))).scripts["figures"]).values())
+    axes = [item["layout"]["xaxis"] for item in figures[: len(value["steps"])]]
+    assert len({json.dumps(axis) for axis in axes}) == 1 and len(axes) > 1
+    assert longest < axes[0]["range"][1] < 1.1 * longest
+    assert axes[0]["title"]["text"] == "time in the step, ms"
+
+
+def test_results_stand_in_one_order_with_the_verdicts_and_commands_on_top() -> None:
+    names = {"prediction.json": prediction(), "tune.json": tune(), "simulation.json": simulation(),
+             "again.json": prediction()}
+    saved = [parse(name, json.dumps(value), KINDS) for name, value in names.items()]
+    page = render(saved)
+    assert page == render(saved[::-1]) == render([saved[2], saved[0], saved[3], saved[1]])
+    titles = re.findall("<h2[^>]*>(\\w+)", page)
+    assert titles[:6] == ["Verdicts", "All", "Prediction", "Prediction", "Tuning", "Simulation"]
+    top = page.partition("All predictions")[0].partition("<main")[2]
+    assert top.count('<b class="good">ON</b>') == 2  # equal ones of two results once
+    assert top.count("vllm serve") == 2 and "speculation pays at this load" in top
+    assert page.count('<b class="good">ON</b>') == 5  # and the sentence in each section
+
+
+def test_a_warning_is_said_once_and_pointed_to() -> None:
+    value, other = prediction(), crossover()
+    value["warnings"] = other["warnings"] = ["the first warning", "the second warning"]
+    page = render(documents(value, other))
+    assert page.count("the first warning") == page.count("the second warning") == 1
+    assert "2 notes from above apply here too." in page
+
+
+def test_levels_and_marks_are_explained_in_the_legend() -> None:
+    panel = Panel("t", "x", "y", (Series("a", [1, 2], [1, 2]),), levels=((1.0, "one"), (2.0, "")),
+                  mark=(1.5, "here"))
+    layout: Any = figure(panel)["layout"]
+    assert "annotations" not in layout and layout["showlegend"]
+    assert [(s["name"], s["showlegend"]) for s in layout["shapes"]] == [
+        ("one", True), ("", False), ("here", True)]
+    assert len({s["line"]["dash"] for s in layout["shapes"]}) == 3
+
+
+def test_a_short_wide_table_has_its_headers_beside_each_figure() -> None:
+    headers = ["clients", *(f"figure {i}, ms" for i in range(8))]
+    rows = [["1", *["2.00"] * 8], ["2", *["3.00"] * 8]]
+    assert table(headers, rows, "").count('data-label="figure 3, ms"') == 2
+    assert "data-label" not in table(headers[:3], [row[:3] for row in rows], "")
+    assert "data-label" not in table(headers, rows * 20, "")
 
 
 def test_one_load_and_a_load_beyond_capacity_have_a_section_too() -> None:

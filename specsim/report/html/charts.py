@@ -6,7 +6,6 @@ result files are escaped, so that they appear as they are.
 """
 
 import html
-import math
 from collections.abc import Sequence
 
 from specsim.report.blocks import Chart
@@ -16,6 +15,7 @@ from specsim.report.tables import Table, number, percent, span, visible
 
 MOST_POINTS = 2000  # of one curve; more are thinned evenly
 MOST_NUMBERS = 60  # of one curve in the table
+RULES = ("dot", "dashdot", "longdash")  # of levels and marks
 PARITY_BAND = 0.1  # of the shaded area around equality
 Spec = dict[str, object]
 
@@ -47,7 +47,7 @@ def numbers(chart: Chart) -> Table:
             cells = zip(chart.categories, *columns, strict=True)
             return Table(["", *names], [list(row) for row in cells])
         case Waterfall() | Parity():
-            return chart.details
+            return chart.details.brief()
         case Heatmap():
             rows = [[name, *row] for name, row in zip(chart.rows, chart.texts, strict=True)]
             return Table(["", *chart.columns], rows)
@@ -140,39 +140,28 @@ def _panel(panel: Panel) -> Spec:
     paired = any(item.style == "dashed" for item in panel.series)
     for item in panel.series:
         data += [*_band(item), _curve(item, paired)]
-    across = [x for item in panel.series for x in item.x]
-    shapes: list[Spec] = []
-    notes: list[Spec] = []
-    for level, label in panel.levels:
-        shapes.append(_rule(x0=0, x1=1, xref="paper", y0=level, y1=level, yref="y"))
-        place = math.log10(level) if panel.log_y and level > 0 else level
-        notes.append(_note(label, x=0, xref="paper", xanchor="left", y=place, yref="y",
-                           yanchor="bottom"))
+    shapes = [
+        _rule(label, i, x0=0, x1=1, xref="paper", y0=level, y1=level, yref="y")
+        for i, (level, label) in enumerate(panel.levels)
+    ]
     if panel.mark is not None:
         where, label = panel.mark
-        shapes.append(_rule(y0=0, y1=1, yref="paper", x0=where, x1=where, xref="x"))
-        place = math.log10(where) if panel.log_x and where > 0 else where
-        inner = sorted(x for x in across if x is not None)[len(across) // 2 :]
-        # Towards the middle: on the other side, the text would widen the axis.
-        anchor = "right" if inner and where > inner[0] else "left"
-        notes.append(_note(label, y=1, yref="paper", yanchor="top", x=place, xref="x",
-                           xanchor=anchor))
+        shapes.append(_rule(label, len(shapes), y0=0, y1=1, yref="paper", x0=where, x1=where,
+                            xref="x"))
+    across = [x for item in panel.series for x in item.x]
     up = [y for item in panel.series for y in item.y]
     return {"data": data, "layout": _layout(
         _axis(panel.x_label, across, log=panel.log_x),
         _axis(panel.y_label, up, log=panel.log_y, share=panel.share),
-        shapes=shapes, annotations=notes, hovermode="closest" if panel.by_point else "x unified",
-        showlegend=len(panel.series) > 1,
+        shapes=shapes, hovermode="closest" if panel.by_point else "x unified",
+        showlegend=len(panel.series) > 1 or bool(shapes),
     )}
 
 
-def _rule(**place: object) -> Spec:
-    return {"type": "line", "line": {"color": "@muted", "width": 1, "dash": "dot"}, **place}
-
-
-def _note(text: str, **place: object) -> Spec:
-    return {"text": plain(text), "showarrow": False, "font": {"color": "@muted", "size": 12},
-            "borderpad": 2, **place}
+def _rule(label: str, number: int, **place: object) -> Spec:
+    """A line that the legend explains, as a text beside it would stand on the curves."""
+    return {"type": "line", "name": plain(label, 60), "showlegend": bool(label), "layer": "below",
+            "line": {"color": "@muted", "width": 1.5, "dash": RULES[number % len(RULES)]}, **place}
 
 
 def _curve(item: Series, paired: bool) -> Spec:
@@ -197,7 +186,7 @@ def _curve(item: Series, paired: bool) -> Spec:
                                   SERIES[hue], 1.5)
     if item.texts:
         out["text"] = [plain(item.texts[i], 200) for i in keep]
-        out["hovertemplate"] = "%{text}<extra></extra>"
+        out["hovertemplate"] = "%{x:.4~g}, %{y:.4~g}<br>%{text}"
     return out
 
 
@@ -267,7 +256,8 @@ def _waterfall(chart: Waterfall) -> Spec:
         "hovertemplate": "%{y}: %{delta:.4g}<extra></extra>",
     }
     kinds = _kinds(autorange="reversed", dtick=1)
-    spec = _layout(_axis(chart.unit), kinds, hovermode="closest", showlegend=False)
+    amount = _axis(chart.unit) | {"range": [0, 1.03 * chart.top]}
+    spec = _layout(amount, kinds, hovermode="closest", showlegend=False)
     return {"data": [data], "layout": spec}
 
 

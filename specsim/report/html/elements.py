@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from specsim.report.tables import visible
 
 MAX_ROWS = 200  # rows of one table
+CARD_ROWS = 12  # of a table that a narrow screen shows as a list of figures for each row
+NARROW = 44  # characters across, gaps included, that a narrow screen has room for
+LONG = 40  # characters of a cell that wraps, but not into a column of single words
 _EMPTY = frozenset({"br", "col", "hr", "img", "input", "meta"})
 
 
@@ -66,23 +69,31 @@ def table(
     left: frozenset[int] = frozenset({0}),
     limit: int = MAX_ROWS,
 ) -> Html:
-    """A table that scrolls inside itself where it is wider than the screen. `left`: the
-    columns that hold words, the others hold figures. A row whose label begins with spaces stands
-    further in, as it does in text. Of more than `limit` rows the first are shown."""
+    """A table that scrolls inside itself where it is wider than the screen; a short one becomes a
+    list on a narrow screen, each figure under its header. `left`: the columns that hold words, the
+    others hold figures. A row whose label begins with spaces stands further in, as it does in text.
+    Of more than `limit` rows the first are shown."""
+    widths = [max(len(str(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
+    cards = len(rows) <= CARD_ROWS and sum(widths) + 2 * len(widths) > NARROW
 
-    def kind(column: int) -> str | None:
-        return None if column in left else "n"
+    def kind(column: int, cell: Child = "") -> str | None:
+        return ("long" if len(str(cell)) > LONG else None) if column in left else "n"
+
+    def named(column: int) -> str | None:
+        return headers[column] or None if cards else None
 
     def label(cell: Child) -> Html:
         under = isinstance(cell, str) and cell.startswith(" ")
-        return tag("th", cell, scope="row", class_="under" if under else None)
+        return tag("th", cell, scope="row", class_="under" if under else None,
+                   data_label=named(0))
 
     head = tag("tr", [tag("th", text, scope="col", class_=kind(i)) for i, text in
                       enumerate(headers)])
     body = []
     for row in rows[:limit]:
         cells = [
-            label(cell) if i == 0 and 0 in left else tag("td", cell, class_=kind(i))
+            label(cell) if i == 0 and 0 in left else
+            tag("td", cell, class_=kind(i, cell), data_label=named(i))
             for i, cell in enumerate(row)
         ]
         body.append(tag("tr", cells))
@@ -90,9 +101,11 @@ def table(
     if len(rows) > limit:
         words += f" (the first {limit} of {len(rows)} rows)"
     titled = tag("caption", words) if words else None
-    inner = tag("table", titled, tag("thead", head), tag("tbody", body))
-    named = words or "Table of " + ", ".join(text for text in headers if text)  # for screen readers
-    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=named)
+    inner = tag("table", titled, tag("thead", head), tag("tbody", body),
+                class_="cards" if cards else None)
+    # What a screen reader says.
+    spoken = words or "Table of " + ", ".join(text for text in headers if text)
+    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=spoken)
 
 
 def facts(items: Iterable[tuple[str, str, str] | None]) -> Html:

@@ -21,16 +21,19 @@ from specsim.report.blocks import (
     Notes,
     Section,
     Terms,
+    Verdict,
     present,
 )
 from specsim.report.html import theme
 from specsim.report.html.bundle import plotly_bundle, resource, sha256
 from specsim.report.html.charts import Spec, figure, numbers
 from specsim.report.html.elements import Child, Html, facts, fold, join, pairs, table, tag
-from specsim.report.tables import Table
+from specsim.report.layout import split_decision
+from specsim.report.tables import Table, counted
 from specsim.version import __version__
 
 MAX_PAGE_BYTES = 6_000_000
+NOTE = "note: "
 SHORT_TABLE = 24  # rows that are printed although they are folded away on the screen
 PLOTLY_NOTICE = "plotly.js {version}, © Plotly, Inc., MIT licence"
 
@@ -41,7 +44,9 @@ class Page:
     def __init__(self, title: str, charts: str = "chart") -> None:
         """charts: what the names of their elements begin with."""
         self.title, self._charts = title, charts
+        self.answered = False  # the verdicts stand above: sections repeat their decisions alone
         self.figures: dict[str, Spec] = {}
+        self._told: set[str] = set()  # warnings
         self.sections: list[tuple[str, str, Html]] = []
 
     def add(self, section: Section, source: str = "") -> None:
@@ -61,15 +66,15 @@ class Page:
     def _block(self, block: Block) -> Child:
         match block:
             case Lines():
-                return join(_line(text, block.role) for text in block.texts)
+                return join(_line(text, block.role) for text in block.texts
+                            if not text.strip().startswith(NOTE) or self._new(text))
+            case Verdict() if self.answered:
+                return self._block(block.decision())
             case Table():
                 found = table(block.titles(), block.rows, block.title, left=block.words())
                 return join([found, *(_line(text, "lead") for text in block.remarks)])
             case Notes():
-                return tag(
-                    "aside", tag("h3", "What to know before trusting a figure"),
-                    tag("ul", [tag("li", text) for text in block.texts], class_="notes"),
-                )
+                return self._notes(block.texts)
             case Command():
                 return tag("div", _line(block.lead, "plain"), tag("pre", tag("code", block.words)))
             case Group():
@@ -83,6 +88,25 @@ class Page:
             case Charts():
                 drawn = [self._chart(item) for item in block.items if item is not None]
                 return tag("div", drawn, class_="grid") if drawn else None
+
+    def _new(self, text: str) -> bool:
+        """Whether a warning has not been said yet; from now on it has."""
+        text = text.strip().removeprefix(NOTE)
+        known = text in self._told
+        self._told.add(text)
+        return not known
+
+    def _notes(self, texts: Sequence[str]) -> Child:
+        """Warnings, each once on the page."""
+        fresh = [text for text in texts if self._new(text)]
+        known = len(texts) - len(fresh)
+        verb = "applies" if known == 1 else "apply"
+        return tag(
+            "aside", tag("h3", "What to know before trusting a figure"),
+            tag("ul", [tag("li", text) for text in fresh], class_="notes") if fresh else None,
+            _line(f"{counted(known, 'note')} from above {verb} here too.", "lead")
+            if known else None,
+        )
 
     def _chart(self, chart: Chart) -> Html:
         """A chart with its caption, which says what it shows for those who see it and those who do
@@ -144,9 +168,13 @@ def fragment(section: Section) -> str:
 
 def _line(text: str, role: str) -> Html:
     """A sentence; one that belongs to the line before it stands further in."""
+    if not text.strip():
+        return Html("")
     under = "under" if text.startswith(" ") else None
-    kind = under if role == "plain" else role
-    return tag("p", text.strip(), class_=kind) if text.strip() else Html("")
+    if role != "verdict":
+        return tag("p", text.strip(), class_=under if role == "plain" else role)
+    _, word, rest, tone = split_decision(text.strip())
+    return tag("p", tag("b", word, class_=tone) if word else None, rest, class_=role)
 
 
 def json_block(name: str, value: object) -> Html:

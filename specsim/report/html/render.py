@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.report.blocks import Block, Charts, Command, Fold, Lines, Section
+from specsim.report.blocks import Block, Charts, Command, Fold, Lines, Section, Verdict, verdicts
 from specsim.report.hardware import kernel_table, profile_values
 from specsim.report.html.elements import tag
 from specsim.report.html.page import Page
-from specsim.report.kinds import section_of
+from specsim.report.kinds import KINDS, section_of
 from specsim.report.predictions import side_by_side
 from specsim.report.saved import SavedResult
 from specsim.report.tables import Table
-from specsim.report.verdict import lines
 
 DEFAULT_TITLE = "Speculative decoding report"
 
@@ -22,16 +21,18 @@ def render(
     title: str = DEFAULT_TITLE,
     command: str = "",
 ) -> str:
-    """The report as HTML text.
+    """The report as HTML text, by kind of result, model and GPU in whatever order they are given.
 
     profiles: hardware profiles by the name that results give, for the sources of their figures.
     command: the command line that made the report. FormatError names the file and the place of a
     value that is not what it should be; UsageError if plotly is missing or the page too large."""
     page = Page(title)
+    results = sorted(results, key=_place)
     sections = [section_of(saved) for saved in results]
-    decisions = _decisions(results)
-    if decisions:
-        page.add(Section("Decisions", "Decisions", [Lines(decisions, "verdict")]))
+    answers = _answers(sections)
+    if answers and len(sections) > 1:
+        page.add(Section("Verdicts", "Verdicts", answers))
+        page.answered = True
     overview = side_by_side([saved.doc for saved in results if saved.kind == "prediction"])
     if overview is not None:
         page.add(Section("All predictions side by side", "Overview", [Charts([overview])]))
@@ -46,16 +47,25 @@ def render(
     return page.html(lead, None)
 
 
-def _decisions(results: Sequence[SavedResult]) -> list[str]:
-    """The first two sentences of every verdict, one result after another."""
-    found = []
-    for saved in results:
-        runs = saved.doc.items("diagnoses") if saved.kind == "diagnosis" else [saved.doc]
-        for run in runs:
-            if run.has("verdict"):
-                name = run.text("model", "") or run.text("source", saved.kind)
-                found.append(f"{name}: {'. '.join(lines(run.at('verdict'))[:2])}")
-    return found
+def _place(saved: SavedResult) -> tuple[int, str, str, str]:
+    """Where a result stands on the page."""
+    return (KINDS.index(saved.kind), saved.doc.words("model"), saved.doc.words("gpu"),
+            saved.doc.file)
+
+
+def _answers(sections: Sequence[Section]) -> list[Block]:
+    """The verdict of each result with its command; an equal one once, under all their names."""
+    found: list[tuple[Verdict, list[str]]] = []
+    for section in sections:
+        for answer in verdicts(section.blocks):
+            name = f"{section.short}, {answer.about}" if answer.about else section.short
+            names = next((names for known, names in found if known == answer), None)
+            if names is None:
+                found.append((answer, [name]))
+            elif name not in names:
+                names.append(name)
+    return [block for answer, names in found
+            for block in (Lines(["; ".join(names)], "lead"), answer)]
 
 
 def _hardware(profiles: Mapping[str, HardwareProfile]) -> Section:

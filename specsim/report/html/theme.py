@@ -12,14 +12,16 @@ LIGHT = {
     "f": "#3b8fc4", "g": "#5a5a5a", "h": "#7a3e00",
     "page": "#f5f6f8", "card": "#ffffff", "ink": "#1b1f24", "muted": "#57606a",
     "line": "#d8dee4", "grid": "#e6e9ed", "soft": "#eef2f6", "warn": "#8a4600",
-    "warn-soft": "#fff4e5", "good": "#006b4f", "bad": "#b3261e", "link": "#0060a0",
+    "warn-soft": "#fff4e5", "shade": "#b9c2cc", "good": "#006b4f", "bad": "#b3261e",
+    "link": "#0060a0",
 }
 DARK = {
     "a": "#56b4e9", "b": "#e69f00", "c": "#2bc999", "d": "#e79bc6", "e": "#f0e442",
     "f": "#9ab8ff", "g": "#b5b5b5", "h": "#d98e5f",
     "page": "#101317", "card": "#191e24", "ink": "#e7ebef", "muted": "#a3adb8",
     "line": "#333b45", "grid": "#2a313a", "soft": "#222931", "warn": "#ffc078",
-    "warn-soft": "#33260f", "good": "#4fd1a5", "bad": "#ff9a8f", "link": "#7cc4ff",
+    "warn-soft": "#33260f", "shade": "#56616e", "good": "#4fd1a5", "bad": "#ff9a8f",
+    "link": "#7cc4ff",
 }
 BAND_ALPHA = 0.18
 
