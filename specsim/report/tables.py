@@ -40,10 +40,14 @@ class Table:
                 for name, unit in zip(self.headers, units, strict=True)]
 
     def brief(self) -> "Table":
-        """The table without its columns of detail."""
-        kept = len(self.headers) - self.detail
-        return replace(self, headers=self.headers[:kept], rows=[row[:kept] for row in self.rows],
-                       units=self.units[:kept], detail=0)
+        """The table without its columns of detail and those in which nothing stands."""
+        kept = [i for i in range(len(self.headers) - self.detail)
+                if i < self.left or any(row[i] not in ("", "-") for row in self.rows)]
+        return replace(
+            self, headers=[self.headers[i] for i in kept], detail=0,
+            rows=[[row[i] for i in kept] for row in self.rows],
+            units=[self.units[i] for i in kept] if self.units else (),
+        )
 
     def keys(self) -> int:
         """How many columns a part of a table that goes on below repeats."""

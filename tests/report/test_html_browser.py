@@ -70,6 +70,18 @@ def test_it_opens_without_a_message_or_a_request(browser: Any, page: Path) -> No
     assert len(drawn) >= 40 and all(count > 0 for count in drawn), drawn
 
 
+def test_tables_of_charts_side_by_side_are_whole(browser: Any, page: Path) -> None:
+    screen(browser, 1200, 900, False)
+    visit(browser, page)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    cut = browser.execute_script(
+        "const inside = [...document.querySelectorAll('.grid .scroll')];"
+        "return [inside.length, inside.filter(e => e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => [e.getAttribute('aria-label'), e.scrollWidth, e.clientWidth])]"
+    )
+    assert cut[0] >= 40 and cut[1] == []
+
+
 def test_a_narrow_screen_scrolls_only_downwards(browser: Any, page: Path) -> None:
     screen(browser, 375, 740, True)
     visit(browser, page)

@@ -29,7 +29,8 @@ from specsim.report.html.bundle import plotly_bundle, resource, sha256
 from specsim.report.html.charts import Spec, figure, numbers
 from specsim.report.html.elements import Child, Html, facts, fold, join, pairs, table, tag
 from specsim.report.layout import split_decision
-from specsim.report.tables import Table, counted
+from specsim.report.tables import Table
+from specsim.units import counted
 from specsim.version import __version__
 
 MAX_PAGE_BYTES = 6_000_000
