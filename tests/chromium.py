@@ -52,7 +52,11 @@ def screen(browser: Any, width: int, height: int, mobile: bool) -> None:
 
 
 def scheme(browser: Any, name: str) -> None:
+    """Set light or dark, and wait until the page was told: events come before the next frame."""
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": name}]},
+    )
+    browser.execute_async_script(
+        "const done = arguments[0], next = requestAnimationFrame; next(() => next(() => done()))"
     )

@@ -145,8 +145,8 @@ def test_a_pinned_deployment_has_the_load_of_the_form() -> None:
     pinned = {"model": "qwen3.6-27b", "concurrency": "3", "input_len": "77"}
     found = answered("/predict", choice=CHOICE | {"output_len": "50"}, pinned=pinned)
     names = [t["name"] for t in found["figures"]["chart2"]["data"] if "name" in t]
-    assert names == ["chosen: with speculation", "chosen: without", "pinned: with speculation",
-                     "pinned: without"]
+    assert names == ["chosen: with speculation", "chosen: plain", "pinned: with speculation",
+                     "pinned: plain"]
     want = specsim.predict("qwen3.6-27b", concurrency="1,8", output_len=50)
     (curve,) = (t for t in found["figures"]["chart1"]["data"]
                 if t.get("name") == "pinned: speedup")
