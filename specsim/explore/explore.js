@@ -142,6 +142,8 @@
   const show = (found) => {
     const rest = place("charts", found.charts, found.figures);
     byId("above").innerHTML = found.above;
+    byId("said").textContent = [...document.querySelectorAll("#above .lead + .verdict")]
+      .map((line) => line.textContent).join("; ");
     clearFault();
     root.classList.remove("stale");
     const select = byId("load");

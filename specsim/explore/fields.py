@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from specsim.errors import UsageError, shown
 from specsim.options import groups
-from specsim.options.declare import Declared, OptionSet, declared
+from specsim.options.declare import SECTIONS, Declared, OptionSet, declared
 from specsim.options.meaning import hint
 from specsim.options.prediction import PredictOptions, RunOptions
 
@@ -17,13 +17,12 @@ Choice = Mapping[str, str]
 FIRST_MODEL = "qwen3.6-27b"
 FIRST_LOADS = "1,2,4,8,16,32,64,128,256"
 
-# Which fields stand together; all others are folded away.
+# Which fields stand together; all others are folded away, below the headings of --help.
 FIELDSETS = {
     "Deployment": ("model", "gpu", "tp", "engine", "weights", "kv"),
     "Speculation": ("method", "draft", "k", "acceptance_length", "acceptance_rate", "acceptance"),
     "Requests and load": ("workload", "input_len", "output_len", "concurrency", "rate"),
 }
-MORE = "More options"
 LABELS = {
     "gpu": "GPU", "tp": "GPUs per layer (TP)", "kv": "KV cache", "draft": "drafter",
     "k": "draft tokens (k)", "input_len": "prompt tokens", "output_len": "output tokens",
@@ -39,11 +38,17 @@ OF_THE_LOAD = frozenset(
 )
 
 
-def fieldsets() -> dict[str, list[Declared]]:
-    """All options, as they stand together."""
+def shown_first() -> dict[str, list[Declared]]:
+    """The usual options, as they stand together."""
+    return {title: [OPTIONS[name] for name in names] for title, names in FIELDSETS.items()}
+
+
+def folded() -> dict[str, list[Declared]]:
+    """All others."""
     named = {name for names in FIELDSETS.values() for name in names}
-    found = {title: [OPTIONS[name] for name in names] for title, names in FIELDSETS.items()}
-    return {**found, MORE: [item for name, item in OPTIONS.items() if name not in named]}
+    rest = [item for name, item in OPTIONS.items() if name not in named]
+    return {section: [item for item in rest if item.section == section]
+            for section in SECTIONS if any(item.section == section for item in rest)}
 
 
 def label_of(name: str) -> str:

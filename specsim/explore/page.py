@@ -1,10 +1,10 @@
 """The page: a form of the options, places for what the server answers, the script that asks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from specsim.analytic.workload import WORKLOADS
-from specsim.explore.fields import MORE, Choice, fieldsets, label_of
+from specsim.explore.fields import Choice, folded, label_of, shown_first
 from specsim.hardware.store import list_profiles
 from specsim.latency.engine import list_engines
 from specsim.methods.base import METHODS
@@ -62,7 +62,8 @@ def _results() -> Html:
         "main",
         tag("p", "", id="fault", class_="bad", role="alert"),
         tag("section", tag("h2", "Should it be on?", class_="hidden"),
-            tag("div", "", id="above", aria_live="polite", aria_atomic="true"),
+            tag("p", "", id="said", class_="hidden", role="status"),  # what is read out
+            tag("div", "", id="above"),
             tag("p", tag("button", "Pin this beside", type="button", id="pin"),
                 tag("button", "Exchange with the pinned", type="button", id="exchange",
                     hidden=True),
@@ -77,17 +78,14 @@ def _results() -> Html:
 
 def _form(start: Choice) -> Html:
     known = _known()
-    parts = []
-    for title, items in fieldsets().items():
-        fields = [_field(item, known.get(item.name, ()), start.get(item.name, ""))
-                  for item in items]
-        named = title if title != MORE else None
-        parts.append(tag(
-            "fieldset", tag("legend", named or MORE, class_=None if named else "hidden"), fields
-        ))
-    *shown, more = parts
-    return tag("form", shown, fold(MORE, more), id="choices", autocomplete="off",
-               aria_label="Settings")
+
+    def sets(found: Mapping[str, Sequence[Declared]]) -> list[Html]:
+        return [tag("fieldset", tag("legend", title), [
+            _field(item, known.get(item.name, ()), start.get(item.name, "")) for item in items
+        ]) for title, items in found.items()]
+
+    return tag("form", sets(shown_first()), fold("More options", sets(folded())), id="choices",
+               autocomplete="off", aria_label="Settings")
 
 
 def _known() -> dict[str, Sequence[str]]:

@@ -67,8 +67,8 @@ def memory_panel(found: "PredictionFigures", doc: Doc) -> Panel:
     return Panel(
         "Memory of one GPU", unit, "GB", (used,), log_x=len(points) > 2, from_zero=True,
         levels=((plan.usable_bytes / 1e9, "the engine's share"), (fixed / 1e9, "all but cache")),
-        words=f"Weights, drafter, reserve, and the mean cache of {size(each)} for each running "
-              "request. Requests wait where the curve stops rising.",
+        words="Weights, drafter, reserve, and the mean cache of all requests that run. Requests "
+              "wait where the curve stops rising.",
     )
 
 

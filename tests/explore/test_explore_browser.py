@@ -192,9 +192,14 @@ def test_a_screen_reader_hears_names_states_and_the_verdict(page: Any) -> None:
     assert "GPU" in named["combobox"] and "draft tokens (k)" in named["spinbutton"]
     assert "Pin this beside" in named["button"]
     assert any(name.startswith("Chart: What speculation gains.") for name in named["image"])
-    live = page.execute_script(
-        "return document.querySelector('[aria-live=polite]').innerText.includes('vllm serve')")
-    assert live is True
+    said = "return document.querySelector('[role=status]').textContent"
+    assert page.execute_script(said).startswith("ON: eagle3")
+    put(page, "method", "none")
+    drawn(page, 2)
+    assert not page.execute_script(said).startswith("ON: eagle3")
+    put(page, "k", "99")
+    drawn(page, 3)
+    assert page.execute_script("return document.querySelector('[role=alert]').textContent")
 
 
 def test_hovering_shows_the_steps_of_that_load(page: Any) -> None:
