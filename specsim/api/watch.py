@@ -31,28 +31,23 @@ class Show(Protocol):
     def __call__(self, seen: Observation) -> None: ...
 
 
-class _Plain:
+class LineShow:
+    """One line each: words for pipes and logs, or a JSON object."""
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._as_json = as_json
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
-
-class LineShow(_Plain):
-    """One line each, for pipes and logs."""
-
     def __call__(self, seen: Observation) -> None:
-        line = printable(watch_line(seen.to_dict(), time.strftime("%H:%M:%S")))
+        found = seen.to_dict()
+        line = json_text(found) if self._as_json else printable(
+            watch_line(found, time.strftime("%H:%M:%S")))
         sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-
-
-class JsonShow(_Plain):
-    """One JSON object per line."""
-
-    def __call__(self, seen: Observation) -> None:
-        sys.stdout.write(json_text(seen.to_dict()) + "\n")
         sys.stdout.flush()
 
 

@@ -13,14 +13,8 @@ from specsim.options.measured import WatchCommand
 def watch(options: WatchCommand) -> None:
     """Watch a live vLLM, SGLang or TensorRT-LLM server. Batch, acceptance, step time, and, with
     MODEL, whether speculation pays at this load and which k would. Only reads /metrics."""
-    from specsim.api.watch import JsonShow, LineShow, ScreenShow, Show
+    from specsim.api.watch import LineShow, ScreenShow
     from specsim.api.watch import watch as run
 
-    show: Show
-    if options.json_out:
-        show = JsonShow()
-    elif sys.stdout.isatty() and not options.once:
-        show = ScreenShow(options.url)
-    else:
-        show = LineShow()
-    run(options, show)
+    drawn = sys.stdout.isatty() and not options.once and not options.json_out
+    run(options, ScreenShow(options.url) if drawn else LineShow(options.json_out))

@@ -187,7 +187,7 @@ def test_watch_lives_through_restarts_and_outages():
 def test_ctrl_c_ends_it_in_peace(monkeypatch):
     shown = []
 
-    class Show(watch_run._Plain):
+    class Show(watch_run.LineShow):
         def __call__(self, seen):
             shown.append(seen)
 
