@@ -158,3 +158,23 @@ def test_difference_takes_new_label_sets_from_zero() -> None:
         "stop": 3.0,
         "length": 4.0,
     }
+
+
+def test_the_first_engine_of_vllm_counts_no_drafts() -> None:
+    """2500 drafted and 1427 emitted at an efficiency of 1427 / (625 x 5): k is 4."""
+    text = "".join(
+        f"# TYPE vllm:spec_decode_{name} {kind}\n"
+        f'vllm:spec_decode_{name}{{model_name="q"}} {value}\n'
+        for name, kind, value in (
+            ("efficiency", "gauge", 0.4566), ("num_accepted_tokens_total", "counter", 1530),
+            ("num_draft_tokens_total", "counter", 2500),
+            ("num_emitted_tokens_total", "counter", 1427),
+        )
+    )
+    run = read_text_as_bench(text)[0]
+    assert run.acceptance is not None and run.acceptance.num_drafts == 625
+    assert run.acceptance.acceptance_length == pytest.approx(1427 / 625)
+    assert run.server_args.num_speculative_tokens == 4
+    unknown = read_text_as_bench(text.replace("0.4566", "0.43"))[0]
+    assert unknown.acceptance is None
+    assert any("vLLM up to 0.7 is left out" in note for note in unknown.warnings)
