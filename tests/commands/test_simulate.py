@@ -73,7 +73,11 @@ def test_json_has_every_key_on_both_sides() -> None:
     assert found["inputs"]["k"] == 3 and found["inputs"]["load"]["rate"] == 4
     assert isinstance(found["warnings"], list)
     ratio = found["baseline"]["tpot_s"]["mean"] / found["tpot_s"]["mean"]
-    assert found["gain"]["tpot_mean"] == pytest.approx(ratio) and ratio > 1.2
+    # Of several runs the median of their ratios, which is near the ratio of their medians.
+    assert found["gain"]["tpot_mean"] == pytest.approx(ratio, rel=0.005) and ratio > 1.2
+    alone = figures(*LLAMA, *SHORT, *FEW, "--rate", "4")
+    ratio = alone["baseline"]["tpot_s"]["mean"] / alone["tpot_s"]["mean"]
+    assert alone["gain"]["tpot_mean"] == pytest.approx(ratio)
 
 
 def test_tokens_inside_a_chunk_come_at_once() -> None:
