@@ -198,7 +198,7 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
         tpot_s, ttft_s = steps * step_s / max(1, workload.output_len - 1), prefill_s + request_s
         share = prefill_s / busy_s
         return _Cycle(tpot_s, ttft_s, ttft_s, busy_s, step_s, 0.0, share, plain.bound)
-    wait = _mixed(system, workload, decode, plain.total_s) if system.mixes else _apart(
+    wait = _mixed(system, workload, decode, step_s) if system.mixes else _apart(
         system, workload, decode, step_s, request_s
     )
     decode_wall = steps * step_s + wait.decoding_s * (1 + again) + again * wait.prompt_s

@@ -139,13 +139,13 @@ def beside(
     """What each prompt adds to the decode steps it runs in, as a function of the equally likely
     sizes of the groups that come into one of them. decoding: share of the steps with prompts in
     which a sequence decodes, less than one where there are more of them than it has steps."""
-    decode_s = system.latency.seconds(decode) * decoding
+    decode_s = system.decode_step_s(decode) * decoding
     seqs = round(decode.decode_seqs * decoding)
     context = decode.decode_context_tokens * seqs / decode.decode_seqs
     shape = replace(decode, decode_seqs=seqs, decode_context_tokens=context)
 
     def extra_s(step: Pass) -> float:
-        return max(0.0, system.latency.seconds(replace(shape, prefill=step)) - decode_s)
+        return max(0.0, system.decode_step_s(replace(shape, prefill=step)) - decode_s)
 
     @cache
     def added_s(count: int) -> float:

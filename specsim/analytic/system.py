@@ -114,7 +114,7 @@ class System(Instance):
         return decode_shape(max(1, round(running)), context, setup)
 
     def decode_step_s(self, shape: StepShape) -> float:
-        """Mean seconds of a decode step of that shape, over steps with and without a draft."""
+        """Mean seconds of a step of that shape, over steps with and without drafts to verify."""
         mix = shape.by_drafts(self.setup.draft_share)
         return sum(share * self.latency.seconds(step) for share, step in mix)
 

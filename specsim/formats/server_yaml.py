@@ -17,6 +17,7 @@ from specsim.jsonable import json_text
 
 MAX_YAML = 100_000  # characters
 MAX_ALIASES = 20
+MAX_DEPTH = 50  # Kubernetes needs ten or so; PyYAML's time grows with the square of the depth
 _KEYS = re.compile(r"^[ \t-]*(?:services|apiVersion|kind|containers|image|command|args|"
                    r"repository|modelURL|vllmConfig)[ \t]*:", re.MULTILINE)
 
@@ -70,9 +71,15 @@ def documents(text: str, where: str) -> list[object]:
     if len(text) > MAX_YAML:
         raise FormatError(f"{where} is longer than {MAX_YAML} characters; give one server's part")
     try:
-        events = yaml.parse(text, Loader=yaml.SafeLoader)
-        if sum(isinstance(event, yaml.AliasEvent) for event in events) > MAX_ALIASES:
-            raise FormatError(f"{where} has over {MAX_ALIASES} aliases (*name); write them out")
+        aliases = depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            aliases += isinstance(event, yaml.AliasEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if aliases > MAX_ALIASES:
+                raise FormatError(f"{where} has over {MAX_ALIASES} aliases (*name); write them out")
+            if depth > MAX_DEPTH:
+                raise RecursionError
         found = list(yaml.safe_load_all(text))
         json_text(found, default=str)  # neither holds itself nor has keys that flags cannot have
         return found

@@ -215,6 +215,23 @@ def test_lookups_that_find_no_draft_cost_a_plain_step() -> None:
     assert closed_loop(some, CHAT, 64).step_s == pytest.approx(0.25 * verify + 0.75 * bare)
 
 
+@pytest.mark.parametrize("clients", [4, 16, 64])
+@pytest.mark.parametrize("load", [Workload(64, 8), Workload(2000, 50)])
+def test_lookups_gain_no_more_than_their_tokens(clients: int, load: Workload) -> None:
+    """Drafts in a tenth of the steps, experts, stages: prompts run beside the mean of the steps,
+    not beside steps that verify (which read all experts anyway)."""
+    setup = SpecSetup(method="ngram", k=7, draft_share=0.1)
+    drafted = System(
+        find_model("qwen3-235b-a22b"), H200, find_engine("vllm==0.10"), Parallel(tp=4, pp=2),
+        setup=setup, acceptance=replace(Acceptance.from_rate(0.1, 7), draft_probability=0.1),
+    )
+    load = replace(load, requests_per_client=10)
+    fast, plain = (
+        closed_loop(system, load, clients) for system in (drafted, drafted.plain())
+    )
+    assert fast.output_tok_s <= plain.output_tok_s * drafted.tokens_per_step
+
+
 def test_engines_that_prefill_first_stop_decoding_meanwhile() -> None:
     free = replace(SGLANG, overheads=Overheads())
     system = replace(PLAIN, engine=free)

@@ -1,5 +1,5 @@
-"""Command lines of `pareto` with options at random: a result or one line of refusal,
-never a traceback, and no number in JSON that JSON does not know."""
+"""Command lines of three studies with options at random: a result or one line of refusal, never a
+traceback, and no number in JSON that JSON does not know. Settings are cheap: two short runs."""
 
 import json
 import random
@@ -15,17 +15,55 @@ VALUES = (
     "4,1", "99999999999999999999", "bf16", "fp8", "none", "ngram", "h100-sxm", "qwen3-8b", "=1",
 )
 NUMBERS = ("1", "2", "4", "8", "64", "0.5", "1000")
-OPTIONS = ("--k", "--tp", "--concurrency", "--input-len", "--output-len", "--gpu", "--weights",
-           "--kv", "--method", "--acceptance-rate", "--pps", "--gpus", "--max-num-seqs",
-           "--cached-share", "--draft-share", "--engine", "--workload")
+WORDS = {  # what makes sense where no number does; half of the lines should get through
+    "--gpu": ("h100-sxm", "h200-sxm"), "--weights": ("bf16", "fp8"), "--kv": ("bf16", "fp8"),
+    "--method": ("none", "ngram"), "--engine": ("vllm", "sglang"), "--workload": ("chat", "short"),
+    "--slo": ("ttft_p95=2", "tpot_p50=0.05"), "--unit": ("users", "rate"),
+    "type": ("'h100-sxm'",), "workload": ("'short'",), "name": ("'a'",),
+    "model": ("'llama-3.1-8b'",), "slo": ("{tpot_p50 = 0.05}",), "--profiles": (".",),
+    **dict.fromkeys(
+        ("--acceptance-rate", "--cached-share", "--draft-share", "--operating-share",
+         "--range-ratio", "--gpu-memory-utilization", "operating_share",
+         "gpu_memory_utilization", "--warmup"), ("0.5", "0.9", "0.1"),
+    ),
+}
+SYSTEM = ("--k", "--tp", "--input-len", "--output-len", "--gpu", "--weights", "--kv", "--method",
+          "--acceptance-rate", "--max-num-seqs", "--cached-share", "--draft-share", "--engine",
+          "--workload")
+COMMANDS = {
+    "pareto": (("qwen3-8b",), (*SYSTEM, "--concurrency", "--pps", "--gpus")),
+    "capacity": (
+        ("llama-3.1-8b", "--ladder=1", "--duration=1", "--jobs=1", "--no-baseline",
+         "--replications=2", "--slo=ttft_p95=1"),
+        (*SYSTEM, "--rate", "--users", "--warmup", "--slo", "--burstiness", "--range-ratio",
+         "--operating-share", "--price-per-gpu-hour", "--seed", "--unit",
+         "--stream-floor", "--max-concurrent", "--max-model-len", "--gpu-memory-utilization"),
+    ),
+    "fleet": (
+        ("fleet.toml", "--quick", "--jobs=1"),
+        ("--seed", "--profiles", "count", "rate", "workload", "slo", "name",
+         "model", "tp", "operating_share", "type", "max_num_seqs", "gpu_memory_utilization"),
+    ),
+}
+FLEET = {"operating_share": "0.8", "type": "'h200-sxm'", "count": "2", "name": "'chat'",
+         "model": "'qwen3-8b'", "rate": "1", "workload": "'chat'", "slo": "{ttft_p95 = 3}"}
 
 
-def _line(chance: random.Random) -> list[str]:
-    words = ["pareto", "qwen3-8b", "--json"]
-    for option in chance.sample(OPTIONS, chance.randint(1, 4)):
-        value = chance.choice(VALUES if chance.random() < 0.6 else NUMBERS)
-        words.append(f"{option}={value}")
-    return words
+def _line(command: str, chance: random.Random) -> list[str]:
+    """Options; of a fleet also lines of its file, which is written here."""
+    words, options = COMMANDS[command]
+    line, lines = [command, *words, "--json"], dict(FLEET)
+    for option in chance.sample(options, chance.randint(1, 4)):
+        value = chance.choice(VALUES if chance.random() < 0.3 else WORDS.get(option, NUMBERS))
+        if option.startswith("--"):
+            line.append(f"{option}={value}")
+        else:
+            lines[option] = value if chance.random() < 0.8 else repr(value)
+    if command == "fleet":
+        text = [f"{key} = {value}" for key, value in lines.items()]
+        text = [*text[:1], "[[gpus]]", *text[1:3], "[[models]]", *text[3:]]
+        Path("fleet.toml").write_text("\n".join(text), encoding="utf-8")
+    return line
 
 
 def _check(words: list[str], capsys, monkeypatch) -> int:
@@ -42,16 +80,20 @@ def _check(words: list[str], capsys, monkeypatch) -> int:
     return code
 
 
-def test_options_at_random(capsys, monkeypatch, tmp_path: Path) -> None:
+def _try(command: str, count: int, seed: str, capsys, monkeypatch) -> None:
+    chance = random.Random(command + seed)
+    codes = [_check(_line(command, chance), capsys, monkeypatch) for _ in range(count)]
+    assert 2 in codes and set(codes) > {2}
+
+
+@pytest.mark.parametrize(("command", "count"), [("pareto", 10), ("capacity", 8), ("fleet", 10)])
+def test_options_at_random(command: str, count: int, capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    chance = random.Random("pareto")
-    codes = [_check(_line(chance), capsys, monkeypatch) for _ in range(25)]
-    assert 0 in codes and 2 in codes
+    _try(command, count, "", capsys, monkeypatch)
 
 
 @pytest.mark.slow
-def test_many_options_at_random(capsys, monkeypatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_many_options_at_random(command: str, capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    chance = random.Random(7)
-    codes = [_check(_line(chance), capsys, monkeypatch) for _ in range(200)]
-    assert 0 in codes and 2 in codes
+    _try(command, 200, "many", capsys, monkeypatch)

@@ -123,6 +123,8 @@ def test_kubernetes() -> None:
         ("services: [", "is not YAML.*line 1"),
         ("services:\n  a:\n    command: {x: 1}", "list of words or one line"),
         ("services: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("services: " + "{a: " * 60 + "1" + "}" * 60, "nested too deeply"),
+        ("services:\n" + "\n".join(" " * i + "a:" for i in range(1, 400)), "nested too deeply"),
         ("services:\n" + "- *a\n" * 3, "not YAML.*alias"),
         ("a: &a 1\nservices: [" + "*a, " * 30 + "]", "over 20 aliases"),
         ("services: 2024-13-45", "cannot be read as YAML"),

@@ -26,7 +26,6 @@ EXCEPTIONS = {
     "more FLOP rate: TPOT": (0.001, 2.5),
     "more FLOP rate: TTFT": (0.001, 3.0),
     "longer prompts: TTFT": (0.005, 0.1),
-    "speedup within tokens per step": (0.005, 0.25),
 }
 
 

@@ -75,7 +75,8 @@ def of_one(
         yield from below("running within the clients", point.running, clients)
     elif point.stable:
         yield from below("a stable load is below the capacity", point.utilisation or 0, 1)
-    if rate is None:  # in an open loop faster requests leave smaller batches as well
+    ahead = system.plans_ahead == system.plain().plans_ahead  # else plain prompts wait a step more
+    if rate is None and ahead:  # in an open loop faster requests leave smaller batches as well
         yield from below("speedup within tokens per step", point.speedup, system.tokens_per_step)
 
 
