@@ -11,7 +11,6 @@ cannot fork, everything runs in this process.
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from specsim.analytic.apart import Apart
 from specsim.analytic.system import System
 from specsim.planning.capacity_loads import LoadShape, People
+from specsim.planning.executors.local import begin_worker
 from specsim.sim.build import Deployment
 from specsim.sim.figures import Figures, value_at
 from specsim.sim.run import simulate
@@ -114,11 +114,6 @@ class Study:
 _study: Study | None = None  # of a worker process; set before it is forked
 
 
-def _ignore_interrupts() -> None:
-    # Ctrl-C reaches the whole group; the parent ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def _run(trial: Trial) -> Summary:
     assert _study is not None
     return _study.run(trial)
@@ -182,7 +177,7 @@ class Runner:
         if self._pool is None:
             _study = self.study
             self._pool = ProcessPoolExecutor(
-                self._jobs, multiprocessing.get_context("fork"), _ignore_interrupts
+                self._jobs, multiprocessing.get_context("fork"), begin_worker
             )
         return self._pool
 

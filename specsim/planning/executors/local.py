@@ -46,7 +46,7 @@ class LocalExecutor(Windowed[Handle]):
             self._pool = ProcessPoolExecutor(
                 self.workers,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start,
+                initializer=begin_worker,
             )
         try:
             with deaf_children():
@@ -84,8 +84,9 @@ class LocalExecutor(Windowed[Handle]):
             worker.join(JOIN_S)
 
 
-def _start() -> None:
-    """Set up a worker process."""
+def begin_worker() -> None:
+    """Set up a worker process: deaf to Ctrl-C, gone when its parent is. Of forked workers an
+    earlier one notices once the later ones, which share its pipe, are gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parent = multiprocessing.parent_process()
