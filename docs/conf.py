@@ -27,9 +27,13 @@ suppress_warnings = ["myst.xref_missing"]
 # Docstrings mark code with single backticks; `--help` must not become a dash.
 default_role = "code"
 smartquotes = False
+# Fences without a language hold formulas, pseudo-code and commands: nothing of Python.
+highlight_language = "none"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"specsim {__version__}"
 html_show_sphinx = False
 html_copy_source = False
