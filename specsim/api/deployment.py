@@ -32,6 +32,8 @@ from specsim.latency.engine import find_engine
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.routing import parse_routing
 from specsim.methods.base import METHODS, SpecSetup, find_method, method_of
+from specsim.methods.draft_model import DraftModelMethod
+from specsim.methods.mtp import MtpMethod
 from specsim.methods.registry import lookup_named, method_name
 from specsim.methods.resolve import default_method, named_drafter, resolve_setup
 from specsim.model.catalogue import variant
@@ -243,7 +245,7 @@ def _speculation(
     """The method with its drafter, what is accepted (None for plain decoding), and whether that is
     known rather than the range of comparable drafters."""
     given = options.acceptance_flags
-    config = _config(options, bool(given), warnings)
+    config = _own_head(_config(options, bool(given), warnings), spec, options.model)
     method, k, draft = options.method, options.k, options.draft
     if draft is not None and method is None and (lookup := lookup_named(draft)) is not None:
         method, draft = lookup, None
@@ -354,6 +356,15 @@ def _config(
     if config.batch_table:
         warnings.append(TABLE_NOTE)
     return config
+
+
+def _own_head(
+    config: SpeculativeConfig | None, spec: ModelSpec, model: object
+) -> SpeculativeConfig | None:
+    """vLLM takes a target that is named as its own draft model for its MTP head, if it has one."""
+    if config is None or spec.mtp is None or config.method != DraftModelMethod.name:
+        return config
+    return replace(config, method=MtpMethod.name, model=None) if config.model == model else config
 
 
 def _drafter(name: str | None, spec: ModelSpec) -> Drafter | None:

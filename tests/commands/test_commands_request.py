@@ -175,6 +175,17 @@ def test_vllms_json_stands_instead_of_the_flags() -> None:
     assert setup.drafter is not None and setup.drafter.kind == "gemma-assistant"
 
 
+def test_a_target_named_as_its_own_draft_model_is_its_own_head() -> None:
+    """vLLM makes DeepSeek's MTP head of it; a target without a head is a draft model as any."""
+    itself = f'{{"model": "{QWEN}", "num_speculative_tokens": 1}}'
+    setup = build(QWEN, speculative_config=itself, acceptance_length=1.8).system.setup
+    assert (setup.method, setup.k) == ("mtp", 1)
+    assert setup.drafter is find_model(QWEN).mtp
+    plain = '{"model": "smollm2-135m", "num_speculative_tokens": 1}'
+    setup = build("smollm2-135m", speculative_config=plain, acceptance_length=1.8).system.setup
+    assert setup.method == "draft-model"
+
+
 def test_vllms_synthetic_length_is_its_own_schedule() -> None:
     config = ('{"method": "mtp", "num_speculative_tokens": 3, "rejection_sample_method": '
               '"synthetic", "synthetic_acceptance_length": 2.5}')
