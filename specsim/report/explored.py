@@ -20,7 +20,6 @@ from specsim.report.predictions import (
 )
 from specsim.report.tables import Table
 from specsim.report.verdict import verdict_block
-from specsim.units import size
 
 if TYPE_CHECKING:
     from specsim.analytic.predict import PredictionFigures
