@@ -171,7 +171,7 @@ class Reader:
 
     def follow(self, page: str) -> None:
         """Every block of a page, in order."""
-        install, text = CORE, (ROOT / page).read_text(encoding="utf-8")
+        install, text = CORE, (self.checkout / page).read_text(encoding="utf-8")
         if page == "README.md":
             text = text.partition("\n## Use\n")[2].partition("\n## ")[0]
         try:
@@ -199,7 +199,7 @@ class Reader:
         folder = self.environment(install)
         for line in block.lines:
             command = "python -" if block.kind == "python" else line
-            if not command.strip() or command.startswith("#"):
+            if not command.strip() or command.lstrip().startswith("#"):
                 continue
             begin = time.monotonic()
             if shlex.split(command, comments=True)[:2] in SERVERS:

@@ -136,15 +136,20 @@ def test_commands_on_the_page_run(path: Path) -> None:
 @pytest.mark.slow
 def test_the_tutorial_decides_what_it_printed() -> None:
     text, _, decision = expanded("tutorial.md").partition("## The decision")
-    printed = "\n".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
-    figures = re.findall(r"\d+\.\d+x|\d+ clients", decision)
-    assert len(figures) >= 4
-    for figure in figures:
-        number = figure.removesuffix("x")
-        assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", printed), figure
-    assert re.search(r"with k = 3 .* at up to\s+64 clients", decision)
-    best = re.search(r"^mtp k=3 .*$", printed, re.MULTILINE)
-    assert best is not None and best[0].split()[-2:] == ["1.73x<", "1.28x<"]
+    said = re.search(r"k = 3 .*64 clients: about (\S+)x for one client, about (\S+)x at", decision)
+    assert said is not None
+    asked, lower, tuned = re.findall(r"```console\n(.*?)```", text, re.DOTALL)[:3]
+
+    def speedup(clients: int, shown: str) -> float:
+        return float(re.findall(rf"^{clients} +(\S+)x ", shown, re.MULTILINE)[0])
+
+    for clients, figure in ((1, said[1]), (64, said[2])):
+        assert speedup(clients, asked) == pytest.approx(float(figure), abs=0.06)
+    assert asked.count("k = 3") and min(speedup(c, lower) for c in (1, 8, 64)) > 1
+    one, at_16, at_64 = re.findall(r"^mtp k=3 +(\S+) +(\S+) +(\S+)$", tuned, re.MULTILINE)[0]
+    assert at_16.endswith("x<") and at_64.endswith("x<")
+    best_at_1 = re.findall(r"^mtp k=\d\*? +(\S+)x<", tuned, re.MULTILINE)[0]
+    assert float(one.rstrip("x<")) > 0.9 * float(best_at_1)
 
 
 @pytest.mark.slow
