@@ -18,7 +18,7 @@ from specsim.diagnose.judge import diagnose as judge
 from specsim.diagnose.rules_speculation import GAIN
 from specsim.diagnose.scrape import metrics_url, scrape
 from specsim.diagnose.watching import Watcher
-from specsim.errors import UsageError
+from specsim.errors import FormatError, UsageError
 from specsim.formats.bench import read_bench, scan
 from specsim.jsonable import Key
 from specsim.options.measured import DiagnoseOptions
@@ -146,7 +146,20 @@ def _arguments(options: DiagnoseOptions) -> tuple[str | None, str | None]:
             f"{len(words)} arguments given; {rule}, e.g. specsim diagnose result.json llama-3.1-8b"
         )
     file = None if named else words.pop(0)
-    return file, words[0] if words else None
+    model = words[0] if words else None
+    if file is not None and model is not None and Path(model).is_file() and _is_result(model):
+        raise UsageError(
+            f"{model} is a second result, not a model; give the run without speculation with "
+            f"--plain, e.g. specsim diagnose {model} --plain {file}"
+        )
+    return file, model
+
+
+def _is_result(path: str) -> bool:
+    try:
+        return bool(scan(path).runs)
+    except FormatError:
+        return False
 
 
 def live_evidence(url: str, interval: float) -> Evidence:

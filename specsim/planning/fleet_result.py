@@ -1,8 +1,9 @@
 """What a fleet plan answers: endpoints, GPUs that are short, the whole."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from specsim.jsonable import jsonable, picked
+from specsim.jsonable import Key, jsonable, picked
 from specsim.planning.capacity_result import Point
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand
@@ -36,6 +37,14 @@ class Endpoint:
     flags: ReadyCommand | None
     no_flags: str
     cost: Cost | None
+
+    name = model = gpu = weights = kv_dtype = method = max_num_seqs_from = Key[str]()
+    tp = gpus_per_replica = gpus = k = max_num_seqs = replicas_wanted = Key[int]()
+    capacity_per_replica = estimate_by_formulas = Key[float]()
+    acceptance_length = load_per_replica = Key[float | None]()
+    load_per_replica_after_a_failure = Key[float | None]()
+    survives_a_failure = Key[bool]()
+    binding_limit = at_demand = after_a_failure = Key[dict[str, Any] | None]()
 
     @property
     def served(self) -> float:

@@ -20,6 +20,7 @@ RICHER = {
     "Tuning": {"workload", "dynamic", "skipped"}, "Pareto": {"frontier"}, "Capacity": {"no_flags"},
     "LoadAnswer": {"no_flags"}, "ParetoPoint": {"command", "no_command"},
     "ExplainedStep": {"ops"}, "Curve": {"points"}, "Cell": {"tp", "reason"},
+    "Endpoint": {"demand", "no_flags"},
 }
 CALLS: dict[str, dict[str, Any]] = {
     "predict": {"model": "qwen3.6-27b", "weights": "fp8", "concurrency": [1, 16]},
@@ -34,6 +35,7 @@ CALLS: dict[str, dict[str, Any]] = {
                  "replications": 2, "resolution": 0.5, "jobs": 1, "no_stream_floor": True,
                  "quick": True},
     "diagnose": {"words": [str(BENCH)]},
+    "fleet": {"file": str(ROOT / "docs" / "fleet.toml"), "quick": True},
     "models": {"name": "qwen3.6-27b"},
     "gpus": {"name": "h200-sxm"},
 }
@@ -60,7 +62,7 @@ def test_every_key_of_the_json_is_a_field_of_that_value(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "items"), [
     ("predict", "points"), ("tune", "answers"), ("crossover", "curves"), ("explain", "steps"),
-    ("matrix", "cells"), ("pareto", "frontier"),
+    ("matrix", "cells"), ("pareto", "frontier"), ("fleet", "endpoints"),
 ])
 def test_so_are_the_keys_of_what_it_lists(name: str, items: str) -> None:
     found = getattr(result(name), items)

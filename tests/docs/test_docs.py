@@ -105,6 +105,25 @@ def test_reference_has_every_command_and_option() -> None:
             assert option == "model" or f"| `{option}` |" in table
 
 
+def test_every_command_answers_a_question() -> None:
+    from specsim.options.registry import command_names
+
+    page = (DOCS / "howto" / "which-command.md").read_text(encoding="utf-8")
+    named = re.findall(r"`specsim ((?:validate )?[a-z][a-z-]+)", page)
+    assert sorted(set(named)) == sorted(command_names())
+
+
+def test_tasks_count_their_refusals() -> None:
+    page = (DOCS / "tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| `([a-z]+)` \| (\d) \| (\d) \|$", page, re.MULTILINE)
+    assert len(rows) == len(re.findall(r"^\*\*\d+\. ", page, re.MULTILINE)) == 10
+    for command, steps, refused in rows:
+        files = command == "fleet"  # which is written
+        assert int(steps) == 3 + files + int(refused) and f"$ specsim {command} " in page
+    said = page.count("exit=2") + page.count("is refused: models")
+    assert sum(int(refused) for *_, refused in rows) == said
+
+
 def test_accuracy_page_has_the_figures_of_validation() -> None:
     text = expanded("accuracy.md")
     report = (ROOT / "validation" / "reports" / "report.md").read_text(encoding="utf-8")
