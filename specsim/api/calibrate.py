@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specsim.api.calibrate_bench import fit_from
 from specsim.api.calibrate_records import fit_records
 from specsim.api.functions import python_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Documented, flat
 from specsim.errors import UsageError
 from specsim.options.measured import CalibrateFunctionOptions
 from specsim.options.values import paths_of
@@ -16,11 +16,9 @@ from specsim.rows import rows_at, texts_at
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration(Result):
+class Calibration(Documented):
     """What a fit found. document: as `specsim calibrate --json` prints it. command: a prediction
     with the new engine profile; empty for a hardware profile."""
-
-    document: dict[str, object]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", str(self.document.get("command", "")))
@@ -34,13 +32,6 @@ class Calibration(Result):
     def written(self) -> tuple[str, ...]:
         """The profiles and reports that were written."""
         return texts_at(self.document, "files" if "files" in self.document else "written")
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return texts_at(self.document, "warnings")
-
-    def to_dict(self) -> dict[str, object]:
-        return dict(self.document)
 
     def to_rows(self) -> list[dict[str, object]]:
         """One flat row per parameter."""

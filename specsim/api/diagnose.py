@@ -9,7 +9,7 @@ from typing import Any
 
 from specsim.analytic.intervals import interval_of
 from specsim.api.functions import named_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Documented, flat
 from specsim.api.served import check_described, predictor_for
 from specsim.diagnose.evidence import Evidence, evidence_of
 from specsim.diagnose.expected import Predictor
@@ -26,11 +26,11 @@ from specsim.options.repeat import repeat
 from specsim.options.values import FilePath
 from specsim.planning.verdict import LoadVerdict, Verdict, judged
 from specsim.report.progress import live_bar
-from specsim.rows import rows_at, texts_at
+from specsim.rows import rows_at
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnoses(Result):
+class Diagnoses(Documented):
     """Findings per run as `diagnoses`, as `specsim diagnose --json` prints them."""
 
     BLOCKS = "diagnosis.diagnosis_section"
@@ -38,15 +38,7 @@ class Diagnoses(Result):
     diagnoses = Key[list[dict[str, Any]]]()
     skipped = Key[list[dict[str, str]]]()
 
-    document: dict[str, object]
     command: str = ""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return texts_at(self.document, "warnings")
-
-    def to_dict(self) -> dict[str, object]:
-        return self.document
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per run."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from specsim.api.drafters import drafters_of
-from specsim.api.results import Listing, Result, flat
+from specsim.api.results import Documented, Listing, flat
 from specsim.errors import require, shown
 from specsim.formats.load_model import load_model
 from specsim.jsonable import Key, picked
@@ -16,10 +16,9 @@ from specsim.report.models import model_dict, model_section, models_section
 
 
 @dataclass(frozen=True, repr=False)
-class Model(Result):
+class Model(Documented):
     """One model in full: parameters, bytes of weights, cache and state, what can draft for it."""
 
-    document: dict[str, Any]
     command: str
 
     name = family = weights = kv_dtype = source = Key[str]()
@@ -32,10 +31,7 @@ class Model(Result):
     mtp = Key[dict[str, Any] | None]()
     drafters = Key[list[dict[str, Any]]]()
 
-    def to_dict(self) -> dict[str, object]:
-        return self.document
-
-    to_json = to_dict
+    to_json = Documented.to_dict
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per drafter."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from specsim.api.diagnose import live_evidence
 from specsim.api.quick_judge import assumptions, decided, judged_at, smallest_split, to_type
-from specsim.api.results import Result
+from specsim.api.results import Documented
 from specsim.client.load import LiveLoad, drive
 from specsim.client.look import OWN, ServerLook, look
 from specsim.client.prompts import builtin_prompts, take
@@ -45,18 +45,14 @@ DRIVEN, GENTLY, WATCHED = "driven", "gently", "watched"
 
 
 @dataclass(frozen=True, repr=False)
-class QuickLook(Result):
+class QuickLook(Documented):
     """The answer: `document`, as `specsim quick --json` prints it. partial: ended by Ctrl-C;
     stopped: why the driving ended early, '' where it did not."""
 
     BLOCKS = "quick.quick_section"
 
-    document: dict[str, object]
     partial: bool = False
     stopped: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        return self.document
 
 
 @dataclass

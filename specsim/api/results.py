@@ -20,7 +20,7 @@ from specsim.planning.verdict import Verdict
 from specsim.report.blocks import Lines, Section
 from specsim.report.doc import Doc
 from specsim.report.text import section_text
-from specsim.rows import columns_of
+from specsim.rows import columns_of, texts_at
 from specsim.rows import flat as dotted
 
 T = TypeVar("T")
@@ -79,6 +79,20 @@ class Result:
 
         section = self.section()
         return fragment(replace(section, blocks=(Lines([repr(self)], "lead"), *section.blocks)))
+
+
+@dataclass(frozen=True, repr=False)
+class Documented(Result):
+    """A result that is its JSON: `document`, as `--json` of its command prints it."""
+
+    document: dict[str, Any]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return texts_at(self.document, "warnings")
+
+    def to_dict(self) -> dict[str, object]:
+        return self.document
 
 
 class Decided(Result):

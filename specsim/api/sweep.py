@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specsim.api.functions import named_function
-from specsim.api.results import Result, flat
+from specsim.api.results import Documented, flat
 from specsim.api.sweep_task import option_name, option_value, parse_value, run_task
 from specsim.errors import UsageError
 from specsim.files import check_writable
@@ -29,10 +29,9 @@ from specsim.rows import rows_at
 
 
 @dataclass(frozen=True, repr=False)
-class SweepResult(Result):
+class SweepResult(Documented):
     """The rows of a sweep: one per combination and repeat, with `params` and `result`."""
 
-    document: dict[str, object]
     blocks: Section
     command: str
 
@@ -43,9 +42,6 @@ class SweepResult(Result):
     repeats = tasks = finished = resumed = refused = failed = Key[int]()
     failures = Key[dict[str, int]]()
     interrupted = Key[bool]()
-
-    def to_dict(self) -> dict[str, object]:
-        return self.document
 
     def to_rows(self) -> list[dict[str, object]]:
         return [flat(row) for row in rows_at(self.document, "rows")]
