@@ -1,6 +1,7 @@
 """The `specsim` command. A command is loaded when it runs: its module is imported, and its command
 line made from its options, only then; the table here has what the list of all commands shows."""
 
+import errno
 import os
 import sys
 from typing import Any, NoReturn
@@ -114,7 +115,8 @@ def main() -> None:
         # A file that a command opened has a name, a standard stream has none.
         what = f"cannot read or write {one_line(error.filename)}" if error.filename else (
             "cannot write the output")
-        _stop(f"{what}: {one_line(error.strerror or error)}", 1)
+        mistyped = error.errno == errno.ENAMETOOLONG
+        _stop(f"{what}: {one_line(error.strerror or error)}", 2 if mistyped else 1)
     except (KeyboardInterrupt, typer.Abort):
         _stop("interrupted", 130)
     raise SystemExit(code if isinstance(code, int) else 0)

@@ -97,3 +97,10 @@ def test_options_at_random(command: str, count: int, capsys, monkeypatch, tmp_pa
 def test_many_options_at_random(command: str, capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     _try(command, 200, "many", capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("words", [
+    ("gpus",), ("predict", "qwen3-8b"), ("simulate", "qwen3-8b", "--trace=" + "a" * 5000),
+])
+def test_a_name_too_long_for_a_file_is_a_mistake_of_the_user(words, capsys, monkeypatch) -> None:
+    assert _check([*words, "--profiles=" + "a" * 5000], capsys, monkeypatch) == 2
