@@ -146,6 +146,11 @@ def calibration_bench() -> dict[str, Any]:
     )
 
 
+def quick() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((HERE / "data" / "quick.json").read_text("utf-8"))
+    return loaded
+
+
 def published() -> dict[str, Any]:
     return of("validate", "published", _published_file(), "--rows")
 
@@ -164,4 +169,5 @@ def _published_file() -> str:
 MAKERS = (
     prediction, explanation, simulation, validation, mindrouter, published, tune, crossover,
     policies, pareto, matrix, fleet, sweep, diagnosis, capacity, calibration, calibration_bench,
+    quick,
 )
