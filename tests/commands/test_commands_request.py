@@ -136,10 +136,10 @@ def test_forms_of_acceptance(options: dict[str, object], length: float) -> None:
     assert system.acceptance.expected_tokens(3) == pytest.approx(length)
 
 
-def test_measured_acceptance_names_its_rows_and_its_spread() -> None:
+def test_measured_acceptance_names_its_source_and_its_spread() -> None:
     request = build(QWEN)
     acceptance = request.system.acceptance
-    assert acceptance is not None and "MR27" in acceptance.source
+    assert acceptance is not None and "MindRouter TESTING.md" in acceptance.source
     assert any("depends on the text" in text for text in request.warnings)
 
 
