@@ -105,7 +105,7 @@ def test_models_and_gpus_are_what_their_commands_print() -> None:
     device = specsim.gpus("h200")
     assert device.to_dict() == typed("gpus", "h200") and device.mem_bytes > 1e11
     assert [gpu.name for gpu in specsim.gpus()] == [row["name"] for row in typed("gpus")]
-    assert "TB/s" in str(specsim.gpus()) and "<table>" in device._repr_html_()
+    assert "TB/s" in str(specsim.gpus()) and "<table" in device._repr_html_()
     with pytest.raises(UsageError, match="leave one out"):
         specsim.models("qwen3.6-27b", search="qwen")  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="it must be text"):

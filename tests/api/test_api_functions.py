@@ -223,7 +223,7 @@ def test_notebook_tables_escape_what_they_show() -> None:
     object.__setattr__(result, "command", evil)
     page = result._repr_html_()
     assert evil not in page and page.count("&lt;script&gt;") == 2
-    assert "<table>" in page and f">{result.points[0].speedup:.2f}x</td>" in page
+    assert "<table" in page and f">{result.points[0].speedup:.2f}x</td>" in page
     assert "<script" not in page and "at most" in page  # the lines of the text as well
 
 
@@ -290,7 +290,7 @@ def test_benchmarks_are_read_and_calibrated_from(tmp_path: Path) -> None:
     assert runs[1].acceptance is not None and runs[0].acceptance is None
     table = runs.to_frame("pandas")
     assert list(table["tpot_s.mean"]) == [run.tpot_s.mean for run in runs]
-    assert Path(runs[1].source).name in str(runs) and "<table>" in runs._repr_html_()
+    assert Path(runs[1].source).name in str(runs) and "<table" in runs._repr_html_()
     assert runs.to_dict(requests=True)["runs"][0]["requests"]
     fitted = specsim.calibrate(
         "smollm2-135m", from_=[PLAIN, NGRAM], gpu="cpu-generic", method="ngram", k=3,
