@@ -66,9 +66,10 @@ def _lines(data: object, depth: int, indent: int) -> str:
 
 
 def replace_between(path: Path, begin: str, text: str, end: str) -> None:
-    """Put `text` between the two marks of a file; the marks stay."""
+    """Put `text` between the first two marks of a file; the marks stay."""
     pattern = re.compile(rf"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
-    write_text(path, pattern.sub(lambda m: m[1] + text + m[2], path.read_text(encoding="utf-8")))
+    found = path.read_text(encoding="utf-8")
+    write_text(path, pattern.sub(lambda m: m[1] + text + m[2], found, count=1))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: bool = False) -> list[str]:
