@@ -208,9 +208,11 @@ class Reader:
                 done = self._run(command, folder, line if block.kind == "python" else "")
                 code, self._output = done.returncode, done.stdout
             took = time.monotonic() - begin
-            print(f"{took:6.1f} s  {page}: {command}", flush=True)
+            wrong = code != block.code or "Traceback" in self._output
+            ended = f", ended with {code}" if wrong else ""
+            print(f"{took:6.1f} s  {page}: {command}{ended}", flush=True)
             self.spent_s[page] = self.spent_s.get(page, 0.0) + took
-            if code != block.code or "Traceback" in self._output:
+            if wrong:
                 self.found.append(f"{page}: `{command}` ended with {code}, not {block.code}:\n"
                                   f"{self._output[-2000:]}")
 
