@@ -27,7 +27,7 @@ def test_one_file_is_named_and_shown() -> None:
         "closed loop, 4 clients",
         "acceptance length 3.147",
         "TPOT",
-        "51.8 ms",
+        "51.8",  # in ms, the unit of its column
         "2.172 tokens per step (from chunks)",
         "note: max_output_tokens_per_s",
     ):

@@ -82,8 +82,9 @@ def test_and_leaves_other_words_alone() -> None:
     assert not list(comparisons('a = link_kind == "none"; b = {"mtp": None}; c = part == "model"'))
 
 
-# Foreign results say which engine made them; those who read them may ask.
-READ_ENGINES = {"accuracy/rows.py", "client/result.py", "diagnose/watching.py"}
+# Foreign results and servers say which engine made or runs them; those who read them may ask.
+READ_ENGINES = {"accuracy/rows.py", "client/look.py", "client/result.py", "diagnose/watching.py",
+                "formats/server_told.py"}
 
 
 def engine_questions(text: str) -> Iterator[str]:
