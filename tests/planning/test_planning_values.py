@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -193,9 +192,7 @@ def test_packing_in_order_is_packing_one_by_one(pieces: list[Piece], count: int)
 
 
 def test_a_demand_beyond_all_pools_is_planned_at_once(tmp_path: Path) -> None:
-    start = time.perf_counter()
-    found = plan(tmp_path, rate=1e8)
-    assert time.perf_counter() - start < 10  # millions of replicas are wanted, two are placed
+    found = plan(tmp_path, rate=1e8)  # would not end, were each wanted replica tried
     end = found.endpoints[0]
     assert end.replicas == 2 and end.wanted > 100_000 and not found.fits
 
