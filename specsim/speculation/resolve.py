@@ -48,6 +48,7 @@ _USUAL_WORK = ("chat", "mixed", "unstated")
 # Data sets of a single prompt count only where nothing else was measured.
 _ONE_PROMPT = ("single-prompt", "one-chat-prompt", "same-prompt", "own-prompt", "log-window")
 _MOST_NAMED = 6
+_MOST_SETS = 2  # data sets of one entry
 # Positions that are worked out beyond the draft length asked for.
 _LONGEST = 16
 
@@ -377,12 +378,19 @@ def _bound(predicted: Sequence[PredictedAcceptance], tokens: float, quantile: fl
 
 
 def _named(points: Sequence[MeasuredPoint]) -> tuple[str, ...]:
-    """Rows in few words: source, data set, drafter, draft lengths."""
-    names, lengths = source_names(), defaultdict(set)
+    """Rows in few words: one entry per source and drafter, with its data sets and draft lengths."""
+    names = source_names()
+    found: dict[tuple[str, str], list[MeasuredPoint]] = defaultdict(list)
     for p in points:
-        words = [names.get(p.set_id, p.set_id), "" if p.dataset == "not stated" else p.dataset,
-                 p.draft.rpartition("/")[2]]
-        lengths[", ".join(filter(None, words))].add(p.k)
-    found = [f"{words}, k={','.join(map(str, sorted(ks)))}" for words, ks in lengths.items()]
-    named = found[:_MOST_NAMED]
-    return (*named, f"and {len(found) - len(named)} more") if len(found) > len(named) else (*named,)
+        found[names.get(p.set_id, p.set_id), p.draft.rpartition("/")[2]].append(p)
+    entries = []
+    for (source, draft), rows in found.items():
+        sets = list(dict.fromkeys(p.dataset for p in rows if p.dataset != "not stated"))
+        told = ", ".join(sets[:_MOST_SETS])
+        if len(sets) > _MOST_SETS:
+            told += f" and {len(sets) - _MOST_SETS} more data sets"
+        lengths = ",".join(map(str, sorted({p.k for p in rows})))
+        entries.append(", ".join(filter(None, [source, told, draft, f"k={lengths}"])))
+    named = entries[:_MOST_NAMED]
+    more = len(entries) - len(named)
+    return (*named, f"and {more} more") if more else (*named,)
