@@ -4,11 +4,11 @@ Accepted drafts are green; a rejected draft is red and struck through, followed 
 replaced it. Colour is for terminals only, and off where NO_COLOR is set (https://no-color.org).
 """
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from specsim.commands.generate_run import Positions, SideBySide
+from specsim.report.layout import coloured
 from specsim.units import counted
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def use_color(stream: TextIO, choice: str = "auto") -> bool:
     """Whether to colour: 'always', 'never', or by the stream and the environment."""
     if choice != "auto":
         return choice == "always"
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return coloured(stream)
 
 
 def harmless(text: str) -> str:

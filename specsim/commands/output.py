@@ -1,6 +1,5 @@
 """Writing a result in the form that was asked for: text, JSON or CSV."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +45,7 @@ def text_of(section: "Section", options: JsonOptions) -> str:
     from specsim.report.text import section_text
 
     width = None if options.wide else terminal_width()
-    return section_text(section, width, colour=coloured())
+    return section_text(section, width, colour=coloured(sys.stdout))
 
 
 def write(
@@ -145,8 +144,8 @@ def end_if_over(metrics: Sequence[str], limit: str, judged: int) -> None:
 
 def terminal_plot(panel: "Panel") -> str:
     """The panel as wide as the terminal, in colour where there is one."""
+    from specsim.report.layout import coloured
     from specsim.report.plots_text import panel_text
 
     width = min(110, shutil.get_terminal_size((78, 24)).columns)
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return panel_text(panel, max(50, width), colour=colour)
+    return panel_text(panel, max(50, width), colour=coloured(sys.stdout))

@@ -10,6 +10,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Sequence
+from typing import TextIO
 
 from specsim.report.tables import Table
 
@@ -30,12 +31,9 @@ def terminal_width() -> int | None:
     return max(width, 40) if width > 0 else None
 
 
-def coloured() -> bool:
-    """Whether the output is a terminal that wants colours (NO_COLOR, TERM=dumb: it does not)."""
-    import sys
-
-    return (sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-            and os.environ.get("TERM") != "dumb")
+def coloured(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that wants colours (NO_COLOR, TERM=dumb: it does not)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
