@@ -83,3 +83,11 @@ def test_what_the_pages_leave_out_is_little_and_needs_what_ci_lacks() -> None:
         ("watch.md", ["specsim", "watch"]),
         ("which-k.md", ["vllm", "serve"]),
     ]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
+def test_no_page_runs_what_its_reader_has_no_server_for(path: Path) -> None:
+    """`console` blocks are run when the pages are built; one that needs a server says `text`."""
+    text = path.read_text(encoding="utf-8")
+    for match in literal["FENCE"].finditer(text):
+        assert match["info"].strip() != "console" or not literal["NEEDS"].search(text[: match.start()])
