@@ -151,6 +151,14 @@ def closed_loop(system: System, workload: Workload, concurrency: int) -> SteadyS
         raise UsageError(
             f"concurrency is {concurrency!r}; it must be a whole number from 1 to {MAX_CONCURRENCY}"
         )
+    key, states = (workload, concurrency), system.states
+    if key not in states:
+        states[key] = _steady(system, workload, concurrency)
+    found: SteadyState = states[key]
+    return found
+
+
+def _steady(system: System, workload: Workload, concurrency: int) -> SteadyState:
     limit = running_limit(system, workload)
     running = min(concurrency, limit)
     waits = concurrency > running

@@ -116,7 +116,6 @@ class _Batches:
             sizes |= {size, min(slots, size * 3 // 2)}
             size *= 2
         self._sizes = sorted(sizes)
-        self._times_s: list[float] = []
 
     def _pace(self, batch: int) -> Pace:
         if batch not in self._paces:
@@ -130,11 +129,12 @@ class _Batches:
         """A field of the pace at a batch."""
         at = bisect_left(self._sizes, batch)
         high = self._sizes[at]
+        there = float(getattr(self._pace(high), field))
         if high == batch:
-            return float(getattr(self._pace(batch), field))
+            return there
         low = self._sizes[at - 1]
         share = (batch - low) / (high - low)
-        return self.of(low, field) * (1 - share) + self.of(high, field) * share
+        return float(getattr(self._pace(low), field)) * (1 - share) + there * share
 
     def mean(self, field: str, shares: list[float]) -> float:
         return sum(share * self.of(n, field) for n, share in enumerate(shares, start=1))

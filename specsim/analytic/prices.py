@@ -7,6 +7,7 @@ each time. Nobody says at the call which change keeps prices: two systems share 
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.instance import Instance
@@ -21,6 +22,17 @@ class PriceCache:
 
     def __init__(self) -> None:
         self._latency: list[tuple[tuple[object, ...], LatencyModel]] = []
+        self._states: list[tuple[Instance, dict[object, Any]]] = []
+
+    def states(self, system: Instance) -> dict[object, Any]:
+        """What was found of a system at its loads, the same for all systems that are equal: plain
+        decoding stands beside every draft length and every method."""
+        kept = next((states for known, states in self._states if known == system), None)
+        if kept is None:
+            kept = {}
+            self._states.insert(0, (system, kept))
+            del self._states[KEPT:]
+        return kept
 
     def latency(
         self, instance: Instance, routing: Routing | None, fidelity: str, budget: int = 0

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from specsim.analytic.prices import PriceCache
 from specsim.hardware.profile import HardwareProfile
@@ -66,6 +66,11 @@ class System(Instance):
         """Prices of this deployment's steps, shared with every system derived from the same one
         whose steps cost the same (see `analytic.prices`)."""
         return self.prices.latency(self, self.routing, self.fidelity, self.batched_tokens)
+
+    @cached_property
+    def states(self) -> dict[object, Any]:
+        """Results at the loads asked for so far (see `analytic.prices`)."""
+        return self.prices.states(self)
 
     @cached_property
     def memory(self) -> MemoryPlan:

@@ -9,6 +9,7 @@ line (--command) is filled in first.
 from dataclasses import dataclass, field, replace
 
 from specsim.analytic.compare import compared
+from specsim.analytic.prices import PriceCache
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.acceptance import (
@@ -85,8 +86,10 @@ def build_request(
         options, warnings = expand_command(options)
     if not isinstance(given, CacheOptions):  # a simulated server cuts the answer there
         check_longest(options)
-    chosen = _chosen(options, given) if choose else None
-    found = _built(options if chosen is None else options.but(method=chosen), warnings, chosen)
+    prices = PriceCache()
+    chosen = _chosen(options, given, prices) if choose else None
+    options = options if chosen is None else options.but(method=chosen)
+    found = _built(options, warnings, chosen, prices)
     asked = options.method or options.draft or options.speculative_config
     if found.unknown is not None and asked and not unknown:
         raise refused(found.unknown)
@@ -107,7 +110,7 @@ def refused(unknown: System) -> UsageError:
     )
 
 
-def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
+def _chosen(options: DeploymentOptions, load: OptionSet, prices: PriceCache) -> str | None:
     """Of the methods with a known acceptance the fastest at the first load asked for, where the
     options leave the method open; None where they do not, or nothing is known."""
     drafting = (options.method, options.draft, options.speculative_config)
@@ -122,7 +125,7 @@ def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
     ]
     for name in names:
         try:
-            found = _built(options.but(method=name), [], name)
+            found = _built(options.but(method=name), [], name, prices)
             if found.unknown is None:
                 speedups[name] = compared(
                     found.system, found.workload,
@@ -140,9 +143,10 @@ def _model(options: DeploymentOptions) -> ModelSpec:
 
 
 def _built(
-    options: DeploymentOptions, warnings: list[str], chosen: str | None
+    options: DeploymentOptions, warnings: list[str], chosen: str | None, prices: PriceCache
 ) -> DeploymentRequest:
-    """chosen: the method, where it was not the user's choice."""
+    """chosen: the method, where it was not the user's choice. prices: shared by all that are
+    built of the same options."""
     if options.work is not None:  # also where no acceptance is looked up, or one method of several
         from specsim.speculation.resolve import named_work
 
@@ -168,6 +172,7 @@ def _built(
         gpu_memory_utilization=options.gpu_memory_utilization or 0.0,
         routing=_routing(options.routing, spec),
         fidelity=options.fidelity,
+        prices=prices,
     )
     unknown = None
     if not known:
