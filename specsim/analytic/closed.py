@@ -191,8 +191,7 @@ def _cycle(system: System, workload: Workload, running: int, again: float) -> _C
     steps = decode_steps(workload.output_len, system.tokens_per_step)
     decode = system.decode_shape(running, workload.mean_context)
     plain = system.latency.step(decode)
-    always = system.setup.draft_share >= 1  # else the mean with steps that carry no draft
-    step_s = plain.total_s if always else system.decode_step_s(decode)
+    step_s = system.decode_step_s(decode)  # the mean with steps that carry no draft
     if workload.computed_elsewhere:
         wall_s = steps * step_s
         each_s = wall_s / max(1, workload.output_len - 1)

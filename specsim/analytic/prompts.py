@@ -74,6 +74,7 @@ def prompt_shape(system: System, chunks: Pass) -> StepShape:
 
 def packed_s(system: System, workload: Workload, prompts: float) -> float:
     """The steps that so many prompts share (a mean: between whole numbers of them)."""
+    system = system.prompt_prices
 
     def whole_s(count: int) -> float:
         return _passes_s(
@@ -139,6 +140,10 @@ def beside(
     """What each prompt adds to the decode steps it runs in, as a function of the equally likely
     sizes of the groups that come into one of them. decoding: share of the steps with prompts in
     which a sequence decodes, less than one where there are more of them than it has steps."""
+    if system.prompt_prices is not system:
+        system = system.prompt_prices
+        each = decode.decode_context_tokens / decode.decode_seqs
+        decode = system.decode_shape(decode.decode_seqs, each)
     decode_s = system.decode_step_s(decode) * decoding
     seqs = round(decode.decode_seqs * decoding)
     context = decode.decode_context_tokens * seqs / decode.decode_seqs

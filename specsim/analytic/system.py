@@ -113,6 +113,11 @@ class System(Instance):
         """Token budget of a round: of every microbatch that is under way."""
         return self.batched_tokens * self.parallel.pp
 
+    @property
+    def prompt_prices(self) -> "System":
+        """The system at whose prices prompts are computed: this one (`analytic.swapped`)."""
+        return self
+
     def decode_shape(self, running: float, context: float) -> StepShape:
         """A pure decode (verify) step of `running` sequences with `context` cached tokens each."""
         setup = self.setup if self.speculative else None

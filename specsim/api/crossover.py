@@ -1,4 +1,4 @@
-"""`specsim.crossover`: with and without speculation while concurrency grows."""
+"""`specsim.crossover`: with and without speculation while concurrency or the rate grows."""
 
 from specsim.api.deployment import build_request, refused
 from specsim.api.functions import python_function
@@ -8,13 +8,14 @@ from specsim.errors import UsageError
 from specsim.jsonable import Key
 from specsim.options.analytic import CrossoverOptions
 from specsim.options.repeat import repeat
-from specsim.options.values import parse_contexts
+from specsim.options.values import parse_contexts, parse_rates
 from specsim.planning import crossover as planning
+from specsim.planning.rates import crossover_rates
 from specsim.planning.verdict_results import of_crossover
 
 
 class Crossover(Decided, planning.CrossoverFigures, DeployedAs):
-    """Up to which load speculative work is cheap, and up to which it pays: `curves`."""
+    """Up to which load speculative work is cheap, and up to which it pays: `curves`, or `rates`."""
 
     BLOCKS = "crossovers.crossover_blocks"
     method = Key[str]()
@@ -26,7 +27,8 @@ class Crossover(Decided, planning.CrossoverFigures, DeployedAs):
 
 
 def run(options: CrossoverOptions) -> Crossover:
-    """Compare ordinary and speculative decoding of `model` while concurrency grows."""
+    """Compare ordinary and speculative decoding of `model` while concurrency, or with `rates` the
+    rate of requests, grows."""
     if options.model is None and options.command is None:
         raise UsageError("a MODEL is needed; `specsim models` lists them")
     request = build_request(options, unknown=True)
@@ -34,10 +36,16 @@ def run(options: CrossoverOptions) -> Crossover:
         raise refused(request.unknown)
     contexts = options.contexts
     lengths = [request.workload.input_len] if contexts is None else parse_contexts(contexts)
-    found = planning.crossover(
-        request.system, request.workload, lengths, options.max_concurrency, options.cheap_share,
-        request.warnings,
-    )
+    if options.rates is not None:
+        rates = None if options.rates == "auto" else parse_rates(options.rates, "--rates")
+        found = crossover_rates(
+            request.system, request.workload, lengths, rates, options.ttft_slack, request.warnings
+        )
+    else:
+        found = planning.crossover(
+            request.system, request.workload, lengths, options.max_concurrency,
+            options.cheap_share, request.warnings,
+        )
     verdict = of_crossover(found, served_names(deployment_of(options)))
     return Crossover.of(found, repeat(options)).with_verdict(verdict)
 

@@ -44,6 +44,15 @@ class CrossoverRangeOptions(OptionSet, section="Study"):
         help="Speculative work is cheap while a step costs at most this share more than a plain "
              "one.",
     )
+    rates: Numbers | None = opt(
+        None, help="Requests per second in the place of clients, e.g. 1,2,4; auto: up to the "
+                   "capacity.",
+    )
+    ttft_slack: float = opt(
+        0.1, ge=0, le=100, rule="from 0 to 100, such as 0.1 for 10 %",
+        help="With --rates: share by which the first token may come later before speculation no "
+             "longer pays by TTFT.",
+    )
 
 
 class CrossoverOptions(
@@ -59,6 +68,10 @@ class CrossoverOptions(
         if self.contexts is not None and self.input_len is not None:
             raise UsageError(
                 "--contexts and --input-len both give prompt lengths; give one of them"
+            )
+        if self.rates is not None and self.max_concurrency is not None:
+            raise UsageError(
+                "--rates is an open loop and --max-concurrency ends a closed one; give one of them"
             )
         return self
 

@@ -103,12 +103,12 @@ def parse_concurrency(
     return sorted({int(value) for value in values})
 
 
-def parse_rates(given: Numbers) -> list[float]:
+def parse_rates(given: Numbers, name: str = "--rate") -> list[float]:
     """Requests per second of the open loop: positive numbers, in rising order."""
-    values = parse_numbers(given, "--rate", whole=False)
+    values = parse_numbers(given, name, whole=False)
     for value in values:
         if value <= 0:
-            raise UsageError(f"--rate has {value:g}; it must be above 0 requests per second")
+            raise UsageError(f"{name} has {value:g}; it must be above 0 requests per second")
     return sorted(set(values))
 
 

@@ -9,6 +9,7 @@ crossing before it is narrowed down.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.intervals import interval_note, interval_of
@@ -20,7 +21,11 @@ from specsim.latency.breakdown import StepLatency
 from specsim.planning.utilisation import served_utilisation, step_utilisation
 from specsim.search import first_from_one
 
+if TYPE_CHECKING:
+    from specsim.planning.rates import RateCurve
+
 CHEAP_SHARE = 0.5
+TTFT_SLACK = 0.1
 POINTS_PER_OCTAVE = 2
 MAX_CONTEXTS = 16
 
@@ -82,13 +87,15 @@ class Curve(Jsonable):
 
 @dataclass(frozen=True)
 class CrossoverFigures:
-    """Result of `crossover`."""
+    """Result of `crossover`: `curves` over clients or, where rates were asked for, `rates`."""
 
     system: System
     workload: Workload
-    cheap_share: float
-    curves: tuple[Curve, ...]
+    cheap_share: float = CHEAP_SHARE
+    curves: tuple[Curve, ...] = ()
     warnings: tuple[str, ...] = ()
+    rates: tuple["RateCurve", ...] = ()
+    ttft_slack: float = TTFT_SLACK
 
     @property
     def acceptance_length(self) -> float:
@@ -103,16 +110,18 @@ class CrossoverFigures:
                 "model", "gpu", "tp", "weights", "kv_dtype", "engine", "engine_version", "method",
                 "draft", "k", "acceptance_length",
             ),
-            **picked(self, "output_len=workload.output_len cheap_share fidelity=system.fidelity "
-                           "curves warnings"),
+            **picked(self, "output_len=workload.output_len cheap_share ttft_slack "
+                           "fidelity=system.fidelity curves rates warnings"),
         }
 
     def rows(self) -> list[dict[str, object]]:
-        """One flat row per context and concurrency."""
+        """One flat row per context and concurrency or rate."""
         out = []
-        for curve in self.curves:
-            for point in curve.points:
-                row = {"context": curve.context, **point.to_dict()}
+        every = [(curve.context, curve.points) for curve in self.curves]
+        rated = [(curve.context, curve.points) for curve in self.rates]
+        for context, points in (*every, *rated):
+            for point in points:
+                row = {"context": context, **point.to_dict()}
                 for name, side in (("speculative", point.speculative), ("plain", point.plain)):
                     del row[name]
                     row |= {f"{name}_{key}": value for key, value in side.to_dict().items()}
@@ -133,13 +142,7 @@ def crossover(
     max_concurrency: None: the largest batch that either side runs at that context. UsageError when
     the system does not speculate, or for contexts, concurrency or share out of range.
     """
-    if not system.speculative:
-        raise UsageError(
-            f"there is no speculation to compare for {system.spec.name}; name a --method with its "
-            "acceptance (--acceptance-length)"
-        )
-    if not 1 <= len(contexts) <= MAX_CONTEXTS:
-        raise UsageError(f"{len(contexts)} contexts are given; give 1 to {MAX_CONTEXTS}")
+    check_contexts(system, contexts)
     if not (math.isfinite(cheap_share) and cheap_share > 0):
         raise UsageError(f"cheap share is {cheap_share:g}; it must be above 0, such as 0.5")
     notes = list(warnings)
@@ -155,6 +158,17 @@ def crossover(
     if note := interval_note(system):
         notes.append(note)
     return CrossoverFigures(system, workload, cheap_share, tuple(curves), tuple(notes))
+
+
+def check_contexts(system: System, contexts: Sequence[int]) -> None:
+    """UsageError where nothing is to be compared, or too much."""
+    if not system.speculative:
+        raise UsageError(
+            f"there is no speculation to compare for {system.spec.name}; name a --method with its "
+            "acceptance (--acceptance-length)"
+        )
+    if not 1 <= len(contexts) <= MAX_CONTEXTS:
+        raise UsageError(f"{len(contexts)} contexts are given; give 1 to {MAX_CONTEXTS}")
 
 
 def grid_to(limit: int) -> list[int]:

@@ -27,7 +27,9 @@ from specsim.planning.verdict import (
 
 
 def of_crossover(found: CrossoverFigures, names: ServedNames) -> Verdict | None:
-    """Of `crossover`: the first context length that can be served, from its fewest clients on."""
+    """Of `crossover`: the first context length that can be served, from its least load on."""
+    if found.rates:
+        return _of_rates(found, names)
     curve = next((curve for curve in found.curves if curve.points), None)
     if curve is None:
         return None
@@ -38,6 +40,20 @@ def of_crossover(found: CrossoverFigures, names: ServedNames) -> Verdict | None:
     flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
     return verdict_of((load,), "clients", VerdictBasis(
         system, workload, flags, curve.break_even_concurrency, curve.max_concurrency))
+
+
+def _of_rates(found: CrossoverFigures, names: ServedNames) -> Verdict:
+    """At the lowest rate, by time per output token."""
+    curve = next(curve for curve in found.rates if curve.points)
+    system, point = found.system, curve.points[0]
+    gain, gain_90 = point.tpot_gain, point.tpot_gain_90
+    if gain is None:
+        gain, gain_90 = point.throughput_gain, None
+    load = at_load(point.rate, system.setup.method, system.setup.k, gain, gain_90)
+    workload = replace(found.workload, input_len=curve.context)
+    flags = flags_of(system if load.decision == "on" else system.plain(), names)[0]
+    return verdict_of((load,), "requests/s", VerdictBasis(
+        system, workload, flags, curve.crossing("tpot").pays_below, curve.plain_capacity))
 
 
 def of_tuning(

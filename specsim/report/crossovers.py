@@ -16,6 +16,8 @@ from specsim.report.columns import (
     waiting,
     waits,
 )
+from specsim.report.crossover_rates import context_words as _context
+from specsim.report.crossover_rates import rate_blocks, rate_panels
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Picture, Series
 from specsim.report.tables import Table, times
@@ -37,14 +39,16 @@ def crossover_section(doc: Doc, deployed: str = "", source: str = "") -> Section
     """All blocks. deployed, source: titles, and where the acceptance is from, which a live result
     has and its JSON has not."""
     title = f"Where speculation stops paying: {d.title_of(doc)}"
+    rated = doc.items("rates")
+    load = "open loops of so many requests per second" if rated else (
+        "closed loops of 1, 2, ... clients")
     return Section(title, f"Crossover: {doc.text('model')}", [
         verdict_block(doc),
         Lines([
             deployed or d.deployed(doc), d.drafting(doc, source),
-            f"closed loops of 1, 2, ... clients, {doc.words('output_len')} output tokens, with "
-            "and without speculation",
+            f"{load}, {doc.words('output_len')} output tokens, with and without speculation",
         ]),
-        _answers(doc), Charts(panels(doc)),
+        *(rate_blocks(doc) if rated else [_answers(doc)]), Charts(panels(doc)),
         *(_points(line) for line in doc.items("curves") if line.items("points")),
         Notes(doc.texts("warnings")), d.settings(doc),
     ])
@@ -76,12 +80,6 @@ def _answers(doc: Doc) -> Table:
               for line in doc.items("curves") if line.has("error")),
         ],
     )
-
-
-def _context(line: Doc) -> str:
-    """'8k' for 8192, the number itself where it is not whole."""
-    tokens = int(line.number("context"))
-    return f"{tokens // 1024}k" if tokens >= 1024 and tokens % 1024 == 0 else str(tokens)
 
 
 def _between(line: Doc) -> str:
@@ -136,13 +134,16 @@ def crossover_picture(result: "CrossoverFigures") -> Picture:
         f"{system.setup.method}, k = {system.setup.k}, acceptance length "
         f"{result.acceptance_length:.2f}"
     )
-    note = "solid: with speculation, dashed: without; a closed loop in its steady state"
+    loop = "an open" if result.rates else "a closed"
+    note = f"solid: with speculation, dashed: without; {loop} loop in its steady state"
     return Picture(title, tuple(panels(Doc(result.to_dict()))), (note,))
 
 
 def panels(doc: Doc) -> list[Panel]:
     """Six panels: gain, cost of a step, throughput, ITL, E2E latency, share of the peaks. Lines
-    by context length; none where no length can be served."""
+    by context length; none where no length can be served. Over rates: see `rate_panels`."""
+    if doc.items("rates"):
+        return rate_panels(doc)
     lines = [(hue, line) for hue, line in enumerate(doc.items("curves")) if line.items("points")]
     if not lines:
         return []
