@@ -22,7 +22,7 @@ from specsim.planning.utilisation import served_utilisation, step_utilisation
 from specsim.search import first_from_one
 
 if TYPE_CHECKING:
-    from specsim.planning.rates import RateCurve
+    from specsim.planning.rates import RateCurve, RatePoint
 
 CHEAP_SHARE = 0.5
 TTFT_SLACK = 0.1
@@ -116,17 +116,18 @@ class CrossoverFigures:
 
     def rows(self) -> list[dict[str, object]]:
         """One flat row per context and concurrency or rate."""
-        out = []
-        every = [(curve.context, curve.points) for curve in self.curves]
-        rated = [(curve.context, curve.points) for curve in self.rates]
-        for context, points in (*every, *rated):
-            for point in points:
-                row = {"context": context, **point.to_dict()}
-                for name, side in (("speculative", point.speculative), ("plain", point.plain)):
-                    del row[name]
-                    row |= {f"{name}_{key}": value for key, value in side.to_dict().items()}
-                out.append(row)
-        return out
+        return [
+            *(_row(curve.context, point) for curve in self.curves for point in curve.points),
+            *(_row(curve.context, point) for curve in self.rates for point in curve.points),
+        ]
+
+
+def _row(context: int, point: "CrossPoint | RatePoint") -> dict[str, object]:
+    row = {"context": context, **point.to_dict()}
+    for name, side in (("speculative", point.speculative), ("plain", point.plain)):
+        del row[name]
+        row |= {f"{name}_{key}": value for key, value in side.to_dict().items()}
+    return row
 
 
 def crossover(

@@ -34,6 +34,7 @@ MEASURES: tuple[Measure, ...] = ("tpot", "ttft", "e2el", "capacity")
 PARTS: tuple[Part, ...] = ("memory", "steps", "prompts")
 STEPS = 256  # rates looked at between none and plain decoding's capacity
 MOVES = 1.02  # a rate moved by less is not moved: two of those steps at the top
+TIE = 1.01  # times that differ by less are alike, where a part is exchanged
 SHARES = (1, 2, 4, 6, 8, 10, 12, 13, 14, 15, 16, 18)  # sixteenths of plain decoding's capacity
 
 
@@ -175,7 +176,7 @@ class _Sides:
         interval = (ends[0], ends[1]) if ends else None
         if found is None:
             return RateCrossing(measure, None, interval)
-        without = {part: self.pays_below(side, measure) for part, side in self.without.items()}
+        without = {part: self.pays_below(side, measure, TIE) for part, side in self.without.items()}
         because = max(PARTS, key=lambda part: self._reach(without[part]))
         moved = self._reach(without[because]) > MOVES * max(found, self.most / STEPS)
         return RateCrossing(measure, found, interval, because if moved else None, without)
@@ -184,13 +185,14 @@ class _Sides:
         """A rate to compare: one that is not reached lies beyond all others."""
         return 2 * self.most if rate is None else rate
 
-    def pays_below(self, side: System, measure: Measure) -> float | None:
-        """The smallest rate at which it does not pay by that measure."""
+    def pays_below(self, side: System, measure: Measure, tie: float = 1.0) -> float | None:
+        """The smallest rate at which it does not pay by that measure: at which a time is more than
+        `tie` times as long."""
         capacity, step = self.capacity(side), self.most / STEPS
         if measure == "capacity":
             return capacity if capacity < self.most else None
         longer = _TIMES[measure]
-        slack = 1 + self.slack if measure == "ttft" else 1.0
+        slack = tie * (1 + self.slack if measure == "ttft" else 1.0)
 
         def loses(count: int) -> bool:
             rate = count * step

@@ -87,6 +87,10 @@ def crossover() -> dict[str, Any]:
     return of("crossover", *DRAFTS, "--k", "3", "--contexts", "1k,4k", "--max-concurrency", "64")
 
 
+def rates() -> dict[str, Any]:
+    return of("crossover", *DRAFTS, "--k", "3", "--rates", "1,8,16,25")
+
+
 def policies() -> dict[str, Any]:
     return of("policies", *DRAFTS, "--k", "3", "--concurrency", "8", "--requests", "40",
               "--replications", "2", "--output-len", "40")
@@ -168,6 +172,6 @@ def _published_file() -> str:
 
 MAKERS = (
     prediction, explanation, simulation, validation, mindrouter, published, tune, crossover,
-    policies, pareto, matrix, fleet, sweep, diagnosis, capacity, calibration, calibration_bench,
-    quick,
+    rates, policies, pareto, matrix, fleet, sweep, diagnosis, capacity, calibration,
+    calibration_bench, quick,
 )
