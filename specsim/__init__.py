@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from specsim.api.pareto import Pareto, pareto
     from specsim.api.policies import Policies, policies
     from specsim.api.predict import Prediction, predict
+    from specsim.api.quick import QuickLook, quick
     from specsim.api.report import report
     from specsim.api.simulate import Simulation, simulate
     from specsim.api.sweep import SweepResult, sweep
@@ -58,6 +59,7 @@ __all__ = [
     "Policies",
     "Prediction",
     "PublishedScores",
+    "QuickLook",
     "Simulation",
     "SpecSimError",
     "SweepResult",
@@ -76,6 +78,7 @@ __all__ = [
     "pareto",
     "policies",
     "predict",
+    "quick",
     "read_bench",
     "report",
     "simulate",
@@ -104,6 +107,7 @@ _PLACES = {
     "Policies": "api.policies",
     "Prediction": "api.predict",
     "PublishedScores": "api.validate_published",
+    "QuickLook": "api.quick",
     "Simulation": "api.simulate",
     "SpecSimError": "errors",
     "SweepResult": "api.sweep",

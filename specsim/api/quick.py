@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from specsim.api.diagnose import live_evidence
+from specsim.api.functions import named_function
 from specsim.api.quick_judge import assumptions, decided, judged_at, smallest_split, to_type
 from specsim.api.results import Documented
 from specsim.client.load import LiveLoad, drive
@@ -33,7 +34,7 @@ from specsim.latency.engine import list_engines
 from specsim.model.catalogue import has_model
 from specsim.options.declare import declared
 from specsim.options.groups import DeploymentOptions
-from specsim.options.measured import QuickCommand
+from specsim.options.measured import QuickOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import profile_folder
 
@@ -65,7 +66,7 @@ class _Measured:
 Tell = Callable[[str], None] | None
 
 
-def run(asked: QuickCommand, tell: Tell = None) -> QuickLook:
+def run(asked: QuickOptions, tell: Tell = None) -> QuickLook:
     """Look, drive, judge. tell: hears what is being done."""
     seen = look(asked.url, asked.api_key_env)
     options, gpu_from, notes = described(asked, seen)
@@ -96,7 +97,14 @@ def run(asked: QuickCommand, tell: Tell = None) -> QuickLook:
     return QuickLook(document, found.partial, found.stopped)
 
 
-def described(asked: QuickCommand, seen: ServerLook) -> tuple[QuickCommand, str, list[str]]:
+def _asked(options: QuickOptions) -> QuickLook:
+    return run(options)
+
+
+quick = named_function(QuickOptions, _asked)
+
+
+def described(asked: QuickOptions, seen: ServerLook) -> tuple[QuickOptions, str, list[str]]:
     """The options with what the server tells filled in, where the GPU's name is from ('' where it
     is assumed), and notes. Typed options win over --command, and that over the server."""
     notes: list[str] = []
@@ -152,7 +160,7 @@ def _catalogued(seen: ServerLook) -> str | None:
     return None
 
 
-def _gpu(asked: QuickCommand, seen: ServerLook, notes: list[str]) -> tuple[str, str]:
+def _gpu(asked: QuickOptions, seen: ServerLook, notes: list[str]) -> tuple[str, str]:
     if "gpu" in asked.model_fields_set:
         return asked.gpu, "as given"
     if urlsplit(seen.target.base).hostname in LOCAL:
@@ -167,7 +175,7 @@ def _gpu(asked: QuickCommand, seen: ServerLook, notes: list[str]) -> tuple[str, 
     return asked.gpu, ""
 
 
-def _plan(options: QuickCommand, seen: ServerLook) -> tuple[str, str, tuple[int, ...]]:
+def _plan(options: QuickOptions, seen: ServerLook) -> tuple[str, str, tuple[int, ...]]:
     """(how, why, clients one after the other): nobody's traffic is crowded out."""
     if seen.metrics is None:
         if options.watch_only:
@@ -187,7 +195,7 @@ def _plan(options: QuickCommand, seen: ServerLook) -> tuple[str, str, tuple[int,
     return DRIVEN, "nobody else used it", CLIENTS
 
 
-def _watched(options: QuickCommand, seen: ServerLook, tell: Tell) -> _Measured:
+def _watched(options: QuickOptions, seen: ServerLook, tell: Tell) -> _Measured:
     seconds = len(CLIENTS) * options.seconds
     if tell is not None:
         tell(f"watching {seen.target.base} for {seconds:g} s")
@@ -207,7 +215,7 @@ def _with_others(run: BenchRun, clients: int) -> Evidence:
 
 
 def _driven(
-    options: QuickCommand, seen: ServerLook, clients: tuple[int, ...], tell: Tell
+    options: QuickOptions, seen: ServerLook, clients: tuple[int, ...], tell: Tell
 ) -> _Measured:
     """One load after the other, until one fails, makes requests wait, or Ctrl-C."""
     found, prompts, used = _Measured(), builtin_prompts(OUTPUT_TOKENS), 0

@@ -16,7 +16,7 @@ from specsim.diagnose.rules_speculation import GAIN
 from specsim.errors import CapacityError, SpecSimError
 from specsim.jsonable import picked
 from specsim.options.groups import DeploymentOptions
-from specsim.options.measured import QuickCommand
+from specsim.options.measured import QuickOptions
 from specsim.planning.flags import ReadyCommand, flags_of
 from specsim.planning.tune_choices import OfferedLoad
 from specsim.planning.verdict import Verdict, of_unmeasured
@@ -63,7 +63,7 @@ class Stage:
 
 
 def judged_at(
-    options: QuickCommand, sent: Mapping[str, int], evidence: Evidence, notes: list[str]
+    options: QuickOptions, sent: Mapping[str, int], evidence: Evidence, notes: list[str]
 ) -> Stage:
     """The evidence judged; without a prediction where the deployment cannot be priced. Of a server
     that does not speculate, with the best draft length."""
@@ -85,7 +85,7 @@ def judged_at(
     return Stage(sent, told, predictor if told.case.expected is not None else None)
 
 
-def smallest_split(options: QuickCommand, notes: list[str]) -> QuickCommand:
+def smallest_split(options: QuickOptions, notes: list[str]) -> QuickOptions:
     """With the fewest GPUs that hold the model, where nobody says how many share it. SpecSimError
     for a deployment that cannot be."""
     splits = (options.tp,) if "tp" in options.model_fields_set else SPLITS
@@ -103,7 +103,7 @@ def smallest_split(options: QuickCommand, notes: list[str]) -> QuickCommand:
     raise AssertionError
 
 
-def decided(options: QuickCommand, stages: list[Stage]) -> Verdict:
+def decided(options: QuickOptions, stages: list[Stage]) -> Verdict:
     """The verdict of the largest load, with the others beside it, and `to_type` as its command."""
     lead, names = stages[-1], served_names(_deployment(options))
     if lead.about is None and lead.predictor is not None:
@@ -119,7 +119,7 @@ def decided(options: QuickCommand, stages: list[Stage]) -> Verdict:
     return said
 
 
-def to_type(options: QuickCommand, lead: Stage) -> tuple[ReadyCommand | None, str]:
+def to_type(options: QuickOptions, lead: Stage) -> tuple[ReadyCommand | None, str]:
     """What to start the server with for the best draft length at this load, and words about it."""
     about, here, predictor = lead.about, lead.here, lead.predictor
     if about is None or predictor is None:
@@ -142,7 +142,7 @@ def to_type(options: QuickCommand, lead: Stage) -> tuple[ReadyCommand | None, st
     return flags, f"{words}, {gain / now:.2f}x of {than} (predicted)"
 
 
-def assumptions(options: QuickCommand, lead: Stage, gpu_from: str) -> list[dict[str, object]]:
+def assumptions(options: QuickOptions, lead: Stage, gpu_from: str) -> list[dict[str, object]]:
     """What the server does not tell and the answer rests on. changes: values that would give
     another answer; null where that was not looked at."""
 
@@ -165,10 +165,10 @@ def assumptions(options: QuickCommand, lead: Stage, gpu_from: str) -> list[dict[
     return out
 
 
-def _drafting(options: QuickCommand, here: Evidence) -> object:
+def _drafting(options: QuickOptions, here: Evidence) -> object:
     """What says how drafts are made; empty where nothing does."""
     return options.method or options.draft or options.speculative_config or here.method
 
 
-def _deployment(options: QuickCommand) -> DeploymentOptions:
+def _deployment(options: QuickOptions) -> DeploymentOptions:
     return DeploymentOptions.of(options).but(engine=options.engine or "vllm")

@@ -140,6 +140,10 @@ def _usage(error: Any) -> NoReturn:
     message = one_line(error.format_message()).rstrip(".")
     if type(error).__name__ == "NoSuchOption":
         message = _near(error) or message
+    if type(error).__name__ == "MissingParameter" and "--models" in message:
+        bare = sys.argv[len(words) + 1 :][:1]  # `matrix MODEL`, as other commands have it
+        if bare and not bare[0].startswith("-"):
+            message = f"{message}; did you mean --models {one_line(bare[0])[:60]}?"
     value = _given(error)
     if value and value not in message:
         message = f"{message}, got {value}"

@@ -291,14 +291,21 @@ class QuickLookOptions(OptionSet, section="Load"):
         ge=0.2, le=600, rule="from 0.2 to 600 seconds",
     )
     watch_only: bool = opt(False, help="Send no request, only watch.")
+
+
+class QuickOptions(
+    QuickLookOptions, ToldModelOptions, ServerKeyOptions, groups.ServerCommandOptions,
+    SeenServerOptions, groups.PipelineOptions,
+):
+    NAME: ClassVar = "quick"
+
+
+class QuickShareOptions(OptionSet, section="Output"):
     share: Path | None = opt(None, help="Also write the answer as Markdown.", output=True)
 
 
-class QuickCommand(
-    QuickLookOptions, ToldModelOptions, ServerKeyOptions, groups.ServerCommandOptions,
-    SeenServerOptions, groups.PipelineOptions, groups.JsonOptions,
-):
-    NAME: ClassVar = "quick"
+class QuickCommand(QuickOptions, QuickShareOptions, groups.JsonOptions):
+    """`specsim quick`."""
 
 
 class JudgedRecordsOptions(OptionSet, section="Measurements"):

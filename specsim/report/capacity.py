@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def capacity_blocks(result: "CapacityFigures") -> Section:
-    """System, capacity of each side, its limit, where to run, request slots, replicas, cost."""
+    """Capacity of each side and its limit, the system, request slots, replicas, cost."""
     system = result.study.system
     source = system.acceptance.source if system.acceptance else ""
     share = f"{result.wishes.share:.0%}"
@@ -39,10 +39,10 @@ def capacity_section(
     gates = [(f"SLO {name}", limit.words()) for name, limit in doc.members("slo")]
     return Section(f"Capacity: {d.title_of(doc)}", f"Capacity: {doc.text('model')}", [
         verdict_block(doc),
+        Lines(_answers(doc, share)),
         Lines(_head(doc, deployed or d.deployed(doc) + d.apart(doc), source)),
         _facts(doc),
         _loads(doc),
-        Lines(_answers(doc, share)),
         Lines(_replicas(doc)),
         typed,
         Notes([*said, *doc.texts("warnings")]),

@@ -62,7 +62,11 @@ def canonical(name: str) -> str:
     metric = ALIASES.get(metric, metric)
     if metric not in METRICS or statistic not in STATISTICS:
         names = [f"{m}_{s}" for m in METRICS for s in COMPUTED[m]] + [*RATES, *TOTALS]
-        near = get_close_matches(name, names, n=1)
+        bare = name if name in METRICS else name.removesuffix("_s")
+        if bare in METRICS:  # of most requests, which is what an objective is about
+            near = [f"{bare}_{'p10' if bare in AT_LEAST else 'p95'}"]
+        else:
+            near = get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UsageError(
             f"SLO {name!r} is not known{hint} SLOs are METRIC_STATISTIC of "

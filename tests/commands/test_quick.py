@@ -22,7 +22,7 @@ from specsim.commands import main
 from specsim.diagnose.evidence import Evidence
 from specsim.formats.server_command import parse_command
 from specsim.formats.server_told import told_command
-from specsim.options.measured import QuickCommand
+from specsim.options.measured import QuickOptions
 
 LLAMA = ("--model", "llama-3.1-8b")
 H100 = ("--gpu", "h100-sxm")
@@ -157,7 +157,7 @@ def test_lookups_are_told_from_networks_by_the_steps_without_a_draft(asked):
     assert network["loads"][-1]["predicted"]["method"] == "eagle3"
     seen = Evidence("x", num_speculative_tokens=3, running=4, acceptance_length=2.2,
                     tokens_per_step=1.7, draft_share=0.6)
-    found = judged_at(QuickCommand(model="llama-3.1-8b", gpu="h100-sxm"), {}, seen, [])
+    found = judged_at(QuickOptions(model="llama-3.1-8b", gpu="h100-sxm"), {}, seen, [])
     assert found.about.method == "ngram"
 
 
@@ -187,7 +187,8 @@ def test_without_metrics_one_client_sees_what_it_can(asked):
     with plain(metrics=False) as server:
         found = asked(server, *LLAMA, *H100)
     assert found["drive"]["how"] == "gently" and server.most_open == 1
-    assert found["loads"][-1]["measured"]["step_s"] == pytest.approx(server.step_s, rel=2)
+    # No sleep is shorter than asked for; how much longer is the machine's.
+    assert 0.8 * server.step_s <= found["loads"][-1]["measured"]["step_s"] < 1
     assert "engine" in {item["what"] for item in found["assumed"]}
 
 

@@ -57,10 +57,11 @@ def check(model: str, folder: Path) -> Path:
         files=[folder / "plain.json"], model=model, engine=str(folder / "mine.toml")
     )
     live = specsim.validate_live(model=model, url="http://127.0.0.1:8000")
+    seen = specsim.quick(url="http://127.0.0.1:8000", seconds=5, watch_only=True)
     records = specsim.validate_records(files=[folder / "records.jsonl"], gpu="mine.toml")
     published = specsim.validate_published(files=[folder / "rows.csv"])
     errors = [bench.summary, live.summary, records.summary, published.overall]
-    print(fitted.parameters, errors, bench.to_frame())
+    print(fitted.parameters, errors, bench.to_frame(), seen.verdict, seen.loads)
     return specsim.report(bench, fitted, output=folder / "report.html", title="My server")
 
 
