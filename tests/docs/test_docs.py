@@ -120,7 +120,7 @@ def test_tasks_count_their_refusals() -> None:
     for command, steps, refused in rows:
         files = command == "fleet"  # which is written
         assert int(steps) == 3 + files + int(refused) and f"$ specsim {command} " in page
-    said = page.count("exit=2") + page.count("is refused: models")
+    said = page.count("exit=2") + page.count("is refused, as models")
     assert sum(int(refused) for *_, refused in rows) == said
 
 

@@ -331,6 +331,14 @@ def test_broken_gates_are_named(text, words):
         parse_slo(text)
 
 
+@pytest.mark.parametrize(("bare", "meant"), [
+    ("ttft", "ttft_p95"), ("itl_s", "itl_p95"), ("stream_tok_s", "stream_tok_s_p10"),
+])
+def test_a_bare_metric_is_answered_with_the_statistic_of_most_requests(bare, meant):
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+        canonical(bare)
+
+
 def test_gates_have_one_spelling():
     assert canonical("ttft_s_p95") == canonical("ttft_p95") == "ttft_p95"
     assert canonical("e2e_p95") == canonical("e2el_s_p95") == "e2el_p95"
