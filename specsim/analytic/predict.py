@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from specsim.analytic.apart import Apart, decode_load
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.compare import compared
+from specsim.analytic.energy import Energy, energy_of, ratio_interval, token_interval
 from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.open import OpenState
 from specsim.analytic.system import System
@@ -40,7 +41,9 @@ class LoadPoint(Jsonable):
     second (offered in the open loop, completed in the closed one). utilisation: of the capacity,
     open loop only. steepness: per cent that TPOT rises when the rate rises by one; None in a
     closed loop and beyond the capacity. best_k: draft length with the highest throughput at this
-    load, 0 when plain decoding wins, None when it was not looked for. interval_90: per quantity
+    load, 0 when plain decoding wins, None when it was not looked for. energy, baseline_energy: None
+    where a device's power is not known; joules_ratio: of an output token, with speculation over
+    without. interval_90: per quantity
     [low, high], None for datasheet bounds and for what is not finite."""
 
     concurrency: float
@@ -64,6 +67,9 @@ class LoadPoint(Jsonable):
     steepness: float | None
     stable: bool
     best_k: int | None
+    energy: Energy | None
+    baseline_energy: Energy | None
+    joules_ratio: float | None
     interval_90: dict[str, list[float] | None]
 
 
@@ -169,6 +175,13 @@ def load_point(
     """One load: so many clients, or requests per second."""
     pair = compared(system, workload, clients, rate, apart)
     found, base, plain = pair.found, pair.base, system.plain()
+    alone = apart.plain() if apart is not None else None
+    energy, base_energy = (
+        energy_of(system, workload, found, apart), energy_of(plain, workload, base, alone)
+    )
+    ratio = None
+    if energy is not None and base_energy is not None:
+        ratio = energy.joules_per_output_token / base_energy.joules_per_output_token
     intervals = {
         "tpot_s": interval_of(system, "tpot", found.tpot_s),
         "ttft_s": interval_of(system, "ttft", found.ttft_s),
@@ -176,6 +189,9 @@ def load_point(
         "baseline_ttft_s": interval_of(plain, "ttft", base.ttft_s),
         "speedup": interval_of(system, "speedup", pair.speedup),
         "step_cost_ratio": interval_of(system, "step_cost_ratio", pair.step_cost_ratio),
+        "joules_per_output_token": token_interval(system, energy, found.tpot_s),
+        "baseline_joules_per_output_token": token_interval(plain, base_energy, base.tpot_s),
+        "joules_ratio": ratio_interval(system, ratio, pair.speedup),
     }
     return LoadPoint(
         concurrency=clients if rate is None else found.running,
@@ -199,6 +215,9 @@ def load_point(
         steepness=found.steepness if isinstance(found, OpenState) and found.stable else None,
         stable=found.stable if isinstance(found, OpenState) else True,
         best_k=None,
+        energy=energy,
+        baseline_energy=base_energy,
+        joules_ratio=ratio,
         interval_90={name: list(pair) if pair else None for name, pair in intervals.items()},
     )
 

@@ -154,6 +154,8 @@ def _built(
     spec = _model(options)
     profile = load_profile(options.gpu, profile_folder(options.profiles))
     profile = with_link(profile, options.link, options.tp * options.pp)
+    if options.host_w is not None:
+        profile = replace(profile, host_w=options.host_w)
     engine = find_engine(options.engine)
     kv = spec.default_kv_dtype if options.kv in (None, "auto") else cache_dtype(options.kv)
     kv_dtype_bytes(spec, kv)  # refuses an unknown dtype

@@ -21,12 +21,14 @@ from specsim.rows import rows_at
 @dataclass(frozen=True)
 class ExplainedStep:
     """One step: 'plain decode step' or 'verify step, k = K'. running: its sequences;
-    context_tokens: of each. latency: what `to_dict` holds, typed."""
+    context_tokens: of each. power_w: mean watts of one GPU. latency: what `to_dict` holds, as
+    its own type."""
 
     step: str
     running: int
     context_tokens: float
     latency: StepLatency
+    power_w: float | None
 
     total_s = target_s = sample_s = draft_s = host_s = pipeline_s = memory_s = Key[float]()
     compute_s = rows = bytes = flops = Key[float]()
@@ -48,7 +50,7 @@ class ExplainedStep:
         head = {
             "step": self.step, "running": self.running, "context_tokens": self.context_tokens
         }
-        return {**head, **self.latency.to_dict(), "ops": ops}
+        return {**head, **self.latency.to_dict(), "power_w": self.power_w, "ops": ops}
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,8 +102,10 @@ def run(options: ExplainOptions) -> Explanation:
     for batch in batches:
         running = min(batch, limit)
         for title, side in sides:
-            step = side.latency.step(side.decode_shape(running, context))
-            steps.append(ExplainedStep(title, running, context, step))
+            shape, latency = side.decode_shape(running, context), side.latency
+            watts = latency.power_w(shape)
+            each_w = None if watts is None else watts / side.parallel.all_gpus
+            steps.append(ExplainedStep(title, running, context, latency.step(shape), each_w))
     return Explanation(system, tuple(steps), request.warnings, repeat(options))
 
 

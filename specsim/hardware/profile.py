@@ -62,7 +62,8 @@ class HardwareProfile:
     bridge_bytes_per_s: the same over the NVLink bridge that a pair of such cards can have.
     allreduce_latency_s: all-reduce of a few bytes over the devices of one node.
     gpus_per_node: devices the link joins.
-    power_w: board power limit, None where unknown.
+    power_w: board power limit, None where unknown. host_w: what a GPU's share of its host (CPUs,
+        memory, fans, network cards) draws beside it; 0: not counted.
     """
 
     name: str
@@ -83,6 +84,7 @@ class HardwareProfile:
     bridge_bytes_per_s: float | None = None
     allreduce_latency_s: float = 0.0
     power_w: float | None = None
+    host_w: float = 0.0
     gpus_per_node: int = 1
     kernels: Mapping[str, KernelTable] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -49,6 +49,7 @@ NUMBERS = (
     Number("mem_bytes", "device", "mem_bytes", 1e9, 1e12, "bytes", integer=True, required=True),
     Number("mem_marketing_gb", "device", "mem_marketing_gb", 1, 1_000, "GB"),
     Number("power_w", "device", "power_w", 1, 10_000, "W"),
+    Number("host_w", "device", "host_w", 0, 10_000, "W"),
     Number("gpus_per_node", "device", "gpus_per_node", 1, 1_024, "devices", integer=True),
     Number("mem_bytes_per_s", "peak", "mem_bytes_per_s", 1e9, 5e13, "bytes/s", required=True),
     Number("link_bytes_per_s", "link", "bytes_per_s", 1e8, 1e13, "bytes/s"),
@@ -78,6 +79,8 @@ _PARAM_RANGES: tuple[tuple[tuple[str, ...], float, float, str], ...] = (
      "(dimensionless)"),
     (("tile_rows", "max_splits"), 1.0, 1e4, "(a count)"),
     (("p", "p_floor"), 1.0, 100.0, "(an exponent)"),
+    (("idle", "busy", "stream", "multiply"), 0.0, 100.0, "of the board's power limit"),
+    (("spread", "pair_spread"), 0.0, 3.0, "(a standard deviation of ln)"),
     (("chain_gain", "crowded", "fill_power", "passes", "routing_shape", "unaligned"), 0.01, 100.0,
      "(dimensionless)"),
 )
@@ -95,6 +98,8 @@ def _is_stated(profile: HardwareProfile, name: str) -> bool:
         return False
     if name in ("link_bytes_per_s", "allreduce_latency_s"):
         return profile.link_kind != "none"
+    if name == "host_w":
+        return profile.host_w > 0
     return getattr(profile, name) is not None
 
 

@@ -17,7 +17,8 @@ from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.launches import Launches
-from specsim.latency.pipeline import Trip, crossings, round_of, trip
+from specsim.latency.pipeline import Trip, crossings, microbatches, round_of, trip
+from specsim.latency.power import KernelDemand, Power, demand
 from specsim.latency.price import LooseOps, Pricer, Sums, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
@@ -111,6 +112,7 @@ class LatencyModel:
         )
         self._kernels: dict[StepShape, _Kernels] = {}
         self._rounds: dict[StepShape, StepLatency] = {}
+        self._demands: dict[StepShape, KernelDemand] = {}
         self._setups = {self.setup.k: self.setup}  # the setup at each draft length asked for
         self._early_layers = tuple(
             replace_count(group, group.count * self.setup.exit_layers / spec.n_layers)
@@ -154,6 +156,27 @@ class LatencyModel:
             found = round_of(shape, self.parallel.pp, self._budget, self._trip)
             keep(self._rounds, shape, found)
         return found
+
+    def demand(self, shape: StepShape) -> KernelDemand:
+        """What the kernels of a step ask of one GPU."""
+        found = self._demands.get(shape)
+        if found is None:
+            found = demand(self.step(shape), self.profile)
+            pp = self.parallel.pp
+            if pp > 1:  # of every microbatch, each stage has its layers
+                count = sum(n for _, n in microbatches(shape, pp, self._budget))
+                found = found.times(count / pp)._replace(wall_s=found.wall_s)
+            keep(self._demands, shape, found)
+        return found
+
+    def power_w(self, shape: StepShape | None) -> float | None:
+        """Mean watts of all GPUs during a step, or idle (None), with `host_w` of each; None where
+        the device's power is not known."""
+        power, par = Power.of(self.profile), self.parallel
+        if power is None:
+            return None
+        watts = power.idle_w if shape is None else power.watts(self.demand(shape))
+        return par.all_gpus * (watts + self.profile.host_w)
 
     def _trip(self, shape: StepShape) -> Trip:
         """One microbatch alone."""

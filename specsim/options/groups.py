@@ -340,7 +340,15 @@ class RoutingOptions(OptionSet, section="Advanced"):
     )
 
 
-class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions):
+class HostPowerOptions(OptionSet, section="Advanced"):
+    host_w: float | None = opt(
+        None, help="Watts of the host for each GPU (CPUs, memory, fans, network cards), added to "
+                   "energy. Default: GPU boards alone.",
+        ge=0, le=10_000, rule="from 0 to 10000 W",
+    )
+
+
+class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions, HostPowerOptions):
     """What steps are priced with."""
 
 

@@ -57,6 +57,7 @@ FIGURES = (
     "ttft_s.p50", "ttft_s.p95", "tpot_s.mean", "stream_tok_s.p50", "stream_tok_s.p10",
     "e2el_s.p95", "queue_s.p95", "output_tok_s", "request_rate", "running_mean", "waiting_max",
     "kv_usage_max", "prefix_hit_rate", "preemptions", "error_rate", "stall_rate",
+    "energy.power_w", "energy.joules_per_output_token",
 )
 
 
@@ -197,6 +198,7 @@ class Finder:
             cost = cost_of(
                 operating.figures["output_tok_s"] or 0.0, study.gpus, system.profile,
                 self.wishes.price_per_gpu_hour,
+                operating.figures["energy.joules_per_output_token"],
             )
         return Side(
             side, config.rules.max_num_seqs, estimate, bracket, stages, limit, at, operating,

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from specsim.analytic.closed import SteadyState, closed_loop, running_limit
 from specsim.analytic.intervals import interval_note, interval_of
 from specsim.analytic.system import System
+from specsim.analytic.utilisation import served_utilisation, step_utilisation
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, UsageError
 from specsim.jsonable import Jsonable, picked
 from specsim.latency.breakdown import StepLatency
-from specsim.planning.utilisation import served_utilisation, step_utilisation
 from specsim.search import first_from_one
 
 if TYPE_CHECKING:

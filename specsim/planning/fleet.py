@@ -194,7 +194,8 @@ class _Planner:
             rate = (normal.figures["output_tok_s"] or 0.0) * count
             pools = self.file.pools
             price = next((p.price_per_gpu_hour for p in pools if p.gpu == sized.gpu), None)
-            cost = cost_of(rate, count * sized.gpus, sized.system.profile, price)
+            joules = normal.figures["energy.joules_per_output_token"]
+            cost = cost_of(rate, count * sized.gpus, sized.system.profile, price, joules)
         return Endpoint(
             sized, shape.unit, choice.demand, model.n_minus_1, choice.shares, choice.replicas,
             count, load, tuple(places), normal, failed, flags, no_flags, cost,

@@ -11,9 +11,10 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specsim.analytic.closed import closed_loop, running_limit
+from specsim.analytic.energy import energy_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
@@ -44,7 +45,8 @@ class Axes(Jsonable):
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
-    """One full deployment. system: as it would be started."""
+    """One full deployment. system: as it would be started. joules_per_output_token: of points on a
+    frontier, where the device's power is known."""
 
     system: System
     k: int
@@ -58,13 +60,15 @@ class ParetoPoint:
     gpu_tok_s: float
     ttft_s: float
     tpot_s: float
+    joules_per_output_token: float | None = None
 
     @property
     def gpus(self) -> int:
         return self.system.parallel.all_gpus
 
     def to_dict(self) -> dict[str, object]:
-        return picked(self, " ".join(AXES) + " gpus stream_tok_s gpu_tok_s ttft_s tpot_s")
+        return picked(self, " ".join(AXES) + " gpus stream_tok_s gpu_tok_s ttft_s tpot_s"
+                      " joules_per_output_token")
 
 
 @dataclass(frozen=True)
@@ -176,9 +180,12 @@ def pareto(
         )
     if partial:
         notes.append(f"interrupted after {done} of {total} combinations")
+    best = [
+        tuple(_with_energy(point, workload) for point in frontier(some))
+        for some in (points, [p for p in points if p.k], [p for p in points if not p.k])
+    ]
     return ParetoFigures(
-        base, workload, axes, tuple(points), tuple(frontier(points)),
-        tuple(frontier(p for p in points if p.k)), tuple(frontier(p for p in points if not p.k)),
+        base, workload, axes, tuple(points), best[0], best[1], best[2],
         dict(reasons.most_common()), examples, tuple(notes), partial,
     )
 
@@ -193,6 +200,13 @@ def frontier(points: Iterable[ParetoPoint]) -> list[ParetoPoint]:
             best = point.gpu_tok_s
             found.append(point)
     return found
+
+
+def _with_energy(point: ParetoPoint, workload: Workload) -> ParetoPoint:
+    state = closed_loop(point.system, workload, point.max_num_seqs)
+    found = energy_of(point.system, workload, state)
+    joules = None if found is None else found.joules_per_output_token
+    return replace(point, joules_per_output_token=joules)
 
 
 def _point(

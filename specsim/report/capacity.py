@@ -206,14 +206,15 @@ def _point(point: Doc) -> str:
 
 def _cost(cost: Doc) -> list[str]:
     lines = []
-    price, energy = (
-        cost.maybe("per_million_output_tokens"), cost.maybe("joules_per_output_token_at_most")
-    )
+    price, energy, most = (cost.maybe(key) for key in (
+        "per_million_output_tokens", "joules_per_output_token", "joules_per_output_token_at_most"
+    ))
     if price is not None:
         lines.append(f"  cost: {rounded(price)} per million output tokens at this point")
-    if energy is not None:
+    if most is not None:
+        known = "" if energy is None else f"{rounded(energy)} J per output token, "
         lines.append(
-            f"  energy: at most {rounded(energy)} J per output token (board power limit "
+            f"  energy: {known}at most {rounded(most)} J (board power limit "
             f"{cost.number('power_limit_w_per_gpu'):g} W: "
             f"{cost.text('power_source', '') or 'assumed'})"
         )

@@ -59,6 +59,7 @@ def _summary(step: Doc) -> str:
         f"{seconds(step.number('total_s'))} ({parts}); {size(step.number('bytes'))}, "
         f"{work(step.number('flops'))}, {step.text('bound')}-bound, "
         f"{counted(rows, 'token')} per pass"
+        + (f", {step.number('power_w'):.0f} W per GPU" if step.maybe("power_w") else "")
         + ("" if step.flag("cuda_graph") else ", outside CUDA graphs")
     )
 

@@ -52,11 +52,13 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
         facts_of(doc),
         points_table(doc),
         intervals_table(doc),
+        energy_table(doc),
         Group([Lines(answers(doc)), Notes(doc.texts("warnings"))]),
         Charts([
             speedup_panel(doc), times_panel(doc, "TPOT", "Time per output token after the first."),
             _trade_panel(doc),
             times_panel(doc, "TTFT", "Mean time to the first token, waiting included."),
+            energy_panel(doc),
             _acceptance_bars(doc), _memory_bars(doc),
         ]),
         d.settings(doc),
@@ -93,6 +95,32 @@ def intervals_table(doc: Doc) -> Table | None:
     ]
     shown = [p for p in points if p.pair("interval_90.tpot_s") or p.pair("interval_90.ttft_s")]
     return table_of(shown, columns) if shown else None
+
+
+def energy_table(doc: Doc) -> Table | None:
+    """Watts of a GPU and joules per output token, with and without speculation."""
+    points = [p for p in doc.items("points") if p.has("energy")]
+    both = d.speculative(doc)
+    columns: list[Column] = [("energy", _load), ("W/GPU", fixed("energy.power_w", ".0f"))]
+    if both:
+        columns += [("plain W", fixed("baseline_energy.power_w", ".0f"))]
+    columns += [
+        ("J/token", fixed("energy.joules_per_output_token", ".3g")),
+        ("90 %", band("interval_90.joules_per_output_token")),
+    ]
+    if both:
+        columns += [
+            ("plain", fixed("baseline_energy.joules_per_output_token", ".3g")),
+            ("with/plain", fixed("joules_ratio", ".2f")),
+            ("90 %", band("interval_90.joules_ratio")),
+        ]
+    columns += [("prompt J", fixed("energy.prefill_joules_per_request", ".3g"))]
+    if not points:
+        return None
+    first = points[0].at("energy")
+    host = " with their hosts" if first.number("host_joules_per_request") else " alone"
+    assumed = ", shares of power assumed from another device" if first.flag("assumed") else ""
+    return table_of(points, columns, remarks=[f"boards{host}{assumed}"])
 
 
 def _load(p: Doc) -> str:
@@ -218,6 +246,25 @@ def times_panel(doc: Doc, name: str, words: str) -> Panel | None:
         name, unit, f"{name}, ms", (ours, others), log_x=len(points) > 2,
         log_y=max(known) > 30 * min(known), words=words,
     ) if known else None
+
+
+def energy_panel(doc: Doc) -> Panel | None:
+    """Joules per output token with and without speculation."""
+    unit, load = axis(doc)
+    points, name = doc.items("points"), "joules_per_output_token"
+    if len(points) < 2 or not all(p.has("energy") for p in points):
+        return None
+    series = [
+        curve(title, points, load, f"{side}energy.{name}", hue,
+              interval=f"interval_90.{side}{name}")
+        for hue, (title, side) in enumerate((("with speculation", ""), ("plain", "baseline_")))
+    ]
+    return Panel(
+        "Energy of an output token", unit, "joules per output token", tuple(series),
+        log_x=len(points) > 2, log_y=True,
+        words="All GPUs of the deployment, prompts included. The bands are 90 % intervals; the "
+              "ratio of the two curves is surer than either.",
+    )
 
 
 def _trade_panel(doc: Doc) -> Panel | None:

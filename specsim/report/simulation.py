@@ -37,10 +37,12 @@ _FIGURES = (  # label, key, key of the gain
     ("decode replicas busy", "pools.decode.busy", ""),
     ("prefix hit rate", "prefix_hit_rate", ""),
     ("engine steps", "steps", ""),
+    ("power, W", "energy.power_w", ""),
+    ("J per output token", "energy.joules_per_output_token", "joules_per_output_token"),
     *((f"time: {name}", f"time_share.{name}", "") for name in _SHARES),
 )
 # Figures that only some deployments have.
-_WHERE_THERE = ("time_share", "transfer_s", "pools")
+_WHERE_THERE = ("time_share", "transfer_s", "pools", "energy")
 _OVER_TIME = (  # title, words, unit, keys, whether it is a share
     ("Requests waiting over time", "Mean number in the engines' queues.", "requests waiting",
      ("waiting",), False),

@@ -119,6 +119,16 @@ class LookupCost:
             (share, self.latency.launches(step)) for share, step in shape.by_drafts(self.share)
         )
 
+    def power_w(self, shape: StepShape | None) -> float | None:
+        """Watts of a replica, mean over the time of steps with and without drafts."""
+        if shape is None or self.latency.power_w(None) is None:
+            return self.latency.power_w(None)
+        joules = sum(
+            share * self.latency.seconds(step) * (self.latency.power_w(step) or 0.0)
+            for share, step in shape.by_drafts(self.share)
+        )
+        return joules / self.seconds(shape)
+
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase, for the shares of time."""
         mix = [(share, self.latency.parts(step)) for share, step in shape.by_drafts(self.share)]

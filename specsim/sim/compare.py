@@ -38,6 +38,7 @@ GAINS = {
     "stream_tok_s_p10": ("stream_tok_s.p10", False),
     "e2el_mean": ("e2el_s.mean", True),
     "ttft_p95": ("ttft_s.p95", True),
+    "joules_per_output_token": ("energy.joules_per_output_token", True),
 }
 # What a stop by precision looks at.
 PRECISE = ("tpot_s.mean", "ttft_s.mean", "output_tok_s")

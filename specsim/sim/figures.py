@@ -93,6 +93,14 @@ class TrendFigures(TypedDict):
     independent: float  # batches
 
 
+class EnergyFigures(TypedDict):
+    """Of all GPUs over the measured window, hosts where `--host-w` counts them."""
+
+    power_w: float  # mean
+    joules_per_output_token: float | None  # None where none was given out
+    idle_share: float  # of the joules, while no step ran
+
+
 class Figures(Latencies, total=False):
     """A run, or the mean of several (`compare`)."""
 
@@ -118,6 +126,7 @@ class Figures(Latencies, total=False):
     steps: Required[float]
     mean_batch: Required[float | None]
     time_share: Required[dict[str, float]]  # of the window, by what the engine did
+    energy: Required[EnergyFigures | None]  # None where the device's power is not known
     requests: Required[RequestCounts]
     error_rate: Required[float]
     stall_rate: Required[float]

@@ -33,6 +33,10 @@ class SpreadCost:
     def launches(self, shape: StepShape) -> Launches:
         return self.cost.launches(self._spread(shape))  # type: ignore[attr-defined, no-any-return]
 
+    def power_w(self, shape: StepShape | None) -> float | None:
+        seen = None if shape is None else self._spread(shape)
+        return self.cost.power_w(seen)  # type: ignore[attr-defined, no-any-return]
+
     def parts(self, shape: StepShape) -> dict[str, float]:
         """Seconds by phase, for the shares of time."""
         return self.cost.parts(self._spread(shape))  # type: ignore[attr-defined, no-any-return]

@@ -5,12 +5,13 @@ time count from the end of the warm-up.
 """
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specsim.latency.shape import PrefillChunk
+from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.sim.core import Core, StepLog
 from specsim.sim.histogram import LogHistogram
 from specsim.sim.streams import cut_runs
@@ -175,18 +176,35 @@ class StepStats:
             known = self.shapes.get(name)
             self.shapes[name] = total if known is None else known + total
 
+    def mean_shapes(self, surface: Surface) -> Iterator[tuple[StepShape, float]]:
+        """(mean step, seconds) of each kind."""
+        for (width, drafts, _, _), total in self.shapes.items():
+            steps, seconds, rows, context, new, span = total.tolist()
+            count = round(rows / steps)
+            per_row = context / rows if rows else 0.0
+            prompts = chunks_like(round(new / steps), span / new) if new else ()
+            yield surface.shape(count, width, count * per_row, prompts, drafts), seconds
+
+    def joules(self, surface: Surface, window_s: float) -> tuple[float, float] | None:
+        """(all, of them while no step runs) of a replica over the measured time, from the watts of
+        the mean step of each kind. None where the step cost knows no watts."""
+        power_w: Callable[[StepShape | None], float | None] | None
+        power_w = getattr(surface.cost, "power_w", None)
+        if power_w is None or (idle_w := power_w(None)) is None:
+            return None
+        idle_j = idle_w * max(0.0, window_s - self.busy_s)
+        return idle_j + sum(
+            seconds * (power_w(shape) or 0.0) for shape, seconds in self.mean_shapes(surface)
+        ), idle_j
+
     def time_parts(self, surface: Surface) -> dict[str, float]:
         """Seconds of draft, verify (or decode), prefill and host, from the mean shape of each kind
         of step; scaled to the simulated time. Needs a step cost with `parts(shape)`; without it
         prefill is what mixed steps cost beyond the same step without prompts."""
         out: dict[str, float] = {}
         split = getattr(surface.cost, "parts", None)
-        for (width, drafts, _, _), total in self.shapes.items():
-            steps, seconds, rows, context, new, span = total.tolist()
-            count = round(rows / steps)
-            per_row = context / rows if rows else 0.0
-            prompts = chunks_like(round(new / steps), span / new) if new else ()
-            shape = surface.shape(count, width, count * per_row, prompts, drafts)
+        for shape, seconds in self.mean_shapes(surface):
+            width, count = shape.decode_q_len, shape.decode_seqs
             if split is not None:
                 parts = dict(split(shape))
             else:

@@ -26,6 +26,7 @@ from specsim.sim.figures import (
     LATENCY_STATISTICS,
     STREAM_STATISTICS,
     Distribution,
+    EnergyFigures,
     Figures,
     Latencies,
     PoolLoad,
@@ -108,6 +109,7 @@ def summarise(
         steps=sum(s.steps for s in stats),
         mean_batch=_ratio(running_area, sum(s.busy_s for s in stats)),
         time_share=_time_share(cluster, seconds),
+        energy=_energy(cluster, window),
         requests=cast(
             RequestCounts,
             {"measured": measured, **counts, "arrived": cluster.counters.arrived},
@@ -171,6 +173,21 @@ def _time_share(cluster: Cluster, seconds: float) -> dict[str, float]:
             shares[name] = shares.get(name, 0.0) + part / total
     shares["idle"] = max(0.0, 1.0 - busy / total)
     return shares
+
+
+def _energy(cluster: Cluster, window: Window) -> EnergyFigures | None:
+    found = [
+        replica.stats.joules(replica.run.surface, window.seconds) for replica in cluster.replicas
+    ]
+    known = [pair for pair in found if pair is not None]
+    if len(known) < len(found) or window.seconds <= 0:
+        return None
+    total, idle = (sum(values) for values in zip(*known, strict=True))
+    return EnergyFigures(
+        power_w=total / window.seconds,
+        joules_per_output_token=_ratio(total, window.tokens),
+        idle_share=idle / total,
+    )
 
 
 def _distribution(

@@ -12,6 +12,7 @@ import pytest
 from specsim.analytic.closed import closed_loop
 from specsim.analytic.predict import break_even, predict
 from specsim.analytic.system import System
+from specsim.analytic.utilisation import served_utilisation, step_utilisation
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.commands import main
@@ -20,11 +21,6 @@ from specsim.model.counts import weight_bytes
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.values import parse_contexts
 from specsim.planning.crossover import CrossoverFigures, crossover, first_above, grid_to
-from specsim.planning.utilisation import (
-    demand,
-    served_utilisation,
-    step_utilisation,
-)
 
 LOAD = Workload(1024, 256)
 
@@ -135,7 +131,7 @@ def test_first_above_finds_the_first_of_a_rising_curve(start: int) -> None:
 def test_a_small_decode_step_moves_its_weights_once() -> None:
     plain = system(fidelity="datasheet").plain()
     shape = plain.decode_shape(1, 100.0)
-    asked = demand(plain, plain.latency.step(shape))
+    asked = plain.latency.demand(shape)
     spec = plain.spec
     embedding = spec.vocab * spec.hidden * 2  # looked up, not streamed
     weights = weight_bytes(spec).text - embedding
