@@ -24,7 +24,7 @@ class Gpu(Result):
 
     name = title = arch = vendor = mem_note = link_kind = Key[str]()
     mem_bytes = sms = l2_bytes = gpus_per_node = Key[int]()
-    mem_bytes_per_s = link_bytes_per_s = allreduce_latency_s = Key[float]()
+    mem_bytes_per_s = link_bytes_per_s = allreduce_latency_s = host_w = Key[float]()
     mem_marketing_gb = bridge_bytes_per_s = power_w = Key[float | None]()
     flops = Key[dict[str, float]]()
     kernels = sources = Key[dict[str, Any]]()

@@ -26,7 +26,7 @@ class Simulation(Result, sim.SimulationFigures):
     tokens_per_chunk = mean_batch = Key[float | None]()
     time_share = requests = Key[dict[str, float]]()
     window_s = Key[list[float]]()
-    slo = baseline = timeline = baseline_timeline = Key[dict[str, Any] | None]()
+    slo = energy = baseline = timeline = baseline_timeline = Key[dict[str, Any] | None]()
     confidence_95 = gain_confidence_95 = Key[dict[str, list[float]]]()
     gain = Key[dict[str, float | None] | None]()
     replications = Key[int]()

@@ -87,6 +87,12 @@ def microbatches(shape: StepShape, pp: int, budget: int) -> list[tuple[StepShape
     return list(found.items())
 
 
+def stage_share(shape: StepShape, pp: int, budget: int) -> float:
+    """Of one microbatch's work in all layers, what a GPU does in a round: its stage's part of every
+    microbatch."""
+    return sum(count for _, count in microbatches(shape, pp, budget)) / pp
+
+
 def _dealt(
     chunks: tuple[PrefillChunk, ...], budget: int, most: int
 ) -> list[tuple[PrefillChunk, ...]]:

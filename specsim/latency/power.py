@@ -39,8 +39,8 @@ class KernelDemand(NamedTuple):
         return KernelDemand(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def demand(step: StepLatency, profile: HardwareProfile) -> KernelDemand:
-    """What a step's kernels ask. Traffic of links between GPUs is not memory traffic."""
+def demand(step: StepLatency, profile: HardwareProfile, share: float = 1.0) -> KernelDemand:
+    """What `share` of a step's kernels ask. Traffic of links between GPUs is not memory traffic."""
     moved = peak_s = kernel_s = 0.0
     for timed in step.ops:
         op = timed.op
@@ -51,7 +51,8 @@ def demand(step: StepLatency, profile: HardwareProfile) -> KernelDemand:
         if op.flops:
             fmt = op.fmt if op.kind in ("gemm", "moe") else "bf16"
             peak_s += op.flops * op.count / compute_peak(profile, fmt)
-    return KernelDemand(moved, peak_s, min(kernel_s, step.total_s), step.total_s)
+    kernel_s = min(share * kernel_s, step.total_s)
+    return KernelDemand(share * moved, share * peak_s, kernel_s, step.total_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +107,9 @@ class Power:
         return max(min(watts, self.idle_w) / factor, watts / factor), min(
             self.limit_w, watts * factor
         )
+
+
+def board_watts(profile: HardwareProfile, gpus: int, asked: KernelDemand) -> float | None:
+    """Watts of so many GPUs that are each asked that, with `host_w` of each."""
+    power = Power.of(profile)
+    return None if power is None else gpus * (power.watts(asked) + profile.host_w)

@@ -17,13 +17,12 @@ from specsim.latency.engine_profile import EngineProfile, Overheads
 from specsim.latency.graphs import padded_tokens
 from specsim.latency.instance import Instance
 from specsim.latency.launches import Launches
-from specsim.latency.pipeline import Trip, crossings, microbatches, round_of, trip
-from specsim.latency.power import KernelDemand, Power, demand
+from specsim.latency.pipeline import Trip, crossings, round_of, stage_share, trip
+from specsim.latency.power import KernelDemand, board_watts, demand
 from specsim.latency.price import LooseOps, Pricer, Sums, keep
 from specsim.latency.routing import routing_of
 from specsim.latency.shape import StepShape
 from specsim.methods.base import SpecSetup
-from specsim.model.spec import LayerGroup
 from specsim.ops.network import context_kv_ops, handover, markov_ops
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, drafter_pass, early_exit_pass, target_pass
@@ -112,11 +111,10 @@ class LatencyModel:
         )
         self._kernels: dict[StepShape, _Kernels] = {}
         self._rounds: dict[StepShape, StepLatency] = {}
-        self._demands: dict[StepShape, KernelDemand] = {}
         self._setups = {self.setup.k: self.setup}  # the setup at each draft length asked for
         self._early_layers = tuple(
-            replace_count(group, group.count * self.setup.exit_layers / spec.n_layers)
-            for group in spec.layers
+            replace(group, count=group.count * self.setup.exit_layers / spec.n_layers)  # type: ignore[arg-type]
+            for group in spec.layers  # possibly a fraction: for cost sums only
         )
 
     def seconds(self, shape: StepShape) -> float:
@@ -159,24 +157,13 @@ class LatencyModel:
 
     def demand(self, shape: StepShape) -> KernelDemand:
         """What the kernels of a step ask of one GPU."""
-        found = self._demands.get(shape)
-        if found is None:
-            found = demand(self.step(shape), self.profile)
-            pp = self.parallel.pp
-            if pp > 1:  # of every microbatch, each stage has its layers
-                count = sum(n for _, n in microbatches(shape, pp, self._budget))
-                found = found.times(count / pp)._replace(wall_s=found.wall_s)
-            keep(self._demands, shape, found)
-        return found
+        share = stage_share(shape, self.parallel.pp, self._budget)
+        return demand(self.step(shape), self.profile, share)
 
     def power_w(self, shape: StepShape | None) -> float | None:
-        """Mean watts of all GPUs during a step, or idle (None), with `host_w` of each; None where
-        the device's power is not known."""
-        power, par = Power.of(self.profile), self.parallel
-        if power is None:
-            return None
-        watts = power.idle_w if shape is None else power.watts(self.demand(shape))
-        return par.all_gpus * (watts + self.profile.host_w)
+        """Mean watts of all GPUs in a step, or idle (None); None where they are not known."""
+        asked = KernelDemand() if shape is None else self.demand(shape)
+        return board_watts(self.profile, self.parallel.all_gpus, asked)
 
     def _trip(self, shape: StepShape) -> Trip:
         """One microbatch alone."""
@@ -421,11 +408,6 @@ class LatencyModel:
         return early_exit_pass(
             self.spec, self._early_layers, work, par, later=later, times=times
         )
-
-
-def replace_count(group: LayerGroup, count: float) -> LayerGroup:
-    """The group with another (possibly fractional) number of layers: for cost sums only."""
-    return replace(group, count=count)  # type: ignore[arg-type]
 
 
 def _sample_op(rows: float, vocab: int) -> OpCost:

@@ -212,9 +212,9 @@ def _cost(cost: Doc) -> list[str]:
     if price is not None:
         lines.append(f"  cost: {rounded(price)} per million output tokens at this point")
     if most is not None:
-        known = "" if energy is None else f"{rounded(energy)} J per output token, "
+        known = "" if energy is None else f"{rounded(energy)} J, "
         lines.append(
-            f"  energy: {known}at most {rounded(most)} J (board power limit "
+            f"  energy: {known}at most {rounded(most)} J per output token (board power limit "
             f"{cost.number('power_limit_w_per_gpu'):g} W: "
             f"{cost.text('power_source', '') or 'assumed'})"
         )

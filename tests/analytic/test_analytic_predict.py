@@ -190,7 +190,8 @@ def test_every_promised_key_is_there() -> None:
     assert {f.name for f in fields(LoadPoint)} == set(point)
     assert point["bound"] in ("memory", "compute", "latency")
     assert set(point["interval_90"]) == {
-        "tpot_s", "ttft_s", "baseline_tpot_s", "baseline_ttft_s", "speedup", "step_cost_ratio"
+        "tpot_s", "ttft_s", "baseline_tpot_s", "baseline_ttft_s", "speedup", "step_cost_ratio",
+        "joules_per_output_token", "baseline_joules_per_output_token", "joules_ratio",
     }
 
 

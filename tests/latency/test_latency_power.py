@@ -1,6 +1,7 @@
 """Watts of a step: shares of the limit by hand, bounds over shapes, energy per token."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_energy_per_token_falls_with_the_batch_until_arithmetic_binds() -> None:
     for seqs in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         shape = decode(seqs, 200.0)
         joules.append((priced.power_w(shape) or 0.0) * priced.seconds(shape) / seqs)
-    assert all(later < before for before, later in zip(joules, joules[1:], strict=False))
+    assert all(later < before for before, later in pairwise(joules))
     # Beyond the knee the work of a token is its own: no more is shared.
     assert joules[-1] / joules[-2] > 0.6 > joules[1] / joules[0]
 
