@@ -18,6 +18,7 @@ from specsim.analytic.workload import Workload
 from specsim.errors import UsageError
 
 MOST_BUSY = 0.999  # of the slots
+ALIKE = 0.02  # rates: batches that serve as many
 NEGLIGIBLE = 20  # logarithm of how much likelier the likeliest number of requests is
 
 
@@ -173,11 +174,13 @@ class _Batches:
 
 def _capacity(system: System, workload: Workload, limit: int) -> SteadyState:
     """The batch with the highest request rate: usually the limit, but not always (a batch that
-    leaves the captured graphs can be slower), so powers of two on the way are tried as well."""
+    leaves the captured graphs can be slower), so powers of two on the way are tried as well. Of
+    batches that serve alike, as where prompts take all the time, the largest: engines admit."""
     sizes = {limit}
     size = 1
     while size < limit:
         sizes.add(size)
         size *= 2
     states = [closed_loop(system, workload, size) for size in sorted(sizes)]
-    return max(states, key=lambda s: s.request_rate)
+    most = max(state.request_rate for state in states)
+    return next(s for s in reversed(states) if s.request_rate >= (1 - ALIKE) * most)

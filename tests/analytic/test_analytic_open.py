@@ -50,6 +50,17 @@ def test_prompts_that_never_end_fill_the_batch_and_no_more() -> None:
     assert state.stable and state.tpot_s <= full.tpot_s * (1 + 1e-9)
 
 
+def test_where_prompts_take_all_the_time_the_engine_still_admits() -> None:
+    """One client completes 1 % more requests per second than eight; the engine takes eight all the
+    same, and outputs wait for the prompts of others."""
+    system = replace(SYSTEM, profile=load_profile("rtx-a6000"), max_num_seqs=8)
+    long = Workload(60_000, 3)
+    rates = [closed_loop(system, long, clients).request_rate for clients in (1, 8)]
+    assert 0.98 * rates[0] < rates[1] < rates[0]
+    alone, state = closed_loop(system, long, 1), open_loop(system, long, 0.7 * rates[1])
+    assert state.stable and state.tpot_s > 3 * alone.tpot_s
+
+
 def test_an_idle_server_serves_as_one_client_is_served() -> None:
     alone = closed_loop(SYSTEM, CHAT, 1)
     state = open_loop(SYSTEM, CHAT, 1e-7 * alone.request_rate)
