@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from specsim.api.bench import BenchRuns, read_bench
     from specsim.api.calibrate import Calibration, calibrate
     from specsim.api.capacity import Capacity, capacity
+    from specsim.api.compare import Comparison, compare
     from specsim.api.crossover import Crossover, crossover
     from specsim.api.diagnose import Diagnoses, diagnose
     from specsim.api.explain import Explanation, explain
@@ -46,6 +47,7 @@ __all__ = [
     "BenchRuns",
     "Calibration",
     "Capacity",
+    "Comparison",
     "Crossover",
     "Diagnoses",
     "Explanation",
@@ -68,6 +70,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "capacity",
+    "compare",
     "crossover",
     "diagnose",
     "explain",
@@ -94,6 +97,7 @@ _PLACES = {
     "BenchRuns": "api.bench",
     "Calibration": "api.calibrate",
     "Capacity": "api.capacity",
+    "Comparison": "api.compare",
     "Crossover": "api.crossover",
     "Diagnoses": "api.diagnose",
     "Explanation": "api.explain",

@@ -18,6 +18,7 @@ from typing import TypedDict
 from specsim.analytic.intervals import interval_of, prediction_class
 from specsim.analytic.system import System
 from specsim.data import data_root
+from specsim.model.catalogue import shapes_key
 
 Ends = tuple[float, float]
 Weights = Mapping[str, float]
@@ -39,11 +40,12 @@ class Effects(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What errors belong to. place: model, GPU and number of GPUs; drafts: the method, '' for plain
-    decoding, whose errors are those of any speculating server beside it."""
+    """What errors belong to. model: the same for all of its shapes, whatever their weight format.
+    place: checkpoint, GPU and number of GPUs; drafts: the method, '' for plain decoding, whose
+    errors are those of any speculating server beside it."""
 
     klass: str
-    model: str
+    model: object
     version: str
     place: str
     drafts: str
@@ -61,7 +63,8 @@ def case_of(system: System) -> Case:
     """The case of a deployment."""
     spec, engine = system.spec.name, system.engine
     return Case(
-        prediction_class(system), spec, engine.inherit or f"{engine.name} {engine.version}",
+        prediction_class(system), shapes_key(system.spec),
+        engine.inherit or f"{engine.name} {engine.version}",
         f"{spec}|{system.profile.name}|{system.parallel.all_gpus}",
         system.setup.method if system.speculative else "",
     )

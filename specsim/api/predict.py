@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from specsim.analytic import predict as analytic
+from specsim.analytic.apart import Apart
 from specsim.analytic.workload import Workload
 from specsim.api.apart import apart_of
-from specsim.api.deployment import build_request
+from specsim.api.deployment import DeploymentRequest, build_request
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, DeployedAs, flat
 from specsim.api.verdicts import deployment_of, served_names, unmeasured
@@ -48,29 +49,12 @@ def run(options: PredictOptions) -> Prediction:
 
 def predicted(options: PredictOptions, *, search_k: bool = True) -> Prediction:
     """The same. search_k: whether the best draft length is looked for, most of the work."""
-    if options.model is None and options.command is None:
-        raise UsageError("a MODEL is needed; `specsim models` lists them")
-    options.check_one_loop()
-    request = build_request(options, unknown=True)
-    load = replace(
-        _varied(request.workload, options), requests_per_client=options.requests_per_client
-    )
+    request, load, apart = prepared(options, unknown=True)
     rates = clients = None
     if options.rate is not None:
-        if options.equal_lengths or options.requests_per_client:
-            raise UsageError(
-                "--equal-lengths and --requests-per-client say how clients that wait for their "
-                "answers move, but --rate is an open loop; leave them out or give --concurrency"
-            )
         rates = parse_rates(options.rate)
     else:
         clients = parse_concurrency(options.concurrency)
-    apart = apart_of(options, request.system)
-    if apart is not None and rates is None:
-        raise UsageError(
-            "prefill and decode replicas are predicted at a rate; give --rate (requests per "
-            "second), or `specsim simulate` clients with --concurrency"
-        )
     found = analytic.predict(
         request.system, load, clients, rates, request.warnings, search_k, apart
     )
@@ -78,6 +62,32 @@ def predicted(options: PredictOptions, *, search_k: bool = True) -> Prediction:
     case = None if is_plain(deployment.method) else unmeasured(request)
     verdict = of_prediction(found, served_names(deployment), case)
     return Prediction.of(found, repeat(options)).with_verdict(verdict)
+
+
+def prepared(
+    options: PredictOptions, *, unknown: bool = False
+) -> tuple[DeploymentRequest, Workload, Apart | None]:
+    """The deployment, its load and what computes the prompts, checked. unknown: as of
+    `build_request`."""
+    if options.model is None and options.command is None:
+        raise UsageError("a MODEL is needed; `specsim models` lists them")
+    options.check_one_loop()
+    request = build_request(options, unknown=unknown)
+    load = replace(
+        _varied(request.workload, options), requests_per_client=options.requests_per_client
+    )
+    if options.rate is not None and (options.equal_lengths or options.requests_per_client):
+        raise UsageError(
+            "--equal-lengths and --requests-per-client say how clients that wait for their "
+            "answers move, but --rate is an open loop; leave them out or give --concurrency"
+        )
+    apart = apart_of(options, request.system)
+    if apart is not None and options.rate is None:
+        raise UsageError(
+            "prefill and decode replicas are predicted at a rate; give --rate (requests per "
+            "second), or `specsim simulate` clients with --concurrency"
+        )
+    return request, load, apart
 
 
 def _varied(workload: Workload, options: PredictOptions) -> Workload:

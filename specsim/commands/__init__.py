@@ -27,6 +27,7 @@ COMMANDS = {
         "capacity": "Find the largest load within latency objectives.",
     },
     "What to buy, and how to split it": {
+        "compare": "Rank any list of deployments, and say which differences are real.",
         "pareto": "Find the trade-offs of speed per user and throughput per GPU.",
         "matrix": "Compare models x GPUs at one operating point.",
         "fleet": "Place several models on a stock of GPUs.",

@@ -77,7 +77,7 @@ def show_drawn(
     options: "DrawnOptions",
     rows: Callable[[], Iterable[dict[str, object]]],
     picture: Callable[[], "Picture"],
-    panel: Callable[[], "Panel"],
+    panel: Callable[[], "Panel | None"],
     document: Callable[[], dict[str, object]] | None = None,
 ) -> None:
     """Prints a result; `picture` is what --plot writes, `panel` what the terminal shows."""
@@ -88,8 +88,8 @@ def show_drawn(
 
     def text() -> str:
         parts = [text_of(result.section(), options)]
-        if not options.no_plot:
-            parts.append(terminal_plot(panel()))
+        if not options.no_plot and (drawn := panel()) is not None:
+            parts.append(terminal_plot(drawn))
         if options.plot is not None:
             parts.append(f"plot: {printable(str(options.plot))}")
         return "\n\n".join(parts)

@@ -206,6 +206,12 @@ def same_shapes(one: ModelSpec, other: ModelSpec) -> bool:
     return _shapes(one) == _shapes(other)
 
 
+@lru_cache(maxsize=256)
+def shapes_key(spec: ModelSpec) -> int:
+    """A number that models of the same shapes share, in this process."""
+    return hash(_shapes(spec))
+
+
 def _shapes(spec: ModelSpec) -> tuple[object, ...]:
     return *_body(spec), spec.mtp is None
 

@@ -9,12 +9,12 @@ An option is a field of a model; what it is called, what it means and what it ma
 
 Small models hold what belongs together (`groups`); those of a command are joined from them, in the
 order of `--help`, and stand with their family: `prediction` (predict), `tuning` (tune), `analytic`
-(explain, crossover, pareto, matrix), `serving` (simulate, policies), `sizing` (capacity, fleet,
-sweep), `listing` (models, gpus, import, config, report), `measured` (diagnose, watch, validate,
-calibrate), `local` (generate, serve, measure, train-head); a model costs about a millisecond where
-its family is imported. What two options say together and must not is a `model_validator` of the
-group that has both. `PredictOptions` are those of the Python function, `PredictCommand` has besides
-them what only the command line has: the form of the output.
+(explain, crossover, pareto, matrix, compare), `serving` (simulate, policies), `sizing` (capacity,
+fleet, sweep), `listing` (models, gpus, import, config, report), `measured` (diagnose, watch,
+validate, calibrate), `local` (generate, serve, measure, train-head); a model costs a millisecond
+where its family is imported. What two options say together and must not is a `model_validator` of
+the group that has both. `PredictOptions` are those of the Python function, `PredictCommand` has
+besides them what only the command line has: the form of the output.
 
 All else is made from the models:
 

@@ -1,6 +1,6 @@
-"""Options of what formulas answer: explain, crossover, pareto, matrix."""
+"""Options of what formulas answer: explain, crossover, pareto, matrix, compare."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
 from pydantic import model_validator
@@ -8,7 +8,7 @@ from pydantic import model_validator
 from specsim.errors import UsageError
 from specsim.options import groups
 from specsim.options.declare import REQUIRED, OptionSet, opt
-from specsim.options.values import Numbers, Words
+from specsim.options.values import Numbers, TextPath, Words
 
 
 class ExplainOptions(
@@ -179,3 +179,26 @@ class MatrixOptions(
 
 class MatrixCommand(MatrixOptions, groups.OutputOptions):
     """`specsim matrix`."""
+
+
+class ComparedOptions(OptionSet, section="Study"):
+    file: TextPath | Mapping[str, object] = opt(
+        REQUIRED, argument=True,
+        help="Deployments, TOML or JSON: options of all, then one [[deployment]] each "
+             "(docs/howto/compare.md); or that JSON itself.",
+    )
+    objective: str | None = opt(
+        None, help="What ranks: throughput, throughput_per_gpu, cost, tpot, ttft or e2el. "
+                   "Default: as FILE, else throughput; at a rate tpot.",
+    )
+    slo: str | Mapping[str, float] | None = opt(
+        None, help="Service-level objectives, e.g. ttft_mean=2,stream_tok_s_mean=15.",
+    )
+
+
+class CompareOptions(ComparedOptions, groups.LoadOptions):
+    NAME: ClassVar = "compare"
+
+
+class CompareCommand(CompareOptions, DrawnOptions):
+    """`specsim compare`."""

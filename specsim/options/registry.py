@@ -11,7 +11,7 @@ from specsim.options.declare import OptionSet
 FAMILIES = {
     "prediction": ("predict", "explore"),
     "tuning": ("tune",),
-    "analytic": ("explain", "crossover", "pareto", "matrix"),
+    "analytic": ("explain", "crossover", "pareto", "matrix", "compare"),
     "serving": ("simulate", "policies"),
     "sizing": ("capacity", "fleet", "sweep"),
     "listing": ("models", "gpus", "import", "config", "report"),

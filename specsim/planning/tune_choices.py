@@ -127,14 +127,12 @@ def _evaluate(
         if not found.stable:
             reason = f"the queue grows without end: it sustains {rounded(capacity)} requests/s"
     ttft_s, tpot_s, output = found.ttft_s, found.tpot_s, found.output_tok_s
-    values = {
-        "ttft": ttft_s, "tpot": tpot_s, "queue": found.queue_s,
-        "itl": tpot_s * system.tokens_per_step,
-        "e2el": ttft_s + tpot_s * (workload.output_len - 1),
-        "stream_tok_s": 1 / tpot_s if tpot_s > 0 else math.inf, "output_tok_s": output,
-        "request_rate": state.request_rate if load.rate is None else min(load.rate, capacity or 0),
-    }
-    reason = reason or _broken_gate(gates, values)
+    values = gate_values(
+        ttft_s, tpot_s, found.queue_s, output,
+        state.request_rate if load.rate is None else min(load.rate, capacity or 0),
+        system.tokens_per_step, workload.output_len,
+    )
+    reason = reason or broken_gate(gates, values)
     return Candidate(
         *_named(system),
         system.tokens_per_step,
@@ -187,7 +185,20 @@ def _extrapolated(system: System) -> bool:
     return system.setup.k > accepted.measured_positions
 
 
-def _broken_gate(gates: Mapping[str, float], values: Mapping[str, float]) -> str:
+def gate_values(
+    ttft_s: float, tpot_s: float, queue_s: float, output_tok_s: float, request_rate: float,
+    tokens_per_step: float, output_len: int,
+) -> dict[str, float]:
+    """Means that gates are held against, by metric."""
+    return {
+        "ttft": ttft_s, "tpot": tpot_s, "queue": queue_s, "itl": tpot_s * tokens_per_step,
+        "e2el": ttft_s + tpot_s * (output_len - 1),
+        "stream_tok_s": 1 / tpot_s if tpot_s > 0 else math.inf,
+        "output_tok_s": output_tok_s, "request_rate": request_rate,
+    }
+
+
+def broken_gate(gates: Mapping[str, float], values: Mapping[str, float]) -> str:
     """The first gate that the means break, in words; '' when all hold."""
     for gate, limit in gates.items():
         metric = gate if gate in values else gate.rpartition("_")[0]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from specsim.errors import FormatError
 from specsim.report.blocks import Section
 from specsim.report.capacity import capacity_section
+from specsim.report.comparison import comparison_section
 from specsim.report.crossovers import crossover_section
 from specsim.report.diagnosis import diagnosis_section
 from specsim.report.doc import Doc
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Callable[[Doc], Section]] = {
     "crossover": crossover_section,
     "explanation": explanation_section,
     "pareto": pareto_section,
+    "comparison": comparison_section,
     "matrix": matrix_section,
     "simulation": simulation_section,
     "policies": policies_section,

@@ -66,14 +66,14 @@ class Picture:
     """A figure: title, small print below it, panels."""
 
     title: str
-    panels: tuple[Panel, ...]
+    panels: "tuple[Panel | Bars, ...]"
     notes: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
     """Bars by category, one group per series, beside or on top of each other. hues: colour of each
-    group, if not one after the other."""
+    group, if not one after the other. bands: 90 % intervals of the first group."""
 
     title: str
     words: str
@@ -85,6 +85,7 @@ class Bars:
     share: bool = False
     hues: Sequence[int] | None = None
     size: Size = ""
+    bands: Sequence[Sequence[float] | None] = ()
 
 
 @dataclass(frozen=True, slots=True)

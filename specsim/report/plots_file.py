@@ -10,7 +10,7 @@ from typing import Any
 
 from specsim.errors import UsageError
 from specsim.files import replacing, told
-from specsim.report.plots import Panel, Picture, Series
+from specsim.report.plots import Bars, Panel, Picture, Series
 
 FORMATS = (".svg", ".png")
 # Okabe and Ito's palette, told apart by colour-blind readers too.
@@ -51,13 +51,35 @@ def write_picture(picture: Picture, path: str) -> None:
         figure = figure_class(figsize=size, layout="constrained")
         figure.suptitle(picture.title, fontsize=11)
         for i, panel in enumerate(picture.panels):
-            _draw(figure.add_subplot(down, across, i + 1), panel)
+            axes = figure.add_subplot(down, across, i + 1)
+            if isinstance(panel, Bars):
+                _draw_bars(axes, panel)
+            else:
+                _draw(axes, panel)
         if picture.notes:
             figure.supxlabel("\n".join(picture.notes), fontsize=7.5, color="0.35")
         kind = Path(path).suffix.lower()[1:]
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         with told(path), replacing(Path(path)) as part:
             figure.savefig(part, format=kind, dpi=PNG_DPI, metadata=metadata)
+
+
+def _draw_bars(axes: Any, chart: Bars) -> None:
+    """Lying bars of the first group, the first category on top, with their intervals."""
+    values = [value or 0.0 for value in chart.groups[0][1]]
+    bands = [band or (value, value) for band, value in zip(
+        chart.bands or [None] * len(values), values, strict=True)]
+    reach = [[max(0.0, v - b[0]) for v, b in zip(values, bands, strict=True)],
+             [max(0.0, b[1] - v) for v, b in zip(values, bands, strict=True)]]
+    axes.set_title(chart.title, fontsize=9.5, loc="left")
+    axes.set_xlabel(chart.y_label)
+    places = range(len(values))
+    axes.set_yticks(places, chart.categories, parse_math=False)
+    axes.barh(places, values, color=PALETTE[0], height=0.6, xerr=reach,
+              error_kw={"ecolor": "0.25", "elinewidth": 1.2, "capsize": 3})
+    axes.invert_yaxis()
+    axes.grid(True, axis="x", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def _draw(axes: Any, panel: Panel) -> None:

@@ -30,6 +30,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "simulate": {"model": "llama-3.1-8b", "concurrency": 2, "requests": 6},
     "policies": {"model": "llama-3.1-8b", "concurrency": 2, "requests": 6, "replications": 2},
     "explain": {"model": "llama-3.1-8b", "concurrency": 2, "tp": 2, "pp": 2},
+    "compare": {"file": str(ROOT / "examples" / "deployments.toml"), "concurrency": 8},
     "matrix": {"models": "llama-3.1-8b", "gpus": "h100-sxm,l4"},
     "capacity": {"model": "llama-3.1-8b", "unit": "rate", "slo": {"ttft_p95": 1}, "duration": 20,
                  "replications": 2, "resolution": 0.5, "jobs": 1, "no_stream_floor": True,

@@ -26,9 +26,10 @@ from specsim.options.registry import function_models
 ROOT = Path(__file__).resolve().parents[2]
 # Where output goes, and what only draws, has no place in a function that returns its result.
 ONLY_TYPED = {"share", "json_out", "csv_out", "wide", "plot", "no_plot", "every_point", "help"}
-FUNCTIONS = ["calibrate", "capacity", "crossover", "diagnose", "explain", "fleet", "gpus", "matrix",
-             "models", "pareto", "policies", "predict", "quick", "read_bench", "report", "simulate",
-             "sweep", "tune", "validate_bench", "validate_live", "validate_published",
+FUNCTIONS = ["calibrate", "capacity", "compare", "crossover", "diagnose", "explain", "fleet",
+             "gpus", "matrix", "models", "pareto", "policies", "predict", "quick", "read_bench",
+             "report", "simulate", "sweep", "tune", "validate_bench", "validate_live",
+             "validate_published",
              "validate_records"]
 # The command line has the records and the model of calibrate as one list of words.
 SAME = sorted(

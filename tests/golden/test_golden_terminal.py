@@ -20,7 +20,8 @@ from specsim.report.kinds import SECTIONS
 from specsim.report.text import section_text
 
 HERE = Path(__file__).parent / "terminal"
-RESULTS = ("predict", "tune", "crossover", "matrix", "explain", "diagnose", "capacity", "fleet")
+RESULTS = ("predict", "tune", "crossover", "matrix", "explain", "diagnose", "capacity", "fleet",
+           "compare")
 LISTS = {
     "models": ("models", "--search", "qwen3.6"), "gpus": ("gpus",), "help": ("--help",),
     "help_predict": ("predict", "--help"), "help_simulate": ("simulate", "--help"),

@@ -107,6 +107,10 @@ def matrix() -> dict[str, Any]:
     return of("matrix", "--models", "llama-3.1-8b,llama-3.3-70b", "--gpus", "h200-sxm,l40s")
 
 
+def comparison() -> dict[str, Any]:
+    return of("compare", str(ROOT / "examples" / "deployments.toml"))
+
+
 def fleet() -> dict[str, Any]:
     return of("fleet", str(ROOT / "docs" / "fleet.toml"), "--quick")
 
@@ -172,6 +176,6 @@ def _published_file() -> str:
 
 MAKERS = (
     prediction, explanation, simulation, validation, mindrouter, published, tune, crossover,
-    rates, policies, pareto, matrix, fleet, sweep, diagnosis, capacity, calibration,
+    rates, policies, pareto, matrix, comparison, fleet, sweep, diagnosis, capacity, calibration,
     calibration_bench, quick,
 )

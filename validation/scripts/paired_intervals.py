@@ -36,6 +36,7 @@ from residual_intervals import AIM, LEAST_SOURCES, QUANTILES, residuals, shares
 from residual_model import BIAS, EFFECTS, START, Residual, ResidualModel
 
 from specsim.analytic.paired import Case, Effects, spread
+from specsim.model.catalogue import find_model, shapes_key
 
 QUANTITIES = ("tpot", "ttft")
 GROUPS = ("one server", "others")
@@ -52,6 +53,8 @@ KINDS = {
     and not (a.drafts and b.drafts),
     "draft lengths or formats of one method": lambda a, b: place(a, b) and a.drafts == b.drafts,
     "methods, one model and GPU": place,
+    "formats, one model and GPU": lambda a, b: a.model == b.model
+    and a.place.split("|")[2:] == b.place.split("|")[2:],
     "GPUs, one model": lambda a, b: a.model == b.model,
     "models": lambda a, b: True,
 }
@@ -90,7 +93,8 @@ def case(residual: Residual) -> Case:
     """As `specsim.analytic.paired` has it of a deployment."""
     *where, method = residual.group.split("|")
     plain = residual.klass.startswith("plain") or method == "none"
-    return Case(residual.klass, residual.model, residual.version, "|".join(where),
+    shapes = shapes_key(find_model(residual.model))
+    return Case(residual.klass, shapes, residual.version, "|".join(where),
                 "" if plain else method)
 
 

@@ -44,6 +44,9 @@ def numbers(chart: Chart) -> Table:
             shown = percent if chart.share else number
             names = [name for name, _ in chart.groups]
             columns = [[shown(value) for value in values] for _, values in chart.groups]
+            if any(chart.bands):
+                names.insert(1, "90 %")
+                columns.insert(1, [span(band, ".4g") for band in chart.bands])
             cells = zip(chart.categories, *columns, strict=True)
             return Table(["", *names], [list(row) for row in cells])
         case Waterfall() | Parity():
@@ -234,6 +237,9 @@ def _bars(chart: Bars) -> Spec:
             "marker": {"color": f"@{SERIES[hue]}",
                        "pattern": {"shape": patterns[hue], "bgcolor": f"@{SERIES[hue]}",
                                    "fgcolor": "@card", "size": 7, "solidity": 0.2}},
+            **({f"error_{'x' if chart.horizontal else 'y'}": _bars_of(
+                [value or 0.0 for value in values], chart.bands, "ink", 1.5)}
+               if i == 0 and any(chart.bands) else {}),
         })
     amount = _axis(chart.y_label, share=chart.share)
     kinds = _kinds(**({"autorange": "reversed"} if chart.horizontal else {}))
