@@ -46,6 +46,8 @@ class StepLatency:
     memory_s, compute_s: parts of the total in which kernels stream memory or multiply.
     idle_s: of target_s, when the device waits for launches. launch_s: of the host, for all launches
     of an eager pass; 0 for a CUDA graph. pipeline_s: transfers between stages and bubbles.
+    kernel_s: of the total, while kernels run; moved_bytes: to and from device memory; peak_s: what
+    their arithmetic would take at the datasheet's peaks.
     breakdown: makes `ops`; a simulation prices many steps and looks into few.
     """
 
@@ -62,6 +64,9 @@ class StepLatency:
     launch_s: float
     breakdown: Callable[[], tuple[OpTime, ...]] = field(repr=False, compare=False)
     pipeline_s: float = 0.0
+    kernel_s: float = 0.0
+    moved_bytes: float = 0.0
+    peak_s: float = 0.0
 
     @property
     def ops(self) -> tuple[OpTime, ...]:

@@ -16,16 +16,14 @@ from typing import NamedTuple
 
 from specsim.hardware.profile import HardwareProfile
 from specsim.latency.breakdown import StepLatency
-from specsim.roofline.device import compute_peak
 
 TABLE = "power"
 Z90 = 1.645  # standard deviations from the middle to an end of a 90 % interval
-_LINKS = ("all_reduce", "all_gather", "all_to_all")
 
 
 class KernelDemand(NamedTuple):
-    """What kernels ask of one GPU: memory traffic, seconds of arithmetic at the peak, seconds that
-    they run, and wall seconds of the steps they are part of."""
+    """What kernels ask of one GPU: memory traffic (that of links is none), seconds of arithmetic at
+    the peak, seconds that they run, and wall seconds of the steps they are part of."""
 
     bytes: float = 0.0
     peak_s: float = 0.0
@@ -39,20 +37,10 @@ class KernelDemand(NamedTuple):
         return KernelDemand(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def demand(step: StepLatency, profile: HardwareProfile, share: float = 1.0) -> KernelDemand:
-    """What `share` of a step's kernels ask. Traffic of links between GPUs is not memory traffic."""
-    moved = peak_s = kernel_s = 0.0
-    for timed in step.ops:
-        op = timed.op
-        kernel_s += timed.seconds
-        if op.kind in _LINKS:
-            continue
-        moved += op.bytes * op.count
-        if op.flops:
-            fmt = op.fmt if op.kind in ("gemm", "moe") else "bf16"
-            peak_s += op.flops * op.count / compute_peak(profile, fmt)
-    kernel_s = min(share * kernel_s, step.total_s)
-    return KernelDemand(share * moved, share * peak_s, kernel_s, step.total_s)
+def demand(step: StepLatency, share: float = 1.0) -> KernelDemand:
+    """What `share` of a step's kernels ask."""
+    kernel_s = min(share * step.kernel_s, step.total_s)
+    return KernelDemand(share * step.moved_bytes, share * step.peak_s, kernel_s, step.total_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from specsim.latency.breakdown import OpTime
 from specsim.latency.collectives import Collectives
 from specsim.latency.engine_profile import EngineProfile
 from specsim.latency.unsplit import unsplit_attention_s
+from specsim.model.weights import FORMATS
 from specsim.ops.network import repeat, sequences
 from specsim.ops.op import OpCost
 from specsim.ops.passes import Pass, pass_ops
-from specsim.ops.shapes import Experts, Gemm
+from specsim.ops.shapes import AllGather, AllReduce, AllToAll, ExpertExchange, Experts, Gemm
 from specsim.ops.work import Routing, attention_share
 from specsim.roofline.device import compute_peak
 from specsim.roofline.dispatch import op_time
@@ -28,18 +29,23 @@ from specsim.roofline.result import KernelTime, datasheet_time, without_launch
 
 K = TypeVar("K")
 V = TypeVar("V")
+_LINKS = {AllReduce, AllGather, AllToAll, ExpertExchange}  # their bytes are not of device memory
+_PRODUCTS = {Gemm, Experts}
 MAX_MEMO = 20_000  # sums, products and steps kept in each memory
 
 
 class Sums(NamedTuple):
     """Seconds of some kernels, of which memory and compute (the rest is latency); launches.
-    expert_s: of the seconds, those of routed experts."""
+    expert_s: of the seconds, those of routed experts. bytes: to and from device memory; peak_s:
+    what the arithmetic would take at the datasheet's peaks."""
 
     seconds: float = 0.0
     memory_s: float = 0.0
     compute_s: float = 0.0
     launches: float = 0.0
     expert_s: float = 0.0
+    bytes: float = 0.0
+    peak_s: float = 0.0
 
     def scaled(self, factor: float, expert_factor: float) -> "Sums":
         """All seconds times `factor`, those of routed experts times `expert_factor` besides."""
@@ -47,9 +53,9 @@ class Sums(NamedTuple):
             return self
         whole = self.seconds + (expert_factor - 1) * self.expert_s
         share = factor * whole / self.seconds if self.seconds else 1.0
-        return Sums(
-            factor * whole, share * self.memory_s, share * self.compute_s, self.launches,
-            factor * expert_factor * self.expert_s,
+        return self._replace(
+            seconds=factor * whole, memory_s=share * self.memory_s,
+            compute_s=share * self.compute_s, expert_s=factor * expert_factor * self.expert_s,
         )
 
 
@@ -100,13 +106,14 @@ class Pricer:
         self.unsplit = unsplit
         self._collectives = collectives
         self._rows: dict[object, Sums] = {}
+        self._peaks = {fmt: compute_peak(profile, fmt) for fmt in FORMATS}
         # By kind of shape, as shapes of two kinds may hold the same numbers.
         self._times: defaultdict[type, dict[object, KernelTime]] = defaultdict(dict)
         self._times[Gemm] = _products(profile, engine.kernel_variant)
 
     def total(self, parts: Iterable[Pass | LooseOps]) -> Sums:
         """Seconds of all parts together."""
-        totals = [0.0, 0.0, 0.0, 0.0, 0.0]
+        totals = [0.0] * len(Sums._fields)
         for part in parts:
             if isinstance(part, LooseOps):
                 self._add(part.ops, totals, 1)
@@ -118,7 +125,7 @@ class Pricer:
             )
             found = self._rows.get(key)
             if found is None:
-                one = [0.0, 0.0, 0.0, 0.0, 0.0]
+                one = [0.0] * len(Sums._fields)
                 for ends in part.ends(share):
                     self._add(ends, one, 1)
                 for group in part.layers:
@@ -161,6 +168,14 @@ class Pricer:
                 totals[3] += count
             if isinstance(op.shape, Experts):
                 totals[4] += spent * count
+            kind = type(shape)
+            if kind not in _LINKS:
+                moved = op.weight_bytes + op.kv_bytes + op.state_bytes + op.act_bytes
+                totals[5] += moved * count
+                if op.flops:  # attention multiplies in 16 bits
+                    fmt = op.fmt if kind in _PRODUCTS else "bf16"
+                    peak = self._peaks.get(fmt) or compute_peak(self.profile, fmt)
+                    totals[6] += op.flops * count / peak
 
     def _timed(self, op: OpCost, phase: str, times: int) -> OpTime:
         run = self._as_run(op)

@@ -157,8 +157,7 @@ class LatencyModel:
 
     def demand(self, shape: StepShape) -> KernelDemand:
         """What the kernels of a step ask of one GPU."""
-        share = stage_share(shape, self.parallel.pp, self._budget)
-        return demand(self.step(shape), self.profile, share)
+        return demand(self.step(shape), stage_share(shape, self.parallel.pp, self._budget))
 
     def power_w(self, shape: StepShape | None) -> float | None:
         """Mean watts of all GPUs in a step, or idle (None); None where they are not known."""
@@ -248,6 +247,9 @@ class LatencyModel:
             idle_s=idle_s,
             launch_s=launch_s,
             breakdown=lambda: self._ops(shape),
+            kernel_s=sum(part.seconds for part in sums),
+            moved_bytes=sum(part.bytes for part in sums),
+            peak_s=sum(part.peak_s for part in sums),
         )
 
     @property
