@@ -85,8 +85,7 @@ class EngineOptions(OptionSet, section="Deployment"):
 
 class MethodOptions(OptionSet, section="Speculation"):
     method: str | None = opt(
-        None,
-        help=f"{', '.join(METHODS)}. Default: what the model ships or the catalogue has.",
+        None, help=f"{', '.join(METHODS)}. Default: what the model ships or the catalogue has.",
     )
 
 
@@ -340,16 +339,13 @@ class RoutingOptions(OptionSet, section="Advanced"):
     )
 
 
-class HostPowerOptions(OptionSet, section="Advanced"):
+class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions, section="Advanced"):
+    """What steps are priced with."""
+
     host_w: float | None = opt(
-        None, help="Watts of the host for each GPU (CPUs, memory, fans, network cards), added to "
-                   "energy. Default: GPU boards alone.",
+        None, help="Watts of the host per GPU, added to energy. Default: boards alone.",
         ge=0, le=10_000, rule="from 0 to 10000 W",
     )
-
-
-class PricingOptions(FidelityOptions, RoutingOptions, ProfilesOptions, HostPowerOptions):
-    """What steps are priced with."""
 
 
 class DeploymentOptions(
