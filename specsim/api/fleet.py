@@ -1,5 +1,7 @@
 """`specsim.fleet`: several models with their demand on a pool of GPUs, from a file."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from specsim.analytic.system import System
@@ -8,8 +10,9 @@ from specsim.api.functions import named_function
 from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError, shown
+from specsim.files import check_writable, write_whole
 from specsim.hardware.store import load_profile
-from specsim.jsonable import Key
+from specsim.jsonable import Key, json_text
 from specsim.latency.engine import find_engine
 from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
@@ -20,9 +23,13 @@ from specsim.planning import fleet_result as planning
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
+from specsim.planning.fleet_day import plan_day
 from specsim.planning.fleet_file import Wanted, read_fleet
+from specsim.planning.fleet_profile import planner_profile
 from specsim.planning.fleet_size import Asked, Effort, gates_of
 from specsim.planning.values import real
+from specsim.report.doc import Doc
+from specsim.report.export_fleet import EXPORTED, fleet_files, kube_name
 from specsim.report.progress import words_line
 from specsim.sim.scenario import find_scenario
 
@@ -43,6 +50,9 @@ class Fleet(Result, planning.FleetFigures):
     empty_gpus = Key[dict[str, int]]()
 
     def to_rows(self) -> list[dict[str, object]]:
+        """Of the day where there is one, by model and hour; else of the endpoints."""
+        if self.day is not None:
+            return [flat(row) for row in self.day.rows()]
         return [flat(endpoint.row()) for endpoint in self.endpoints]
 
 
@@ -53,6 +63,8 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     count = default_jobs() if options.jobs is None else options.jobs
     folder = profile_folder(options.profiles)
     file = read_fleet(str(options.file))
+    if options.export is not None:
+        check_writable(Path(options.export) / EXPORTED, "--export")
     devices = {pool.gpu: load_profile(pool.gpu, folder) for pool in file.pools}
     warnings: list[str] = []
     asked: dict[str, Asked] = {}
@@ -64,10 +76,27 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     with words_line(bar, "planning") as tell:
         effort = Effort(options.quick, options.seed, count)
         found = plan_fleet(file, asked, devices, effort, tell=tell, warnings=warnings)
-    return Fleet.of(found, repeat(options))
+        if options.day or options.export is not None or file.day is not None:
+            quick = replace(effort, quick=effort.quick or found.partial)
+            found = plan_day(file, asked, found, devices, quick, tell)
+    result = Fleet.of(found, repeat(options))
+    if options.export is not None:
+        _write(result, Path(options.export))
+    return result
 
 
 fleet = named_function(FleetOptions, run)
+
+
+def _write(result: Fleet, folder: Path) -> None:
+    """The day for other planners: YAML, and a folder per model of Dynamo's profiler."""
+    for name, text in fleet_files(Doc(result.to_dict())).items():
+        write_whole(folder / name, text)
+    for endpoint in result.endpoints:
+        tables = planner_profile(endpoint.sized)
+        for name, table in zip(("prefill", "decode"), tables, strict=True):
+            path = folder / "dynamo" / kube_name(endpoint.sized.name) / f"{name}_raw_data.json"
+            write_whole(path, json_text(table, indent=1) + "\n")
 
 
 def _deployment(model: Wanted, profiles: str | None) -> DeploymentOptions:

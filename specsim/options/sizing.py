@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specsim.options import groups, serving
+from specsim.options.analytic import DrawnOptions
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, Numbers, TextPath
 
@@ -85,6 +86,15 @@ class FleetFileOptions(OptionSet, section="Study"):
         REQUIRED, help="Fleet file, TOML or JSON; see docs/capacity.md.", argument=True,
     )
     quick: bool = opt(False, help="Capacities by formulas, without simulation.")
+    day: bool = opt(
+        False, help="Also a day: GPUs by the hour with and without speculation, autoscaling, "
+                    "failures. So too where FILE has [day].",
+    )
+    export: TextPath | None = opt(
+        None, output=True,
+        help="Folder to write the day for Kubernetes, KEDA, vLLM's Helm chart and Dynamo's "
+             "planner to. It and --plot imply --day.",
+    )
 
 
 class FleetOptions(
@@ -93,7 +103,7 @@ class FleetOptions(
     NAME: ClassVar = "fleet"
 
 
-class FleetCommand(FleetOptions, groups.OutputOptions):
+class FleetCommand(FleetOptions, DrawnOptions):
     """`specsim fleet`."""
 
 

@@ -54,11 +54,11 @@ def carried(replicas: int, capacity: float, share: float, n_minus_1: bool) -> fl
 
 
 def replicas_needed(
-    demand: float, capacity: float, share: float, n_minus_1: bool, least: int = 1
+    demand: float, capacity: float, share: float, spares: int, least: int = 1
 ) -> int:
-    """Replicas whose `carried` load reaches the demand."""
+    """Replicas whose `carried` load reaches the demand, also after `spares` of them are lost."""
     count = max(least, whole(demand / (share * capacity)))
-    return max(count, whole(demand / capacity) + 1) if n_minus_1 else count
+    return max(count, whole(demand / capacity) + spares) if spares else count
 
 
 def plan_fleet(

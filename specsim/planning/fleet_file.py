@@ -26,28 +26,28 @@ from specsim.checked import (
 from specsim.errors import FormatError, UsageError, shown
 from specsim.files import MAX_BYTES, file_text
 from specsim.planning.cost import check_price
-from specsim.planning.values import real
+from specsim.planning.fleet_day_file import (
+    MAX_AMOUNT,
+    MAX_GPUS,
+    Autoscale,
+    Day,
+    Maintenance,
+    Number,
+    as_float,
+    profile_of,
+    trace_day,
+)
 from specsim.sim.scenario import SYSTEM_KEYS
 from specsim.sim.slo import canonical, check_slo
 
 MAX_TABLES = 200
-MAX_GPUS = 20_000
-MAX_AMOUNT = 1e8  # users, requests per second, tokens per second
 MAX_FLOOR = 1e5  # tokens per second of a stream
 # Keys of [system] that say how a model is served; where and how often is what a fleet decides.
 SERVED_KEYS = (SYSTEM_KEYS | {"fidelity"}) - {"gpu", "replicas", "router", "max_concurrent"}
 LENGTH_KEYS = ("workload", "input_len", "output_len", "cached_share", "range_ratio", "burstiness")
 TRAFFIC_KEYS = (*LENGTH_KEYS, "duration_s", "warmup_s")
-DEMANDS = ("users", "rate", "tokens_per_s", "fill")
+DEMANDS = ("trace", "users", "rate", "tokens_per_s", "fill")
 
-
-def _as_float(value: object) -> object:
-    """Numbers beyond the range of floats as infinity, which every bound then refuses."""
-    found = real(value)
-    return value if found is None else found
-
-
-Number = Annotated[float, BeforeValidator(_as_float)]
 Text = Annotated[str, BeforeValidator(str)]  # only shown: a year is as good a name as a word
 Amount = Annotated[
     Number | None, Field(gt=0, le=MAX_AMOUNT), Rule("above 0 and at most 1e8")
@@ -80,6 +80,12 @@ class Wanted(Shape):
     users: Amount = None
     rate: Amount = None
     tokens_per_s: Amount = None
+    trace: Annotated[str | None, Rule("a trace file of a day")] = None
+    profile: Annotated[
+        str | Annotated[tuple[Number, ...], Field(strict=False)] | None,
+        Rule("24 numbers, or the name of a profile"),
+    ] = None
+    autoscale: Autoscale | None = None
     fill: Annotated[bool | None, Rule("true, or left out")] = None
     scenario: Annotated[str | None, Rule("the habits of users: a name")] = None
     slo: dict[str, Number] = Field(default_factory=dict)
@@ -123,13 +129,26 @@ class Wanted(Shape):
 
     @property
     def demand(self) -> str:
-        """'users', 'rate' or 'tokens_per_s'; 'fill': what is left of the pool."""
+        """'users', 'rate' or 'tokens_per_s'; 'trace': the rate of one; 'fill': what is left of the
+        pool."""
         return next(key for key in DEMANDS if key in self.model_fields_set)
 
     @property
     def amount(self) -> float:
         """Of the demand; 0 for what fills."""
         return self.users or self.rate or self.tokens_per_s or 0.0
+
+    @property
+    def day_shares(self) -> tuple[float, ...]:
+        """Demand over the day as shares of its peak: by hour, or by step of a trace. UsageError
+        where nothing says it."""
+        if self.profile is None:
+            raise UsageError(
+                f"model {self.name} has no demand by the hour; give it profile = 24 numbers or a "
+                "name such as \"office\", or trace, or profile under [day]"
+            )
+        shares = self.profile
+        return shares if isinstance(shares, tuple) else profile_of(shares, f"model {self.name}")
 
     @property
     def served(self) -> dict[str, object]:
@@ -157,17 +176,23 @@ class FleetShape(Shape):
     slo: dict[str, Number] = Field(default_factory=dict)
     engine: str | None = None
     engine_version: str | None = None
+    day: Day | None = None
+    autoscale: Autoscale | None = None
+    maintenance: Annotated[list[Maintenance], Field(max_length=MAX_TABLES)] = Field(
+        default_factory=list)
 
 
 @dataclass(frozen=True)
 class FleetPlanFile:
-    """A checked fleet file."""
+    """A checked fleet file. day: None where the file has none."""
 
     name: str
     pools: tuple[Pool, ...]
     models: tuple[Wanted, ...]
     operating_share: float
     source: str = ""
+    day: Day | None = None
+    maintenance: tuple[Maintenance, ...] = ()
 
 
 def read_fleet(name: str) -> FleetPlanFile:
@@ -181,11 +206,13 @@ def read_fleet(name: str) -> FleetPlanFile:
     raw = json_value(text, path.name) if is_json else toml_table(text, path.name)
     if not isinstance(raw, Mapping):
         raise FormatError(f"{path.name} must hold a table, not {type(raw).__name__}")
-    return fleet_from(raw, path.name)
+    return fleet_from(raw, path.name, path.parent)
 
 
-def fleet_from(raw: Mapping[str, object], where: str) -> FleetPlanFile:
-    """Check a parsed fleet."""
+def fleet_from(
+    raw: Mapping[str, object], where: str, folder: Path = Path()
+) -> FleetPlanFile:
+    """Check a parsed fleet. folder: where its traces are."""
     try:
         found = FleetShape.model_validate(raw)
     except ValidationError as error:
@@ -195,7 +222,7 @@ def fleet_from(raw: Mapping[str, object], where: str) -> FleetPlanFile:
     if len({pool.type for pool in pools}) < len(pools):
         raise UsageError(f"{where}: a GPU type stands in [[gpus]] twice; add up the counts")
     models = tuple(
-        _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})")
+        _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})", folder)
         for i, item in enumerate(found.models, start=1)
     )
     names = [model.name for model in models]
@@ -204,9 +231,30 @@ def fleet_from(raw: Mapping[str, object], where: str) -> FleetPlanFile:
         raise UsageError(
             f"{where}: two models are named {twice!r}; give each endpoint a name of its own"
         )
+    _check_maintenance(found, where)
     return FleetPlanFile(
-        found.name or where, pools, models, found.operating_share, found.source
+        found.name or where, pools, models, found.operating_share, found.source, found.day,
+        tuple(found.maintenance),
     )
+
+
+def _check_maintenance(found: FleetShape, where: str) -> None:
+    """UsageError for a type that the pool lacks, and for more GPUs away at a time than there are.
+    (The most are away when some window begins.)"""
+    counts = {pool.type: pool.count for pool in found.gpus}
+    for item in found.maintenance:
+        if item.type not in counts:
+            raise UsageError(
+                f"{where}: [[maintenance]] has type {shown(item.type)}; the pool has "
+                f"{', '.join(counts)}"
+            )
+        away = sum(other.gpus for other in found.maintenance
+                   if other.type == item.type and other.covers(item.from_hour))
+        if away > counts[item.type]:
+            raise UsageError(
+                f"{where}: [[maintenance]] takes {away} GPUs at {item.from_hour:g} h, but the pool "
+                f"has {counts[item.type]} of type {item.type}; take fewer at a time"
+            )
 
 
 def _told(problem: Problem, where: str, raw: Mapping[str, object]) -> str:
@@ -247,7 +295,7 @@ def _named(raw: Mapping[str, object], position: int) -> str:
 
 def _written(value: object) -> str:
     """A value as the file has it; whole numbers beyond the range of floats as inf."""
-    beyond = _as_float(value) == math.inf
+    beyond = as_float(value) == math.inf
     return "inf" if beyond else shown(value)
 
 
@@ -257,7 +305,9 @@ def _priced(pool: Pool, everywhere: float | None, where: str) -> Pool:
     return pool.model_copy(update={"price_per_gpu_hour": price})
 
 
-def _wanted(item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str) -> Wanted:
+def _wanted(
+    item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str, folder: Path
+) -> Wanted:
     """A model with what holds for the whole file."""
     given = item.model_extra or {}
     lengths = [key for key in LENGTH_KEYS if key in given]
@@ -285,7 +335,39 @@ def _wanted(item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str
     for key in ("engine", "engine_version"):
         if key not in given and getattr(file, key) is not None:
             changes[key] = getattr(file, key)
-    return item.model_copy(update=changes)
+    return item.model_copy(update={**changes, **_over_the_day(item, file, where, folder)})
+
+
+def _over_the_day(
+    item: Wanted, file: FleetShape, where: str, folder: Path
+) -> dict[str, object]:
+    """The model's profile and autoscaling, and what its trace says of its load."""
+    out: dict[str, object] = {}
+    own, both = item.autoscale or Autoscale(), file.autoscale or Autoscale()
+    given = own.model_dump(exclude_unset=True)
+    targets = {"target_utilisation", "target_queue"}
+    rest = both.model_dump(exclude_unset=True, exclude=targets if targets & given.keys() else None)
+    rule = Autoscale(**{**rest, **given})
+    if rule.max_replicas is not None and rule.max_replicas < item.min_replicas:
+        raise UsageError(
+            f"{where}: max_replicas is {rule.max_replicas}, below min_replicas, which is "
+            f"{item.min_replicas}; raise it or lower the other"
+        )
+    out["autoscale"] = rule
+    shares = item.profile if item.profile is not None else file.day and file.day.profile
+    if item.trace is not None:
+        if item.profile is not None:
+            raise UsageError(f"{where}: trace and profile both say the day; give one of them")
+        found = trace_day(folder / item.trace)
+        lengths = {"input_len": found.input_len, "output_len": found.output_len}
+        extra = item.model_extra or {}
+        if "workload" not in extra:
+            out |= {key: value for key, value in lengths.items() if key not in extra}
+        out |= {"rate": max(found.rates),
+                "profile": tuple(rate / max(found.rates) for rate in found.rates)}
+    elif shares is not None:
+        out["profile"] = profile_of(shares, where)
+    return out
 
 
 def _gates(given: Mapping[str, float], where: str) -> dict[str, float]:

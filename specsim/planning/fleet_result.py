@@ -7,6 +7,7 @@ from specsim.jsonable import Key, jsonable, picked
 from specsim.planning.capacity_result import Point
 from specsim.planning.cost import Cost
 from specsim.planning.flags import ReadyCommand
+from specsim.planning.fleet_day_result import FleetDay
 from specsim.planning.fleet_size import Misfit, Sized
 
 # Keys of an endpoint that no CSV cell holds, whether this one has them or not: the columns of all
@@ -125,6 +126,7 @@ class FleetFigures:
     quick: bool
     warnings: tuple[str, ...]
     partial: bool = False
+    day: FleetDay | None = None
 
     @property
     def fits(self) -> bool:
@@ -140,4 +142,5 @@ class FleetFigures:
             "endpoints": jsonable(self.endpoints),
             "does_not_fit": [picked(m, "name gpu reason") for m in self.misfits],
             **picked(self, "gpus=shortages empty_gpus=empty price_per_hour partial warnings"),
+            **({"day": self.day.to_dict()} if self.day is not None else {}),
         }

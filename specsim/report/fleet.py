@@ -6,6 +6,7 @@ from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Se
 from specsim.report.capacity import verdict
 from specsim.report.columns import count, fixed, table_of, word
 from specsim.report.doc import Doc
+from specsim.report.fleet_day import day_blocks, day_verdict
 from specsim.report.plots import Bars, Value
 from specsim.report.tables import Table, number
 from specsim.units import rounded, seconds
@@ -22,11 +23,13 @@ def fleet_section(doc: Doc) -> Section:
     return Section(f"Fleet: {name}", "Fleet", [
         Verdict([Lines([
             f"fleet {name}: {fits}; capacities by {doc.text('method')}, replicas run at "
-            f"{doc.number('operating_share'):.0%} of theirs"
+            f"{doc.number('operating_share'):.0%} of theirs",
+            *(day_verdict(doc.at("day")) if doc.has("day") else ()),
         ], "verdict")]),
         _endpoints(doc),
         Lines([line for e in ends for line in _seen(e)]),
         Lines(_gpus(doc)),
+        *(day_blocks(doc.at("day")) if doc.has("day") else ()),
         Charts([_loads(doc)]),
         Group([Lines(["what to type"]), *commands]),
         Notes(doc.texts("warnings")),

@@ -118,10 +118,11 @@ def _draw_series(axes: Any, series: Series) -> None:
             zorder=1 if series.faint else 3,
         )
         return
-    dashed = series.style == "dashed"
+    dashed, steps = series.style == "dashed", series.style == "steps"
     axes.plot(
         series.x, series.y, color=colour, linewidth=1.5, linestyle="--" if dashed else "-",
-        marker="o", markersize=3, markerfacecolor="white" if dashed else colour, label=label,
+        drawstyle="steps-post" if steps else "default", marker="" if steps else "o",
+        markersize=3, markerfacecolor="white" if dashed else colour, label=label,
         alpha=0.35 if series.faint else 1.0, zorder=2,
     )
 

@@ -1,0 +1,191 @@
+"""The day of a fleet file: demand by the hour, autoscaling, maintenance (docs/capacity.md).
+
+A profile is 24 numbers, the demand at 0:00, 1:00, ... 23:00, between which it changes evenly; only
+their ratios count, the largest stands for the model's demand. Those with names are made up, as
+their words say. A trace is counted in steps of `TRACE_STEP_S`. The day repeats: after 23:00 comes
+0:00.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from specsim.checked import Broken, Rule, Shape
+from specsim.errors import FormatError, UsageError, shown
+from specsim.formats.traces import read_trace
+from specsim.planning.values import real
+
+HOURS = 24
+HOUR_S, DAY_S = 3600.0, 86400.0
+TRACE_STEP_S = 300.0
+LEAST_TRACE_S = 23 * HOUR_S  # a day whose last hour nobody asks in is a day
+MAX_AMOUNT = 1e8
+MAX_GPUS = 20_000
+LONGEST_START_S = 43_200.0
+# Made up: people at work, people at home, machines.
+PROFILES: Mapping[str, tuple[float, ...]] = {
+    "office": (5, 4, 4, 4, 5, 8, 15, 35, 70, 95, 100, 98, 85, 92, 98, 95, 85, 65, 40, 25, 18, 12,
+               8, 6),
+    "evening": (45, 28, 16, 10, 8, 8, 12, 20, 28, 34, 38, 42, 48, 50, 50, 52, 58, 66, 76, 88, 97,
+                100, 90, 68),
+    "flat": (1.0,) * HOURS,
+}
+
+
+def as_float(value: object) -> object:
+    """Numbers beyond the range of floats as infinity, which every bound then refuses."""
+    found = real(value)
+    return value if found is None else found
+
+
+Number = Annotated[float, BeforeValidator(as_float)]
+Seconds = Annotated[Number, Field(ge=0, le=LONGEST_START_S), Rule("seconds, from 0 to 43200")]
+
+
+class Day(Shape):
+    """profile: of models that name none. lost: what is to fail once at each model's peak, and what
+    n_minus_1 spares. give_up_s: how long a request waits before it is given up. timezone: of
+    schedules that are exported."""
+
+    profile: Annotated[
+        str | Annotated[tuple[float, ...], Field(strict=False)] | None,
+        Rule(f"24 numbers, or one of {', '.join(PROFILES)}"),
+    ] = None
+    lost: Literal["replica", "node"] = "replica"
+    step_s: Annotated[int, Field(ge=10, le=3600), Rule("from 10 to 3600, a divisor of 3600")] = 60
+    give_up_s: Annotated[Number, Field(gt=0, le=86400), Rule("above 0 and at most 86400")] = 300.0
+    timezone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]{1,64}$"),
+                        Rule("a name such as Europe/Berlin")] = "UTC"
+
+    @model_validator(mode="after")
+    def _divides(self) -> "Day":
+        if 3600 % self.step_s:
+            raise Broken("from 10 to 3600, a divisor of 3600", "step_s", self.step_s)
+        return self
+
+
+class Autoscale(Shape):
+    """How replicas follow the demand. target_utilisation: of the capacity (default: the file's
+    operating_share); target_queue: waiting requests per replica, instead. start_s: from the
+    decision until a replica serves; left out: boot_s + its weights / load_bytes_per_s. cool_down_s:
+    how long a lower demand has to last. ahead_s: how far a rule that knows the day looks ahead."""
+
+    target_utilisation: Annotated[
+        Number | None, Field(gt=0, le=1), Rule("above 0 and at most 1")
+    ] = None
+    target_queue: Annotated[
+        Number | None, Field(gt=0, le=1e6), Rule("waiting requests, above 0 and at most 1e6")
+    ] = None
+    max_replicas: Annotated[int | None, Field(ge=1, le=MAX_GPUS)] = None
+    start_s: Annotated[Seconds | None, Rule("seconds, from 0 to 43200 (half a day)")] = None
+    boot_s: Seconds = 60.0
+    load_bytes_per_s: Annotated[
+        Number, Field(ge=1e6, le=1e13), Rule("bytes per second, from 1e6 to 1e13")
+    ] = 2e9
+    cool_down_s: Seconds = 300.0
+    ahead_s: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _one_target(self) -> "Autoscale":
+        if self.target_utilisation is not None and self.target_queue is not None:
+            raise ValueError(
+                "autoscale has target_utilisation and target_queue; give the one it follows"
+            )
+        return self
+
+
+class Maintenance(Shape):
+    """GPUs that are out of service for some hours of the day."""
+
+    type: Annotated[str, Rule("a type of the pool")]
+    gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)]
+    from_hour: Annotated[Number, Field(ge=0, lt=HOURS), Rule("an hour, from 0 to below 24")]
+    hours: Annotated[Number, Field(gt=0, le=HOURS), Rule("above 0 and at most 24")]
+
+    def covers(self, hour: float) -> bool:
+        """Whether it is going on at that hour; past midnight it goes on from 0:00."""
+        return (hour - self.from_hour) % HOURS < self.hours
+
+
+@dataclass(frozen=True)
+class TraceDay:
+    """rates: requests per second in each step of `TRACE_STEP_S`. Mean lengths in tokens."""
+
+    rates: tuple[float, ...]
+    input_len: int
+    output_len: int
+
+
+def profile_of(value: object, where: str) -> tuple[float, ...]:
+    """24 numbers of a profile, the largest 1. UsageError names what is missing or wrong."""
+    if isinstance(value, str):
+        if value not in PROFILES:
+            raise UsageError(
+                f"{where}: profile is {shown(value)}; it must be one of {', '.join(PROFILES)}, or "
+                "24 numbers"
+            )
+        value = PROFILES[value]
+    numbers = [real(item) for item in value] if isinstance(value, Sequence) else []
+    if len(numbers) != HOURS:
+        raise UsageError(
+            f"{where}: profile has {len(numbers)} numbers; a day needs {HOURS}, the demand at "
+            "0:00, 1:00, ... 23:00"
+        )
+    known: list[float] = []
+    for hour, number in enumerate(numbers):
+        if number is None or not 0 <= number <= MAX_AMOUNT:
+            raise UsageError(
+                f"{where}: profile at {hour}:00 is {shown(number)}; it must be a number from 0 to "
+                "1e8"
+            )
+        known.append(number)
+    if not max(known) > 0:
+        raise UsageError(f"{where}: profile has no hour above 0; give at least one")
+    return tuple(number / max(known) for number in known)
+
+
+def trace_day(path: Path) -> TraceDay:
+    """The day of a trace: its busiest, counted from its first request. FormatError for a trace that
+    lasts less than one."""
+    steps = round(DAY_S / TRACE_STEP_S)
+    counts: list[int] = []
+    requests = prompt = output = 0
+    last_s = 0.0
+    for request in read_trace(path):
+        at, last_s = int(request.arrival_s // TRACE_STEP_S), request.arrival_s
+        if at > 400 * steps:
+            raise FormatError(f"{path.name} lasts over 400 days; give the day that is meant")
+        counts += [0] * (at + 1 - len(counts))
+        counts[at] += 1
+        requests, prompt = requests + 1, prompt + request.prompt_tokens
+        output += request.output_tokens
+    if last_s < LEAST_TRACE_S:
+        raise FormatError(
+            f"{path.name} lasts {last_s / HOUR_S:.3g} of the 24 hours that a day needs; give a "
+            "longer trace, or a profile with rate"
+        )
+    counts += [0] * (-len(counts) % steps)
+    days = [counts[at : at + steps] for at in range(0, len(counts), steps)]
+    busiest = max(days, key=sum)
+    return TraceDay(
+        tuple(count / TRACE_STEP_S for count in busiest),
+        max(1, round(prompt / requests)), max(1, round(output / requests)),
+    )
+
+
+def demand_at(shares: Sequence[float], step_s: float, peak: float) -> list[float]:
+    """Demand in each step of a day. shares: 24 numbers, between which it changes evenly, or those
+    of a trace, each of which holds for its step."""
+    steps = round(DAY_S / step_s)
+    if len(shares) != HOURS:
+        return [peak * shares[int(i * len(shares) / steps)] for i in range(steps)]
+    out = []
+    for i in range(steps):
+        part, hour = math.modf(i * step_s / HOUR_S)
+        low, high = shares[int(hour)], shares[(int(hour) + 1) % HOURS]
+        out.append(peak * (low + (high - low) * part))
+    return out
