@@ -23,7 +23,7 @@ from specsim.planning import fleet_result as planning
 from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
-from specsim.planning.fleet_day import plan_day
+from specsim.planning.fleet_day import check_day, plan_day
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_profile import planner_profile
 from specsim.planning.fleet_size import Asked, Effort, gates_of
@@ -63,8 +63,11 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     count = default_jobs() if options.jobs is None else options.jobs
     folder = profile_folder(options.profiles)
     file = read_fleet(str(options.file))
+    by_hour = options.day or options.export is not None or file.day is not None
     if options.export is not None:
         check_writable(Path(options.export) / EXPORTED, "--export")
+    if by_hour:
+        check_day(file)
     devices = {pool.gpu: load_profile(pool.gpu, folder) for pool in file.pools}
     warnings: list[str] = []
     asked: dict[str, Asked] = {}
@@ -76,7 +79,7 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     with words_line(bar, "planning") as tell:
         effort = Effort(options.quick, options.seed, count)
         found = plan_fleet(file, asked, devices, effort, tell=tell, warnings=warnings)
-        if options.day or options.export is not None or file.day is not None:
+        if by_hour:
             quick = replace(effort, quick=effort.quick or found.partial)
             found = plan_day(file, asked, found, devices, quick, tell)
     result = Fleet.of(found, repeat(options))

@@ -35,7 +35,7 @@ def fleet(options: FleetCommand) -> None:
         check_drawing(options)
         options = options.but(day=True)
     result = run(options, bar=not quiet(options))
-    if result.day is None:
+    if result.day is None or not result.day.models:
         show(result, options, result.to_rows)
     else:
         doc = Doc(result.to_dict())

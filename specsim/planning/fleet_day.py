@@ -37,6 +37,13 @@ class _Model:
     per_node: int
 
 
+def check_day(file: FleetPlanFile) -> None:
+    """UsageError for a model that has no demand by the hour, before anything is planned."""
+    for model in file.models:
+        if model.demand != "fill":
+            _ = model.day_shares
+
+
 def plan_day(
     file: FleetPlanFile,
     asked: Mapping[str, Asked],
@@ -45,7 +52,7 @@ def plan_day(
     effort: Effort,
     tell: Callable[[str], None] | None = None,
 ) -> FleetFigures:
-    """The plan with its day. UsageError for a model that has no demand by the hour."""
+    """The plan with its day. UsageError as from `check_day`."""
     day = file.day or Day()
     notes: list[str] = []
     models = []
@@ -63,6 +70,8 @@ def plan_day(
                          f"{endpoint.sized.gpu}; nothing is compared")
         if endpoint.shares_gpu:
             notes.append(f"{wanted.name}: each GPU of a replica counts whole over the day")
+    if not models:
+        notes.append("no model with a demand is served: there is no day to show")
     found, more = _Planner(file, day, models).plan()
     return replace(plan, day=found, warnings=(*plan.warnings, *notes, *more))
 
@@ -103,7 +112,8 @@ class _Planner:
             self._run("with_it"), self._run("without"), self._run("with_it", endless=True),
             self._run("without", endless=True), self._run("with_it", drill=True),
         )
-        assert main and plain and free and base and drill
+        assert main is not None and plain is not None and drill is not None  # no ends are asked
+        assert free is not None and base is not None
         mine, other, gains = (
             [self._run(side, end, end, gain=gain, endless=True) for end in ends]
             for side, gain in (("with_it", False), ("without", False), ("with_it", True))

@@ -232,6 +232,8 @@ def fleet_from(
             f"{where}: two models are named {twice!r}; give each endpoint a name of its own"
         )
     _check_maintenance(found, where)
+    if found.day is not None and found.day.profile is not None:
+        profile_of(found.day.profile, f"{where}: [day]")
     return FleetPlanFile(
         found.name or where, pools, models, found.operating_share, found.source, found.day,
         tuple(found.maintenance),

@@ -12,6 +12,7 @@ at which its gates hold. That is a share of demand over time, not of requests of
 The day is run twice; the second time is told, so that night follows evening.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -126,10 +127,11 @@ class _Lane:
         amount = stream.demand[step]
         before = self.waiting
         most = ready * stream.most_rate
-        coming = amount
-        if stream.cycle_s:
-            coming = max(0.0, amount - before) / stream.cycle_s
-        after = max(0.0, before + (coming - most) * step_s)
+        coming, after = amount, before + (amount - most) * step_s
+        if stream.cycle_s:  # dQ/dt = (people - Q) / cycle - most
+            coming, still = amount / stream.cycle_s, amount - most * stream.cycle_s
+            after = still + (before - still) * math.exp(-step_s / stream.cycle_s)
+        after = max(0.0, after)
         kept = min(after, max(coming, most) * give_up_s)
         self.waiting = kept if kept > NOTHING else 0.0
         flow.ready.append(ready)
