@@ -11,6 +11,7 @@ from specsim.api.requests import build_workload
 from specsim.api.results import Result, flat
 from specsim.errors import UsageError, shown
 from specsim.files import check_writable, write_whole
+from specsim.formats.traces import read_trace
 from specsim.hardware.store import load_profile
 from specsim.jsonable import Key, json_text
 from specsim.latency.engine import find_engine
@@ -62,7 +63,7 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     It simulates in `jobs` processes, so a script calls it under `if __name__ == "__main__":`."""
     count = default_jobs() if options.jobs is None else options.jobs
     folder = profile_folder(options.profiles)
-    file = read_fleet(str(options.file))
+    file = read_fleet(str(options.file), read_trace)
     by_hour = options.day or options.export is not None or file.day is not None
     if options.export is not None:
         check_writable(Path(options.export) / EXPORTED, "--export")

@@ -26,7 +26,7 @@ from specsim.planning.fleet_size import Asked, Effort, Misfit, size_model
 
 @dataclass(frozen=True)
 class _Model:
-    """One model's day. demand: in each step."""
+    """One model's day. demand: in each step. lost: replicas that fail together."""
 
     wanted: Wanted
     demand: list[float]
@@ -34,7 +34,7 @@ class _Model:
     with_it: Side
     without: Side
     settings: tuple[Setting, ...]
-    per_node: int
+    lost: int
 
 
 def check_day(file: FleetPlanFile) -> None:
@@ -87,13 +87,13 @@ def _model(
         other = replace(asked, build=lambda gpu, tp: asked.build(gpu, tp).plain(), k_fixed=True)
         found = size_model(other, sized.gpu, effort)
         plain = sized if isinstance(found, Misfit) or found.capacity <= 0 else found
-    with_it = side_of(sized, rule, file.operating_share)
-    without = with_it if plain is sized else side_of(plain, rule, file.operating_share)
     pool = next(item for item in file.pools if item.gpu == sized.gpu)
     node = pool.per_node or max(1, profiles[sized.gpu].gpus_per_node)
+    with_it = side_of(sized, rule, file.operating_share)
+    without = with_it if plain is sized else side_of(plain, rule, file.operating_share)
     return _Model(
         wanted, demand, rule, with_it, without, settings_of(with_it, without),
-        max(1, node // sized.gpus),
+        max(1, node // sized.gpus) if day.lost == "node" else 1,
     )
 
 
@@ -218,18 +218,15 @@ class _Planner:
             "cool_down_s": model.rule.cool_down_s,
         }
 
-    def _lost(self, model: _Model) -> int:
-        """Replicas that fail together."""
-        return model.per_node if self.day.lost == "node" else 1
-
     def _spares(self, model: _Model) -> int:
-        return self._lost(model) if model.wanted.n_minus_1 else 0
+        """Replicas that fail together, where the demand is to survive that."""
+        return model.lost if model.wanted.n_minus_1 else 0
 
     def _fails(self, model: _Model) -> tuple[int, int, int]:
         """What is lost at the peak, until another has started."""
         peak = max(range(len(model.demand)), key=lambda step: model.demand[step])
         away = max(1, math.ceil(model.with_it.start_s / self.day.step_s))
-        return peak, min(peak + away, len(model.demand)), self._lost(model)
+        return peak, min(peak + away, len(model.demand)), model.lost
 
     def _gpu_hours(self, flows: list[Flow] | None, i: int, side: Side) -> float | None:
         if flows is None:

@@ -7,17 +7,15 @@ their words say. A trace is counted in steps of `TRACE_STEP_S`. The day repeats:
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from specsim.checked import Broken, Rule, Shape
 from specsim.errors import FormatError, UsageError, shown
-from specsim.formats.traces import read_trace
 from specsim.planning.values import real
+from specsim.sim.request import Request
 
 HOURS = 24
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -26,6 +24,7 @@ LEAST_TRACE_S = 23 * HOUR_S  # a day whose last hour nobody asks in is a day
 MAX_AMOUNT = 1e8
 MAX_GPUS = 20_000
 LONGEST_START_S = 43_200.0
+TARGETS = ("target_utilisation", "target_queue")
 # Made up: people at work, people at home, machines.
 PROFILES: Mapping[str, tuple[float, ...]] = {
     "office": (5, 4, 4, 4, 5, 8, 15, 35, 70, 95, 100, 98, 85, 92, 98, 95, 85, 65, 40, 25, 18, 12,
@@ -46,15 +45,18 @@ Number = Annotated[float, BeforeValidator(as_float)]
 Seconds = Annotated[Number, Field(ge=0, le=LONGEST_START_S), Rule("seconds, from 0 to 43200")]
 
 
+Profile = Annotated[
+    str | Annotated[tuple[Number, ...], Field(strict=False)] | None,
+    Rule(f"24 numbers, or one of {', '.join(PROFILES)}"),
+]
+
+
 class Day(Shape):
     """profile: of models that name none. lost: what is to fail once at each model's peak, and what
     n_minus_1 spares. give_up_s: how long a request waits before it is given up. timezone: of
     schedules that are exported."""
 
-    profile: Annotated[
-        str | Annotated[tuple[float, ...], Field(strict=False)] | None,
-        Rule(f"24 numbers, or one of {', '.join(PROFILES)}"),
-    ] = None
+    profile: Profile = None
     lost: Literal["replica", "node"] = "replica"
     step_s: Annotated[int, Field(ge=10, le=3600), Rule("from 10 to 3600, a divisor of 3600")] = 60
     give_up_s: Annotated[Number, Field(gt=0, le=86400), Rule("above 0 and at most 86400")] = 300.0
@@ -111,8 +113,7 @@ class Maintenance(Shape):
         return (hour - self.from_hour) % HOURS < self.hours
 
 
-@dataclass(frozen=True)
-class TraceDay:
+class TraceDay(NamedTuple):
     """rates: requests per second in each step of `TRACE_STEP_S`. Mean lengths in tokens."""
 
     rates: tuple[float, ...]
@@ -120,7 +121,7 @@ class TraceDay:
     output_len: int
 
 
-def profile_of(value: object, where: str) -> tuple[float, ...]:
+def profile_of(value: str | Sequence[float], where: str) -> tuple[float, ...]:
     """24 numbers of a profile, the largest 1. UsageError names what is missing or wrong."""
     if isinstance(value, str):
         if value not in PROFILES:
@@ -129,51 +130,45 @@ def profile_of(value: object, where: str) -> tuple[float, ...]:
                 "24 numbers"
             )
         value = PROFILES[value]
-    numbers = [real(item) for item in value] if isinstance(value, Sequence) else []
-    if len(numbers) != HOURS:
+    if len(value) != HOURS:
         raise UsageError(
-            f"{where}: profile has {len(numbers)} numbers; a day needs {HOURS}, the demand at "
-            "0:00, 1:00, ... 23:00"
+            f"{where}: profile has {len(value)} numbers; a day needs {HOURS}, the demand at 0:00, "
+            "1:00, ... 23:00"
         )
-    known: list[float] = []
-    for hour, number in enumerate(numbers):
-        if number is None or not 0 <= number <= MAX_AMOUNT:
+    for hour, number in enumerate(value):
+        if not 0 <= number <= MAX_AMOUNT:
             raise UsageError(
-                f"{where}: profile at {hour}:00 is {shown(number)}; it must be a number from 0 to "
-                "1e8"
+                f"{where}: profile at {hour}:00 is {number:g}; it must be a number from 0 to 1e8"
             )
-        known.append(number)
-    if not max(known) > 0:
+    if not max(value) > 0:
         raise UsageError(f"{where}: profile has no hour above 0; give at least one")
-    return tuple(number / max(known) for number in known)
+    return tuple(number / max(value) for number in value)
 
 
-def trace_day(path: Path) -> TraceDay:
+def trace_day(requests: Iterable[Request], name: str) -> TraceDay:
     """The day of a trace: its busiest, counted from its first request. FormatError for a trace that
     lasts less than one."""
     steps = round(DAY_S / TRACE_STEP_S)
     counts: list[int] = []
-    requests = prompt = output = 0
-    last_s = 0.0
-    for request in read_trace(path):
+    prompt, output, last_s = 0, 0, 0.0
+    for request in requests:
         at, last_s = int(request.arrival_s // TRACE_STEP_S), request.arrival_s
         if at > 400 * steps:
-            raise FormatError(f"{path.name} lasts over 400 days; give the day that is meant")
+            raise FormatError(f"{name} lasts over 400 days; give the day that is meant")
         counts += [0] * (at + 1 - len(counts))
         counts[at] += 1
-        requests, prompt = requests + 1, prompt + request.prompt_tokens
-        output += request.output_tokens
+        prompt, output = prompt + request.prompt_tokens, output + request.output_tokens
     if last_s < LEAST_TRACE_S:
         raise FormatError(
-            f"{path.name} lasts {last_s / HOUR_S:.3g} of the 24 hours that a day needs; give a "
+            f"{name} lasts {last_s / HOUR_S:.3g} of the 24 hours that a day needs; give a "
             "longer trace, or a profile with rate"
         )
+    total = sum(counts)
     counts += [0] * (-len(counts) % steps)
-    days = [counts[at : at + steps] for at in range(0, len(counts), steps)]
-    busiest = max(days, key=sum)
+    busiest = max((counts[at : at + steps] for at in range(0, len(counts), steps)), key=sum)
     return TraceDay(
         tuple(count / TRACE_STEP_S for count in busiest),
-        max(1, round(prompt / requests)), max(1, round(output / requests)),
+        max(1, round(prompt / total)), max(1, round(output / total)),
     )
 
 

@@ -31,7 +31,6 @@ from specsim.planning.tune_dynamic import dynamic_table
 from specsim.sim.slo import METRICS
 
 At = Callable[[float], Crowd]
-OFF, TABLE = "off", "table"
 CROWDED = 20.0  # times the capacity: nobody's slot stays empty
 
 
@@ -127,23 +126,21 @@ def stretched(
 def settings_of(with_it: Side, without: Side) -> tuple[Setting, ...]:
     """Off, every draft length, and the table by batch size where the engine takes one."""
     plain, sized = without.sized, with_it.sized
-    found = [Setting(OFF, plain.capacity, plain.gpus, without.at)]
+    found = [Setting("off", plain.capacity, plain.gpus, without.at)]
     system, shape = sized.system, sized.study.shape
     if not system.speculative:
         return tuple(found)
-    scale = sized.capacity / sized.estimate  # simulated over formulas
-    lengths: dict[int, Setting] = {}
-    for k in dict.fromkeys([*candidate_k(system), system.setup.k]):
-        if k == system.setup.k:
-            lengths[k] = Setting(f"k={k}", sized.capacity, sized.gpus, with_it.at)
-            continue
+    own = system.setup.k
+    lengths = {own: Setting(f"k={own}", sized.capacity, sized.gpus, with_it.at)}
+    for k in (k for k in candidate_k(system) if k != own):
         try:
             other = system.with_(k=k)
             most = estimate_capacity(other, shape, sized.study.slo)
         except SpecSimError:
             continue
         if most > shape.lowest:
-            lengths[k] = Setting(f"k={k}", most * scale, sized.gpus, _figures(other, shape))
+            most *= sized.capacity / sized.estimate  # simulated over formulas
+            lengths[k] = Setting(f"k={k}", most, sized.gpus, _figures(other, shape))
     found += [lengths[k] for k in sorted(lengths)]
     if len(lengths) > 1 and "draft_table" in system.engine.server.gained:
         found += _by_table(system, shape, plain, found[0], lengths)
@@ -175,4 +172,4 @@ def _by_table(
     most = max((lengths[k].capacity for k in used), default=0.0)
     if table.turns_off and plain.gpus == own.gpus:
         most = max(most, off.capacity / (1 + max(taxes.values())))
-    return [Setting(TABLE, most, own.gpus, at)] if most > 0 else []
+    return [Setting("table", most, own.gpus, at)] if most > 0 else []

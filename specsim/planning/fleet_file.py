@@ -5,7 +5,7 @@ Unknown keys are refused: a misspelt one would otherwise change nothing, silentl
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,14 +29,18 @@ from specsim.planning.cost import check_price
 from specsim.planning.fleet_day_file import (
     MAX_AMOUNT,
     MAX_GPUS,
+    TARGETS,
     Autoscale,
     Day,
     Maintenance,
     Number,
+    Profile,
+    TraceDay,
     as_float,
     profile_of,
     trace_day,
 )
+from specsim.sim.request import Request
 from specsim.sim.scenario import SYSTEM_KEYS
 from specsim.sim.slo import canonical, check_slo
 
@@ -46,6 +50,7 @@ MAX_FLOOR = 1e5  # tokens per second of a stream
 SERVED_KEYS = (SYSTEM_KEYS | {"fidelity"}) - {"gpu", "replicas", "router", "max_concurrent"}
 LENGTH_KEYS = ("workload", "input_len", "output_len", "cached_share", "range_ratio", "burstiness")
 TRAFFIC_KEYS = (*LENGTH_KEYS, "duration_s", "warmup_s")
+Reader = Callable[[Path], Iterable[Request]]
 DEMANDS = ("trace", "users", "rate", "tokens_per_s", "fill")
 
 Text = Annotated[str, BeforeValidator(str)]  # only shown: a year is as good a name as a word
@@ -81,10 +86,7 @@ class Wanted(Shape):
     rate: Amount = None
     tokens_per_s: Amount = None
     trace: Annotated[str | None, Rule("a trace file of a day")] = None
-    profile: Annotated[
-        str | Annotated[tuple[Number, ...], Field(strict=False)] | None,
-        Rule("24 numbers, or the name of a profile"),
-    ] = None
+    profile: Profile = None
     autoscale: Autoscale | None = None
     fill: Annotated[bool | None, Rule("true, or left out")] = None
     scenario: Annotated[str | None, Rule("the habits of users: a name")] = None
@@ -147,8 +149,8 @@ class Wanted(Shape):
                 f"model {self.name} has no demand by the hour; give it profile = 24 numbers or a "
                 "name such as \"office\", or trace, or profile under [day]"
             )
-        shares = self.profile
-        return shares if isinstance(shares, tuple) else profile_of(shares, f"model {self.name}")
+        assert not isinstance(self.profile, str)  # a name was looked up when the file was read
+        return self.profile
 
     @property
     def served(self) -> dict[str, object]:
@@ -195,8 +197,9 @@ class FleetPlanFile:
     maintenance: tuple[Maintenance, ...] = ()
 
 
-def read_fleet(name: str) -> FleetPlanFile:
-    """A fleet file by path. UsageError, FormatError with the table and the key."""
+def read_fleet(name: str, read: Reader | None = None) -> FleetPlanFile:
+    """A fleet file by path. read: of the traces that it names. UsageError, FormatError with the
+    table and the key."""
     path = Path(name)
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
@@ -206,13 +209,17 @@ def read_fleet(name: str) -> FleetPlanFile:
     raw = json_value(text, path.name) if is_json else toml_table(text, path.name)
     if not isinstance(raw, Mapping):
         raise FormatError(f"{path.name} must hold a table, not {type(raw).__name__}")
-    return fleet_from(raw, path.name, path.parent)
+    return fleet_from(raw, path.name, read, path.parent)
 
 
 def fleet_from(
-    raw: Mapping[str, object], where: str, folder: Path = Path()
+    raw: Mapping[str, object], where: str, read: Reader | None = None, folder: Path = Path()
 ) -> FleetPlanFile:
-    """Check a parsed fleet. folder: where its traces are."""
+    """Check a parsed fleet. read, folder: of its traces."""
+    def requests(trace: str) -> TraceDay:
+        assert read is not None
+        return trace_day(read(folder / trace), Path(trace).name)
+
     try:
         found = FleetShape.model_validate(raw)
     except ValidationError as error:
@@ -222,7 +229,7 @@ def fleet_from(
     if len({pool.type for pool in pools}) < len(pools):
         raise UsageError(f"{where}: a GPU type stands in [[gpus]] twice; add up the counts")
     models = tuple(
-        _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})", folder)
+        _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})", requests)
         for i, item in enumerate(found.models, start=1)
     )
     names = [model.name for model in models]
@@ -308,7 +315,8 @@ def _priced(pool: Pool, everywhere: float | None, where: str) -> Pool:
 
 
 def _wanted(
-    item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str, folder: Path
+    item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str,
+    day_of: Callable[[str], TraceDay],
 ) -> Wanted:
     """A model with what holds for the whole file."""
     given = item.model_extra or {}
@@ -337,36 +345,33 @@ def _wanted(
     for key in ("engine", "engine_version"):
         if key not in given and getattr(file, key) is not None:
             changes[key] = getattr(file, key)
-    return item.model_copy(update={**changes, **_over_the_day(item, file, where, folder)})
+    return item.model_copy(update={**changes, **_over_the_day(item, file, where, day_of)})
 
 
 def _over_the_day(
-    item: Wanted, file: FleetShape, where: str, folder: Path
+    item: Wanted, file: FleetShape, where: str, day_of: Callable[[str], TraceDay]
 ) -> dict[str, object]:
     """The model's profile and autoscaling, and what its trace says of its load."""
-    out: dict[str, object] = {}
-    own, both = item.autoscale or Autoscale(), file.autoscale or Autoscale()
-    given = own.model_dump(exclude_unset=True)
-    targets = {"target_utilisation", "target_queue"}
-    rest = both.model_dump(exclude_unset=True, exclude=targets if targets & given.keys() else None)
-    rule = Autoscale(**{**rest, **given})
+    own, both = (rule.model_dump(exclude_unset=True) if rule else {}
+                 for rule in (item.autoscale, file.autoscale))
+    if own.keys() & TARGETS:
+        both = {key: value for key, value in both.items() if key not in TARGETS}
+    rule = Autoscale(**{**both, **own})
     if rule.max_replicas is not None and rule.max_replicas < item.min_replicas:
         raise UsageError(
             f"{where}: max_replicas is {rule.max_replicas}, below min_replicas, which is "
             f"{item.min_replicas}; raise it or lower the other"
         )
-    out["autoscale"] = rule
-    shares = item.profile if item.profile is not None else file.day and file.day.profile
+    out: dict[str, object] = {"autoscale": rule}
+    shares = item.profile or (file.day.profile if file.day is not None else None)
     if item.trace is not None:
         if item.profile is not None:
             raise UsageError(f"{where}: trace and profile both say the day; give one of them")
-        found = trace_day(folder / item.trace)
-        lengths = {"input_len": found.input_len, "output_len": found.output_len}
-        extra = item.model_extra or {}
-        if "workload" not in extra:
-            out |= {key: value for key, value in lengths.items() if key not in extra}
-        out |= {"rate": max(found.rates),
-                "profile": tuple(rate / max(found.rates) for rate in found.rates)}
+        found = day_of(item.trace)
+        peak, given = max(found.rates), item.model_extra or {}
+        if "workload" not in given:
+            out |= {"input_len": found.input_len, "output_len": found.output_len, **given}
+        out |= {"rate": peak, "profile": tuple(rate / peak for rate in found.rates)}
     elif shares is not None:
         out["profile"] = profile_of(shares, where)
     return out

@@ -14,6 +14,7 @@ from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.commands import app
 from specsim.errors import FormatError, SpecSimError, UsageError
+from specsim.formats.traces import read_trace
 from specsim.latency.engine_profile import Overheads
 from specsim.options.groups import DeploymentOptions
 from specsim.planning.capacity_loads import Arrivals
@@ -66,7 +67,7 @@ def day_of(tmp_path: Path, raw: dict[str, Any], *words: str) -> dict[str, Any]:
     ("raw", "words"),
     [
         (changed(profile=[1] * 23), "profile has 23 numbers; a day needs 24"),
-        (changed(profile=[-1] + [1] * 23), r"profile at 0:00 is -1.0; it must be a number from 0"),
+        (changed(profile=[-1] + [1] * 23), r"profile at 0:00 is -1; it must be a number from 0"),
         (changed(profile=[1] * 23 + [1e20]), "profile at 23:00 is 1e.20"),
         (changed(profile=[10**400] * 24), "profile at 0:00 is inf"),
         (changed(profile=[0] * 24), "no hour above 0"),
@@ -97,7 +98,7 @@ def day_of(tmp_path: Path, raw: dict[str, Any], *words: str) -> dict[str, Any]:
 )
 def test_bad_days_are_named(raw: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(SpecSimError, match=words) as error:
-        fleet_from(raw, "f.toml", tmp_path)
+        fleet_from(raw, "f.toml", read_trace, tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -154,15 +155,15 @@ def trace(path: Path, seconds: list[float]) -> Path:
 def test_a_trace_is_its_busiest_day(tmp_path: Path) -> None:
     first = [i * 600.0 for i in range(144)]
     second = [86400 + i * 300.0 for i in range(288)]
-    found = trace_day(trace(tmp_path / "t.jsonl", first + second))
+    found = trace_day(read_trace(trace(tmp_path / "t.jsonl", first + second)), "t.jsonl")
     assert found.rates == pytest.approx((1 / 300,) * 288)
     assert (found.input_len, found.output_len) == (150, 50)
     with pytest.raises(FormatError, match="lasts 2 of the 24 hours"):
-        trace_day(trace(tmp_path / "short.jsonl", [0.0, 7200.0]))
+        trace_day(read_trace(trace(tmp_path / "short.jsonl", [0.0, 7200.0])), "short.jsonl")
     with pytest.raises(FormatError, match="over 400 days"):
-        trace_day(trace(tmp_path / "long.jsonl", [0.0, 1e12]))
+        trace_day(read_trace(trace(tmp_path / "long.jsonl", [0.0, 1e12])), "long.jsonl")
     raw = changed(rate=None, workload=None, profile=None, trace="t.jsonl")
-    model = fleet_from(raw, "f", tmp_path).models[0]
+    model = fleet_from(raw, "f", read_trace, tmp_path).models[0]
     assert model.demand == "trace" and model.amount == pytest.approx(1 / 300)
     assert model.traffic == {"input_len": 150, "output_len": 50}
     assert demand_at(model.day_shares, 60.0, 3.0) == pytest.approx([3.0] * 1440)
