@@ -46,8 +46,10 @@ Seconds = Annotated[Number, Field(ge=0, le=LONGEST_START_S), Rule("seconds, from
 
 
 Profile = Annotated[
-    str | Annotated[tuple[Number, ...], Field(strict=False)] | None,
-    Rule(f"24 numbers, or one of {', '.join(PROFILES)}"),
+    str | Annotated[
+        tuple[Annotated[Number, Field(ge=0, le=MAX_AMOUNT)], ...], Field(strict=False)
+    ] | None,
+    Rule(f"24 numbers from 0 to 1e8, or one of {', '.join(PROFILES)}"),
 ]
 
 
@@ -135,11 +137,6 @@ def profile_of(value: str | Sequence[float], where: str) -> tuple[float, ...]:
             f"{where}: profile has {len(value)} numbers; a day needs {HOURS}, the demand at 0:00, "
             "1:00, ... 23:00"
         )
-    for hour, number in enumerate(value):
-        if not 0 <= number <= MAX_AMOUNT:
-            raise UsageError(
-                f"{where}: profile at {hour}:00 is {number:g}; it must be a number from 0 to 1e8"
-            )
     if not max(value) > 0:
         raise UsageError(f"{where}: profile has no hour above 0; give at least one")
     return tuple(number / max(value) for number in value)

@@ -280,6 +280,8 @@ def _told(problem: Problem, where: str, raw: Mapping[str, object]) -> str:
         place = f"{where}: [[{table}]] {position + 1}"
         if table == "models" and problem.kind in ("said", "wrong") and key not in ("model", "name"):
             place += _named(raw, position)
+    elif problem.table and table != "slo":
+        place = f"{where}: {problem.table}"
     elif problem.kind == "unknown":
         place = f"{where}: the top level"
     if problem.kind == "said":
@@ -363,7 +365,9 @@ def _over_the_day(
             f"{item.min_replicas}; raise it or lower the other"
         )
     out: dict[str, object] = {"autoscale": rule}
-    shares = item.profile or (file.day.profile if file.day is not None else None)
+    shares = item.profile
+    if shares is None and file.day is not None:
+        shares = file.day.profile
     if item.trace is not None:
         if item.profile is not None:
             raise UsageError(f"{where}: trace and profile both say the day; give one of them")
