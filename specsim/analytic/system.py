@@ -123,9 +123,15 @@ class System(Instance):
         setup = self.setup if self.speculative else None
         return decode_shape(max(1, round(running)), context, setup)
 
+    @property
+    def draft_share(self) -> float:
+        """Share of steps in which a sequence has a draft, as the setup or the acceptance has it."""
+        accepted = self.acceptance.draft_probability if self.acceptance else 1.0
+        return min(self.setup.draft_share, accepted)
+
     def decode_step_s(self, shape: StepShape) -> float:
         """Mean seconds of a step of that shape, over steps with and without drafts to verify."""
-        mix = shape.by_drafts(self.setup.draft_share)
+        mix = shape.by_drafts(self.draft_share)
         return sum(share * self.latency.seconds(step) for share, step in mix)
 
     def summary(self, *names: str) -> dict[str, object]:
