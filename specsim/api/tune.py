@@ -13,9 +13,10 @@ from specsim.jsonable import Key
 from specsim.methods.base import MAX_K
 from specsim.options.repeat import repeat
 from specsim.options.tuning import TuneOptions
-from specsim.options.values import parse_concurrency, parse_rates
+from specsim.options.values import parse_concurrency, parse_contexts, parse_rates
 from specsim.planning import tune as planning
 from specsim.planning.tune_choices import OfferedLoad
+from specsim.planning.tune_map import CLIENTS, CONTEXTS, MOST_CELLS
 from specsim.planning.verdict_results import of_tuning
 from specsim.sim.slo import parse_slo
 
@@ -34,8 +35,11 @@ class Tuning(Decided, planning.TuningFigures, DeployedAs):
     best_method = Key[str | dict[str, str | None] | None]()
     candidates = Key[list[dict[str, Any]]]()
     flags = Key[dict[str, Any] | None]()
+    map = Key[dict[str, Any] | None]()
 
     def to_rows(self) -> list[dict[str, object]]:
+        if self.by_cell is not None:
+            return [flat(cell.to_dict()) for cell in self.by_cell.cells]
         return [flat(row) for row in self.candidate_rows()]
 
 
@@ -43,7 +47,28 @@ def loads_of(options: TuneOptions) -> list[OfferedLoad]:
     """The loads that --concurrency or --rate name."""
     if options.rate is not None:
         return [OfferedLoad(rate=value) for value in parse_rates(options.rate)]
-    return [OfferedLoad(value) for value in parse_concurrency(options.concurrency, DEFAULT_CLIENTS)]
+    usual = DEFAULT_CLIENTS if options.by is None else CLIENTS
+    return [OfferedLoad(value) for value in parse_concurrency(options.concurrency, usual)]
+
+
+def _contexts(options: TuneOptions, own: int, loads: int) -> list[int]:
+    """Lengths of the prompts in the map that --by asks for; none where it does not."""
+    if options.by != "batch,context":
+        if options.contexts is not None:
+            raise UsageError("--contexts are rows of the map; add --by batch,context")
+        if options.by is None:
+            return []
+    if options.rate is not None:
+        raise UsageError("--by maps a closed loop; give --concurrency in place of --rate")
+    if options.by == "batch":
+        return [own]
+    found = list(CONTEXTS) if options.contexts is None else parse_contexts(options.contexts)
+    if len(found) * loads > MOST_CELLS:
+        raise UsageError(
+            f"{len(found)} --contexts x {loads} --concurrency are {len(found) * loads} cells; give "
+            f"at most {MOST_CELLS}"
+        )
+    return found
 
 
 def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) -> Tuning:
@@ -58,9 +83,10 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
     if options.slo is not None and not gates:
         raise UsageError("--slo is empty; write limits like ttft_mean=2,stream_tok_s_mean=15")
     offer = build_offer(options)
+    contexts = _contexts(options, offer.workload.input_len, len(loads))
     found = planning.tune(
         offer, loads, objective=options.objective, gates=gates, longest=options.max_k,
-        report=report,
+        contexts=contexts, report=report,
     )
     case = None
     if offer.plain is not None and offer.unknown is not None:

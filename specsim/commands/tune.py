@@ -1,7 +1,7 @@
 """`specsim tune`: the best method and draft length for a load, and what to type for it."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import quiet, show
+from specsim.commands.output import check_drawing, quiet, show
 from specsim.options.tuning import TuneCommand
 
 SHOW_BAR_FROM = 20  # loads; some seconds
@@ -12,14 +12,21 @@ SHOW_BAR_FROM = 20  # loads; some seconds
     "specsim tune qwen3.6-27b --weights fp8 --concurrency 1,16,64",
     "specsim tune llama-3.1-8b --methods eagle3,ngram --concurrency 16",
     "specsim tune qwen3.6-27b --concurrency 32 --slo stream_tok_s_mean=40",
+    "specsim tune qwen3.6-27b --by batch,context --contexts 1k,8k,32k --plot map.svg",
 )
 def tune(options: TuneCommand) -> None:
     """Choose the method and the draft length. The best per load, a table by batch size, what would
-    change the answer, and the flags to type."""
+    change the answer, and the flags to type. With --by, a map over batch and context."""
     from specsim.api.tune import loads_of, run
+    from specsim.report.doc import Doc
+    from specsim.report.plots_file import write_picture
     from specsim.report.progress import task_bar
+    from specsim.report.tuning import tuning_picture
 
-    many = len(loads_of(options)) >= SHOW_BAR_FROM
+    check_drawing(options)
+    many = len(loads_of(options)) >= SHOW_BAR_FROM or options.by == "batch,context"
     with task_bar(many and not quiet(options), "loads") as report:
         result = run(options, report)
-    show(result, options, result.candidate_rows)
+    if options.plot is not None:
+        write_picture(tuning_picture(Doc(result.to_dict())), options.plot)
+    show(result, options, result.to_rows if options.by else result.candidate_rows)

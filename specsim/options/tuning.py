@@ -35,12 +35,26 @@ class TuneGoalOptions(OptionSet, section="Study"):
     )
 
 
+class MapOptions(OptionSet, section="Study"):
+    """The map of draft lengths."""
+
+    by: str | None = opt(
+        None, choices=("batch", "batch,context"),
+        help="A map of draft lengths: batch, or batch,context. Its batches are those of "
+             "--concurrency.",
+    )
+    contexts: str | int | Sequence[int] | None = opt(
+        None, help="Prompt lengths of the map, e.g. 1k,8k,32k (1k is 1024 tokens).",
+    )
+
+
 class MaxMemoryOptions(OptionSet, section="Engine limits"):
     max_memory: float | None = opt(None, help="GB per GPU that the engine may use.")
 
 
 class TuneOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
+    MapOptions,
     groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
     groups.RequestOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
     groups.MemoryShareOptions, MaxMemoryOptions, groups.PricingOptions,
@@ -50,3 +64,5 @@ class TuneOptions(
 
 class TuneCommand(TuneOptions, groups.OutputOptions):
     """`specsim tune`."""
+
+    plot: str | None = opt(None, help="Draw the charts into a file: .svg or .png.", output=True)

@@ -24,6 +24,7 @@ from specsim.model.catalogue import served_name
 
 BatchTable = Sequence[tuple[int, int, int]]
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
+ADAPTIVE_FILE = "adaptive.json"
 TIGHT = 0.75  # share of the token budget below which a warning is due
 
 
@@ -71,7 +72,7 @@ def ready_flags(
 ) -> ReadyCommand:
     """The command that starts `system`.
 
-    table: draft length by batch size, ((first batch, last batch, k), ...), vLLM only.
+    table: draft length by batch size, ((first batch, last batch, k), ...).
     model, draft: the names or folders to serve (default: their repositories). version: the
     engine's version (default: that of its profile). max_model_len: longest request, 0: the
     model's. UsageError where the engine's version would refuse the combination, where the method
@@ -128,6 +129,19 @@ def graphed_requests(system: System) -> int:
     limit = system.engine.graph_limit(system.profile.arch)
     each = system.setup.verify_tokens if system.engine.graph_unit == "tokens" else 1
     return max(0, limit // each)
+
+
+def takes_table(system: System) -> bool:
+    """Whether the engine can follow a table of draft lengths by batch size with this method."""
+    if "draft_table" in system.engine.server.gained:
+        return True
+    return bool(system.engine.scheduler.adaptive_tiers) and system.setup.drafting.adapts
+
+
+def adaptive_config(table: Sequence[Sequence[int]]) -> dict[str, object]:
+    """The table as SGLang's --speculative-adaptive-config has it: by lowest batch, one candidate
+    each (0.5.23, speculative/adaptive_spec_params.py)."""
+    return {str(first): {"candidate_steps": [k]} for first, _, k in table}
 
 
 # --- rules that every engine shares -------------------------------------------------------------
@@ -361,10 +375,9 @@ def _sglang_speculation(
     system: System, table: list[list[int]], draft: str | None, warnings: list[str]
 ) -> list[str]:
     setup, method, server = system.setup, system.setup.drafting, system.engine.server
-    if table:
+    if table and not takes_table(system):
         raise UsageError(
-            f"SGLang takes no table by batch size ({TABLE_FIELD} is vLLM's); use one draft "
-            "length, or its own tiers with --speculative-adaptive"
+            f"SGLang takes no table by batch size for {setup.method} drafts; use one draft length"
         )
     words = ["--speculative-algorithm", method.server_name("sglang", setup.drafter)]
     loaded = _drafter_to_load(system, draft, warnings)
@@ -379,7 +392,13 @@ def _sglang_speculation(
             f"SGLang runs {system.engine.spec_max_num_seqs} requests at a time once it "
             f"speculates; raise {server.max_num_seqs} if the cache holds more"
         )
-    if method.adapts and setup.tree_topk == 1:
+    if table:
+        words += ["--speculative-adaptive", "--speculative-adaptive-config", ADAPTIVE_FILE]
+        warnings.append(
+            f"{ADAPTIVE_FILE}: {json_text(adaptive_config(table))} (SGLang looks it up with the "
+            "batch that its CUDA graph is padded to)"
+        )
+    elif method.adapts and setup.tree_topk == 1:
         warnings.append(
             "--speculative-adaptive would shorten the drafts by batch size and acceptance; "
             "`specsim simulate --adaptive` shows it"

@@ -7,13 +7,14 @@ limits, with the reasons: the marginal rule, the robust choice, what would chang
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import jsonable, picked
-from specsim.planning.flags import ReadyCommand, ServedNames, flags_of
+from specsim.planning.flags import ReadyCommand, ServedNames, flags_of, takes_table
 from specsim.planning.tune_choices import (
     LONGEST,
     OBJECTIVES,
@@ -27,6 +28,7 @@ from specsim.planning.tune_choices import (
     tree_of,
 )
 from specsim.planning.tune_dynamic import DynamicTable, dynamic_table
+from specsim.planning.tune_map import DraftMap, draft_map
 from specsim.planning.tune_marginal import Margin, margins
 from specsim.planning.tune_robust import Robust, TrafficCase, robust_choice
 from specsim.planning.tune_sensitivity import Choice, Sensitivity, sensitivity
@@ -75,7 +77,8 @@ class LoadAnswer:
 @dataclass(frozen=True)
 class TuningFigures:
     """Result of `tune`. skipped: (method, why it was not looked at). dynamic: the table by batch
-    size of the method that is best at the first load, None where the engine takes none."""
+    size of the method that is best at the first load, None where the engine takes none. by_cell:
+    the map of that method, None where none was asked for."""
 
     systems: tuple[System, ...]
     workload: Workload
@@ -88,6 +91,7 @@ class TuningFigures:
     warnings: tuple[str, ...] = ()
     plain: System | None = field(default=None)
     trees: tuple[System, ...] = ()
+    by_cell: DraftMap | None = None
 
     def by_load(self, values: Sequence[object]) -> object:
         """A value for one load, a mapping by load for several."""
@@ -125,6 +129,7 @@ class TuningFigures:
             "dynamic": self.dynamic and {
                 **self.dynamic.to_dict(), "flags": jsonable(self.dynamic_flags)
             },
+            "map": jsonable(self.by_cell),
             "warnings": list(self.warnings),
         }
 
@@ -158,13 +163,15 @@ def tune(
     objective: str = "throughput",
     gates: Mapping[str, float] | None = None,
     longest: int = LONGEST,
+    contexts: Sequence[int] = (),
     report: Callable[[int, int], None] | None = None,
 ) -> TuningFigures:
     """The best choice at each load.
 
-    gates: see `specsim.sim.slo`. longest: draft length looked at. report(done, total) hears of the
-    loads that are done. UsageError for an objective that is not known or has no gates to work
-    with.
+    gates: see `specsim.sim.slo`. longest: draft length looked at. contexts: lengths of the prompts
+    in a map, whose clients are those of the loads. report(done, total) hears of the loads that are
+    done, and the cells of the map. UsageError for an objective that is not known or has no gates
+    to work with, and for a map of no known method.
     """
     limits = dict(gates or {})
     notes = list(offer.warnings)
@@ -181,17 +188,23 @@ def tune(
             "`specsim capacity` have the tails"
         )
     tuner = _Tuner(offer, objective, limits, longest)
+    total, done = len(loads) * (1 + len(contexts)), count(1)
+
+    def told() -> None:
+        if report is not None:
+            report(next(done), total)
+
     answers = []
     for load in loads:
         answers.append(tuner.answer(load))
-        if report is not None:
-            report(len(answers), len(loads))
+        told()
     if any(c.extrapolated and c is a.best for a in answers for c in a.candidates):
         notes.append(
             "a best k lies beyond the positions whose acceptance was measured or given: there it "
             "is extrapolated"
         )
     table, table_flags = tuner.dynamic(answers)
+    found_map = tuner.map(answers, contexts, table, told) if contexts else None
     if table is not None and table.turns_off:
         notes.append(
             "the table's k = 0 still pays the drafter's pass; a second endpoint without "
@@ -200,7 +213,7 @@ def tune(
     return TuningFigures(
         tuple(offer.systems), offer.workload, objective, limits, tuple(answers), table,
         table_flags, tuple(offer.skipped), tuple(notes), tuner.base,
-        tuple(offer.trees),
+        tuple(offer.trees), found_map,
     )
 
 
@@ -282,16 +295,35 @@ class _Tuner:
             self.offer.spreads, self.offer.names.version,
         )
 
+    def _first(self, answers: Sequence[LoadAnswer]) -> tuple[System | None, Candidate | None]:
+        """The method that is best at the first load where one is, with that choice."""
+        best = next((a.best for a in answers if a.best is not None and a.best.k), None)
+        systems = self.offer.systems
+        lead = next((s for s in systems if best and s.setup.method == best.method), None)
+        return lead, best
+
+    def map(
+        self, answers: Sequence[LoadAnswer], contexts: Sequence[int], table: DynamicTable | None,
+        report: Callable[[], None],
+    ) -> DraftMap:
+        """The map of the table's method; of the first one, where plain decoding is best."""
+        lead = self._first(answers)[0] or next(iter(self.offer.systems), None)
+        if lead is None:
+            raise UsageError(
+                "--by needs a method whose acceptance is known; give one with --method and "
+                "--acceptance-length"
+            )
+        clients = [answer.load.clients or 1 for answer in answers]
+        lengths = draft_lengths(lead, self.longest)
+        return draft_map(lead, lengths, self.workload, clients, contexts, table, report)
+
     def dynamic(
         self, answers: Sequence[LoadAnswer]
     ) -> tuple[DynamicTable | None, ReadyCommand | None]:
         """The table of the method that is best at the first load where one is, for engines that
         take tables; none where a chain of one length is all there is."""
-        best = next((a.best for a in answers if a.best is not None and a.best.k), None)
-        lead = next(
-            (s for s in self.offer.systems if best and s.setup.method == best.method), None
-        )
-        if lead is None or best is None or "draft_table" not in lead.engine.server.gained:
+        lead, best = self._first(answers)
+        if lead is None or best is None or not takes_table(lead):
             return None, None
         lengths = draft_lengths(lead, self.longest)
         if len(lengths) < 2:

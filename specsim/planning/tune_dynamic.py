@@ -14,6 +14,7 @@ from specsim.analytic.closed import running_limit
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.jsonable import Jsonable
+from specsim.planning.flags import adaptive_config
 from specsim.planning.tune_choices import decode_step_s
 from specsim.search import first_between
 
@@ -57,6 +58,7 @@ class DynamicTable:
         return {
             "num_speculative_tokens_per_batch_size": [list(row) for row in self.rows],
             "num_speculative_tokens": self.system.setup.k,
+            "speculative_adaptive_config": adaptive_config(self.rows),
             "fixed_k": self.fixed_k,
             "gain": self.gain,
             "points": [point.to_dict() for point in self.points],

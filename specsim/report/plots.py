@@ -66,7 +66,7 @@ class Picture:
     """A figure: title, small print below it, panels."""
 
     title: str
-    panels: "tuple[Panel | Bars, ...]"
+    panels: "tuple[Panel | Bars | Heatmap, ...]"
     notes: tuple[str, ...] = field(default=())
 
 
@@ -135,7 +135,8 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class Heatmap:
-    """A table of values as colours, with the text in each cell."""
+    """A table of values as colours, with the text in each cell. middle: where the colours part, as
+    at a ratio of 1."""
 
     title: str
     words: str
@@ -144,6 +145,9 @@ class Heatmap:
     values: Sequence[Sequence[Value]]
     texts: Sequence[Sequence[str]]
     size: Size = ""
+    middle: Value = None
+    x_label: str = ""
+    y_label: str = ""
 
 
 def with_ends(panel: Panel) -> Panel:

@@ -5,12 +5,13 @@ state. The same picture gives the same SVG, byte for byte: no dates, no random i
 """
 
 import importlib
+import math
 from pathlib import Path
 from typing import Any
 
 from specsim.errors import UsageError
 from specsim.files import replacing, told
-from specsim.report.plots import Bars, Panel, Picture, Series
+from specsim.report.plots import Bars, Heatmap, Panel, Picture, Series
 
 FORMATS = (".svg", ".png")
 # Okabe and Ito's palette, told apart by colour-blind readers too.
@@ -54,6 +55,8 @@ def write_picture(picture: Picture, path: str) -> None:
             axes = figure.add_subplot(down, across, i + 1)
             if isinstance(panel, Bars):
                 _draw_bars(axes, panel)
+            elif isinstance(panel, Heatmap):
+                _draw_map(axes, panel)
             else:
                 _draw(axes, panel)
         if picture.notes:
@@ -106,6 +109,28 @@ def _draw(axes: Any, panel: Panel) -> None:
         # Below the title of the x axis, in points, so that no curve can lie under it.
         axes.legend(fontsize=7.5, frameon=False, loc="upper left", bbox_to_anchor=(0, 0),
                     borderaxespad=LEGEND_PAD, ncols=2)
+
+
+def _draw_map(axes: Any, chart: Heatmap) -> None:
+    """Colours on both sides of `middle`, by how many times more or less; grey: nothing known."""
+    middle = chart.middle or 1.0
+    logs = [[math.nan if v is None else math.log(v / middle) for v in row] for row in chart.values]
+    most = max((abs(v) for row in logs for v in row if not math.isnan(v)), default=0.0) or 1.0
+    axes.pcolormesh(logs, cmap="PuOr_r", vmin=-most, vmax=most, edgecolors="white", linewidth=1.5)
+    axes.set_facecolor("0.85")
+    for i, row in enumerate(chart.texts):
+        for j, text in enumerate(row):
+            value = logs[i][j]
+            dark = abs(value) > 0.6 * most
+            axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8,
+                      color="white" if dark else "black")
+    axes.set_xticks([j + 0.5 for j in range(len(chart.columns))], chart.columns)
+    axes.set_yticks([i + 0.5 for i in range(len(chart.rows))], chart.rows)
+    axes.set_title(chart.title, fontsize=9.5, loc="left")
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    axes.tick_params(length=0)
+    axes.invert_yaxis()
 
 
 def _draw_series(axes: Any, series: Series) -> None:

@@ -8,8 +8,9 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
 from specsim.report.columns import band, curve, figure, fixed, queued, table_of, time, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Panel
+from specsim.report.plots import Heatmap, Panel, Picture
 from specsim.report.tables import Table, percent, times
+from specsim.report.tuning_map import map_blocks
 from specsim.report.verdict import verdict_block
 
 MOST_ROWS = 40  # candidates printed for one load
@@ -23,7 +24,6 @@ def tuning_section(doc: Doc) -> Section:
     answers, candidates = doc.items("answers"), doc.items("candidates")
     count = -(-len(candidates) // max(1, len(answers)))  # each load has the same choices
     by_load = [candidates[i * count : (i + 1) * count] for i in range(len(answers))]
-    alone = len(answers) == 1
     model, gpu = doc.text("model"), doc.text("gpu", "-")
     sources = [(f"acceptance, {item.text('method')}", item.text("acceptance.source"))
                for item in doc.items("methods") if item.has("acceptance")]
@@ -34,17 +34,37 @@ def tuning_section(doc: Doc) -> Section:
             f"{doc.text('workload', '-')}: {doc.words('input_len')} in, {doc.words('output_len')} "
             f"out, objective {doc.text('objective', '-')}"
         ]),
-        _summary(answers),
-        _candidates(candidates) if alone else _grid(answers, by_load),
-        Charts([_speedups(answers, by_load), _by_batch(doc.at("dynamic"))]),
-        *(Lines([_margins(answer)]) for answer in answers if answer.items("marginal")),
-        *(_robust(answer.at("robust")) for answer in answers[:1] if answer.has("robust")),
-        *(block for answer in answers for block in _sensitivity(answer, alone)),
-        Lines(_dynamic(doc.at("dynamic"))),
-        Group(_flags(answers, doc.at("dynamic"), doc.text("verdict.command", ""))),
+        *(map_blocks(doc.at("map"), doc.at("dynamic")) if doc.has("map")
+          else _choices(doc, answers, by_load)),
+        Group(_flags([] if doc.has("map") else answers, doc.at("dynamic"),
+                     doc.text("verdict.command", ""))),
         Group([Lines(_skipped(doc)), Notes(doc.texts("warnings"))]),
         d.settings(doc, sources),
     ])
+
+
+def _choices(
+    doc: Doc, answers: Sequence[Doc], by_load: Sequence[Sequence[Doc]]
+) -> list[Block | None]:
+    """What was compared at each load, and why the best is the best."""
+    alone, table = len(answers) == 1, doc.at("dynamic")
+    return [
+        _summary(answers),
+        _candidates(by_load[0]) if alone else _grid(answers, by_load),
+        Charts([_speedups(answers, by_load), _by_batch(table)]),
+        *(Lines([_margins(answer)]) for answer in answers if answer.items("marginal")),
+        *(_robust(answer.at("robust")) for answer in answers[:1] if answer.has("robust")),
+        *(block for answer in answers for block in _sensitivity(answer, alone)),
+        Lines(_dynamic(table)),
+    ]
+
+
+def tuning_picture(doc: Doc) -> Picture:
+    """The charts of a page as one figure."""
+    section = tuning_section(doc)
+    charts = [item for block in section.present() if isinstance(block, Charts)
+              for item in block.items if isinstance(item, Panel | Heatmap)]
+    return Picture(section.title, tuple(charts), tuple(item.words for item in charts))
 
 
 def _label(answer: Doc) -> str:

@@ -13,7 +13,7 @@ from specsim.errors import UsageError
 from specsim.latency.engine import asked_version
 from specsim.latency.engine_profile import version_key
 from specsim.options.groups import DeploymentOptions as Options
-from specsim.planning.flags import graphed_requests, ready_flags
+from specsim.planning.flags import adaptive_config, graphed_requests, ready_flags
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
 
@@ -94,9 +94,27 @@ def test_table_by_batch_size() -> None:
     with pytest.raises(UsageError, match=r"not in vLLM 0\.10\.1"):
         ready_flags(side, table=((1, 8, 4),), version="0.10.1")
     with pytest.raises(UsageError, match="SGLang takes no table"):
-        ready_flags(system(LLAMA, engine="sglang"), table=((1, 8, 3),))
+        lookup = system(LLAMA, engine="sglang", method="ngram", k=3, acceptance_length=2.0)
+        ready_flags(lookup, table=((1, 8, 3),))
     with pytest.raises(UsageError, match="needs a speculative method"):
         ready_flags(side.plain(), table=((1, 8, 0),))
+
+
+def test_table_as_sglang_reads_it() -> None:
+    """One candidate from each lowest batch on, in a file (sglang 0.5.23, adaptive_spec_params)."""
+    table = ((1, 16, 4), (17, 48, 2), (49, 128, 0))
+    flags = ready_flags(
+        system(LLAMA, engine="sglang", method="eagle3", k=4, acceptance_length=3.0), table=table
+    )
+    assert flags.args[-3:] == [
+        "--speculative-adaptive", "--speculative-adaptive-config", "adaptive.json"
+    ]
+    told = next(text for text in flags.warnings if text.startswith("adaptive.json: "))
+    written = json.JSONDecoder().raw_decode(told.removeprefix("adaptive.json: "))[0]
+    assert written == adaptive_config(table) == {
+        "1": {"candidate_steps": [4]}, "17": {"candidate_steps": [2]},
+        "49": {"candidate_steps": [0]},
+    }
 
 
 def test_medusa_is_gone_in_newer_versions() -> None:

@@ -83,6 +83,11 @@ def tune() -> dict[str, Any]:
     return of("tune", *DRAFTS, "--concurrency", "1,32")
 
 
+def tune_map() -> dict[str, Any]:
+    return of("tune", *DRAFTS, "--by", "batch,context", "--contexts", "1k,900k", "--concurrency",
+              "1,400")
+
+
 def crossover() -> dict[str, Any]:
     return of("crossover", *DRAFTS, "--k", "3", "--contexts", "1k,4k", "--max-concurrency", "64")
 
@@ -175,7 +180,7 @@ def _published_file() -> str:
 
 
 MAKERS = (
-    prediction, explanation, simulation, validation, mindrouter, published, tune, crossover,
-    rates, policies, pareto, matrix, comparison, fleet, sweep, diagnosis, capacity, calibration,
-    calibration_bench, quick,
+    prediction, explanation, simulation, validation, mindrouter, published, tune, tune_map,
+    crossover, rates, policies, pareto, matrix, comparison, fleet, sweep, diagnosis, capacity,
+    calibration, calibration_bench, quick,
 )

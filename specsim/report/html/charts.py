@@ -9,7 +9,7 @@ import html
 from collections.abc import Sequence
 
 from specsim.report.blocks import Chart
-from specsim.report.html.theme import DASHES, SEQUENTIAL, SERIES, SYMBOLS
+from specsim.report.html.theme import DASHES, DIVERGING, SEQUENTIAL, SERIES, SYMBOLS
 from specsim.report.plots import Bars, Heatmap, Panel, Parity, Series, Value, Waterfall
 from specsim.report.tables import Table, number, percent, span, visible
 
@@ -313,5 +313,8 @@ def _heatmap(chart: Heatmap) -> Spec:
         "colorbar": {"title": {"text": plain(chart.title), "side": "right"}, "outlinewidth": 0},
         "xgap": 2, "ygap": 2,
     }
-    across, down = _kinds(side="top"), _kinds(autorange="reversed")
+    if chart.middle is not None:
+        data |= {"zmid": chart.middle, "colorscale": [[i / 2, c] for i, c in enumerate(DIVERGING)]}
+    across = _kinds(side="top", title={"text": plain(chart.x_label)})
+    down = _kinds(autorange="reversed", title={"text": plain(chart.y_label)})
     return {"data": [data], "layout": _layout(across, down, hovermode="closest")}

@@ -34,6 +34,8 @@ SEQUENTIAL = (
     "#fee838",
 )
 
+DIVERGING = ("#5e3c99", "#f7f7f7", "#e66101")  # below, at and above the middle
+
 
 def variables(colours: dict[str, str]) -> str:
     """CSS custom properties of a scheme, bands included."""

@@ -1,0 +1,99 @@
+"""The map of `tune --by`: draft lengths over batch and context, as a table and a picture."""
+
+from collections.abc import Sequence
+
+from specsim.report.blocks import Block, Charts, Lines
+from specsim.report.doc import Doc
+from specsim.report.plots import Heatmap
+from specsim.report.tables import Table, percent, times
+
+_MARKS = {"yes": "+", "no": "-", "unsure": "?"}
+_REASONS = 3  # printed, of cells where nothing runs
+
+
+def map_blocks(found: Doc, dynamic: Doc) -> list[Block | None]:
+    """The cells, what tables gain, what an idle drafter costs, and the picture."""
+    return [_table(found), Lines(_gains(found, dynamic)), Charts([_picture(found)])]
+
+
+def _length(tokens: float) -> str:
+    return f"{tokens / 1024:.15g}k" if tokens >= 1024 and tokens % 1024 == 0 else f"{tokens:.15g}"
+
+
+def _grid(found: Doc) -> dict[float, list[Doc]]:
+    """Cells by context."""
+    rows: dict[float, list[Doc]] = {}
+    for cell in found.items("cells"):
+        rows.setdefault(cell.number("context"), []).append(cell)
+    return rows
+
+
+def _waits(cell: Doc) -> bool:
+    return cell.number("running") < cell.number("concurrency") - 0.5
+
+
+def _cell(cell: Doc) -> str:
+    if cell.text("reason", ""):
+        return "full  "
+    mark = _MARKS.get(cell.text("pays"), " ")
+    return f"{cell.words('k')} {times(cell.maybe('speedup'))}{mark}{'*' if _waits(cell) else ' '}"
+
+
+def _table(found: Doc) -> Table:
+    grid = _grid(found)
+    cells = [cell for row in grid.values() for cell in row]
+    first = next(iter(grid.values()))
+    remarks = ["draft length, 0: off; speedup over off of the best length: + pays, - does not, "
+               "? unsure (1 lies within its 90 % interval)"]
+    if any(_waits(cell) and not cell.text("reason", "") for cell in cells):
+        remarks.append("* requests wait: with some draft length fewer run than there are clients")
+    reasons = dict.fromkeys(cell.text("reason") for cell in cells if cell.text("reason", ""))
+    remarks += [f"full: {reason}" for reason in list(reasons)[:_REASONS]]
+    return Table(
+        ["prompt", *(cell.words("concurrency") + "   " for cell in first)],
+        [[_length(context), *map(_cell, row)] for context, row in grid.items()],
+        title=f"{found.text('method')}: draft length by clients (columns) and prompt tokens, "
+              f"{found.words('output_len')} tokens out",
+        remarks=remarks,
+    )
+
+
+def _gains(found: Doc, dynamic: Doc) -> list[str]:
+    """What tables gain over one length, and what staying on at k = 0 costs."""
+    constant, cost = found.maybe("constant_k"), found.pair("off_cost")
+    if constant is None or cost is None:
+        return []
+    against = f"k = {constant:.0f}" if constant else "speculation off"
+    lines = [f"best single draft length where no request waits: {against}"]
+    known = "by_batch_and_context", "by batch and context"
+    for key, name in (known, ("by_batch", "by batch alone")):
+        if found.has(f"gains.{key}"):
+            mean, most = (found.number(f"gains.{key}.{part}") for part in ("mean", "most"))
+            lines.append(f"a table {name}: {mean:+.1%} over it on average, {most:+.1%} at most")
+    rows = [row.numbers() for row in dynamic.items("num_speculative_tokens_per_batch_size")]
+    if rows:
+        lines.append(
+            f"table by batch, made for {found.number('table_context'):,.0f} tokens in the cache: "
+            + ", ".join(f"{a}-{b}: {k}" for a, b, k in rows))
+        lost = [f"{percent(row.number('most'))} at {_length(row.number('context'))}"
+                for row in found.items("given_away")]
+        lines.append(f"  it gives away, at most, by prompt: {', '.join(lost)}" if lost else "")
+    lines.append(
+        f"staying on at k = 0 costs {cost[0]:.0%} to {cost[1]:.0%} over off (the drafter fills its "
+        "cache, the engine keeps its speculation state)"
+    )
+    return [line for line in lines if line]
+
+
+def _picture(found: Doc) -> Heatmap:
+    grid = _grid(found)
+    first: Sequence[Doc] = next(iter(grid.values()))
+    return Heatmap(
+        f"Draft length and speedup, {found.text('method')}",
+        "In each cell: draft length (0: off) and speedup of the best one. + pays, - does not, "
+        "? unsure, * requests wait. Colours part at 1.",
+        [cell.words("concurrency") for cell in first], [_length(context) for context in grid],
+        [[cell.maybe("speedup") for cell in row] for row in grid.values()],
+        [[_cell(cell).strip() for cell in row] for row in grid.values()],
+        middle=1.0, x_label="clients", y_label="prompt tokens",
+    )
