@@ -12,7 +12,7 @@ SHOW_BAR_FROM = 20  # loads; some seconds
     "specsim tune qwen3.6-27b --weights fp8 --concurrency 1,16,64",
     "specsim tune llama-3.1-8b --methods eagle3,ngram --concurrency 16",
     "specsim tune qwen3.6-27b --concurrency 32 --slo stream_tok_s_mean=40",
-    "specsim tune qwen3.6-27b --by batch,context --contexts 1k,8k,32k --plot map.svg",
+    "specsim tune qwen3.6-27b --by batch,context --contexts 1k,8k,32k",
 )
 def tune(options: TuneCommand) -> None:
     """Choose the method and the draft length. The best per load, a table by batch size, what would
