@@ -14,7 +14,8 @@ def flat(value: Row, path: str = "") -> dict[str, object]:
     out: dict[str, object] = {}
     for key, inner in value.items():
         name = f"{path}.{key}" if path else str(key)
-        if isinstance(inner, Mapping):
+        # Most values are plain ones, and the abstract class is slow to say so.
+        if not isinstance(inner, float | str | None) and isinstance(inner, Mapping):
             out.update(flat(inner, name))
         else:
             out[name] = inner

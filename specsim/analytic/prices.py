@@ -34,6 +34,10 @@ class PriceCache:
             del self._states[KEPT:]
         return kept
 
+    def __reduce__(self) -> tuple[type["PriceCache"], tuple[()]]:
+        """Sent to another process it is empty there."""
+        return PriceCache, ()
+
     def latency(
         self, instance: Instance, routing: Routing | None, fidelity: str, budget: int = 0
     ) -> LatencyModel:

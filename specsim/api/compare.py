@@ -15,7 +15,7 @@ from specsim.api.deployment import build_request
 from specsim.api.functions import named_function
 from specsim.api.predict import prepared
 from specsim.api.results import Result, flat
-from specsim.api.sweep_task import option_name, option_value, run_task
+from specsim.api.sweep_task import option_name, option_value, run_tasks
 from specsim.errors import CapacityError, ModelConfigError, ProfileError, SpecSimError, UsageError
 from specsim.formats.server_command import parse_command
 from specsim.jsonable import Key
@@ -173,8 +173,9 @@ class ComparisonStudy:
         served = []
         for load in self.loads:
             at = {"concurrency": int(load)} if self.closed else {"rate": load}
-            told = run_task({"run": "simulate", "seed": options.seed,
-                             "options": {"baseline": False, **values, **at}})
+            [told] = run_tasks("simulate", [{
+                "options": {"baseline": False, **values, **at}, "seed": options.seed,
+            }])
             if "error" in told:
                 raise UsageError(str(told["error"]))
             found: Any = told["result"]

@@ -50,6 +50,8 @@ from specsim.roofline.device import native, params
 from specsim.speculation.acceptance import Acceptance
 from specsim.units import GB
 
+# Of all requests of this process: what a sweep or a page asks next has mostly the same steps.
+PRICES = PriceCache()
 TABLE_FIELD = "num_speculative_tokens_per_batch_size"
 TABLE_NOTE = (
     f"{TABLE_FIELD}: one draft length is priced at every batch here; `specsim simulate` follows "
@@ -86,10 +88,9 @@ def build_request(
         options, warnings = expand_command(options)
     if not isinstance(given, CacheOptions):  # a simulated server cuts the answer there
         check_longest(options)
-    prices = PriceCache()
-    chosen = _chosen(options, given, prices) if choose else None
+    chosen = _chosen(options, given) if choose else None
     options = options if chosen is None else options.but(method=chosen)
-    found = _built(options, warnings, chosen, prices)
+    found = _built(options, warnings, chosen)
     asked = options.method or options.draft or options.speculative_config
     if found.unknown is not None and asked and not unknown:
         raise refused(found.unknown)
@@ -110,7 +111,7 @@ def refused(unknown: System) -> UsageError:
     )
 
 
-def _chosen(options: DeploymentOptions, load: OptionSet, prices: PriceCache) -> str | None:
+def _chosen(options: DeploymentOptions, load: OptionSet) -> str | None:
     """Of the methods with a known acceptance the fastest at the first load asked for, where the
     options leave the method open; None where they do not, or nothing is known."""
     drafting = (options.method, options.draft, options.speculative_config)
@@ -125,7 +126,7 @@ def _chosen(options: DeploymentOptions, load: OptionSet, prices: PriceCache) -> 
     ]
     for name in names:
         try:
-            found = _built(options.but(method=name), [], name, prices)
+            found = _built(options.but(method=name), [], name)
             if found.unknown is None:
                 speedups[name] = compared(
                     found.system, found.workload,
@@ -143,10 +144,9 @@ def _model(options: DeploymentOptions) -> ModelSpec:
 
 
 def _built(
-    options: DeploymentOptions, warnings: list[str], chosen: str | None, prices: PriceCache
+    options: DeploymentOptions, warnings: list[str], chosen: str | None
 ) -> DeploymentRequest:
-    """chosen: the method, where it was not the user's choice. prices: shared by all that are
-    built of the same options."""
+    """chosen: the method, where it was not the user's choice."""
     if options.work is not None:  # also where no acceptance is looked up, or one method of several
         from specsim.speculation.resolve import named_work
 
@@ -174,7 +174,7 @@ def _built(
         gpu_memory_utilization=options.gpu_memory_utilization or 0.0,
         routing=_routing(options.routing, spec),
         fidelity=options.fidelity,
-        prices=prices,
+        prices=PRICES,
     )
     unknown = None
     if not known:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specsim.api.functions import named_function
 from specsim.api.results import Documented, flat
-from specsim.api.sweep_task import option_name, option_value, parse_value, run_task
+from specsim.api.sweep_task import option_name, option_value, parse_value, run_tasks
 from specsim.errors import UsageError
 from specsim.files import check_writable
 from specsim.formats.load_model import load_model
@@ -38,7 +38,10 @@ class SweepResult(Documented):
     name = run = Key[str]()
     fixed = Key[dict[str, Any]]()
     grid = Key[dict[str, list[Any]]]()
-    cases = rows = Key[list[dict[str, Any]]]()
+    workers = Key[int]()
+    elapsed_s = busy_s = Key[float]()
+    across = Key[dict[str, Any] | None]()
+    cases = by_setting = rows = Key[list[dict[str, Any]]]()
     repeats = tasks = finished = resumed = refused = failed = Key[int]()
     failures = Key[dict[str, int]]()
     interrupted = Key[bool]()
@@ -54,23 +57,26 @@ def run(options: SweepOptions) -> SweepResult:
     """Run every combination of a grid of options: those of `file`, of `set_` and of `grid`.
 
     It works in `workers` processes, so a script calls it under `if __name__ == "__main__":`."""
-    import json
-
-    from specsim.report.sweeps import sweep_blocks, sweep_json
+    from specsim.report.sweeps import sweep_blocks, sweep_head
 
     with running(options, bar=False) as found:
-        document = json.loads("".join(sweep_json(found)))
+        rows = [*found.rows()] if options.rows else []
+        document = {**sweep_head(found), "rows": rows}
         return SweepResult(document, sweep_blocks(found), repeat(options))
 
 
 @contextmanager
 def running(options: SweepOptions, *, bar: bool) -> Iterator[SweepRun]:
     """The sweep, run; its journal, which holds the rows, is open until the end."""
+    from specsim.report.export_rows import check_export_path
+    from specsim.report.sweep_pages import Pages
     from specsim.report.sweeps import write_rows
 
     out = None if options.out is None else str(options.out)
-    if out is not None and not out.lower().endswith((".csv", ".jsonl")):
-        raise UsageError(f"--out is {shown(out)}; the name must end in .csv or .jsonl")
+    if out is not None:
+        if not out.lower().endswith((".csv", ".jsonl", ".parquet")):
+            raise UsageError(f"--out is {shown(out)}; it must end in .csv, .jsonl or .parquet")
+        check_export_path(out, "--out")
     check_writable(out, "--out", [options.file])
     wanted = build_sweep(options)
     place = None if options.journal is None else str(options.journal)
@@ -85,10 +91,14 @@ def running(options: SweepOptions, *, bar: bool) -> Iterator[SweepRun]:
         pool = open_executor(
             options.executor if missing else "local", options.workers if missing else None
         )
+        streamed = out is not None and out.lower().endswith(".parquet")
+        pages = Pages(wanted, kept, Path(out)) if out is not None and streamed else None
         with pool, task_bar(bar, "tasks") as report:
-            found = run_sweep(wanted, run_task, kept, pool, report)
+            found = run_sweep(wanted, run_tasks, kept, pool, report, pages.more if pages else None)
         if out is not None:
             write_rows(found, out)
+        if pages is not None:
+            pages.end()
         yield found
 
 
@@ -152,7 +162,8 @@ def _add_typed(found: Definition, fixed: Sequence[str], grid: Sequence[str]) -> 
                 raise UsageError(f"{flag} is {shown(word)}; write NAME=VALUE")
             plain = option_name(name, found.run, flag)
             found.fixed.pop(plain, None)
-            found.grid.pop(plain, None)
+            if flag == "--set":
+                found.grid.pop(plain, None)
             if any(plain in case for case in found.cases):
                 raise UsageError(
                     f"{flag} {plain}: the file's [[case]] groups set it; change it there"

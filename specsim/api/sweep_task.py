@@ -5,13 +5,16 @@ are those of `specsim simulate --json` and of a point of `specsim predict --json
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar
 
 from specsim.errors import SpecSimError, UsageError, one_line
 from specsim.jsonable import picked
+from specsim.options import groups
 from specsim.options.declare import Declared, OptionSet, declared
 from specsim.options.meaning import hint
 from specsim.options.prediction import PredictCommand, PredictOptions
@@ -22,18 +25,29 @@ from specsim.options.values import shown
 MAX_WHOLE = 1 << 53  # nothing counts beyond it, and an error repeats the number
 _COMMANDS: dict[str, type[OptionSet]] = {"simulate": SimulateCommand, "predict": PredictCommand}
 _LOADS = {"concurrency": int, "rate": float}  # of predict, one per task
+# With any of these the method of a prediction does not depend on its load.
+_DECIDING = {"method", "draft", "speculative_config", *declared(groups.AcceptanceOptions)}
+T = TypeVar("T")
 
 
-def run_task(payload: Mapping[str, Any]) -> dict[str, object]:
-    """{'result': figures}, or {'error': one line} where the options are refused."""
+def run_tasks(run: str, tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """For each task {'result': figures}, or {'error': one line} where its options are refused.
+
+    Predictions that differ in their concurrency alone are one prediction at several loads."""
+    if run == "simulate":
+        return [_told(_simulate, {**task["options"], "seed": task["seed"]}) for task in tasks]
+    found: list[dict[str, object]] = []
+    options = [task["options"] for task in tasks]
+    for _, alike in groupby(options, lambda item: {**item, "concurrency": None}):
+        found += _predictions(list(alike))
+    return found
+
+
+def _told(function: Callable[..., T], options: object) -> dict[str, object]:
     try:
-        if payload["run"] == "simulate":
-            result = _simulate({**payload["options"], "seed": payload["seed"]})
-        else:
-            result = _predict(payload["options"])
+        return {"result": function(options)}
     except SpecSimError as error:
         return {"error": one_line(error)}
-    return {"result": result}
 
 
 def _simulate(options: Mapping[str, object]) -> dict[str, object]:
@@ -47,15 +61,28 @@ def _simulate(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in found.to_dict().items() if name not in left_out}
 
 
-def _predict(options: Mapping[str, object]) -> dict[str, object]:
-    from specsim.api.predict import run
+def _predictions(tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """Of tasks that are alike but for their concurrency. Where the method is left open, the load
+    has a say in it, and a load that is refused must not refuse the others: one by one."""
+    loads: list[Any] = [task.get("concurrency") for task in tasks]
+    if len(set(loads)) > 1 and not _DECIDING.isdisjoint(tasks[0]):
+        with suppress(SpecSimError):
+            together = ",".join(map(str, loads))
+            found = _predict({**tasks[0], "concurrency": together})
+            by_load = dict(zip(sorted(set(loads)), found, strict=True))
+            return [{"result": by_load[load]} for load in loads]
+    return [_told(lambda task: _predict(task)[0], task) for task in tasks]
 
-    found = run(PredictOptions.of_values(options))
-    return {
-        **found.points[0].to_dict(),
-        **picked(found, "k=system.setup.k acceptance_length break_even_concurrency "
-                        "max_concurrency warnings"),
-    }
+
+def _predict(options: Mapping[str, object]) -> list[dict[str, object]]:
+    """The figures at each load, in rising order. The best draft length, most of the work, is looked
+    for where the task names none: a sweep over k has it in its rows."""
+    from specsim.api.predict import predicted
+
+    found = predicted(PredictOptions.of_values(options), search_k=options.get("k") is None)
+    whole = picked(found, "k=system.setup.k acceptance_length break_even_concurrency "
+                          "max_concurrency warnings")
+    return [{**point.to_dict(), **whole} for point in found.points]
 
 
 # --- options ------------------------------------------------------------------------------

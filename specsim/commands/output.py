@@ -12,7 +12,7 @@ from specsim.report.tables import printable, to_csv, to_json
 
 if TYPE_CHECKING:
     from specsim.api.validation import Validation
-    from specsim.options.analytic import DrawnOptions
+    from specsim.options.analytic import DrawnOptions, PlotFileOptions
     from specsim.options.tuning import TuneCommand
     from specsim.report.blocks import Section
     from specsim.report.plots import Panel, Picture
@@ -65,7 +65,7 @@ def write(
     sys.stdout.write(shown + "\n")
 
 
-def check_drawing(options: "DrawnOptions | TuneCommand") -> None:
+def check_drawing(options: "PlotFileOptions | TuneCommand") -> None:
     """Refuses a --plot that cannot be drawn or written, before anything is computed."""
     from specsim.report.plots_file import check_plot
 

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from specsim.commands.bind import INTERRUPTED, Ended, command
-from specsim.commands.output import quiet, text_of
+from specsim.commands.output import check_drawing, quiet, text_of
 from specsim.errors import SpecSimError
 from specsim.options.sizing import SweepCommand
 
@@ -21,18 +21,25 @@ def sweep(options: SweepCommand) -> None:
     """Run every combination of a grid of options. What is finished is kept: the same command again
     goes on where it stopped."""
     from specsim.api.sweep import running
-    from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_json
+    from specsim.report.sweeps import sweep_blocks, sweep_csv, sweep_head, sweep_json
 
+    check_drawing(options)
     with running(options, bar=not quiet(options)) as found:
         # Rows are written as they are read: all of them need not fit in memory.
         if options.json_out:
-            sys.stdout.writelines(sweep_json(found))
+            sys.stdout.writelines(sweep_json(found, options.rows))
         elif options.csv_out:
             sys.stdout.writelines(sweep_csv(found))
         else:
             out = None if options.out is None else str(options.out)
             sys.stdout.write(text_of(sweep_blocks(found, out), options) + "\n")
         sys.stdout.flush()
+        if options.plot is not None:
+            from specsim.report.doc import Doc
+            from specsim.report.plots_file import write_picture
+            from specsim.report.sweep_summary import summary_picture
+
+            write_picture(summary_picture(Doc(sweep_head(found))), options.plot)
         _end(found)
 
 

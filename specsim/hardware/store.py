@@ -221,7 +221,17 @@ def _load(
     if parent is not None:
         inherited = _load(_parent_path(parent, path, folder, (*chain, resolved)), folder,
                           (*chain, resolved))
-    return profile_from_document(doc, path.stem, str(path), inherited)
+    kept = _made.get((path, stamp))
+    if kept is None or kept[0] is not inherited:
+        kept = (inherited, profile_from_document(doc, path.stem, str(path), inherited))
+        if len(_made) >= 64:
+            _made.clear()
+        _made[path, stamp] = kept
+    return kept[1]
+
+
+# By file and stamp: what the profile inherits from, and the profile, which nobody changes.
+_made: dict[tuple[Path, tuple[int, int]], tuple[HardwareProfile | None, HardwareProfile]] = {}
 
 
 @lru_cache(maxsize=64)

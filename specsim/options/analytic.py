@@ -24,10 +24,13 @@ class ExplainCommand(ExplainOptions, groups.JsonOptions):
     """`specsim explain`."""
 
 
-class DrawnOptions(groups.OutputOptions):
+class PlotFileOptions(OptionSet, section="Output"):
+    plot: str | None = opt(None, help="Draw into a file: .svg or .png.", output=True)
+
+
+class DrawnOptions(PlotFileOptions, groups.OutputOptions):
     """Results that are drawn as well."""
 
-    plot: str | None = opt(None, help="Draw into a file: .svg or .png.", output=True)
     no_plot: bool = opt(False, help="No plot in the terminal.", output=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specsim.options import groups, serving
-from specsim.options.analytic import DrawnOptions
+from specsim.options.analytic import DrawnOptions, PlotFileOptions
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, Numbers, TextPath
 
@@ -133,9 +133,15 @@ class SweepOptions(OptionSet, section="Study"):
         None, help="Where finished tasks are kept; default: FILE.journal.jsonl.",
     )
     restart: bool = opt(False, help="Forget what the journal has.")
-    out: TextPath | None = opt(None, help="Write all rows to a .csv or .jsonl file.", output=True)
+    out: TextPath | None = opt(
+        None, help="Write all rows to a .csv, .jsonl or .parquet file.", output=True,
+    )
+    rows: bool = opt(
+        True, "--rows/--no-rows", help="Rows in --json; without them what is said of all.",
+        output=True,
+    )
     columns: str | None = opt(None, help="Results to show, e.g. output_tok_s,tpot_s.mean.")
 
 
-class SweepCommand(SweepOptions, groups.OutputOptions):
+class SweepCommand(SweepOptions, PlotFileOptions, groups.OutputOptions):
     """`specsim sweep`."""

@@ -6,7 +6,6 @@ workers nor their order can change it.
 """
 
 import hashlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,13 +26,28 @@ FILE_OPTIONS = ("model", "gpu", "draft", "trace", "scenario")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """index: its place in the definition's order. varied: the options that tell it from others."""
+    """index: its place in the definition's order. varied: the options that tell it from others.
+    Its key and its seed are digests, made when they are asked for."""
 
+    run: str
     index: int
-    key: str
     options: Mapping[str, object]
     varied: Mapping[str, object]
-    seed: int | None
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        return _digest([self.run, dict(self.options), self.repeat])[:24]
+
+    @property
+    def seed(self) -> int | None:
+        if self.run == "predict":
+            return None
+        given = self.options.get("seed")
+        if given is not None:
+            assert isinstance(given, int)
+            return (given + self.repeat) % SEEDS
+        return int(_digest(["seed", self.key])[:8], 16)
 
 
 @dataclass(frozen=True)
@@ -101,31 +115,18 @@ class Sweep:
     def tasks(self) -> Iterator[Task]:
         """All tasks in order: cases first, then the grid with its last option fastest, then
         repeats."""
-        index = 0
-        for case in self.cases or ({},):
-            for values in itertools.product(*self.grid.values()):
-                varied = {**case, **dict(zip(self.grid, values, strict=True))}
-                options = {**self.fixed, **varied}
-                for repeat in range(self.repeats):
-                    key = self._key(options, repeat)
-                    seed = self._seed(options, key, repeat)
-                    shown = dict(varied)
-                    if self.repeats > 1:
-                        shown["repeat"] = repeat
-                    yield Task(index, key, options, shown, seed)
-                    index += 1
+        return map(self.task, range(self.count))
 
-    def _key(self, options: Mapping[str, object], repeat: int) -> str:
-        return _digest([self.run, dict(options), repeat])[:24]
-
-    def _seed(self, options: Mapping[str, object], key: str, repeat: int) -> int | None:
-        if self.run == "predict":
-            return None
-        given = options.get("seed")
-        if given is not None:
-            assert isinstance(given, int)
-            return (given + repeat) % SEEDS
-        return int(_digest(["seed", key])[:8], 16)
+    def task(self, index: int) -> Task:
+        """One of them."""
+        rest, repeat = divmod(index, self.repeats)
+        places = {}
+        for name, values in reversed([*self.grid.items()]):
+            rest, places[name] = divmod(rest, len(values))
+        varied = dict((self.cases or ({},))[rest])
+        varied |= {name: values[places[name]] for name, values in self.grid.items()}
+        shown = {**varied, "repeat": repeat} if self.repeats > 1 else varied
+        return Task(self.run, index, {**self.fixed, **varied}, shown, repeat)
 
     @cached_property
     def fingerprint(self) -> str:

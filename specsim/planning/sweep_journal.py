@@ -1,13 +1,16 @@
 """The journal of a sweep: one JSON line per finished task, so that nothing is computed twice.
 
+What is held in memory is the place of each line; results are read back when they are asked for.
+
 The first line says which sweep it is of; a journal of another definition, of other input files or
 of another build of specsim is refused. A last line that was cut short is dropped and its task runs
-again. Lines stand in the order in which tasks ended; results are read back by their place.
+again. Lines stand in the order in which tasks ended.
 """
 
-import io
 import json
 import os
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Self
 
@@ -16,19 +19,21 @@ from specsim.jsonable import json_text
 from specsim.planning.executors.peers import build_id
 from specsim.planning.sweep import Sweep
 
-FORMAT = 1
+FORMAT = 2
 BEGIN = b'{"specsim_sweep"'
 
 
 class Journal:
-    """Open with `Journal.open`; path None keeps results in memory only.
+    """Open with `Journal.open`; path None keeps results until it is closed.
 
-    offsets: key of each finished task -> place of its line."""
+    offsets: index of each finished task -> place of its line, in the order of the lines. refused:
+    how many of them were refused."""
 
     def __init__(self, file: IO[bytes], path: Path | None) -> None:
         self._file = file
         self.path = path
-        self.offsets: dict[str, int] = {}
+        self.offsets: dict[int, int] = {}
+        self.refused = 0
         self._end = 0
 
     @classmethod
@@ -45,7 +50,7 @@ class Journal:
             "definition": sweep.to_dict(),
         }
         if path is None:
-            journal = cls(io.BytesIO(), None)
+            journal = cls(tempfile.TemporaryFile(), None)  # noqa: SIM115
             journal._write(header)
             return journal
         place = Path(path)
@@ -115,7 +120,7 @@ class Journal:
                     self._file.truncate(0)
                     self._write(header)
                     return
-            elif entry is None or not isinstance(key := entry.get("key"), str):
+            elif entry is None or not isinstance(index := entry.get("task"), int):
                 if self._file.read(1):
                     raise FormatError(
                         f"the journal {str(self.path)!r} is damaged at line {number}; delete that "
@@ -125,7 +130,7 @@ class Journal:
                 self._end = start
                 return
             else:
-                self.offsets[key] = start
+                self._found(index, start, entry)
             self._end = self._file.tell()
 
     def _check_header(
@@ -148,13 +153,18 @@ class Journal:
         what = f"its {changed}" if changed else "a file that it names has changed since"
         raise UsageError(f"the journal {name} is of another sweep: {what}; {ways}")
 
-    def add(self, key: str, entry: dict[str, object]) -> None:
-        """Keep a finished task; it is in the file when this returns."""
-        self.offsets[key] = self._write({"key": key, **entry})
+    def add(self, finished: Iterable[tuple[int, dict[str, object]]]) -> None:
+        """Keep what tasks ended with, by their index; it is in the file when this returns."""
+        for index, entry in finished:
+            self._found(index, self._write({"task": index, **entry}), entry)
 
-    def get(self, key: str) -> dict[str, object]:
+    def _found(self, index: int, start: int, entry: dict[str, object]) -> None:
+        self.offsets[index] = start
+        self.refused += entry.get("error") is not None
+
+    def get(self, index: int) -> dict[str, object]:
         """What `add` kept."""
-        self._file.seek(self.offsets[key])
+        self._file.seek(self.offsets[index])
         entry = _parsed(self._file.readline())
         assert entry is not None
         return entry

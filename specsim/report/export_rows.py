@@ -6,13 +6,16 @@ their types there, nested values become JSON text. A file appears complete or no
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
+from types import NoneType
 
 from specsim.errors import UsageError
 from specsim.files import replacing, told, writing
 from specsim.jsonable import json_text
 from specsim.rows import Row, cell, columns_of, csv_lines
 
+GROUP_ROWS = 10_000  # of a row group of Parquet
 INSTALL_HINT = "pip install 'specsim-llm[parquet]'"
 
 
@@ -77,21 +80,45 @@ def _csv(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) 
 
 
 def _parquet(rows: Iterable[dict[str, object]], columns: Sequence[str], path: Path) -> None:
+    write_parquet([{name: row.get(name) for name in columns} for row in rows], path)
+
+
+def write_parquet(rows: Iterable[Row], path: Path) -> None:
+    """rows: gone through twice, first for the types of the columns, which hold for the whole file;
+    GROUP_ROWS of them are in memory at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    held = list(rows)
-    table: dict[str, object] = {}
-    for name in columns:
-        values = [cell(row.get(name)) for row in held]
-        kinds = {type(value) for value in values if value is not None}
-        if kinds == {int, float}:
-            values = [float(v) if isinstance(v, int | float) else None for v in values]
-        elif len(kinds) > 1:  # a column of numbers and words ("inf"): text keeps both
-            values = [None if value is None else str(value) for value in values]
-        table[name] = pa.array(values)
-    with told(path), replacing(path) as part:
-        pq.write_table(pa.table(table), part)
+    kinds = _kinds(rows)
+    known = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+    schema = pa.schema([(name, known.get(kind, pa.null())) for name, kind in kinds.items()])
+    with told(path), replacing(path) as part, pq.ParquetWriter(part, schema) as file:
+        source = iter(rows)
+        while held := list(islice(source, GROUP_ROWS)):
+            columns = [[_typed(row.get(name), kind) for row in held]
+                       for name, kind in kinds.items()]
+            file.write(pa.table(columns, schema=schema))
+
+
+def _kinds(rows: Iterable[Row]) -> dict[str, type]:
+    """The type of each column's values: float for numbers of both kinds, text for a mixture."""
+    found: dict[str, type] = {}
+    for row in rows:
+        for name, value in row.items():
+            kind = str if isinstance(value, list | tuple | dict) else type(value)
+            known = found.setdefault(name, NoneType)
+            if known is NoneType:
+                found[name] = kind
+            elif kind not in (known, NoneType):
+                found[name] = float if {kind, known} == {int, float} else str
+    return found
+
+
+def _typed(value: object, kind: type) -> object:
+    if value is None or type(value) is kind:
+        return value
+    value = cell(value)
+    return value if isinstance(value, kind) else kind(value)
 
 
 Writer = Callable[[Iterable[dict[str, object]], Sequence[str], Path], None]

@@ -3,7 +3,8 @@
 Nothing here depends on where or in what order tasks ran, so the same sweep gives the same bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -12,30 +13,36 @@ from typing import TYPE_CHECKING
 from specsim.files import writing
 from specsim.jsonable import json_text, picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
-from specsim.report.doc import LARGEST, Doc
-from specsim.report.plots import Bars, Panel, Series, Value
-from specsim.report.tables import Table, number
+from specsim.report.doc import Doc
+from specsim.report.export_rows import write_parquet
+from specsim.report.plots import Bars, Panel, Series
+from specsim.report.sweep_summary import (
+    MOST_CURVES,
+    USUAL,
+    cell,
+    numeric,
+    summary_charts,
+    summary_of,
+    summary_table,
+)
+from specsim.report.tables import Table
 from specsim.rows import Row, columns_of, csv_lines, flat
 from specsim.units import counted
 
 if TYPE_CHECKING:
+    from specsim.planning.sweep import Sweep
     from specsim.planning.sweep_run import SweepRow, SweepRun
 
 MAX_ROWS_SHOWN = 100
+FEW_ROWS = 10  # shown beside a summary
 MOST_CHARTED = 5000  # rows
-MOST_CURVES = 8
-USUAL = {
-    "simulate": ("output_tok_s", "tpot_s.mean", "ttft_s.p95", "acceptance_length",
-                 "gain.output_tok_s"),
-    "predict": ("output_tok_s", "tpot_s", "ttft_s", "speedup", "step_cost_ratio"),
-}
-DASH = "-"
 
 
 def sweep_blocks(run: "SweepRun", out: str | None = None) -> Section:
-    """One line per task (the first MAX_ROWS_SHOWN) and what became of all."""
+    """One line per task, or what all have in common where they are many, and what became of
+    them."""
     sweep = run.sweep
-    doc = Doc({**_head(run), "rows": list(islice(run.rows(), MAX_ROWS_SHOWN))})
+    doc = Doc({**sweep_head(run), "rows": list(islice(run.rows(), MAX_ROWS_SHOWN))})
     varied = [*sweep.varied, *(["repeat"] if sweep.repeats > 1 else [])]
     where = f"in {out}" if out else "with --out FILE or --csv"
     journal = f"; journal: {run.journal.path}" if run.journal.path is not None else ""
@@ -51,19 +58,22 @@ def sweep_section(
     run, rows = doc.text("run", "predict"), doc.items("rows")
     varied = varied or list(dict.fromkeys(key for row in rows for key, _ in row.members("params")))
     columns = columns or USUAL.get(run, USUAL["predict"])
-    shown = rows[:MAX_ROWS_SHOWN]
+    summed = doc.number("finished") > MAX_ROWS_SHOWN and doc.has("by_setting")
+    shown = rows[: FEW_ROWS if summed else MAX_ROWS_SHOWN]
     reasons = list(dict.fromkeys(row.text("error") for row in shown if row.has("error")))
     results = [_result(row) for row in shown]
     cells = [
-        [*(_cell(row.at("params").child(name).value) for name in varied),
-         *(_cell(found.get(name)) for name in columns),
+        [*(cell(row.at("params").child(name).value) for name in varied),
+         *(cell(found.get(name)) for name in columns),
          f"refused ({reasons.index(row.text('error')) + 1})" if row.has("error") else ""]
         for row, found in zip(shown, results, strict=True)
     ]
     headers = [*varied, *(name.removesuffix(".mean") for name in columns), ""]
     more = int(doc.number("finished")) - len(shown)
     return Section(f"Sweep of {counted(doc.number('tasks'), f'{run} run')}", "Sweep", [
-        Charts([_swept(rows[:MOST_CHARTED], varied, goal) for goal in columns[:4]]),
+        Charts(summary_charts(doc) if summed else
+               [_swept(rows[:MOST_CHARTED], varied, goal) for goal in columns[:4]]),
+        summary_table(doc) if summed else None,
         Table(headers, cells, left=0) if cells else None,
         Lines([f"{counted(more, 'more row')} {where}"] if more > 0 else []),
         Lines([_counts(doc) + journal]),
@@ -98,38 +108,21 @@ def _unknown_columns(columns: Sequence[str], known: set[str]) -> list[str]:
     return notes
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return DASH
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return number(value)
-    text = value if isinstance(value, str) else json_text(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _numeric(value: object) -> Value:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if abs(value) <= LARGEST else None
-
-
 def _swept(rows: Sequence[Doc], names: Sequence[str], goal: str) -> Panel | Bars | None:
     """The figure over the first setting that is a number, a curve per value of the others; bars
     where no setting is one."""
     found = [
         ({name: row.at("params").child(name).value for name in names}, value)
-        for row in rows if (value := _numeric(_result(row).get(goal))) is not None
+        for row in rows if (value := numeric(_result(row).get(goal))) is not None
     ]
-    places = {name: [_numeric(params[name]) for params, _ in found] for name in names}
+    places = {name: [numeric(params[name]) for params, _ in found] for name in names}
     across = next((name for name, values in places.items()
                    if None not in values and len(set(values)) > 1), None)
     groups: dict[str, list[tuple[float, float]]] = {}
     for params, value in found:
-        label = ", ".join(f"{name} {_cell(inner)}" for name, inner in params.items()
+        label = ", ".join(f"{name} {cell(inner)}" for name, inner in params.items()
                           if name != across) or goal
-        x = _numeric(params[across]) if across else None
+        x = numeric(params[across]) if across else None
         groups.setdefault(label, []).append((x or 0.0, value))
     if not groups:
         return None
@@ -147,20 +140,22 @@ def _swept(rows: Sequence[Doc], names: Sequence[str], goal: str) -> Panel | Bars
     return Panel(f"{goal} over {across}", across, goal, tuple(series), words=words)
 
 
-def _head(run: "SweepRun") -> dict[str, object]:
+def sweep_head(run: "SweepRun") -> dict[str, object]:
     """Everything of the document but its rows."""
     return {
         "kind": "sweep",
         **run.sweep.to_dict(),
-        **picked(run, "tasks=sweep.count finished resumed refused failed failures interrupted"),
+        **picked(run, "tasks=sweep.count finished resumed refused failed failures interrupted "
+                      "workers elapsed_s busy_s"),
+        **summary_of(run),
     }
 
 
-def sweep_json(run: "SweepRun") -> Iterator[str]:
+def sweep_json(run: "SweepRun", rows: bool = True) -> Iterator[str]:
     """One JSON document, piece by piece: rows are not held in memory together."""
-    yield json_text(_head(run), indent=2).removesuffix("\n}") + ',\n  "rows": ['
+    yield json_text(sweep_head(run), indent=2).removesuffix("\n}") + ',\n  "rows": ['
     mark = "\n"
-    for row in run.rows():
+    for row in run.rows() if rows else ():
         yield f"{mark}    {json_text(row)}"
         mark = ",\n"
     yield "\n  ]\n}\n"
@@ -174,22 +169,34 @@ def sweep_jsonl(run: "SweepRun") -> Iterator[str]:
 
 def sweep_csv(run: "SweepRun") -> Iterator[str]:
     """Header and one line per task; nested results get dotted names, lists are JSON in a cell."""
-    varied = [*run.sweep.varied, *(["repeat"] if run.sweep.repeats > 1 else [])]
-    own = ["task", *varied, "seed", "error"]
-    results = [name for name in columns_of(flat(row["result"] or {}) for row in run.rows())
-               if name not in own]
+    cells = Cells(run)
+    yield from csv_lines(cells, columns_of(cells))
 
-    def cells(row: "SweepRow") -> Row:
-        found = {name: value for name, value in flat(row["result"] or {}).items()
-                 if name in results}
-        return {**found, "task": row["task"], "seed": row["seed"], "error": row["error"],
-                **row["params"]}
 
-    yield from csv_lines(map(cells, run.rows()), list(dict.fromkeys([*own, *results])))
+@dataclass(frozen=True)
+class Cells:
+    """The cells of all rows, read anew each time they are gone through."""
+
+    run: "SweepRun"
+
+    def __iter__(self) -> Iterator[Row]:
+        return cells_of(self.run.sweep, self.run.rows())
+
+
+def cells_of(sweep: "Sweep", rows: Iterable["SweepRow"]) -> Iterator[Row]:
+    """Rows as one level of names: the settings, which hide figures of their names, and figures."""
+    varied = [*sweep.varied, *(["repeat"] if sweep.repeats > 1 else [])]
+    for row in rows:
+        own = {"task": row["task"], **{name: row["params"].get(name) for name in varied},
+               "seed": row["seed"], "error": row["error"]}
+        yield {**own, **flat(row["result"] or {}), **own}
 
 
 def write_rows(run: "SweepRun", path: str) -> None:
-    """All rows to a .csv or .jsonl file. UsageError where it cannot be written."""
+    """All rows to a .csv, .jsonl or .parquet file. UsageError where it cannot be written."""
+    if path.lower().endswith(".parquet"):
+        write_parquet(Cells(run), Path(path))
+        return
     pieces = sweep_csv(run) if path.lower().endswith(".csv") else sweep_jsonl(run)
     with writing(Path(path), newline="\n") as file:
         file.writelines(pieces)

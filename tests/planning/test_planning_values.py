@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specsim.api.fleet import run
 from specsim.api.sweep import build_sweep
-from specsim.api.sweep_task import run_task
+from specsim.api.sweep_task import run_tasks
 from specsim.errors import FormatError, SpecSimError, UsageError, shown
 from specsim.options.sizing import FleetOptions, SweepOptions
 from specsim.planning.capacity_demand import read_demand
@@ -117,9 +117,9 @@ def test_an_even_pace_is_a_value_of_a_sweep(tmp_path: Path) -> None:
     words = ["model=llama-3.1-8b", "rate=2", "duration=5"]
     sweep = build_sweep(SweepOptions(set_=words, grid=["burstiness=1,inf"]))
     with Journal.open(str(tmp_path / "j"), sweep, restart=False) as kept:
-        kept.add("x", {"result": {}})
+        kept.add([(1, {"result": {}})])
     with Journal.open(str(tmp_path / "j"), sweep, restart=False) as kept:
-        assert list(kept.offsets) == ["x"]
+        assert list(kept.offsets) == [1]
     params = [row_of(task, {})["params"] for task in sweep.tasks()]
     assert params == [{"burstiness": 1.0}, {"burstiness": "inf"}]
     assert json.dumps([sweep.to_dict(), params], allow_nan=False)
@@ -152,8 +152,9 @@ def test_a_command_names_the_model_of_a_sweep() -> None:
     words = ["command=vllm serve Qwen/Qwen3.6-27B-FP8 --max-num-seqs 1", "concurrency=8"]
     sweep = build_sweep(SweepOptions(run="predict", set_=words))
     task = next(iter(sweep.tasks()))
-    found = run_task({"run": "predict", "options": dict(task.options), "seed": None})
-    assert found["result"]["running"] == 1
+    [found] = run_tasks("predict", [{"options": dict(task.options), "seed": None}])
+    result: Any = found["result"]
+    assert result["running"] == 1
     with pytest.raises(UsageError, match="a model is needed"):
         build_sweep(SweepOptions(run="predict", set_=["concurrency=8"]))
 

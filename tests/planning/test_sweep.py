@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 
 from specsim.api.sweep import build_sweep
-from specsim.api.sweep_task import run_task
+from specsim.api.sweep_task import run_tasks
 from specsim.commands import main
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.options.sizing import SweepOptions
@@ -31,14 +31,14 @@ SMALL = Sweep("predict", {"model": "m"}, {"a": [1, 2, 3], "b": ["x", "y"]})
 
 
 class Here:
-    """An executor in this process, with an order and an end of its own."""
+    """An executor in this process, with an order and an end (after so many batches) of its own."""
 
     name = "here"
     workers = 1
 
     def __init__(self, backwards: bool = False, stop_after: int | None = None) -> None:
         self.backwards, self.stop_after = backwards, stop_after
-        self.ran: list[str] = []
+        self.ran: list[Any] = []  # tasks
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +51,8 @@ class Here:
         for number, job in enumerate(reversed(order) if self.backwards else order):
             if number == self.stop_after:
                 raise KeyboardInterrupt
-            self.ran.append(job.key)
+            tasks: Any = job.payload["tasks"]
+            self.ran += [task["options"] for task in tasks]
             try:
                 yield Done(job.key, function(job.payload))
             except ValueError as error:
@@ -61,11 +62,14 @@ class Here:
         pass
 
 
-def figures(payload: dict[str, Any]) -> dict[str, Any]:
-    options = payload["options"]
+def figures(run: str, tasks: list[dict[str, Any]]) -> list[dict[str, object]]:
+    return [_figures(task["options"], task["seed"]) for task in tasks]
+
+
+def _figures(options: dict[str, Any], seed: int | None) -> dict[str, object]:
     if options["a"] == 2 and options["b"] == "y":
         return {"error": "two does not fit"}
-    return {"result": {"value": options["a"] / 3, "deep": {"seed": payload["seed"], "list": [1]}}}
+    return {"result": {"value": options["a"] / 3, "deep": {"seed": seed, "list": [1]}}}
 
 
 # --- definitions ---------------------------------------------------------------------------
@@ -145,7 +149,7 @@ def test_results_do_not_depend_on_the_order_of_the_tasks(tmp_path: Path) -> None
 def test_ctrl_c_keeps_what_is_finished_and_the_rest_follows(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with Journal.open(path, SMALL) as journal:
-        first = run_sweep(SMALL, figures, journal, Here(stop_after=2))
+        first = run_sweep(SMALL, figures, journal, Here(stop_after=1))
     assert first.interrupted and first.finished == 2 and first.resumed == 0
     executor = Here()
     with Journal.open(path, SMALL) as journal:
@@ -252,10 +256,10 @@ def test_one_journal_serves_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_failed_tasks_are_not_kept_and_run_again(tmp_path: Path) -> None:
-    def broken(payload: dict[str, Any]) -> dict[str, Any]:
-        if payload["options"]["a"] == 1:
+    def broken(run: str, tasks: list[dict[str, Any]]) -> list[dict[str, object]]:
+        if any(task["options"]["a"] == 1 for task in tasks):
             raise ValueError("a bug")
-        return figures(payload)
+        return figures(run, tasks)
 
     path = tmp_path / "journal.jsonl"
     with Journal.open(path, SMALL) as journal:
@@ -372,14 +376,15 @@ def test_a_task_is_what_the_commands_print(
 ) -> None:
     load = {"model": "llama-3.1-8b", "concurrency": 2, "requests": 6, "input_len": 50,
             "output_len": 20, "method": "none"}
-    found = run_task({"run": "simulate", "options": load, "seed": 5})["result"]
+    found: Any = run_tasks("simulate", [{"options": load, "seed": 5}])[0]["result"]
     words = ["--requests", "6", "--concurrency", "2", "--input-len", "50", "--output-len", "20",
              "--method", "none", "--seed", "5"]
     printed = json.loads(command(capsys, monkeypatch, "simulate", "llama-3.1-8b", *words, "--json"))
     for name in ("output_tok_s", "ttft_s", "requests", "steps"):
         assert found[name] == printed[name]
-    point = run_task({"run": "predict", "options": {"model": "qwen3.6-27b", "concurrency": 8},
-                      "seed": None})["result"]
+    point: Any = run_tasks(
+        "predict", [{"options": {"model": "qwen3.6-27b", "concurrency": 8}, "seed": None}]
+    )[0]["result"]
     words = ["qwen3.6-27b", "--concurrency", "8", "--json"]
     printed = json.loads(command(capsys, monkeypatch, "predict", *words))
     assert {**printed["points"][0]} == {name: point[name] for name in printed["points"][0]}
@@ -387,8 +392,8 @@ def test_a_task_is_what_the_commands_print(
 
 def test_refused_options_are_a_result() -> None:
     options = {"model": "llama-3.1-405b", "concurrency": 1}
-    found = run_task({"run": "predict", "options": options, "seed": None})
-    assert list(found) == ["error"] and "the smallest tp that fits" in found["error"]
+    [found] = run_tasks("predict", [{"options": options, "seed": None}])
+    assert list(found) == ["error"] and "the smallest tp that fits" in str(found["error"])
 
 
 def command(
@@ -427,7 +432,7 @@ def test_all_outputs_and_a_second_run(
     error = command(capsys, monkeypatch, *words, "--out", journal, code=2)
     assert "give each its own file" in error and journal_lines == Path(journal).read_bytes()
     error = command(capsys, monkeypatch, *words, "--out", "x.xml", code=2)
-    assert "must end in .csv or .jsonl" in error
+    assert "must end in .csv, .jsonl or .parquet" in error
 
 
 def test_nothing_but_refusals_is_an_error(
