@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from specsim.accuracy.split import GapSplit
 from specsim.calibrate.summary import ErrorSummary, error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
-from specsim.jsonable import json_text, picked
+from specsim.jsonable import json_text, jsonable, picked
 
 FORMAT = 1
 SPLITS = ("fitted", "held-out")
@@ -59,7 +60,8 @@ class Row:
 class AccuracyReport:
     """All rows of one validation. what: records, run, live, bench or published. provenance: what
     is needed to repeat it (command, date, device, software, model, seed, sources of the
-    prediction). reasons: what explains a gap, largest first, each {'cause', 'evidence'}."""
+    prediction). reasons: what explains a gap, largest first, each {'cause', 'evidence'}. split: the
+    gap of each point as factors. pinned: the acceptance that the server was told to have."""
 
     what: str
     title: str
@@ -67,6 +69,8 @@ class AccuracyReport:
     provenance: Mapping[str, object] = field(default_factory=dict)
     reasons: tuple[Mapping[str, object], ...] = ()
     warnings: tuple[str, ...] = ()
+    split: tuple[GapSplit, ...] = ()
+    pinned: Mapping[str, object] | None = None
 
     def metrics(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.metric for row in self.rows))
@@ -92,6 +96,7 @@ class AccuracyReport:
             "summary": self.summary(), "fitted_summary": self.summary("fitted"),
             "rows": [row.to_dict() for row in self.rows],
             "reasons": [dict(reason) for reason in self.reasons],
+            "split": [point.to_dict() for point in self.split], "pinned": jsonable(self.pinned),
             "warnings": list(self.warnings), "provenance": dict(self.provenance),
         }
 

@@ -21,6 +21,7 @@ from specsim.accuracy.live_replay import (
     figures_of_run,
     predict,
 )
+from specsim.accuracy.split import split_of
 from specsim.analytic.intervals import interval_for, prediction_class
 from specsim.analytic.system import System
 from specsim.jsonable import picked
@@ -44,12 +45,14 @@ SystemOf = Callable[[MeasuredLoad, bool], System]
 @dataclass(frozen=True)
 class Settings:
     """replay: recorded steps where they are known. assumed: acceptance is given by the user and
-    not taken from the measurement. fitted: names of points that a calibration has seen."""
+    not taken from the measurement. fitted: names of points that a calibration has seen. expected:
+    tokens per step that would be predicted without the measurement."""
 
     assumed: bool = False
     prefix_caching: bool | None = None
     fitted: tuple[str, ...] = ()
     causes: bool = True
+    expected: float | None = None
 
 
 def judge(
@@ -85,6 +88,9 @@ def judge(
     return AccuracyReport(
         what, title, tuple(rows), {**provenance, "points": [_about(item) for item in seen]},
         reasons, tuple(dict.fromkeys(notes)),
+        tuple(parts for item in seen if (parts := split_of(
+            item.point.name, item.measured, item.predicted.figures,
+            settings.expected if item.predicted.system.speculative else None))),
     )
 
 

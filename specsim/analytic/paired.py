@@ -10,10 +10,9 @@ effects, checked on pairs of sources that were left out (`validation/scripts/pai
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import TypedDict
+from functools import cache, lru_cache
+from typing import NamedTuple, TypedDict
 
 from specsim.analytic.intervals import interval_of, prediction_class
 from specsim.analytic.system import System
@@ -21,9 +20,16 @@ from specsim.data import data_root
 from specsim.model.catalogue import shapes_key
 
 Ends = tuple[float, float]
-Weights = Mapping[str, float]
-"""What a figure is made of: powers of the quantities 'tpot' and 'ttft'."""
-TPOT: Weights = {"tpot": 1.0}
+
+
+class Powers(NamedTuple):
+    """What a figure is made of: powers of TPOT and of TTFT."""
+
+    tpot: float = 0.0
+    ttft: float = 0.0
+
+
+TPOT = Powers(1.0)
 
 
 class Effects(TypedDict):
@@ -103,10 +109,10 @@ def effects() -> dict[str, Effects]:
     return found
 
 
-def figure_interval(system: System, weights: Weights) -> Ends | None:
+def figure_interval(system: System, figure: Powers) -> Ends | None:
     """ln of the ends of a figure's own interval over its prediction; None for datasheet bounds."""
-    lows, highs = [0.0], [0.0]
-    for name, power in weights.items():
+    lows, highs = [], []
+    for name, power in figure._asdict().items():
         pair = interval_of(system, name, 1.0)
         if pair is None:
             return None
@@ -116,27 +122,48 @@ def figure_interval(system: System, weights: Weights) -> Ends | None:
     return -math.hypot(*lows), math.hypot(*highs)
 
 
-def ratio_interval(a: System, b: System, of_a: Weights, of_b: Weights) -> Ends | None:
-    """ln of the ends of the interval of a figure of `a` over that of `b`, over its prediction. Of
+class Side(NamedTuple):
+    """A figure of a deployment in a ratio."""
+
+    system: System
+    case: Case
+    figure: Powers
+
+    @classmethod
+    def of(cls, system: System, figure: Powers) -> "Side":
+        return cls(system, case_of(system), figure)
+
+
+def ratio_interval(a: Side, b: Side) -> Ends | None:
+    """ln of the ends of the interval of the figure of `a` over that of `b`, over its prediction. Of
     speculation and the same server without, that is the speedup's. None for datasheet bounds."""
-    if "datasheet" in (a.fidelity, b.fidelity):
+    if "datasheet" in (a.system.fidelity, b.system.fidelity):
         return None
-    for one, two, weights, sign in ((a, b, of_a, 1), (b, a, of_b, -1)):
-        if one.speculative and weights.get("tpot") and one.plain() == two:
-            pair = interval_of(one, "speedup", 1.0)
+    for one, two, sign in ((a, b, 1), (b, a, -1)):
+        tpot = one.figure.tpot
+        if tpot and one.system.speculative and not two.system.speculative and (
+                one.case.place == two.case.place and one.system.plain() == two.system):
+            pair = interval_of(one.system, "speedup", 1.0)
             assert pair is not None
-            faster = [sign * weights["tpot"] * -math.log(end) for end in pair]
-            return min(faster), max(faster)
-    first, second, middle, variance = case_of(a), case_of(b), 0.0, 0.0
-    for name, known in effects().items():
-        mean, scale = spread(known, first, second, of_a.get(name, 0.0), of_b.get(name, 0.0))
+            faster = sorted(sign * tpot * -math.log(end) for end in pair)
+            return faster[0], faster[1]
+    low, high = _cost(a.case, b.case, a.figure, b.figure)
+    fewer, more = _accepted(a.system, b.system, a.figure.tpot, b.figure.tpot)
+    return -math.hypot(low, fewer), math.hypot(high, more)
+
+
+@lru_cache(maxsize=1 << 16)
+def _cost(a: Case, b: Case, of_a: Powers, of_b: Powers) -> Ends:
+    """ln of the ends with no error of acceptance."""
+    middle = variance = 0.0
+    kind = "one server" if "server" in a.shares(b) else "others"
+    for name, power, other in zip(Powers._fields, of_a, of_b, strict=True):
+        known = effects()[name]
+        mean, scale = spread(known, a, b, power, other)
         middle += mean
-        kind = "one server" if "server" in first.shares(second) else "others"
         variance += (known["scales_to_an_end"][kind] * scale) ** 2
     reach = math.sqrt(variance)
-    fewer, more = _accepted(a, b, of_a.get("tpot", 0.0), of_b.get("tpot", 0.0))
-    low, high = min(0.0, middle - reach), max(0.0, middle + reach)
-    return -math.hypot(low, fewer), math.hypot(high, more)
+    return min(0.0, middle - reach), max(0.0, middle + reach)
 
 
 def _accepted(a: System, b: System, power: float, other: float) -> Ends:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from specsim.analytic.apart import Apart
-from specsim.analytic.paired import figure_interval
+from specsim.analytic.paired import Powers, figure_interval
 from specsim.analytic.predict import load_point
 from specsim.analytic.system import System
 from specsim.api.apart import apart_of
@@ -22,7 +22,7 @@ from specsim.jsonable import Key
 from specsim.latency.engine import find_engine
 from specsim.model.catalogue import has_model
 from specsim.options.analytic import CompareOptions
-from specsim.options.groups import DeploymentOptions, plain_values
+from specsim.options.groups import DeploymentOptions
 from specsim.options.prediction import PredictOptions
 from specsim.options.repeat import repeat
 from specsim.options.serving import SimulateOptions
@@ -222,7 +222,8 @@ def _as_started(
     if find_engine(str(defaults.get("engine", "vllm"))).name == told.engine:
         said.discard("engine")  # a version may stand on top
     if not {"method", "draft", "speculative_config"} & {*told.values, *own}:
-        own = {**plain_values(), **own}
+        plain = DeploymentOptions().plain()
+        own = {**{name: getattr(plain, name) for name in plain.model_fields_set}, **own}
     return own, {name: value for name, value in defaults.items() if name not in said}
 
 
@@ -246,10 +247,10 @@ def _open(
     found = []
     for gate, limit in gates.items():
         metric = gate if gate in means else gate.rpartition("_")[0]
-        power = {"tpot": ("tpot", 1.0), "ttft": ("ttft", 1.0), "stream_tok_s": ("tpot", -1.0)}
+        power = {"tpot": Powers(1.0), "ttft": Powers(ttft=1.0), "stream_tok_s": Powers(-1.0)}
         if metric not in power or not 0 < means[metric] < float("inf"):
             continue
-        ends = figure_interval(system, dict([power[metric]]))
+        ends = figure_interval(system, power[metric])
         over = limit / means[metric]
         if ends is not None and over > 0 and ends[0] < math.log(over) < ends[1]:
             found.append(gate)

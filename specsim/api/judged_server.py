@@ -14,6 +14,7 @@ from specsim.formats.bench.record import BenchRun
 from specsim.formats.speculative_config import parse_speculative_config
 from specsim.methods.registry import is_plain
 from specsim.options.groups import DeploymentOptions
+from specsim.speculation.acceptance import Acceptance
 
 PLACEHOLDER_RATE = 0.5  # only so that the other options can be checked before a measurement
 
@@ -26,6 +27,7 @@ class JudgedServer:
     assumed: bool
     warnings: tuple[str, ...]
     asked: bool  # a method was named
+    expected: float | None = None  # tokens per step of the catalogue, where none was given
 
     @classmethod
     def of(cls, options: DeploymentOptions) -> "JudgedServer":
@@ -39,7 +41,19 @@ class JudgedServer:
             checked = options
         request = build_request(checked, choose=False)
         notes = tuple(w for w in request.warnings if "acceptance" not in w)
-        return cls(request.system, assumed or _synthetic(options), notes, asked)
+        told = assumed or _synthetic(options)
+        expected = None
+        if not told and request.system.speculative:
+            known = build_request(options, unknown=True, choose=False)
+            expected = known.system.tokens_per_step if known.unknown is None else None
+        return cls(request.system, told, notes, asked, expected)
+
+    def pinned(self, length: float) -> "JudgedServer":
+        """With an acceptance that the server is told to have. UsageError for one it cannot."""
+        if not self.base.speculative:
+            raise UsageError("--pinned is given, but nothing drafts; name --method and --k")
+        fixed = Acceptance.synthetic_min_variance(length, self.base.setup.k)
+        return replace(self, base=self.base.with_(acceptance=fixed), assumed=True, expected=None)
 
     def check_drafts(self, drafted: int | None, where: str) -> None:
         """Refuse before a run what cannot be simulated after it. drafted: k of the server, None

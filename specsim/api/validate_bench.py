@@ -32,7 +32,8 @@ def run(options: ValidateBenchOptions) -> Validation:
     chosen = names_of(asked.fitted)
     check_fitted(chosen, [point.name for point in points])
     server = JudgedServer.of(DeploymentOptions.of(asked))
-    settings = Settings(server.assumed, asked.prefix_caching, chosen, asked.explain)
+    settings = Settings(
+        server.assumed, asked.prefix_caching, chosen, asked.explain, server.expected)
     title = (
         f"{server.base.spec.name}: {len(points)} measured run{'s' * (len(points) > 1)} beside "
         f"the simulation of the same requests on {server.base.profile.title or asked.gpu}, "

@@ -4,15 +4,18 @@ import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specsim.accuracy.compare import AccuracyReport
 from specsim.accuracy.live import Settings, judge
 from specsim.accuracy.live_replay import MeasuredLoad
+from specsim.accuracy.split import check_pinned
 from specsim.api.functions import named_function
 from specsim.api.judged_server import JudgedServer, check_fitted, drafts, names_of
 from specsim.api.validation import Validation
+from specsim.api.verdicts import served_names
 from specsim.client.http import Target, connect
 from specsim.client.load import LiveLoad, LoadProgress, Report, drive
 from specsim.client.metrics import Scraper
@@ -21,6 +24,7 @@ from specsim.client.result import LiveRun
 from specsim.client.stream import Sampling
 from specsim.errors import FormatError, ModelConfigError, ServerError, UsageError
 from specsim.files import check_writable, write_whole
+from specsim.formats.bench.record import BenchRun
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.load_model import load_model
 from specsim.formats.traces import TraceOptions, detect_format, read_trace
@@ -31,6 +35,7 @@ from specsim.options.groups import DeploymentOptions
 from specsim.options.measured import MAX_LIVE_REQUESTS, ValidateLiveOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_numbers, parse_rates, shown
+from specsim.planning.pinned import pinned_command
 from specsim.report.progress import live_bar
 from specsim.sim.arrivals import bench_serve_times
 
@@ -51,14 +56,27 @@ def run(
         request_s=options.request_timeout,
     )
     _check(options)
-    served, drafted, notes = asyncio.run(_look(target))
+    try:
+        served, before = asyncio.run(_look(target))
+    except ServerError as error:
+        if options.pinned is None or options.model is None:
+            raise
+        start = _told(_server(options, str(options.model)), options)
+        raise ServerError(f"{error}; {start}") from None
+    notes: list[str] = []
+    drafted = before.server_args.num_speculative_tokens if before is not None else None
     name = options.served_model_name or served[0]
     model = _model(None if options.model is None else str(options.model), name)
     named = options.method is not None and not is_plain(options.method)
     if drafted and named and options.k is None:
         options = options.but(k=drafted)
-    server = JudgedServer.of(DeploymentOptions.of(options).but(model=model))
+    server = _server(options, model)
     server.check_drafts(drafted, target.base)
+    start, accepted = "", list[dict[str, object]]()
+    if options.pinned is not None:
+        start = _told(server, options.but(model=model))
+        if before is not None and before.acceptance is not None:
+            check_pinned(before, options.pinned, f"{target.base} so far", start)
     loads = _loads(options, load_model(model))
     fitted = names_of(options.fitted)
     check_fitted(fitted, [load.name for load in loads])
@@ -88,6 +106,10 @@ def run(
                 partial = True
                 break
             partial = found.partial
+            if found.finished and options.pinned is not None:
+                seen = check_pinned(
+                    found.bench(), options.pinned, f"{target.base} at {found.name}", start)
+                accepted.append({"name": found.name, "acceptance_length": seen})
             if found.finished:
                 runs.append(found)
                 lost = _save(save_bench, found, round_, server)
@@ -98,7 +120,12 @@ def run(
         raise KeyboardInterrupt
     if server.base.speculative and not any(drafts(r.bench()) for r in runs):
         notes.append("the server shows no drafts at all: simulated as plain decoding")
+    if any(point["acceptance_length"] is None for point in accepted):
+        notes.append("too few drafts were counted to see that the acceptance is pinned: send more")
     compared = _compare(options, runs, server, fitted, notes)
+    if options.pinned is not None:
+        compared = replace(compared, pinned={
+            "length": options.pinned, "points": accepted, "start": start})
     return Validation(compared, repeat(asked), partial=partial, stopped=stopped)
 
 
@@ -123,16 +150,28 @@ def _check(options: ValidateLiveOptions) -> None:
         raise UsageError("--chat sends texts, not token ids; leave it out or give --prompts")
 
 
-async def _look(target: Target) -> tuple[list[str], int | None, list[str]]:
-    """(models, drafts per step or None, notes) of the server, before anything is sent."""
+async def _look(target: Target) -> tuple[list[str], BenchRun | None]:
+    """(models, counters so far) of the server, before anything is sent."""
     async with connect(target) as connection:
         served = await connection.models()
         scraper = Scraper(connection, 0.0)
         await scraper.before()
-        drafted = None
-        if scraper.first is not None:
-            drafted = run_of(scraper.first).server_args.num_speculative_tokens
-        return served, drafted, []
+        return served, None if scraper.first is None else run_of(scraper.first)
+
+
+def _server(options: ValidateLiveOptions, model: str) -> JudgedServer:
+    server = JudgedServer.of(DeploymentOptions.of(options).but(model=model))
+    return server if options.pinned is None else server.pinned(options.pinned)
+
+
+def _told(server: JudgedServer, options: ValidateLiveOptions) -> str:
+    """How the server is started with --pinned."""
+    assert options.pinned is not None
+    try:
+        names = served_names(DeploymentOptions.of(options))
+        return f"start it so: {pinned_command(server.base, options.pinned, names)}"
+    except UsageError as error:
+        return f"how to pin it is not known here: {error}"
 
 
 def _model(given: str | None, served: str) -> str:
@@ -271,7 +310,8 @@ def _compare(
         "options": {key: _plain(value) for key, value in given.items()},
         "runs": [found.to_dict() for found in runs],
     }
-    settings = Settings(server.assumed, options.prefix_caching, fitted, options.explain)
+    settings = Settings(
+        server.assumed, options.prefix_caching, fitted, options.explain, server.expected)
     for found in runs:
         for reason, count in found.failures().items():
             notes.append(f"{found.name}: {count} x {reason}")

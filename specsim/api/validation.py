@@ -28,7 +28,8 @@ class Validation(Result):
     format = Key[int]()
     what = title = Key[str]()
     summary = fitted_summary = provenance = Key[dict[str, Any]]()
-    rows = reasons = Key[list[dict[str, Any]]]()
+    rows = reasons = split = Key[list[dict[str, Any]]]()
+    pinned = Key[dict[str, Any] | None]()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -365,15 +365,11 @@ class DeploymentOptions(
 
     def plain(self) -> Self:
         """The same without speculation."""
-        return self.but(**plain_values())
-
-
-def plain_values() -> dict[str, object]:
-    """Options of plain decoding: nothing that drafts."""
-    drafting = (DraftingOptions, SpeculativeJsonOptions, AcceptanceOptions, TreeOptions,
-                DraftShareOptions)
-    built_in = {name: item.default for group in drafting for name, item in declared(group).items()}
-    return built_in | {"method": "none"}
+        drafting = (DraftingOptions, SpeculativeJsonOptions, AcceptanceOptions, TreeOptions,
+                    DraftShareOptions)
+        built_in = {name: item.default for group in drafting
+                    for name, item in declared(group).items()}
+        return self.but(**built_in | {"method": "none"})
 
 
 class SeedOptions(OptionSet, section="Advanced"):

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from pydantic import model_validator
+
+from specsim.errors import UsageError
 from specsim.options import groups
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, FilePaths, named_path
@@ -257,11 +260,26 @@ class SaveBenchOptions(OptionSet, section="Output"):
     )
 
 
+class PinnedOptions(OptionSet, section="Acceptance"):
+    pinned: float | None = opt(
+        None, ge=1, le=1000, rule="from 1 to k + 1",
+        help="The server is told to accept so many tokens per step, bonus included: step costs are "
+             "judged alone. Refused where it does not.",
+    )
+
+
 class ValidateLiveOptions(
     DrivenServerOptions, groups.ModelArgument, groups.LoadOptions, DrivenLoadOptions,
-    JudgedServerOptions, ComparisonOptions,
+    JudgedServerOptions, PinnedOptions, ComparisonOptions,
 ):
     NAME: ClassVar = "validate live"
+
+    @model_validator(mode="after")
+    def _one_told(self) -> Self:
+        if self.pinned is not None and self.acceptance_flags:
+            raise UsageError(
+                f"--pinned and {self.acceptance_flags[0]} both say what is accepted; give one")
+        return self
 
 
 class ValidateLiveCommand(

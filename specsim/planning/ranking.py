@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specsim.analytic.paired import Weights, figure_interval, ratio_interval
+from specsim.analytic.paired import Powers, Side, figure_interval, ratio_interval
 from specsim.analytic.system import System
 from specsim.jsonable import Jsonable, picked
 from specsim.planning.cost import HOUR_S, MILLION
@@ -147,16 +147,16 @@ class ComparisonFigures:
         }
 
 
-def powers(objective: str, one: Contender, at: Served, closed: bool) -> Weights:
+def powers(objective: str, one: Contender, at: Served, closed: bool) -> Powers:
     """The quantities whose errors a figure has. In an open loop that keeps up, what is served is
     what is sent."""
     goal = OBJECTIVES[objective]
     if objective == "ttft":
-        return {"ttft": 1.0}
+        return Powers(ttft=1.0)
     if objective == "e2el":
         share = at.ttft_s / _whole(one, at)
-        return {"ttft": share, "tpot": 1 - share}
-    return {"tpot": goal.power} if closed or objective == "tpot" else {}
+        return Powers(1 - share, share)
+    return Powers(goal.power) if closed or objective == "tpot" else Powers()
 
 
 def ranking(
@@ -169,14 +169,13 @@ def ranking(
                 for c in contenders if c.served[place].reason]
     field = [(goal.value(c, c.served[place]), c) for c in contenders if not c.served[place].reason]
     field.sort(key=lambda pair: -sign * pair[0])
-    weights = [powers(objective, c, c.served[place], closed) for _, c in field]
+    sides = [Side.of(c.system, powers(objective, c, c.served[place], closed)) for _, c in field]
     behind: list[list[int]] = [[] for _ in field]  # of each, those that it surely beats
     ahead = [0] * len(field)
     of_best: list[Ends | None] = []
-    for i, (value, one) in enumerate(field):
-        for j in range(i):
-            better, other = field[j]
-            ends = ratio_interval(one.system, other.system, weights[i], weights[j])
+    for i, (value, _) in enumerate(field):
+        for j, (better, _) in enumerate(field[:i]):
+            ends = ratio_interval(sides[i], sides[j])
             pair = None
             if ends is not None:
                 logs = sorted(sign * (math.log(value / better) + end) for end in ends)
@@ -188,7 +187,7 @@ def ranking(
                 ahead[i] += 1
     names, ranked = [c.name for _, c in field], []
     for i, (value, one) in enumerate(field):
-        ends = figure_interval(one.system, weights[i]) if weights[i] else None
+        ends = figure_interval(one.system, sides[i].figure) if any(sides[i].figure) else None
         apart = {*behind[i], i, *(j for j in range(i) if i in behind[j])}
         ranked.append(Ranked(
             one.name, 1 + ahead[i], value,

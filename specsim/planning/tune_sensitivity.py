@@ -8,7 +8,6 @@ engine's overhead per speculative step and the load between half and double (ass
 """
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,10 +18,11 @@ from specsim.analytic.intervals import interval_of
 from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError
-from specsim.jsonable import Jsonable, json_text
+from specsim.jsonable import Jsonable
 from specsim.latency.engine import find_engine
 from specsim.ops.work import UNIFORM
-from specsim.planning.flags import ready_flags
+from specsim.planning.flags import ServedNames, ready_flags
+from specsim.planning.pinned import pinned_command
 from specsim.speculation.acceptance import DEPTH_SLOPE, SLOPE_SPREAD_90, Acceptance
 
 MATTERS = 0.01  # losses below this are within what a prediction can tell
@@ -326,7 +326,7 @@ def _measurement(
             f"specsim tune {lead.spec.name} ... --method {lead.setup.method} "
             "--acceptance P1,P2,..."
         )
-        return what, (*_serve(lead, version, {}), read, again)
+        return what, (*_serve(lead, version), read, again)
     if name == "load":
         return "count running requests over a day", (
             "curl -s localhost:8000/metrics | grep num_requests_running",
@@ -342,19 +342,13 @@ def _measurement(
         f"time {ks} with the acceptance fixed, and plain decoding: TPOT x tokens per step is the "
         "step time"
     )
-    server, asked = lead.engine.server, version or lead.engine.version
     runs: list[str] = []
     for side in (short, long) if short.setup.k != long.setup.k else (long,):
-        length = round(1 + side.setup.k / 2, 1)
-        fixed: dict[str, object] = {}
-        before = ""
-        if server.offers("synthetic_acceptance", asked):
-            fixed = {
-                "rejection_sample_method": "synthetic", "synthetic_acceptance_length": length
-            }
-        elif server.fixed_acceptance:
-            before = f"{server.fixed_acceptance}={length:g} "
-        runs += [before + text for text in _serve(side, version, fixed)]
+        try:
+            length = round(1 + side.setup.k / 2, 1)
+            runs.append(pinned_command(side, length, ServedNames(version=version)))
+        except SpecSimError:
+            runs += _serve(side, version)
     bench = (
         "vllm bench serve --dataset-name random "
         f"--random-input-len {workload.input_len} --random-output-len {workload.output_len} "
@@ -364,14 +358,9 @@ def _measurement(
     return what, (*runs, bench)
 
 
-def _serve(system: System, version: str | None, extra: Mapping[str, object]) -> list[str]:
-    """The command that serves `system`, with more fields in vLLM's JSON; none where the engine's
-    command line is not known."""
+def _serve(system: System, version: str | None) -> list[str]:
+    """The command that serves `system`; none where the engine's command line is not known."""
     try:
-        flags = ready_flags(system, version=version)
+        return [ready_flags(system, version=version).command]
     except SpecSimError:
         return []
-    if not extra or flags.speculative_config is None:
-        return [flags.command]
-    config = json_text({**flags.speculative_config, **extra})
-    return [shlex.join([*flags.args[:-1], config])]

@@ -1,13 +1,14 @@
 """Predictions beside measurements: what `specsim validate records`, `run`, `live` and `bench` find,
 and what explains the gap."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from specsim.report.blocks import Block, Charts, Fold, Lines, Notes, Section, Terms
 from specsim.report.columns import figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Parity
-from specsim.report.tables import Table, percent
+from specsim.report.plots import Bars, Parity
+from specsim.report.tables import Table, percent, times
 from specsim.units import rounded, seconds
 
 _LABELS = {
@@ -41,8 +42,37 @@ def validation_section(doc: Doc) -> Section:
 def _blocks(doc: Doc) -> list[Block | None]:
     return [
         Lines([doc.text("title", "measured against predicted")]), _rows(doc.items("rows")),
-        _summary(doc.at("summary"), "held-out"), Lines(_reasons(doc.items("reasons"))),
+        _summary(doc.at("summary"), "held-out"), *_split(doc),
+        Lines(_reasons(doc.items("reasons"))),
     ]
+
+
+def _split(doc: Doc) -> list[Block | None]:
+    """The gap of every point as factors, and what the server was told to accept."""
+    points, pinned = doc.items("split"), doc.at("pinned")
+    told = [f"acceptance pinned at {pinned.words('length')} tokens per step: " + ", ".join(
+        f"{point.words('acceptance_length')} at {point.text('name')}"
+        for point in pinned.items("points"))] if pinned.has("length") else []
+    if not points:
+        return [Lines(told)]
+    table = table_of(points, [
+        ("point", word("name")), ("TPOT", figure("tpot", times)),
+        ("step cost", figure("step_cost", times)), ("acceptance", figure("acceptance", times)),
+        ("tok/s", figure("output_tok_s", times)), ("rest", figure("rest", times)),
+        ("tokens/step", lambda row: f"{row.number('expected_tokens_per_step'):.2f} of "
+                                    f"{row.number('tokens_per_step'):.2f}"),
+    ], title="predicted / measured, with the tokens per step that were expected before: "
+             "TPOT = step cost x acceptance, tok/s = rest / TPOT",
+        remarks=["tokens/step: expected, of measured"])
+    parts = (("step cost", "step_cost"), ("acceptance", "acceptance"))
+    names = [f"{i + 1}. {point.text('name')}" if len(
+        {p.text("name") for p in points}) < len(points) else point.text("name")
+        for i, point in enumerate(points)]
+    logs = [(title, [math.log(point.number(key)) for point in points]) for title, key in parts]
+    return [Lines(told), table, Charts([Bars(
+        "What the gap in TPOT is made of", "ln of predicted / measured: the parts add up to it. "
+        "Below 0: predicted faster than measured.", names, logs, "ln(predicted / measured)",
+        stacked=True)])]
 
 
 def metric_label(metric: str) -> str:

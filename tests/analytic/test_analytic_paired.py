@@ -7,7 +7,7 @@ import pytest
 
 from specsim.analytic import paired
 from specsim.analytic.intervals import interval_of
-from specsim.analytic.paired import TPOT, Case, Effects, effects, ratio_interval, spread
+from specsim.analytic.paired import TPOT, Case, Effects, Ends, Side, effects, ratio_interval, spread
 from specsim.analytic.system import System
 from specsim.api.deployment import build_request
 from specsim.options.prediction import PredictOptions
@@ -27,6 +27,10 @@ SPEC = replace(PLAIN, klass="speculative|dense|vllm|measured|one", drafts="mtp")
 def system(**options: object) -> System:
     return build_request(PredictOptions.of_values(
         {"model": "llama-3.1-8b", "gpu": "h200-sxm", "concurrency": "1", **options})).system
+
+
+def of_tpot(a: System, b: System) -> Ends | None:
+    return ratio_interval(Side.of(a, TPOT), Side.of(b, TPOT))
 
 
 EAGLE = {"method": "eagle3", "k": 3}
@@ -70,14 +74,14 @@ def test_of_speculation_and_none_it_is_the_speedups() -> None:
     with_it = system(**EAGLE)
     pair = interval_of(with_it, "speedup", 1.0)
     assert pair is not None
-    found = ratio_interval(with_it.plain(), with_it, TPOT, TPOT)  # TPOT without over with
+    found = of_tpot(with_it.plain(), with_it)  # TPOT without over with
     assert found == pytest.approx([math.log(end) for end in pair])
 
 
 def test_swapped_sides_mirror_the_interval() -> None:
     a, b = system(**EAGLE), system(gpu="l40s")
     for one, two in ((a, b), (a, a.plain()), (a, a.with_(k=2))):
-        forth, back = (ratio_interval(*pair, TPOT, TPOT) for pair in ((one, two), (two, one)))
+        forth, back = (of_tpot(*pair) for pair in ((one, two), (two, one)))
         assert forth is not None and back is not None
         assert forth == pytest.approx((-back[1], -back[0]))
 
@@ -87,7 +91,7 @@ def test_what_is_shared_makes_it_narrower() -> None:
     others = [a.with_(k=2), system(gpu="l40s", **EAGLE), system(gpu="l40s", model="qwen3-8b")]
     widths = []
     for b in others:
-        found = ratio_interval(a, b, TPOT, TPOT)
+        found = of_tpot(a, b)
         assert found is not None
         widths.append(found[1] - found[0])
     assert widths == sorted(widths) and widths[0] < widths[-1]
@@ -110,4 +114,4 @@ def test_errors_of_one_acceptance_cancel_and_of_others_do_not(
 
 
 def test_datasheet_bounds_have_none() -> None:
-    assert ratio_interval(system(fidelity="datasheet"), system(), TPOT, TPOT) is None
+    assert of_tpot(system(fidelity="datasheet"), system()) is None

@@ -208,3 +208,60 @@ def test_bench_says_when_a_file_shows_no_drafts(call):
 def test_bench_bad_input(call, arguments, words):
     code, out, err = call("bench", *arguments)
     assert (code, out) == (2, "") and words in err and err.count("\n") == 1
+
+
+# --- pinned -------------------------------------------------------------------------------------
+
+
+def test_a_pinned_acceptance_leaves_the_cost_of_steps(call):
+    """The server yields three tokens a step, and says so; the prediction is told the same."""
+    with FakeServer(per_chunk=3, max_tokens=31).running() as server:
+        code, out, err = call(*live(server, "--concurrency", "1", "--pinned", "3", *NGRAM,
+                                    "--output-len", "31", "--json"))
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["pinned"]["length"] == 3
+    assert found["pinned"]["points"] == [{"name": "c=1", "acceptance_length": 3.0}]
+    (split,) = found["split"]
+    assert split["acceptance"] == pytest.approx(1, abs=0.02)
+    assert split["tpot"] == pytest.approx(split["step_cost"] * split["acceptance"])
+    (tpot,) = [row for row in found["rows"] if row["metric"] == "tpot_mean_s"]
+    assert tpot["predicted"] / tpot["measured"] == pytest.approx(split["tpot"])
+
+
+def test_what_is_not_pinned_is_refused_with_what_to_type(call):
+    with FakeServer(per_chunk=3, max_tokens=31).running() as server:
+        arguments = live(server, "--concurrency", "1", "--pinned", "2.5", *NGRAM, "--output-len",
+                         "31")
+        code, _, err = call(*arguments)
+        sent = len(server.bodies)
+        assert code == 2 and "not the 2.5 of --pinned" in err
+        assert '"synthetic_acceptance_length": 2.5' in err and "vllm serve" in err
+        code, _, err = call(*arguments)  # its counters now say so at once
+        assert code == 2 and "so far" in err and len(server.bodies) == sent
+
+
+def test_without_a_server_it_says_how_to_start_one(call):
+    code, _, err = call("live", "llama-3.1-8b", "--url", "http://127.0.0.1:9", "--method", "eagle3",
+                        "--k", "3", "--pinned", "2.5", "--concurrency", "1", "--engine", "sglang")
+    assert code == 2 and "SGLANG_SIMULATE_ACC_LEN=2.5 python -m sglang.launch_server" in err
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (("--pinned", "5", *NGRAM), "at most k + 1 = 4"),
+    (("--pinned", "0.5", *NGRAM), "from 1 to k + 1"),
+    (("--pinned", "2", "--method", "none"), "nothing drafts"),
+    (("--pinned", "2", "--acceptance-length", "2", *NGRAM), "both say what is accepted"),
+])
+def test_odd_pins(call, arguments, words):
+    with FakeServer().running() as server:
+        code, _, err = call(*live(server, "--concurrency", "1", *arguments))
+    assert code == 2 and words in err, err
+    assert not server.bodies
+
+
+def test_without_pins_the_gap_is_split_by_what_was_given(call):
+    with FakeServer(per_chunk=3, max_tokens=31).running() as server:
+        code, out, _ = call(*live(server, "--concurrency", "1", *NGRAM, "--acceptance-length", "2",
+                                  "--output-len", "31"))
+        assert code == 0 and "step cost x acceptance" in out and "of 3.00" in out

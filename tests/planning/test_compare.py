@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import specsim
-from specsim.analytic.paired import TPOT, figure_interval, ratio_interval
+from specsim.analytic.paired import TPOT, Side, figure_interval, ratio_interval
 from specsim.commands import app
 from specsim.errors import FormatError, SpecSimError, UsageError
 from specsim.planning import ranking as planning
@@ -78,7 +78,7 @@ def test_intervals_are_those_of_the_ratio_and_narrower_than_of_both() -> None:
     found = compared(DRAFTED, {"name": "k5", "method": "eagle3", "k": 5})
     one, two = (found.deployments[i].system for i in (0, 1))
     row = next(r for r in found.loads[0].ranked if r.of_best_90)
-    pair, shown = ratio_interval(one, two, TPOT, TPOT), row.of_best_90
+    pair, shown = ratio_interval(Side.of(one, TPOT), Side.of(two, TPOT)), row.of_best_90
     assert pair is not None and shown is not None
     assert math.log(shown[1] / shown[0]) == pytest.approx(pair[1] - pair[0])
     alone = [figure_interval(s, TPOT) for s in (one, two)]
