@@ -45,10 +45,12 @@ def fit_from(model: str, asked: CalibrateOptions) -> dict[str, object]:
     check_writable(out, "--out", given)
     check_writable(report, "--report", [*given, out])
     warnings: list[str] = []
-    seen = _Seen(options, _read(from_, warnings), _read(plain, warnings), _read(spec, warnings),
-                 warnings)
+    seen = ServerSeen(
+        options, read_runs(from_, warnings), read_runs(plain, warnings),
+        read_runs(spec, warnings), warnings,
+    )
     points = seen.points()
-    judged = seen.holdout(_read(holdout, warnings)) if holdout else []
+    judged = seen.holdout(read_runs(holdout, warnings)) if holdout else []
     engine = points[0].system.engine
     result = fit(points, engine)
     held = result.errors(judged) if judged else ()
@@ -61,7 +63,7 @@ def fit_from(model: str, asked: CalibrateOptions) -> dict[str, object]:
     return document
 
 
-class _Seen:
+class ServerSeen:
     """What the files say together, and the systems they were measured on."""
 
     def __init__(
@@ -115,7 +117,7 @@ class _Seen:
         for run in only:
             if _key(run) in self.acceptances:
                 self.acceptances.setdefault("shared", self.acceptances[_key(run)])
-        if any(self._stated(run) is None for run in self.spec):
+        if any(self.stated(run) is None for run in self.spec):
             self.warnings.append(
                 "not every speculative file holds an acceptance: it was fitted together with the "
                 "overheads, and the two cannot be told apart well; state it as "
@@ -168,7 +170,7 @@ class _Seen:
 
     def _spec_point(self, run: BenchRun) -> FewShotPoint:
         assert self.system is not None
-        found = self._stated(run)
+        found = self.stated(run)
         if found is not None:
             return point_of(run, with_acceptance(self.system, found))
         system = self.system
@@ -177,7 +179,7 @@ class _Seen:
             break
         return replace(point_of(run, system), acceptance_group="unknown")
 
-    def _stated(self, run: BenchRun) -> StepAcceptance | None:
+    def stated(self, run: BenchRun) -> StepAcceptance | None:
         """The acceptance of the run, or what a file without times says of the server."""
         return self.acceptances.get(_key(run)) or self.acceptances.get("shared")
 
@@ -186,7 +188,8 @@ def _key(run: BenchRun) -> str:
     return f"{run.source}|{run.label}|{run.load.max_concurrency}|{run.load.request_rate}"
 
 
-def _read(files: Sequence[Path], warnings: list[str]) -> list[BenchRun]:
+def read_runs(files: Sequence[Path], warnings: list[str]) -> list[BenchRun]:
+    """The runs of FILE or FILE@NAME=VALUE; what is to be said of them is added to `warnings`."""
     runs: list[BenchRun] = []
     for given in files:
         file, said = said_of(given)
@@ -197,7 +200,7 @@ def _read(files: Sequence[Path], warnings: list[str]) -> list[BenchRun]:
     return runs
 
 
-def _titled(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> EngineProfile:
+def _titled(result: FewShotFit, seen: ServerSeen, points: Sequence[FewShotPoint]) -> EngineProfile:
     engine, base = result.engine, seen.base
     title = (engine.title or engine.name).split(", calibrated for ")[0]
     title = f"{title}, calibrated for {base.spec.name} on {base.profile.name}"
@@ -210,7 +213,7 @@ def _titled(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> 
     return replace(engine, title=title, sources=sources)
 
 
-def _comment(seen: _Seen, points: Sequence[FewShotPoint]) -> str:
+def _comment(seen: ServerSeen, points: Sequence[FewShotPoint]) -> str:
     base = seen.base
     return (
         f"Written by `specsim calibrate --from`: the engine as it serves {base.spec.name} on "
@@ -228,7 +231,7 @@ def _row(item: PointError, split: str) -> dict[str, object]:
 def _document(
     result: FewShotFit,
     held: Sequence[PointError],
-    seen: _Seen,
+    seen: ServerSeen,
     points: Sequence[FewShotPoint],
     judged: Sequence[FewShotPoint],
     out: Path | None,
@@ -257,7 +260,7 @@ def _document(
     }
 
 
-def _flags(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> str:
+def _flags(result: FewShotFit, seen: ServerSeen, points: Sequence[FewShotPoint]) -> str:
     """The measured acceptance as options of predict and simulate; '' without speculation."""
     if seen.system is None:
         return ""
@@ -281,7 +284,7 @@ def _flags(result: FewShotFit, seen: _Seen, points: Sequence[FewShotPoint]) -> s
     return " ".join(parts)
 
 
-def _command(seen: _Seen, out: Path | None, flags: str) -> str:
+def _command(seen: ServerSeen, out: Path | None, flags: str) -> str:
     options, base = seen.options, seen.base
     parts = ["specsim predict", str(options.model), f"--gpu {options.gpu}",
              f"--engine {out if out is not None else 'my-engine.toml'}"]

@@ -1,7 +1,8 @@
 """`specsim.predict`: what speculative decoding does for one deployment, at one or several loads."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from specsim.analytic import predict as analytic
 from specsim.analytic.apart import Apart
@@ -14,10 +15,11 @@ from specsim.api.verdicts import deployment_of, served_names, unmeasured
 from specsim.errors import UsageError
 from specsim.jsonable import Key
 from specsim.methods.registry import is_plain
-from specsim.options.prediction import PredictOptions
+from specsim.options.prediction import PredictOptions, TransferOptions
 from specsim.options.repeat import repeat
 from specsim.options.values import parse_concurrency, parse_rates
 from specsim.planning.verdict import of_prediction
+from specsim.rows import rows_at
 
 
 class Prediction(Decided, analytic.PredictionFigures, DeployedAs):
@@ -29,8 +31,24 @@ class Prediction(Decided, analytic.PredictionFigures, DeployedAs):
     draft = Key[str | None]()
     acceptance = Key[dict[str, Any] | None]()
     memory = Key[dict[str, Any]]()
+    from_measured: Mapping[str, object] | None = None  # what was carried over, and from where
+
+    def to_dict(self) -> dict[str, object]:
+        carried = {} if self.from_measured is None else {"from_measured": self.from_measured}
+        return {**super().to_dict(), **carried}
+
+    def with_measured(
+        self, told: Mapping[str, object], warnings: Sequence[str], command: str
+    ) -> Self:
+        """This prediction, with what a measurement of another system says of it."""
+        for name, value in (("from_measured", told), ("command", command),
+                            ("warnings", (*warnings, *self.warnings))):
+            object.__setattr__(self, name, value)  # the results are frozen
+        return self
 
     def to_rows(self) -> list[dict[str, object]]:
+        if self.from_measured is not None:
+            return [flat(row) for row in rows_at(self.from_measured, "figures")]
         rows = []
         for point in self.points:
             row = point.to_dict()
@@ -43,7 +61,11 @@ class Prediction(Decided, analytic.PredictionFigures, DeployedAs):
 
 def run(options: PredictOptions) -> Prediction:
     """Predict what speculative decoding does for `model` (a name, a config.json, its folder, a
-    .gguf), or for the server of `command`."""
+    .gguf), or for the server of `command`; with `from_measured` for what `to` makes of it."""
+    if isinstance(options, TransferOptions) and (options.from_measured or options.to is not None):
+        from specsim.api.from_measured import run as run_from
+
+        return run_from(options)
     return predicted(options)
 
 
@@ -100,4 +122,4 @@ def _varied(workload: Workload, options: PredictOptions) -> Workload:
     return workload.ranging(options.range_ratio)
 
 
-predict = python_function(PredictOptions, run)
+predict = python_function(TransferOptions, run)

@@ -92,7 +92,7 @@ def _predict(options: Mapping[str, object]) -> list[dict[str, object]]:
 def _options(run: str) -> dict[str, Declared]:
     """The options that a task may have."""
     found = {name: item for name, item in declared(_COMMANDS[run]).items()
-             if not item.option.output}
+             if not item.option.output and item.section != "Measurements"}
     if run == "predict":
         found |= {name: replace(found[name], kind=kind, accepted=(kind,))
                   for name, kind in _LOADS.items()}
@@ -109,7 +109,7 @@ def option_name(name: str, run: str, where: str) -> str:
         return plain
     if plain in typed or plain in ("json", "csv"):
         raise UsageError(
-            f"{where}: {shown(name)} says where one result goes; a sweep has --out, --json and "
+            f"{where}: {shown(name)} belongs to one result; a sweep has --out, --json and "
             "--csv of its own"
         )
     raise UsageError(

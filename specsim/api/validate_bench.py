@@ -21,7 +21,7 @@ def run(options: ValidateBenchOptions) -> Validation:
     files = paths_of(options.files)
     runs = [found for file in files for found in read_bench(file)]
     points = points_of(runs)
-    model = options.model or _model_of(runs)
+    model = options.model or model_of_files(runs)
     load_model(model)
     asked = options.but(model=model)
     found_k = {item.server_args.num_speculative_tokens for item in runs} - {None}
@@ -58,7 +58,7 @@ def run(options: ValidateBenchOptions) -> Validation:
 validate_bench = named_function(ValidateBenchOptions, run)
 
 
-def _model_of(runs: list[BenchRun]) -> str:
+def model_of_files(runs: list[BenchRun]) -> str:
     """The model that the files name."""
     names = sorted({found.model for found in runs if found.model})
     if len(names) != 1:

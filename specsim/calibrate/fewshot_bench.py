@@ -94,7 +94,8 @@ def side_of(run: BenchRun, said: str = "") -> str:
         return evidence[0]
     raise CalibrationError(
         f"{run.source} does not tell whether speculation was on (no acceptance, no server "
-        "arguments, no chunks); give it with --plain or --spec instead of --from"
+        "arguments, no chunks); give it with --plain or --spec instead of --from (with "
+        "--from-measured: --method none, or FILE@acceptance_length=2.4)"
     )
 
 

@@ -11,12 +11,13 @@ from specsim.options.prediction import PredictCommand
     "specsim predict llama-3.3-70b -tp 4 --method eagle3 -k 3 --isl 2000 --osl 500",
     "specsim predict llama-3.1-8b --method eagle3 --acceptance-length 2.4 --rate 5",
     "specsim predict --command 'vllm serve Qwen/Qwen3-8B --max-num-seqs 64'",
+    "specsim predict qwen3-8b --gpu l40s --from-measured run.json --to gpu=b200",
 )
 def predict(options: PredictCommand) -> None:
     """Predict the speed and throughput of speculative decoding. Always beside the same
     deployment without speculation. Without MODEL: the MindRouter cluster's six models beside what
     that cluster reported."""
-    if options.model is None and options.command is None:
+    if options.model is None and options.command is None and not options.from_measured:
         from specsim.api.mindrouter import run as run_table
 
         table = run_table(options)
@@ -33,4 +34,5 @@ def predict(options: PredictCommand) -> None:
 
         return f"{text_of(result.section(), options)}\n\n{terminal_plot(terminal_panel(result))}"
 
-    show(result, options, lambda: (point.to_dict() for point in result.points), text=text)
+    points = [point.to_dict() for point in result.points]
+    show(result, options, result.to_rows if result.from_measured else lambda: points, text=text)

@@ -7,6 +7,7 @@ from pydantic import model_validator
 from specsim.errors import UsageError
 from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
+from specsim.options.values import FilePaths, named_path
 
 
 class SpeedupPlotOptions(groups.OutputOptions):
@@ -46,7 +47,28 @@ class PredictOptions(
     NAME: ClassVar = "predict"
 
 
-class PredictCommand(PredictOptions, SpeedupPlotOptions):
+class FromMeasuredOptions(OptionSet, section="Measurements"):
+    """A measurement of another system, carried over to the one that is asked about."""
+
+    from_measured: FilePaths | None = opt(
+        None,
+        help="Benchmark result of the system that the other options describe (as `specsim import` "
+             "reads); repeatable. FILE@acceptance_length=2.4 states what it leaves out.",
+        metavar="FILE", parser=named_path,
+    )
+    to: str | None = opt(
+        None,
+        help="With --from-measured: what is to be another. gpu, link, tp, engine, k, concurrency, "
+             "input_len, output_len: gpu=b200,tp=4.",
+        metavar="NAME=VALUE",
+    )
+
+
+class TransferOptions(PredictOptions, FromMeasuredOptions):
+    """A prediction, also of a system from a measurement of another."""
+
+
+class PredictCommand(TransferOptions, SpeedupPlotOptions):
     """`specsim predict`."""
 
 

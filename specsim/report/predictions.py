@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Facts, Group, Lines, Notes, Section
+from specsim.report.carried import carried_blocks
 from specsim.report.columns import (
     Column,
     band,
@@ -43,6 +44,7 @@ def prediction_section(doc: Doc, deployed: str = "", workload: str = "") -> Sect
         raise doc.at("points").fail("a list with at least one point")
     model = doc.text("model")
     return Section(f"Prediction: {d.title_of(doc)}", f"Prediction: {model}", [
+        *carried_blocks(doc),
         verdict_block(doc),
         Lines([
             deployed or d.deployed(doc) + d.apart(doc), d.drafting(doc),

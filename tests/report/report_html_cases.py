@@ -31,6 +31,15 @@ def prediction() -> dict[str, Any]:
     return loaded
 
 
+def from_measured() -> dict[str, Any]:
+    files = [str(ROOT / "examples" / name) for name in ("plain.json", "spec.json")]
+    loaded: dict[str, Any] = json.loads(text_of(
+        "predict", "smollm2-135m", "--gpu", "cpu-generic", "--method", "ngram", "--k", "3",
+        "--from-measured", files[0], "--from-measured", files[1], "--to", "concurrency=4,k=5",
+    ))
+    return loaded
+
+
 def explanation() -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(text_of(
         "explain", "llama-3.1-8b", "--method", "eagle3", "--k", "3", "--acceptance-rate", "0.7",
@@ -180,7 +189,7 @@ def _published_file() -> str:
 
 
 MAKERS = (
-    prediction, explanation, simulation, validation, mindrouter, published, tune, tune_map,
-    crossover, rates, policies, pareto, matrix, comparison, fleet, sweep, diagnosis, capacity,
-    calibration, calibration_bench, quick,
+    prediction, from_measured, explanation, simulation, validation, mindrouter, published, tune,
+    tune_map, crossover, rates, policies, pareto, matrix, comparison, fleet, sweep, diagnosis,
+    capacity, calibration, calibration_bench, quick,
 )
