@@ -10,7 +10,10 @@ from specsim.errors import UsageError
 from specsim.jsonable import Key
 from specsim.options.analytic import ParetoOptions
 from specsim.options.repeat import repeat
+from specsim.options.values import parse_speeds
 from specsim.planning import pareto as planning
+from specsim.planning.cost import check_price
+from specsim.planning.pareto_at import with_speeds
 
 Report = Callable[[int, int], None]
 
@@ -44,6 +47,10 @@ class ParetoStudy:
         if options.model is None:
             raise UsageError("a MODEL is needed; `specsim models` lists them")
         self.options = options
+        self.speeds = [] if options.at is None else parse_speeds(options.at)
+        check_price(options.price_per_gpu_hour)
+        if options.price_per_gpu_hour is not None and not self.speeds:
+            raise UsageError("--price-per-gpu-hour prices the tokens at a speed; give --at, too")
         self.base, self.axes = axes_of(options)
 
     def run(self, report: Report | None = None) -> Pareto:
@@ -56,6 +63,9 @@ class ParetoStudy:
             self.base.system, self.base.workload, self.axes, builder(options),
             max_ttft_s=self.options.max_ttft, stream_floor_tok_s=self.options.stream_floor,
             warnings=self.base.warnings, report=report,
+        )
+        found = with_speeds(
+            found, self.speeds, self.options.price_per_gpu_hour, self.options.max_ttft
         )
         return Pareto.of(found, repeat(self.options))
 

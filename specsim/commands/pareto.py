@@ -11,6 +11,7 @@ SHOW_BAR_FROM = 3000  # combinations: about two seconds
     ParetoCommand,
     "specsim pareto llama-3.1-8b --gpu h100-sxm --tps 1,2 --ks 0,3",
     "specsim pareto qwen3.6-27b --weights bf16,fp8 --max-ttft 1",
+    "specsim pareto llama-3.3-70b --at 50tok/s --price-per-gpu-hour 3",
 )
 def pareto(options: ParetoCommand) -> None:
     """Find the trade-offs of speed per user and throughput per GPU. Over every combination of

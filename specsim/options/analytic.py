@@ -103,6 +103,11 @@ class ParetoAxesOptions(OptionSet, section="Study"):
         None, help="Leave out points slower per user, tok/s.",
         gt=0, lt=float("inf"), rule="above 0 and finite",
     )
+    at: Words | float | None = opt(
+        None, help="Compare both sides at a speed of each user's stream, e.g. 50tok/s or 20ms (per "
+                   "token), or several.",
+    )
+    price_per_gpu_hour: float | None = opt(None, help="With --at: price of one GPU for one hour.")
 
 
 class ParetoOutputOptions(DrawnOptions):

@@ -5,6 +5,7 @@ several; both are read here.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,9 @@ MAX_VALUES = 1000  # of one comma separated list
 MAX_SHOWN = 60  # characters of a bad value that an error repeats
 MAX_CONTEXT = 10_000_000  # tokens
 MAX_DURATION_S = 1e6  # of what runs or watches on this machine
+_MAX_SPEEDS = 16
+SPEEDS_TOK_S = (0.01, 100_000.0)  # of one stream
+_SPEED = re.compile(r"\s*([0-9.eE+-]+)\s*(tok/s|ms|s|)\s*")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -110,6 +114,30 @@ def parse_rates(given: Numbers, name: str = "--rate") -> list[float]:
         if value <= 0:
             raise UsageError(f"{name} has {value:g}; it must be above 0 requests per second")
     return sorted(set(values))
+
+
+def parse_speeds(given: Words | float) -> list[float]:
+    """'50tok/s,20ms' as tokens per second of one stream; UsageError with the value and the rule."""
+    found = []
+    parts = as_text(given).split(",")
+    if len(parts) > _MAX_SPEEDS:
+        raise UsageError(f"--at has {len(parts)} speeds; give at most {_MAX_SPEEDS}")
+    for part in parts:
+        match = _SPEED.fullmatch(part)
+        try:
+            value = float(match[1]) if match else math.nan
+        except ValueError:
+            value = math.nan
+        unit = match[2] if match else ""
+        if unit in ("ms", "s"):
+            value = {"ms": 1e3, "s": 1.0}[unit] / value if value else math.inf
+        if not SPEEDS_TOK_S[0] <= value <= SPEEDS_TOK_S[1]:
+            raise UsageError(
+                f"--at has {shown(part.strip())}; it must be a speed of one stream from 0.01 to "
+                "100000 tok/s, such as 50tok/s, or a time per token such as 20ms"
+            )
+        found.append(value)
+    return sorted(set(found))
 
 
 def profile_folder(given: TextPath | None) -> str | None:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specsim.analytic.closed import closed_loop, running_limit
 from specsim.analytic.energy import energy_of
@@ -20,6 +21,9 @@ from specsim.analytic.workload import Workload
 from specsim.errors import CapacityError, SpecSimError, UsageError
 from specsim.jsonable import Jsonable, picked
 from specsim.units import counted, rounded, seconds
+
+if TYPE_CHECKING:
+    from specsim.planning.pareto_at import AtSpeed
 
 MAX_POINTS = 200_000
 # Settings in the order in which they are reported.
@@ -74,7 +78,8 @@ class ParetoPoint:
 @dataclass(frozen=True)
 class ParetoFigures:
     """Result of `pareto`. frontier: of all points; speculative, plain: of one side. All from the
-    fastest for one user to the highest throughput. infeasible: reason -> points."""
+    fastest for one user to the highest throughput. infeasible: reason -> points. at: both sides at
+    speeds that were asked for (`planning.pareto_at`)."""
 
     base: System
     workload: Workload
@@ -87,6 +92,7 @@ class ParetoFigures:
     examples: dict[str, str]
     warnings: tuple[str, ...] = ()
     partial: bool = False
+    at: tuple["AtSpeed", ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -97,11 +103,11 @@ class ParetoFigures:
             "axes": self.axes.to_dict(),
             "combinations": self.axes.count,
             "feasible": len(self.points),
-            **picked(self, "infeasible infeasible_examples=examples partial warnings"),
+            **picked(self, "at infeasible infeasible_examples=examples partial warnings"),
         }
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """A combination that cannot run, or that the limits leave out. Its text is the reason."""
 
     def __init__(self, reason: str, example: str = "") -> None:
@@ -156,9 +162,9 @@ def pareto(
                     system = shared.with_(max_num_seqs=seqs, max_num_batched_tokens=budget)
                     try:
                         points.append(
-                            _point(system, workload, k, max_ttft_s, stream_floor_tok_s)
+                            point_of(system, workload, k, max_ttft_s, stream_floor_tok_s)
                         )
-                    except _Refused as error:
+                    except Refused as error:
                         refuse(str(error), error.example)
             done += len(limits)
             if report is not None:
@@ -181,7 +187,7 @@ def pareto(
     if partial:
         notes.append(f"interrupted after {done} of {total} combinations")
     best = [
-        tuple(_with_energy(point, workload) for point in frontier(some))
+        tuple(with_energy(point, workload) for point in frontier(some))
         for some in (points, [p for p in points if p.k], [p for p in points if not p.k])
     ]
     return ParetoFigures(
@@ -202,44 +208,45 @@ def frontier(points: Iterable[ParetoPoint]) -> list[ParetoPoint]:
     return found
 
 
-def _with_energy(point: ParetoPoint, workload: Workload) -> ParetoPoint:
+def with_energy(point: ParetoPoint, workload: Workload) -> ParetoPoint:
+    """The point with its joules per output token."""
     state = closed_loop(point.system, workload, point.max_num_seqs)
     found = energy_of(point.system, workload, state)
     joules = None if found is None else found.joules_per_output_token
     return replace(point, joules_per_output_token=joules)
 
 
-def _point(
+def point_of(
     system: System,
     workload: Workload,
     k: int,
     max_ttft_s: float | None,
-    floor_tok_s: float | None,
+    floor_tok_s: float | None = None,
 ) -> ParetoPoint:
-    """The system full of requests; _Refused if it cannot be, or misses a limit."""
+    """The system full of requests; Refused if it cannot be, or misses a limit."""
     seqs, budget = system.seqs_limit, system.batched_tokens
     try:
         holds = running_limit(system, workload)
     except SpecSimError as error:
-        raise _Refused(reason_of(error), str(error)) from None
+        raise Refused(reason_of(error), str(error)) from None
     if holds < seqs:
         fits = system.memory.max_requests(workload.input_len + workload.output_len)
         if fits < seqs:
-            raise _Refused(
+            raise Refused(
                 "the cache holds fewer requests than max_num_seqs",
                 f"{fits} of {seqs} at tp {system.parallel.tp}",
             )
-        raise _Refused(
+        raise Refused(
             "the token budget is below what max_num_seqs requests bring",
             f"{seqs} x {system.setup.verify_tokens} tokens into {budget}",
         )
     state = closed_loop(system, workload, seqs)
     if max_ttft_s is not None and state.ttft_s > max_ttft_s:
-        raise _Refused(
+        raise Refused(
             "TTFT is above --max-ttft", f"{seconds(state.ttft_s)} at {counted(seqs, 'request')}"
         )
     if floor_tok_s is not None and state.stream_tok_s < floor_tok_s:
-        raise _Refused(
+        raise Refused(
             "a stream is slower than --stream-floor",
             f"{rounded(state.stream_tok_s)} tok/s at {counted(seqs, 'request')}",
         )

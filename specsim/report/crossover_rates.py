@@ -55,9 +55,10 @@ def _answers(doc: Doc, line: Doc) -> Table:
         ends = [_rate(end, top) for end in item.numbers("pays_below_90")]
         why, moved = "no part alone" if found is not None else "", "-"
         if because:
-            why, moved = _PARTS[because], _rate(item.at("without").maybe(because), top)
-        rows.append([_MEASURES[measure], _rate(found, top), " to ".join(dict.fromkeys(ends)) or "-",
-                     why or "-", moved])
+            why = _PARTS.get(because, because)
+            moved = _rate(item.at("without").maybe(because), top)
+        rows.append([_MEASURES.get(measure, measure), _rate(found, top),
+                     " to ".join(dict.fromkeys(ends)) or "-", why or "-", moved])
     slack = doc.number("ttft_slack")
     return Table(
         ["by", PAYS, "90 %", "because of", "without that"], rows,

@@ -10,11 +10,13 @@ from specsim.report import deployment as d
 from specsim.report.blocks import Charts, Command, Fold, Group, Lines, Notes, Section
 from specsim.report.columns import count, figure, fixed, table_of, time, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Panel, Picture, Series
+from specsim.report.pareto_at import at_blocks, at_panel
+from specsim.report.plots import Panel, Picture, Series, with_ends
 from specsim.report.tables import Table
 
 if TYPE_CHECKING:
     from specsim.planning.pareto import ParetoPoint
+    from specsim.planning.pareto_at import AtSpeed
 
 MAX_ROWS = 24
 MAX_COMMANDS = 6
@@ -42,10 +44,18 @@ def pareto_json(result: ParetoFigures, every_point: bool = False) -> dict[str, o
 def _json(result: ParetoFigures, frontier: Sequence[dict[str, object]]) -> dict[str, object]:
     return {
         **ParetoFigures.to_dict(result),  # a subclass may add this to its own
+        "at": [_at_json(item) for item in result.at],
         "frontier": frontier,
         "frontier_speculative": [p.to_dict() for p in result.speculative],
         "frontier_plain": [p.to_dict() for p in result.plain],
     }
+
+
+def _at_json(item: "AtSpeed") -> dict[str, object]:
+    """With what to type on each side."""
+    sides = {name: {**side.to_dict(), **command_of(side.point)}
+             for name in ("speculative", "plain") if (side := getattr(item, name)) is not None}
+    return {**item.to_dict(), **sides}
 
 
 def pareto_rows(result: ParetoFigures) -> list[dict[str, object]]:
@@ -77,10 +87,16 @@ def pareto_section(doc: Doc, titles: str = "", source: str = "") -> Section:
     """All blocks. titles, source: of GPU, engine and acceptance, as a live result has them."""
     title = f"Trade-off of latency and throughput: {d.title_of(doc)}"
     return Section(title, f"Pareto: {doc.text('model')}", [
-        Lines(_head(doc, titles, source)), Charts([pareto_panel(doc)]), _frontier(doc),
+        Lines(_head(doc, titles, source)), *at_blocks(doc),
+        Charts([pareto_panel(doc), *_at_panels(doc)]), _frontier(doc),
         Lines(_gain(doc)), _commands(doc), Lines(_infeasible(doc)),
         Notes(doc.texts("warnings")), _every_command(doc), d.settings(doc),
     ])
+
+
+def _at_panels(doc: Doc) -> list[Panel]:
+    panel = at_panel(doc)
+    return [panel] if panel is not None else []
 
 
 def _head(doc: Doc, titles: str, source: str) -> list[str]:
@@ -220,4 +236,4 @@ def pareto_picture(result: ParetoFigures) -> Picture:
         f"{result.workload.input_len} + {result.workload.output_len} tokens; {'; '.join(varied)}; "
         "each point full: max_num_seqs clients"
     )
-    return Picture(title, (pareto_panel(doc),), (note,))
+    return Picture(title, (pareto_panel(doc), *map(with_ends, _at_panels(doc))), (note,))

@@ -114,6 +114,7 @@ def pareto() -> dict[str, Any]:
     return of(
         "pareto", *DRAFTS, "--k", "3", "--ks", "0,2,4", "--tps", "1", "--weights", "bf16", "--kv",
         "bf16", "--max-num-seqs", "1,16,64", "--max-num-batched-tokens", "8192", "--all",
+        "--at", "40,90tok/s",
     )
 
 
