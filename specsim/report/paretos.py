@@ -60,12 +60,18 @@ def _at_json(item: "AtSpeed") -> dict[str, object]:
 
 def pareto_rows(result: ParetoFigures) -> list[dict[str, object]]:
     """One flat row per feasible point for CSV, with which frontiers hold it."""
-    both = set(map(id, result.frontier))
-    sides = set(map(id, (*result.speculative, *result.plain)))
+    both = set(map(_setting, result.frontier))
+    sides = set(map(_setting, (*result.speculative, *result.plain)))
     return [
-        {**p.to_dict(), "on_frontier": id(p) in both, "on_frontier_of_side": id(p) in sides}
+        {**p.to_dict(), "on_frontier": _setting(p) in both,
+         "on_frontier_of_side": _setting(p) in sides}
         for p in result.points
     ]
+
+
+def _setting(point: "ParetoPoint") -> tuple[object, ...]:
+    """What tells a point from the others of its study."""
+    return tuple(getattr(point, name) for name in _AXES)
 
 
 def pareto_blocks(result: ParetoFigures) -> Section:

@@ -16,6 +16,7 @@ from specsim.options.groups import DeploymentOptions as Options
 from specsim.options.values import parse_speeds
 from specsim.planning.pareto import Axes, ParetoFigures, ParetoPoint, pareto
 from specsim.planning.pareto_at import best_at, followed, with_speeds
+from specsim.report.paretos import pareto_rows
 
 GIVEN = Options(
     model="llama-3.1-8b", gpu="h100-sxm", method="eagle3", k=3, acceptance_length=2.8
@@ -142,6 +143,13 @@ def test_text_and_json(
     assert f"--max-num-seqs {side['point']['max_num_seqs']}" in side["command"]
     assert side["cost"]["per_million_output_tokens"] > 0
     assert json.loads(command(capsys, monkeypatch, *WORDS, "--json"))["at"] == []
+
+
+def test_csv_says_which_points_are_on_a_frontier(study: ParetoFigures) -> None:
+    rows = pareto_rows(study)
+    assert sum(bool(row["on_frontier"]) for row in rows) == len(study.frontier)
+    assert sum(bool(row["on_frontier_of_side"]) for row in rows) == len(
+        study.speculative) + len(study.plain)
 
 
 @pytest.mark.parametrize(("words", "message"), [
