@@ -105,19 +105,25 @@ def _joules(system: System, power: Power, steps: Steps) -> tuple[float, float]:
 
 
 def token_interval(
-    system: System, found: Energy | None, tpot_s: float
+    system: System, found: Energy | None, tpot_s: float, paced: bool = False
 ) -> tuple[float, float] | None:
     """90 % interval of joules per output token: that of watts and that of the time per token, as
-    independent errors, within what the limit lets a GPU draw over the longest of that time."""
+    independent errors, within what the limit lets a GPU draw over the longest of that time.
+    paced: tokens come at a given rate, so that idle power and limit are bounds by themselves."""
     power, tpot = Power.of(system.profile), interval_of(system, "tpot", tpot_s)
     if found is None or power is None or tpot is None or tpot_s <= 0:
         return None
     watts = Z90 * power.spread
     low, high = (math.log(end / tpot_s) for end in tpot)
     joules = found.joules_per_output_token
-    most = (power.limit_w + system.profile.host_w) / found.power_w * joules * math.exp(high)
-    return joules * math.exp(-math.hypot(low, watts)), min(
-        max(joules, most), joules * math.exp(math.hypot(high, watts))
+    least, most = (
+        (bound + system.profile.host_w) / found.power_w * joules
+        for bound in (power.idle_w, power.limit_w)
+    )
+    if not paced:
+        least, most = 0.0, most * math.exp(high)
+    return min(joules, max(least, joules * math.exp(-math.hypot(low, watts)))), max(
+        joules, min(most, joules * math.exp(math.hypot(high, watts)))
     )
 
 

@@ -189,8 +189,12 @@ def load_point(
         "baseline_ttft_s": interval_of(plain, "ttft", base.ttft_s),
         "speedup": interval_of(system, "speedup", pair.speedup),
         "step_cost_ratio": interval_of(system, "step_cost_ratio", pair.step_cost_ratio),
-        "joules_per_output_token": token_interval(system, energy, found.tpot_s),
-        "baseline_joules_per_output_token": token_interval(plain, base_energy, base.tpot_s),
+        "joules_per_output_token": token_interval(
+            system, energy, found.tpot_s, rate is not None
+        ),
+        "baseline_joules_per_output_token": token_interval(
+            plain, base_energy, base.tpot_s, rate is not None
+        ),
         "joules_ratio": ratio_interval(system, ratio, pair.speedup),
     }
     return LoadPoint(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from specsim.hardware.profile import HardwareProfile
+from specsim.latency.power import Power
 from specsim.report.blocks import Lines, Section
 from specsim.report.tables import Table
 
@@ -64,6 +65,10 @@ def profile_values(profile: HardwareProfile) -> list[list[str]]:
             "bridge_bytes_per_s": f"{profile.bridge_bytes_per_s / 1e9:.4g} GB/s (NVLink, a pair)"
         }),
         "power_w": "-" if profile.power_w is None else f"{profile.power_w:.0f} W",
+        **({} if (power := Power.of(profile)) is None else {
+            "power": f"of it idle {power.idle:.0%}, in kernels {power.busy:.0%}, memory at its "
+                     f"peak +{power.stream:.0%}, arithmetic at its peak +{power.multiply:.0%}"
+        }),
     }
     return [
         [name, value,

@@ -112,6 +112,15 @@ def test_intervals_hold_the_values_and_the_pair_is_surer() -> None:
     assert ratio_interval(replace(loaded, fidelity="datasheet"), 0.5, 2.0) is None
 
 
+def test_at_a_rate_joules_lie_between_idle_power_and_the_limit() -> None:
+    point = specsim.predict("llama-3.1-8b", rate=4.0, input_len=1024, output_len=256).points[0]
+    power = Power.of(system().profile)
+    low, high = point.interval_90["joules_per_output_token"] or (0.0, 0.0)
+    assert point.energy is not None and power is not None
+    assert power.idle_w / (4 * 256) <= low < point.energy.joules_per_output_token < high
+    assert high <= power.limit_w / (4 * 256) * (1 + 1e-9)
+
+
 def test_no_figure_where_the_power_is_not_known() -> None:
     found = specsim.predict("llama-3.2-1b", gpu="cpu-generic", engine="specsim")
     point = found.points[0]

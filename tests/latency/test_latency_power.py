@@ -1,7 +1,12 @@
 """Watts of a step: shares of the limit by hand, bounds over shapes, energy per token."""
 
+import csv
+import gzip
+import math
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -9,7 +14,7 @@ from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import list_profiles, load_profile
 from specsim.latency.engine import find_engine
 from specsim.latency.instance import Instance
-from specsim.latency.power import KernelDemand, Power
+from specsim.latency.power import Z90, KernelDemand, Power
 from specsim.latency.shape import PrefillChunk, StepShape
 from specsim.latency.step import LatencyModel
 from specsim.methods.base import SpecSetup
@@ -129,3 +134,29 @@ def test_every_shipped_gpu_has_shares_that_make_sense() -> None:
         assert power.assumed == (name != "b200")
         # An arithmetic-bound kernel at half of its peak reaches the limit.
         assert power.busy + 0.5 * power.multiply >= 1
+
+
+def test_measured_kernels_are_met_by_what_the_profile_says() -> None:
+    """Long kernels of experts on the B200, as they were read, by rates worked out here."""
+    path = Path(__file__).parents[2] / "validation" / "data" / "power" / "b200_kernels.csv.gz"
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["dtype"] == "bfloat16"
+                and row["family"] == "experts"]
+    profile = load_profile("b200")
+    power = Power.of(profile)
+    assert power is not None and len(rows) > 1000
+    errors = []
+    for row in rows:
+        tokens, hidden, inter, top_k, experts, tp, ep = (int(row[key]) for key in (
+            "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
+            "moe_ep_size"))
+        weights = 3 * hidden * inter / tp
+        seconds = float(row["latency_us"]) * 1e-6
+        moved = 2 * min(experts, tokens * top_k) / ep * weights + 4 * tokens * hidden
+        peak_s = 2 * tokens * top_k / ep * weights / profile.flops["bf16"]
+        watts = power.watts(KernelDemand(moved, peak_s, seconds, seconds))
+        errors.append(math.log(watts / float(row["power_w"])))
+    assert abs(median(errors)) < 0.05
+    assert median(abs(error) for error in errors) < 0.13
+    inside = sum(abs(error) < Z90 * power.spread for error in errors) / len(errors)
+    assert inside > 0.9
