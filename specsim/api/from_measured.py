@@ -75,7 +75,7 @@ def run(options: TransferOptions) -> Prediction:
                                     "engine_version", "method", "k"),
         "changes": changes, "figures": list(carried_figures(points, targets)),
     }
-    found = predicted(_asked(options, here, targets))
+    found = predicted(_asked(here, targets))
     return found.with_measured(told, warnings, repeat(options))
 
 
@@ -205,9 +205,7 @@ def carried_figures(
             }
 
 
-def _asked(
-    options: TransferOptions, here: DeploymentOptions, targets: Sequence[FewShotPoint]
-) -> PredictOptions:
+def _asked(here: DeploymentOptions, targets: Sequence[FewShotPoint]) -> PredictOptions:
     """What `specsim predict` would be asked of the other system: the last target's, which
     speculates where any does."""
     last = targets[-1]

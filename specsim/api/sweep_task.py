@@ -108,8 +108,10 @@ def option_name(name: str, run: str, where: str) -> str:
     if plain in known:
         return plain
     if plain in typed or plain in ("json", "csv"):
+        if plain in typed and not typed[plain].option.output:
+            raise UsageError(f"{where}: {shown(name)} is for one result; leave it out of a sweep")
         raise UsageError(
-            f"{where}: {shown(name)} belongs to one result; a sweep has --out, --json and "
+            f"{where}: {shown(name)} says where one result goes; a sweep has --out, --json and "
             "--csv of its own"
         )
     raise UsageError(

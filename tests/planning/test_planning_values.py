@@ -140,6 +140,12 @@ def test_values_and_files_that_a_sweep_refuses(words: list[str], message: str) -
         build_sweep(SweepOptions(set_=["model=llama-3.1-8b", "rate=2", *words]))
 
 
+def test_a_sweep_of_predict_carries_over_no_measurement() -> None:
+    words = ["model=llama-3.1-8b", "concurrency=8", "from_measured=run.json"]
+    with pytest.raises(UsageError, match="'from_measured' is for one result"):
+        build_sweep(SweepOptions(run="predict", set_=words))
+
+
 def test_numbers_of_a_sweep_file_too(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     for line, message in ((f"requests = {HUGE}", "whole number up to"), ("rate = nan", "a number")):
