@@ -73,20 +73,21 @@ def energy_of(
     if apart is not None:
         gpus, prefill_width = apart.gpus(system), apart.prefill.parallel.all_gpus
         seen = decode_load(workload)
-    decode, prompts = served_steps(system, seen, running)
-    decode_j, decode_s = _joules(system, power, decode)
+    steps, prompts = served_steps(system, seen, running)
+    decode_j, decode_s = _joules(system, power, steps)
     prefiller = system
     if apart is not None:
         prefiller = apart.prefill
         prompts = served_steps(prefiller, workload, 1)[1]
     prefill_j, prefill_s = _joules(prefiller, power, prompts)
-    idle_s = gpus / rate - width * decode_s - prefill_width * prefill_s
-    parts = (
-        prefill_width * (prefill_j + power.idle_w * prefill_s),
-        width * (decode_j + power.idle_w * decode_s),
-        power.idle_w * max(0.0, idle_s),
-        gpus * system.profile.host_w / rate,
-    )
+    idle_s = max(0.0, gpus / rate - width * decode_s - prefill_width * prefill_s)
+    prefill = prefill_width * (prefill_j + power.idle_w * prefill_s)
+    decode = width * (decode_j + power.idle_w * decode_s)
+    idle = power.idle_w * idle_s
+    # Steps of mean sizes can take a little longer than the time there is: no board exceeds its
+    # limit for that.
+    fits = min(1.0, power.limit_w * gpus / rate / (prefill + decode + idle))
+    parts = (fits * prefill, fits * decode, fits * idle, gpus * system.profile.host_w / rate)
     total = sum(parts)
     return Energy(
         gpus, total * rate / gpus, power.limit_w, total / workload.output_len, *parts,
