@@ -10,10 +10,9 @@ those the fastest (TPOT).
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from specsim.hardware.profile import HardwareProfile
-from specsim.planning.capacity_start import Crowd
-from specsim.planning.cost import cost_of
 from specsim.planning.fleet import replicas_needed
 from specsim.planning.fleet_day_file import HOUR_S, HOURS, Autoscale, Day, demand_at
 from specsim.planning.fleet_day_result import DayHour, DayModel, DaySetting, DaySide, FleetDay
@@ -176,7 +175,12 @@ class _Planner:
             )
             if not counted > 0:
                 return None
-            streams.append(self._stream(model, side, counted, real, drill))
+            sized = side.sized
+            streams.append(Stream(
+                model.demand, sized.gpu, sized.gpus, sized.capacity * counted,
+                sized.capacity * real, side.most_rate * real, self._scaling(model, side),
+                side.cycle_s, partial(_waiting, side), self._fails(model) if drill else (0, 0, 0),
+            ))
 
         def pool(gpu: str, step: int) -> float:
             if endless:
@@ -186,17 +190,6 @@ class _Planner:
             return next(p.count for p in self.file.pools if p.gpu == gpu) - away
 
         return run_day(streams, pool, self.day.step_s, self.day.give_up_s)
-
-    def _stream(
-        self, model: _Model, side: Side, believed: float, true: float, drill: bool
-    ) -> Stream:
-        sized = side.sized
-        return Stream(
-            model.demand, sized.gpu, sized.gpus, sized.capacity * believed, sized.capacity * true,
-            side.most_rate * true, self._scaling(model, side), side.cycle_s,
-            lambda load: min(1e9, side.at(load).waiting),
-            self._fails(model) if drill else (0, 0, 0),
-        )
 
     def _scaling(self, model: _Model, side: Side) -> Scaling:
         rule, step_s = model.rule, self.day.step_s
@@ -239,11 +232,10 @@ class _Planner:
         each = 3600 // self.day.step_s
         return slice(hour * each, (hour + 1) * each)
 
-    def _at(self, side: Side, flow: Flow, demand: Sequence[float], hour: int) -> Crowd:
-        """Figures of a replica at the hour's mean load, at most its capacity."""
+    def _load(self, side: Side, flow: Flow, demand: Sequence[float], hour: int) -> float:
+        """A replica's mean load of the hour, at most its capacity."""
         part = self._slice(hour)
-        ready = max(1, sum(flow.ready[part]))
-        return side.at(min(side.sized.capacity, sum(demand[part]) / ready))
+        return min(side.sized.capacity, sum(demand[part]) / max(1, sum(flow.ready[part])))
 
     def _day_of(
         self, model: _Model, side: Side, flow: Flow, ends: tuple[float, float] | None,
@@ -252,19 +244,17 @@ class _Planner:
         sized = side.sized
         hours = self._gpu_hours([flow], 0, side) or 0.0
         price = next(p.price_per_gpu_hour for p in self.file.pools if p.gpu == sized.gpu)
-        joules: float | None = 0.0
+        joules = [0.0, 0.0, 0.0]
         for hour in range(HOURS):
-            found = self._at(side, flow, model.demand, hour)
-            each = cost_of(found.output_tok_s, sized.gpus, sized.system.profile)
-            per_token = each.joules_per_token_at_most
-            on_s = math.fsum(flow.replicas[self._slice(hour)]) * self.day.step_s
-            joules = None if per_token is None or joules is None else (
-                joules + per_token * found.output_tok_s * on_s
-            )
+            watts = side.at.watts(self._load(side, flow, model.demand, hour))
+            gpu_s = sum(flow.replicas[self._slice(hour)]) * sized.gpus * self.day.step_s
+            joules = [j + watt * gpu_s for j, watt in zip(joules, watts or (), strict=False)]
+        energy: Sequence[float | None] = joules or [None, None, None]  # power may not be known
         peak = max(flow.replicas)
         return DaySide(
             sized.capacity, sized.gpus, side.start_s, peak, hours, ends,
-            peak * sized.gpus * float(HOURS), None if price is None else price * hours, joules,
+            peak * sized.gpus * float(HOURS), None if price is None else price * hours,
+            energy[0], _pair(energy[1:]),
             flow.share(), shares, flow.longest_wait_s(self.day.step_s), math.fsum(flow.given_up),
         )
 
@@ -276,9 +266,9 @@ class _Planner:
             hour, max(model.demand[part]), max(flow.replicas[part]),
             sum(flow.replicas[part]) * one.sized.gpus / steps,
             sum(plain.replicas[part]) * two.sized.gpus / steps,
-            best.name, self._at(one, flow, model.demand, hour).tpot_s,
-            self._at(two, plain, model.demand, hour).tpot_s, flow.share(part.start, part.stop),
-            plain.share(part.start, part.stop),
+            best.name, one.at(self._load(one, flow, model.demand, hour)).tpot_s,
+            two.at(self._load(two, plain, model.demand, hour)).tpot_s,
+            flow.share(part.start, part.stop), plain.share(part.start, part.stop),
             flow.longest_wait_s(self.day.step_s, part.start, part.stop),
         )
 
@@ -312,6 +302,10 @@ class _Planner:
             chosen = [self._best(model, hour) for hour in range(HOURS)]
             out.append(of("best of each hour", None, chosen))
         return tuple(out)
+
+
+def _waiting(side: Side, load: float) -> float:
+    return min(1e9, side.at(load).waiting)
 
 
 def _pair(ends: Sequence[float | None]) -> tuple[float, float] | None:

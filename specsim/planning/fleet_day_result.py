@@ -42,8 +42,8 @@ class DaySetting(Jsonable):
 class DaySide(Jsonable):
     """A model's day with or without speculation. gpu_hours_interval_90: were it planned at the ends
     of the prediction's interval; slo_share_interval_90: were this plan kept, and they true.
-    gpu_hours_fixed: were the most replicas kept all day. energy_j_at_most: as of `cost`. given_up:
-    requests that waited too long."""
+    gpu_hours_fixed: were the most replicas kept all day. energy_j: of the GPUs, hosts
+    where stated. given_up: requests that waited too long."""
 
     capacity_per_replica: float
     gpus_per_replica: int
@@ -53,7 +53,8 @@ class DaySide(Jsonable):
     gpu_hours_interval_90: Pair | None
     gpu_hours_fixed: float
     price: float | None
-    energy_j_at_most: float | None
+    energy_j: float | None
+    energy_j_interval_90: Pair | None
     slo_share: float | None
     slo_share_interval_90: Pair | None
     longest_wait_s: float
@@ -99,10 +100,11 @@ class FleetDay:
         sides = (("", [m.with_speculation for m in self.models]),
                  ("_without", [m.without_speculation for m in self.models]))
         for end, parts in sides:
-            for key in ("gpu_hours", "gpu_hours_fixed", "price", "energy_j_at_most"):
+            for key in ("gpu_hours", "gpu_hours_fixed", "price", "energy_j"):
                 out[key + end] = _total([getattr(part, key) for part in parts])
-            pairs = [part.gpu_hours_interval_90 for part in parts]
-            out[f"gpu_hours{end}_interval_90"] = _ends(pairs)
+            for key in ("gpu_hours_interval_90", "energy_j_interval_90"):
+                name = key.removesuffix("_interval_90") + end + "_interval_90"
+                out[name] = _ends([getattr(part, key) for part in parts])
         out["saved_gpu_hours"] = _total([m.saved_gpu_hours for m in self.models])
         out["saved_gpu_hours_interval_90"] = _ends(
             [m.saved_gpu_hours_interval_90 for m in self.models])

@@ -12,15 +12,19 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
+from specsim.analytic.closed import SteadyState, closed_loop
+from specsim.analytic.energy import energy_of
 from specsim.analytic.intervals import interval_of
-from specsim.analytic.open import open_loop
+from specsim.analytic.open import OpenState, open_loop
 from specsim.analytic.predict import candidate_k
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
+from specsim.latency.power import Power
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.planning.capacity_start import (
     Crowd,
     CrowdModel,
+    Turns,
     arrivals_at,
     estimate_capacity,
     usual_workload,
@@ -30,7 +34,6 @@ from specsim.planning.fleet_size import Sized
 from specsim.planning.tune_dynamic import dynamic_table
 from specsim.sim.slo import METRICS
 
-At = Callable[[float], Crowd]
 CROWDED = 20.0  # times the capacity: nobody's slot stays empty
 
 
@@ -41,6 +44,39 @@ class Ends(NamedTuple):
     fast: float
 
 
+class Figures:
+    """Figures of a replica at a load, by formulas; kept."""
+
+    def __init__(self, system: System, shape: LoadShape) -> None:
+        self._system, self._shape = system, shape
+        self._turns: Turns | None = None
+        if isinstance(shape, People):
+            crowd = CrowdModel(system, shape)
+            self._turns, self._at = crowd.turns, cache(crowd.at)
+        else:
+            self._at = cache(partial(arrivals_at, system, shape))
+
+    def __call__(self, load: float) -> Crowd:
+        load = max(load, self._shape.lowest)
+        return self._at(float(round(load)) if self._shape.whole else load)
+
+    def watts(self, load: float) -> tuple[float, float, float] | None:
+        """Mean watts of a GPU with the ends of their 90 % interval; None where not known."""
+        found, power = self(load), Power.of(self._system.profile)
+        state: SteadyState | OpenState
+        if self._turns is not None:
+            workload = self._turns.workload(found.hit)
+            state = replace(closed_loop(self._system, workload, max(1, round(found.running))),
+                            running=found.running, request_rate=found.request_rate)
+        else:
+            workload = usual_workload(self._shape)
+            state = open_loop(self._system, workload, found.amount)
+        energy = energy_of(self._system, workload, state)
+        if energy is None or power is None:
+            return None
+        return energy.power_w, *power.interval(energy.power_w)
+
+
 @dataclass(frozen=True)
 class Setting:
     """A way to serve: load of a replica, its GPUs, and its figures at a load."""
@@ -48,7 +84,7 @@ class Setting:
     name: str
     capacity: float
     gpus: int
-    at: At
+    at: Callable[[float], Crowd]
 
 
 @dataclass(frozen=True)
@@ -57,7 +93,7 @@ class Side:
     interval of its TPOT; gain_ends: by that of its speedup."""
 
     sized: Sized
-    at: At
+    at: Figures
     most_rate: float
     cycle_s: float
     start_s: float
@@ -65,18 +101,11 @@ class Side:
     gain_ends: Ends | None
 
 
-def _figures(system: System, shape: LoadShape) -> At:
-    """Figures of a replica at a load, by formulas; kept."""
-    if isinstance(shape, People):
-        kept = cache(CrowdModel(system, shape).at)
-        return lambda load: kept(max(1.0, float(round(load))))
-    kept = cache(partial(arrivals_at, system, shape))
-    return lambda load: kept(max(load, shape.lowest))
 
 
 def side_of(sized: Sized, rule: Autoscale, share: float) -> Side:
     system, shape, plan = sized.system, sized.study.shape, sized.system.memory
-    at = _figures(system, shape)
+    at = Figures(system, shape)
     cycle_s = 0.0
     if isinstance(shape, People):
         usual = at(share * sized.capacity)
@@ -140,7 +169,7 @@ def settings_of(with_it: Side, without: Side) -> tuple[Setting, ...]:
             continue
         if most > shape.lowest:
             most *= sized.capacity / sized.estimate  # simulated over formulas
-            lengths[k] = Setting(f"k={k}", most, sized.gpus, _figures(other, shape))
+            lengths[k] = Setting(f"k={k}", most, sized.gpus, Figures(other, shape))
     found += [lengths[k] for k in sorted(lengths)]
     if len(lengths) > 1 and "draft_table" in system.engine.server.gained:
         found += _by_table(system, shape, plain, found[0], lengths)

@@ -25,10 +25,9 @@ def day_verdict(day: Doc) -> list[str]:
     if prices[0] is not None:
         lines.append(f"price of the day: {number(prices[0])}, without speculation "
                      f"{number(prices[1])}")
-    energy = [day.maybe(key) for key in ("energy_j_at_most", "energy_j_at_most_without")]
-    if energy[0] is not None and energy[1] is not None:
-        lines.append(f"energy of the GPUs, at most: {energy[0] / 3.6e6:,.0f} kWh, without "
-                     f"speculation {energy[1] / 3.6e6:,.0f} kWh")
+    if day.has("energy_j") and day.has("energy_j_without"):
+        used = [_ends(day, key, ",.0f", 3.6e6) for key in ("energy_j", "energy_j_without")]
+        lines.append(f"energy of the GPUs: {used[0]} kWh, without speculation {used[1]} kWh")
     return lines
 
 
@@ -127,9 +126,10 @@ def _settings(model: Doc) -> list[str]:
                   f"({seconds(rows[name].number('tpot_s'))})" for name in names if name in rows))]
 
 
-def _ends(doc: Doc, key: str, digits: str = ",.0f") -> str:
+def _ends(doc: Doc, key: str, digits: str = ",.0f", unit: float = 1.0) -> str:
     """A value with its 90 % interval: 121 (108-147)."""
     value, pair = doc.maybe(key), doc.pair(f"{key}_interval_90")
     if value is None:
         return "-"
-    return f"{value:{digits}}" + ("" if pair is None else f" ({interval(pair, digits)})")
+    ends = "" if pair is None else f" ({interval([end / unit for end in pair], digits)})"
+    return f"{value / unit:{digits}}{ends}"
