@@ -25,6 +25,7 @@ from specsim.planning.capacity_loads import Arrivals, LoadShape, People
 from specsim.planning.capacity_runs import default_jobs
 from specsim.planning.fleet import plan_fleet
 from specsim.planning.fleet_day import check_day, plan_day
+from specsim.planning.fleet_day_file import trace_day
 from specsim.planning.fleet_file import Wanted, read_fleet
 from specsim.planning.fleet_profile import planner_profile
 from specsim.planning.fleet_size import Asked, Effort, gates_of
@@ -63,7 +64,7 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
     It simulates in `jobs` processes, so a script calls it under `if __name__ == "__main__":`."""
     count = default_jobs() if options.jobs is None else options.jobs
     folder = profile_folder(options.profiles)
-    file = read_fleet(str(options.file), read_trace)
+    file = read_fleet(str(options.file), lambda path: trace_day(read_trace(path), path.name))
     by_hour = options.day or options.export is not None or file.day is not None
     if options.export is not None:
         check_writable(Path(options.export) / EXPORTED, "--export")
@@ -81,8 +82,13 @@ def run(options: FleetOptions, bar: bool = False) -> Fleet:
         effort = Effort(options.quick, options.seed, count)
         found = plan_fleet(file, asked, devices, effort, tell=tell, warnings=warnings)
         if by_hour:
-            quick = replace(effort, quick=effort.quick or found.partial)
-            found = plan_day(file, asked, found, devices, quick, tell)
+            try:
+                effort = replace(effort, quick=effort.quick or found.partial)
+                found = plan_day(file, asked, found, devices, effort, tell)
+            except KeyboardInterrupt:
+                found = plan_day(file, asked, found, devices, Effort(quick=True), tell)
+                told = "interrupted: without speculation capacities are by formulas"
+                found = replace(found, partial=True, warnings=(*found.warnings, told))
     result = Fleet.of(found, repeat(options))
     if options.export is not None:
         _write(result, Path(options.export))

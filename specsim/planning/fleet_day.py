@@ -22,6 +22,10 @@ from specsim.planning.fleet_flow import Flow, Scaling, Stream, run_day
 from specsim.planning.fleet_result import Endpoint, FleetFigures
 from specsim.planning.fleet_size import Asked, Effort, Misfit, size_model
 
+# Running and waiting requests, as vLLM and SGLang call them.
+GAUGES = (("vllm:num_requests_running", "vllm:num_requests_waiting"),
+          ("sglang:num_running_reqs", "sglang:num_queue_reqs"))
+
 
 @dataclass(frozen=True)
 class _Model:
@@ -128,7 +132,7 @@ class _Planner:
             first, last, _ = self._fails(model)
             found.append(DayModel(
                 model.wanted.name, one.sized.study.shape.unit, one.sized.system.setup.method,
-                one.sized.system.setup.k, self._autoscale(model, main[i]),
+                one.sized.system.setup.k, self._autoscale(model),
                 self._day_of(
                     model, one, main[i], _pair([self._gpu_hours(f, i, one) for f in mine]),
                     _pair([None if f is None else f[i].share() for f in relied]),
@@ -199,15 +203,16 @@ class _Planner:
             *(math.ceil(s / step_s) for s in (side.start_s, rule.cool_down_s, rule.ahead_s)),
         )
 
-    def _autoscale(self, model: _Model, flow: Flow) -> dict[str, object]:
+    def _autoscale(self, model: _Model) -> dict[str, object]:
         """What an autoscaler is told: running requests at the load that is aimed at, or those
         that wait."""
         side, rule = model.with_it, self._scaling(model, model.with_it)
+        pool = next(p for p in self.file.pools if p.gpu == side.sized.gpu)
         return {
-            "metric": f"vllm:num_requests_{'waiting' if rule.queue else 'running'}",
+            "metric": GAUGES[side.sized.system.engine.name == "sglang"][rule.queue > 0],
             "target": rule.queue or side.at(rule.share * side.sized.capacity).running,
             "min_replicas": replicas_needed(0.0, 1.0, 1.0, rule.spares, rule.least),
-            "max_replicas": model.rule.max_replicas or max(flow.replicas),
+            "max_replicas": model.rule.max_replicas or pool.count // side.sized.gpus,
             "cool_down_s": model.rule.cool_down_s,
         }
 

@@ -5,7 +5,7 @@ Unknown keys are refused: a misspelt one would otherwise change nothing, silentl
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,9 +38,7 @@ from specsim.planning.fleet_day_file import (
     TraceDay,
     as_float,
     profile_of,
-    trace_day,
 )
-from specsim.sim.request import Request
 from specsim.sim.scenario import SYSTEM_KEYS
 from specsim.sim.slo import canonical, check_slo
 
@@ -50,7 +48,7 @@ MAX_FLOOR = 1e5  # tokens per second of a stream
 SERVED_KEYS = (SYSTEM_KEYS | {"fidelity"}) - {"gpu", "replicas", "router", "max_concurrent"}
 LENGTH_KEYS = ("workload", "input_len", "output_len", "cached_share", "range_ratio", "burstiness")
 TRAFFIC_KEYS = (*LENGTH_KEYS, "duration_s", "warmup_s")
-Reader = Callable[[Path], Iterable[Request]]
+DayOf = Callable[[Path], TraceDay]  # of a trace file
 DEMANDS = ("trace", "users", "rate", "tokens_per_s", "fill")
 
 Text = Annotated[str, BeforeValidator(str)]  # only shown: a year is as good a name as a word
@@ -123,6 +121,8 @@ class Wanted(Shape):
                 f"must say how much is wanted with one of {', '.join(DEMANDS)}; it has "
                 f"{' and '.join(named) or 'none'}"
             )
+        if self.trace is not None and self.profile is not None:
+            raise ValueError("has trace and profile, which both say the day; give one of them")
         if named == ["fill"] and not self.fill:
             raise Broken("true, or left out", "fill", self.fill)
         if named != ["fill"] and getattr(self, named[0]) is None:  # JSON's null is no amount
@@ -197,8 +197,8 @@ class FleetPlanFile:
     maintenance: tuple[Maintenance, ...] = ()
 
 
-def read_fleet(name: str, read: Reader | None = None) -> FleetPlanFile:
-    """A fleet file by path. read: of the traces that it names. UsageError, FormatError with the
+def read_fleet(name: str, day_of: DayOf | None = None) -> FleetPlanFile:
+    """A fleet file by path. day_of: of the traces that it names. UsageError, FormatError with the
     table and the key."""
     path = Path(name)
     if not path.is_file():
@@ -209,16 +209,13 @@ def read_fleet(name: str, read: Reader | None = None) -> FleetPlanFile:
     raw = json_value(text, path.name) if is_json else toml_table(text, path.name)
     if not isinstance(raw, Mapping):
         raise FormatError(f"{path.name} must hold a table, not {type(raw).__name__}")
-    return fleet_from(raw, path.name, read, path.parent)
+    return fleet_from(raw, path.name, day_of, path.parent)
 
 
 def fleet_from(
-    raw: Mapping[str, object], where: str, read: Reader | None = None, folder: Path = Path()
+    raw: Mapping[str, object], where: str, day_of: DayOf | None = None, folder: Path = Path()
 ) -> FleetPlanFile:
-    """Check a parsed fleet. read, folder: of its traces."""
-    def requests(trace: str) -> TraceDay:
-        assert read is not None
-        return trace_day(read(folder / trace), Path(trace).name)
+    """Check a parsed fleet. folder: where its traces are."""
 
     try:
         found = FleetShape.model_validate(raw)
@@ -229,7 +226,8 @@ def fleet_from(
     if len({pool.type for pool in pools}) < len(pools):
         raise UsageError(f"{where}: a GPU type stands in [[gpus]] twice; add up the counts")
     models = tuple(
-        _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})", requests)
+        _wanted(item, found, slo, f"{where}: [[models]] {i} ({item.name or item.model})",
+                day_of(folder / item.trace) if item.trace is not None and day_of else None)
         for i, item in enumerate(found.models, start=1)
     )
     names = [model.name for model in models]
@@ -318,9 +316,9 @@ def _priced(pool: Pool, everywhere: float | None, where: str) -> Pool:
 
 def _wanted(
     item: Wanted, file: FleetShape, slo: Mapping[str, float], where: str,
-    day_of: Callable[[str], TraceDay],
+    trace: TraceDay | None,
 ) -> Wanted:
-    """A model with what holds for the whole file."""
+    """A model with what holds for the whole file. trace: what its own says."""
     given = item.model_extra or {}
     lengths = [key for key in LENGTH_KEYS if key in given]
     people = item.demand == "users" or (item.demand == "fill" and not lengths)
@@ -347,11 +345,11 @@ def _wanted(
     for key in ("engine", "engine_version"):
         if key not in given and getattr(file, key) is not None:
             changes[key] = getattr(file, key)
-    return item.model_copy(update={**changes, **_over_the_day(item, file, where, day_of)})
+    return item.model_copy(update={**changes, **_over_the_day(item, file, where, trace)})
 
 
 def _over_the_day(
-    item: Wanted, file: FleetShape, where: str, day_of: Callable[[str], TraceDay]
+    item: Wanted, file: FleetShape, where: str, trace: TraceDay | None
 ) -> dict[str, object]:
     """The model's profile and autoscaling, and what its trace says of its load."""
     own, both = (rule.model_dump(exclude_unset=True) if rule else {}
@@ -368,14 +366,11 @@ def _over_the_day(
     shares = item.profile
     if shares is None and file.day is not None:
         shares = file.day.profile
-    if item.trace is not None:
-        if item.profile is not None:
-            raise UsageError(f"{where}: trace and profile both say the day; give one of them")
-        found = day_of(item.trace)
-        peak, given = max(found.rates), item.model_extra or {}
+    if trace is not None:
+        peak, given = max(trace.rates), item.model_extra or {}
         if "workload" not in given:
-            out |= {"input_len": found.input_len, "output_len": found.output_len, **given}
-        out |= {"rate": peak, "profile": tuple(rate / peak for rate in found.rates)}
+            out |= {"input_len": trace.input_len, "output_len": trace.output_len, **given}
+        out |= {"rate": peak, "profile": tuple(rate / peak for rate in trace.rates)}
     elif shares is not None:
         out["profile"] = profile_of(shares, where)
     return out

@@ -14,6 +14,7 @@ from specsim.errors import UsageError
 from specsim.report.doc import Doc
 
 EXPORTED = "values.yaml"
+CPU_PER_GPU, MEMORY_PER_GPU = 8, 32  # cores, GiB: the chart asks for them; assumed
 
 
 def fleet_files(doc: Doc) -> dict[str, str]:
@@ -43,12 +44,13 @@ def kube_name(name: str) -> str:
 
 def _values(m: Doc, e: Doc) -> dict[str, object]:
     words = [word.words() for word in e.items("flags.args")]
-    served = next(i for i, word in enumerate(words) if word == "serve") + 1
+    served, gpus = words.index("serve") + 1, int(e.number("gpus_per_replica"))
     return {
         "name": kube_name(m.text("name")), "repository": "vllm/vllm-openai",
         "tag": f"v{e.text('flags.version')}", "modelURL": words[served],
         "replicaCount": int(m.number("with_speculation.most_replicas")),
-        "requestGPU": int(e.number("gpus_per_replica")),
+        "requestCPU": CPU_PER_GPU * gpus, "requestMemory": f"{MEMORY_PER_GPU * gpus}Gi",
+        "requestGPU": gpus,
         "vllmConfig": {"extraArgs": words[served + 1:]},
     }
 
@@ -58,18 +60,14 @@ def _target(m: Doc) -> dict[str, str]:
             "name": f"vllm-{kube_name(m.text('name'))}-deployment-vllm"}
 
 
-def _limits(m: Doc, least: str, most: str) -> dict[str, object]:
-    return {least: int(m.number("autoscale.min_replicas")),
-            most: int(m.number("autoscale.max_replicas"))}
-
-
 def _hpa(m: Doc) -> dict[str, object]:
     rule = m.at("autoscale")
     return {
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": kube_name(m.text("name"))},
         "spec": {
-            "scaleTargetRef": _target(m), **_limits(m, "minReplicas", "maxReplicas"),
+            "scaleTargetRef": _target(m), "minReplicas": int(rule.number("min_replicas")),
+            "maxReplicas": int(rule.number("max_replicas")),
             "metrics": [{"type": "Pods", "pods": {
                 "metric": {"name": rule.text("metric").replace(":", "_")},
                 "target": {"type": "AverageValue",
@@ -91,8 +89,12 @@ def _keda(m: Doc, zone: str) -> dict[str, object]:
         "serverAddress": "http://prometheus-server:9090",
         "query": f'sum({rule.text("metric")}{{pod=~"{_target(m)["name"]}-.*"}})',
         "threshold": f"{rule.number('target'):.4g}"}}]
-    for count, group in groupby(m.items("hours"), lambda h: int(h.number("replicas"))):
-        hours = [int(h.number("hour")) for h in group]
+    runs = [(count, [int(h.number("hour")) for h in group]) for count, group in
+            groupby(m.items("hours"), lambda h: int(h.number("replicas")))]
+    least = int(rule.number("min_replicas"))
+    if len(runs) == 1:  # all day: KEDA takes no schedule from an hour to itself
+        (least, _), runs = runs[0], []
+    for count, hours in runs:
         triggers.append({"type": "cron", "metadata": {
             "timezone": zone, "start": f"0 {hours[0]} * * *",
             "end": f"0 {(hours[-1] + 1) % 24} * * *", "desiredReplicas": str(count)}})
@@ -100,7 +102,7 @@ def _keda(m: Doc, zone: str) -> dict[str, object]:
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
         "metadata": {"name": kube_name(name)},
         "spec": {"scaleTargetRef": {"name": _target(m)["name"]},
-                 **_limits(m, "minReplicaCount", "maxReplicaCount"),
+                 "minReplicaCount": least, "maxReplicaCount": int(rule.number("max_replicas")),
                  "advanced": {"horizontalPodAutoscalerConfig": _behavior(m)},
                  "triggers": triggers},
     }
