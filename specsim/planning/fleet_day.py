@@ -22,6 +22,7 @@ from specsim.planning.fleet_flow import Flow, Scaling, Stream, run_day
 from specsim.planning.fleet_result import Endpoint, FleetFigures
 from specsim.planning.fleet_size import Asked, Effort, Misfit, size_model
 
+ENDS = ("fast", "slow")  # of a prediction's interval
 # Running and waiting requests, as vLLM and SGLang call them.
 GAUGES = (("vllm:num_requests_running", "vllm:num_requests_waiting"),
           ("sglang:num_running_reqs", "sglang:num_queue_reqs"))
@@ -110,38 +111,30 @@ class _Planner:
 
     def plan(self) -> tuple[FleetDay, list[str]]:
         """The day, and what to know about it."""
-        ends = ("fast", "slow")
-        main, plain, free, base, drill = (
-            self._run("with_it"), self._run("without"), self._run("with_it", endless=True),
-            self._run("without", endless=True), self._run("with_it", drill=True),
-        )
-        assert main is not None and plain is not None and drill is not None  # no ends are asked
-        assert free is not None and base is not None
-        mine, other, gains = (
-            [self._run(side, end, end, gain=gain, endless=True) for end in ends]
-            for side, gain in (("with_it", False), ("without", False), ("with_it", True))
-        )
-        relied = [self._run("with_it", "", end) for end in ends]
+        run, sides = self._run, ("with_it", "without")
+        main, plain = (run(side) for side in sides)
+        free, base = (run(side, endless=True) for side in sides)
+        mine, other = ([run(side, end, end, endless=True) for end in ENDS] for side in sides)
+        gains = [run("with_it", end, end, gain=True, endless=True) for end in ENDS]
+        relied, drill = [run("with_it", "", end) for end in ENDS], run("with_it", drill=True)
         found, notes = [], []
         for i, model in enumerate(self.models):
             one, two = model.with_it, model.without
-            needs, needs_without = self._gpu_hours(free, i, one), self._gpu_hours(base, i, two)
-            assert needs is not None and needs_without is not None
-            saved = [None if (hours := self._gpu_hours(flows, i, one)) is None
-                     else needs_without - hours for flows in gains]
+            needs, needs_without = self._hours(free, i, one), self._hours(base, i, two)
             first, last, _ = self._fails(model)
+            setup, shape = one.sized.system.setup, one.sized.study.shape
+            ends, ends_without, saved = (
+                [self._hours(flows, i, side) for flows in pair]
+                for pair, side in ((mine, one), (other, two), (gains, one))
+            )
             found.append(DayModel(
-                model.wanted.name, one.sized.study.shape.unit, one.sized.system.setup.method,
-                one.sized.system.setup.k, self._autoscale(model),
-                self._day_of(
-                    model, one, main[i], _pair([self._gpu_hours(f, i, one) for f in mine]),
-                    _pair([None if f is None else f[i].share() for f in relied]),
-                ),
-                self._day_of(
-                    model, two, plain[i], _pair([self._gpu_hours(f, i, two) for f in other]), None
-                ),
+                model.wanted.name, shape.unit, setup.method, setup.k, self._autoscale(model),
+                self._day_of(model, one, main[i], ends,
+                             [flows[i].share() if flows else None for flows in relied]),
+                self._day_of(model, two, plain[i], ends_without, []),
                 needs_without - needs,
-                _pair(saved) if one.gain_ends or not one.sized.system.speculative else None,
+                _pair([needs_without - hours for hours in saved])
+                if one.gain_ends or not one.sized.system.speculative else None,
                 drill[i].share(first, last), self._by_setting(model),
                 tuple(self._hour(model, hour, main[i], plain[i]) for hour in range(HOURS)),
             ))
@@ -164,21 +157,21 @@ class _Planner:
     def _run(
         self, kind: str, believed: str = "", true: str = "", *, gain: bool = False,
         drill: bool = False, endless: bool = False,
-    ) -> list[Flow] | None:
+    ) -> list[Flow]:
         """believed, true: capacities that the rules count on and that there are, the predicted or
-        the 'slow' and 'fast' end of its interval. None where an end carries nothing, or there is no
-        interval. endless: a pool without limits."""
+        the 'slow' and 'fast' end of its interval. No flows where an end carries nothing, or there
+        is no interval. endless: a pool without limits."""
         streams = []
         for model in self.models:
             side: Side = getattr(model, kind)
             ends = side.gain_ends if gain else side.ends
-            if (believed or true) and ends is None and not gain:
-                return None
+            if true and ends is None and not gain:
+                return []
             counted, real = (
                 getattr(ends, end) if end and ends is not None else 1.0 for end in (believed, true)
             )
             if not counted > 0:
-                return None
+                return []
             sized = side.sized
             streams.append(Stream(
                 model.demand, sized.gpu, sized.gpus, sized.capacity * counted,
@@ -226,9 +219,10 @@ class _Planner:
         away = max(1, math.ceil(model.with_it.start_s / self.day.step_s))
         return peak, min(peak + away, len(model.demand)), model.lost
 
-    def _gpu_hours(self, flows: list[Flow] | None, i: int, side: Side) -> float | None:
-        if flows is None:
-            return None
+    def _hours(self, flows: list[Flow], i: int, side: Side) -> float:
+        """GPU-hours of a model; NaN without flows."""
+        if not flows:
+            return math.nan
         return math.fsum(flows[i].replicas) * side.sized.gpus * self.day.step_s / HOUR_S
 
     # --- figures --------------------------------------------------------------------------------
@@ -243,11 +237,11 @@ class _Planner:
         return min(side.sized.capacity, sum(demand[part]) / max(1, sum(flow.ready[part])))
 
     def _day_of(
-        self, model: _Model, side: Side, flow: Flow, ends: tuple[float, float] | None,
-        shares: tuple[float, float] | None,
+        self, model: _Model, side: Side, flow: Flow, ends: Sequence[float],
+        shares: Sequence[float | None],
     ) -> DaySide:
         sized = side.sized
-        hours = self._gpu_hours([flow], 0, side) or 0.0
+        hours = self._hours([flow], 0, side)
         price = next(p.price_per_gpu_hour for p in self.file.pools if p.gpu == sized.gpu)
         joules = [0.0, 0.0, 0.0]
         for hour in range(HOURS):
@@ -257,10 +251,10 @@ class _Planner:
         energy: Sequence[float | None] = joules or [None, None, None]  # power may not be known
         peak = max(flow.replicas)
         return DaySide(
-            sized.capacity, sized.gpus, side.start_s, peak, hours, ends,
+            sized.capacity, sized.gpus, side.start_s, peak, hours, _pair(ends),
             peak * sized.gpus * float(HOURS), None if price is None else price * hours,
-            energy[0], _pair(energy[1:]),
-            flow.share(), shares, flow.longest_wait_s(self.day.step_s), math.fsum(flow.given_up),
+            energy[0], _pair(energy[1:]), flow.share(), _pair(shares),
+            flow.longest_wait_s(self.day.step_s), math.fsum(flow.given_up),
         )
 
     def _hour(self, model: _Model, hour: int, flow: Flow, plain: Flow) -> DayHour:
@@ -314,5 +308,5 @@ def _waiting(side: Side, load: float) -> float:
 
 
 def _pair(ends: Sequence[float | None]) -> tuple[float, float] | None:
-    known = [end for end in ends if end is not None]
+    known = [end for end in ends if end is not None and not math.isnan(end)]
     return (min(known), max(known)) if known and len(known) == len(ends) else None
