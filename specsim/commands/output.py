@@ -124,6 +124,12 @@ def finish(
     if options.out is not None:
         # After the figures are shown: a full disk must not take them along.
         found.write(options.out)
+    if (plot := getattr(options, "plot", None)) is not None:
+        from specsim.report.doc import Doc
+        from specsim.report.live import split_picture
+        from specsim.report.plots_file import write_picture
+
+        write_picture(split_picture(Doc(found.to_dict())), plot)
     end_if_partial(found.partial, "the figures are of what was finished")
     if found.stopped:
         sys.stderr.write(f"specsim: ended early: {found.stopped}; the points before it are kept\n")

@@ -1,7 +1,7 @@
 """`specsim validate bench`: a benchmark's result file beside the simulation of its load."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import finish
+from specsim.commands.output import check_drawing, finish
 from specsim.files import check_writable
 from specsim.options.measured import ValidateBenchCommand
 
@@ -17,5 +17,6 @@ def bench(options: ValidateBenchCommand) -> None:
     from specsim.api.validate_bench import run
     from specsim.options.values import paths_of
 
+    check_drawing(options)
     check_writable(options.out, "--out", paths_of(options.files))
     finish(run(options), options, options.max_error)

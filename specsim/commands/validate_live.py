@@ -1,7 +1,7 @@
 """`specsim validate live`: drive a server, simulate the same requests, compare."""
 
 from specsim.commands.bind import command
-from specsim.commands.output import finish, quiet
+from specsim.commands.output import check_drawing, finish, quiet
 from specsim.files import check_writable
 from specsim.options.measured import ValidateLiveCommand
 
@@ -16,5 +16,6 @@ def live(options: ValidateLiveCommand) -> None:
     predicted ones, with what explains the gap. Ctrl-C keeps what was finished."""
     from specsim.api.validate_live import run
 
+    check_drawing(options)
     check_writable(options.out, "--out", [options.prompts, options.trace])
     finish(run(options, options.save_bench, bar=not quiet(options)), options, options.max_error)

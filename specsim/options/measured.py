@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from specsim.errors import UsageError
 from specsim.options import groups
+from specsim.options.analytic import PlotFileOptions
 from specsim.options.declare import REQUIRED, OptionSet, opt
 from specsim.options.values import FilePath, FilePaths, named_path
 
@@ -209,7 +210,7 @@ class ValidateBenchOptions(MeasuredFilesOptions, JudgedServerOptions, Comparison
     NAME: ClassVar = "validate bench"
 
 
-class ValidateBenchCommand(ValidateBenchOptions, groups.ComparisonOutputOptions):
+class ValidateBenchCommand(ValidateBenchOptions, PlotFileOptions, groups.ComparisonOutputOptions):
     """`specsim validate bench`."""
 
 
@@ -283,7 +284,8 @@ class ValidateLiveOptions(
 
 
 class ValidateLiveCommand(
-    ValidateLiveOptions, groups.MaxErrorOptions, SaveBenchOptions, groups.ComparisonOutOptions,
+    ValidateLiveOptions, groups.MaxErrorOptions, SaveBenchOptions, PlotFileOptions,
+    groups.ComparisonOutOptions,
 ):
     """`specsim validate live`."""
 

@@ -4,10 +4,11 @@ and what explains the gap."""
 import math
 from collections.abc import Mapping, Sequence
 
+from specsim.errors import UsageError
 from specsim.report.blocks import Block, Charts, Fold, Lines, Notes, Section, Terms
 from specsim.report.columns import figure, fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Bars, Parity
+from specsim.report.plots import Bars, Parity, Picture
 from specsim.report.tables import Table, percent, times
 from specsim.units import rounded, seconds
 
@@ -64,15 +65,29 @@ def _split(doc: Doc) -> list[Block | None]:
     ], title="predicted / measured, with the tokens per step that were expected before: "
              "TPOT = step cost x acceptance, tok/s = rest / TPOT",
         remarks=["tokens/step: expected, of measured"])
-    parts = (("step cost", "step_cost"), ("acceptance", "acceptance"))
+    return [Lines(told), table, Charts([_parts(points)])]
+
+
+def _parts(points: Sequence[Doc]) -> Bars:
+    """The logarithms of the factors, which add up."""
+    parts = (("TPOT", "tpot"), ("= step cost", "step_cost"), ("+ acceptance", "acceptance"))
     names = [f"{i + 1}. {point.text('name')}" if len(
         {p.text("name") for p in points}) < len(points) else point.text("name")
         for i, point in enumerate(points)]
     logs = [(title, [math.log(point.number(key)) for point in points]) for title, key in parts]
-    return [Lines(told), table, Charts([Bars(
-        "What the gap in TPOT is made of", "ln of predicted / measured: the parts add up to it. "
+    return Bars(
+        "What the gap in TPOT is made of", "Logarithms of predicted / measured: the parts add up. "
         "Below 0: predicted faster than measured.", names, logs, "ln(predicted / measured)",
-        stacked=True)])]
+        horizontal=True)
+
+
+def split_picture(doc: Doc) -> Picture:
+    """What the gaps are made of."""
+    points = doc.items("split")
+    if not points:
+        raise UsageError("nothing is drawn: no point has times per token and tokens per step")
+    title = doc.text("title", "predicted against measured").partition(" beside ")[0]
+    return Picture(title[:90], (_parts(points),))
 
 
 def metric_label(metric: str) -> str:

@@ -68,21 +68,27 @@ def write_picture(picture: Picture, path: str) -> None:
 
 
 def _draw_bars(axes: Any, chart: Bars) -> None:
-    """Lying bars of the first group, the first category on top, with their intervals."""
-    values = [value or 0.0 for value in chart.groups[0][1]]
-    bands = [band or (value, value) for band, value in zip(
-        chart.bands or [None] * len(values), values, strict=True)]
-    reach = [[max(0.0, v - b[0]) for v, b in zip(values, bands, strict=True)],
-             [max(0.0, b[1] - v) for v, b in zip(values, bands, strict=True)]]
+    """Lying bars, the first category on top, groups side by side; the first one's intervals."""
+    height = 0.6 / len(chart.groups)
     axes.set_title(chart.title, fontsize=9.5, loc="left")
     axes.set_xlabel(chart.y_label)
-    places = range(len(values))
+    places = range(len(chart.categories))
     axes.set_yticks(places, chart.categories, parse_math=False)
-    axes.barh(places, values, color=PALETTE[0], height=0.6, xerr=reach,
-              error_kw={"ecolor": "0.25", "elinewidth": 1.2, "capsize": 3})
+    for i, (name, found) in enumerate(chart.groups):
+        values = [value or 0.0 for value in found]
+        bands = [band or (value, value) for band, value in zip(
+            chart.bands or [None] * len(values), values, strict=True)]
+        reach = [[max(0.0, v - b[0]) for v, b in zip(values, bands, strict=True)],
+                 [max(0.0, b[1] - v) for v, b in zip(values, bands, strict=True)]]
+        axes.barh([p + (i - (len(chart.groups) - 1) / 2) * height for p in places], values,
+                  color=PALETTE[i % len(PALETTE)], height=height, label=name,
+                  xerr=reach if i == 0 and chart.bands else None,
+                  error_kw={"ecolor": "0.25", "elinewidth": 1.2, "capsize": 3})
     axes.invert_yaxis()
     axes.grid(True, axis="x", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
+    if len(chart.groups) > 1:
+        axes.legend(fontsize=7.5, frameon=False)
 
 
 def _draw(axes: Any, panel: Panel) -> None:

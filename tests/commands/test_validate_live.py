@@ -265,3 +265,13 @@ def test_without_pins_the_gap_is_split_by_what_was_given(call):
         code, out, _ = call(*live(server, "--concurrency", "1", *NGRAM, "--acceptance-length", "2",
                                   "--output-len", "31"))
         assert code == 0 and "step cost x acceptance" in out and "of 3.00" in out
+
+
+def test_the_parts_of_a_gap_are_drawn(call, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "gap.svg"
+    code, _, err = call("bench", C4, "--model", "smollm2-135m", *CPU, *NGRAM, "--plot", path)
+    assert code == 0, err
+    assert "+ acceptance" in path.read_text() and "c=4" in path.read_text()
+    code, _, err = call("bench", C4, "--model", "smollm2-135m", *CPU, *NGRAM, "--plot", "x.pdf")
+    assert code == 2 and ".svg or .png" in err
