@@ -10,7 +10,6 @@ already: the limit caps watts and changes no time. Links, hosts, fans and power 
 counted (`HardwareProfile.host_w` adds the host's share). Joules and watts are of one GPU.
 """
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,13 +87,6 @@ class Power:
         if not asked.wall_s:
             return self.idle_w
         return self.idle_w + self.above_idle_j(asked) / asked.wall_s
-
-    def interval(self, watts: float) -> tuple[float, float]:
-        """90 % interval of watts between idle and limit."""
-        factor = math.exp(Z90 * self.spread)
-        return max(min(watts, self.idle_w) / factor, watts / factor), min(
-            self.limit_w, watts * factor
-        )
 
 
 def board_watts(profile: HardwareProfile, gpus: int, asked: KernelDemand) -> float | None:

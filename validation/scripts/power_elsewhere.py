@@ -68,8 +68,9 @@ def h100() -> list[Check]:
         batch, wall_s = int(row["batch"]), float(row["latency_s"])
         watts = paced(some, batch, wall_s)
         measured = float(row["gpu_j_per_token"]) * batch / wall_s
-        low, high = power_of(some).interval(watts)
-        found.append(Check(row["model"], watts, measured, low <= measured <= high))
+        factor = math.exp(Z90 * power_of(some).spread)
+        inside = watts / factor <= measured <= watts * factor
+        found.append(Check(row["model"], watts, measured, inside))
     return found
 
 
