@@ -4,6 +4,7 @@ Both systems are predicted; what the prediction missed the measured one by is ca
 public pairs bear out (`specsim.analytic.carry_over`).
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,7 @@ THEIRS = {name for group in (groups.AcceptanceOptions, groups.DraftShareOptions,
                              groups.LengthsOptions, groups.CachedShareOptions, groups.LoadOptions,
                              groups.LengthRangeOptions, groups.ApartOptions, RunOptions)
           for name in declared(group)}
+FAR = math.log(16)  # of loads, beyond which public pairs were predicted no better with one
 LIKE = 0.05  # of logarithms, up to which two runs are of one load
 
 
@@ -68,6 +70,12 @@ def run(options: TransferOptions) -> Prediction:
         raise UsageError(
             f"--to says {', '.join(f'{name}={value}' for name, value in changes.items())}, as it "
             f"was measured; change one of {', '.join(CHANGES)}"
+        )
+    if any(min(distances(_setting(p), _setting(t)).get("concurrency", 0.0) for p in points) > FAR
+           for t in targets):
+        warnings.append(
+            "the load asked about is more than 16 times apart from any that was measured: so far "
+            "one measurement did not help on public pairs"
         )
     told = {
         "files": [str(said_of(path)[0]) for path in files],

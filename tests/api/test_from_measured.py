@@ -95,6 +95,13 @@ def test_another_load_keeps_nearly_all_of_a_miss_and_another_gpu_little(tmp_path
     assert gpu["share"] < 0.6
 
 
+def test_a_load_far_from_what_was_measured_is_said(tmp_path: Path) -> None:
+    file = plain(tmp_path, 2)
+    far, near = asked(file, to="concurrency=128"), asked(file, to="concurrency=16")
+    assert any("more than 16 times" in text for text in far.warnings)
+    assert not any("more than 16 times" in text for text in near.warnings)
+
+
 def test_the_model_is_that_of_the_file(tmp_path: Path) -> None:
     found = specsim.predict(from_measured=str(plain(tmp_path)), to="tp=2", **THERE)
     assert "8B" in found.model.upper()
