@@ -53,30 +53,15 @@ def run(options: TransferOptions) -> Prediction:
     sizes = {run.server_args.tp for run in runs} - {None}
     if len(sizes) == 1 and "tp" not in options.typed and there.tp == 1:
         there = there.but(tp=sizes.pop())
-    plain = runs if is_plain(options.method) else []
+    plain = runs if is_plain(there.method) else []
     points = measured_points(ServerSeen(there, [] if plain else runs, plain, [], warnings))
     ours = {name: value for name, value in changes.items() if name not in LOAD}
     if "gpu" in ours:
         ours = {"link": None, **ours}
     here = there.but(**ours)
-    if "k" in ours and (not ours["k"] or not any(point.speculative for point in points)):
-        was, other = ("with", "a plain") if not ours["k"] else ("without", "a speculative")
-        raise UsageError(
-            f"--to says k={ours['k']}, but {files[0].name} was measured {was} speculation; leave k "
-            f"out, or give {other} result"
-        )
+    _check_drafts(points, changes, files[0].name)
     targets = _targets(points, here, changes, warnings)
-    if not any(distances(_setting(a), _setting(b)) for a, b in zip(points, targets, strict=True)):
-        raise UsageError(
-            f"--to says {', '.join(f'{name}={value}' for name, value in changes.items())}, as it "
-            f"was measured; change one of {', '.join(CHANGES)}"
-        )
-    if any(min(distances(_setting(p), _setting(t)).get("concurrency", 0.0) for p in points) > FAR
-           for t in targets):
-        warnings.append(
-            "the load asked about is more than 16 times apart from any that was measured: so far "
-            "one measurement did not help on public pairs"
-        )
+    warnings += _far(points, targets, changes)
     told = {
         "files": [str(said_of(path)[0]) for path in files],
         **points[-1].system.summary("model", "gpu", "tp", "attention_dp", "engine",
@@ -85,6 +70,33 @@ def run(options: TransferOptions) -> Prediction:
     }
     found = predicted(_asked(here, targets))
     return found.with_measured(told, warnings, repeat(options))
+
+
+def _check_drafts(points: Sequence[FewShotPoint], changes: Mapping[str, Any], file: str) -> None:
+    """k is changed only of what was measured with speculation, and not to none. UsageError."""
+    k = changes.get("k")
+    if k is not None and (not k or not any(point.speculative for point in points)):
+        was, other = ("with", "a plain") if not k else ("without", "a speculative")
+        raise UsageError(
+            f"--to says k={k}, but {file} was measured {was} speculation; leave k out, or give "
+            f"{other} result"
+        )
+
+
+def _far(
+    points: Sequence[FewShotPoint], targets: Sequence[FewShotPoint], changes: Mapping[str, Any]
+) -> list[str]:
+    """What to say of a load far from all that were measured. UsageError where nothing differs."""
+    if not any(distances(_setting(a), _setting(b)) for a, b in zip(points, targets, strict=True)):
+        raise UsageError(
+            f"--to says {', '.join(f'{name}={value}' for name, value in changes.items())}, as it "
+            f"was measured; change one of {', '.join(CHANGES)}"
+        )
+    if all(min(distances(_setting(p), _setting(t)).get("concurrency", 0.0) for p in points) <= FAR
+           for t in targets):
+        return []
+    return ["the load asked about is more than 16 times apart from any that was measured: so far "
+            "one measurement did not help on public pairs"]
 
 
 def changes_of(text: str | None) -> dict[str, Any]:
