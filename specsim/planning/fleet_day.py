@@ -201,11 +201,12 @@ class _Planner:
         that wait."""
         side, rule = model.with_it, self._scaling(model, model.with_it)
         pool = next(p for p in self.file.pools if p.gpu == side.sized.gpu)
+        least = replicas_needed(0.0, 1.0, 1.0, rule.spares, rule.least)
         return {
             "metric": GAUGES[side.sized.system.engine.name == "sglang"][rule.queue > 0],
             "target": rule.queue or side.at(rule.share * side.sized.capacity).running,
-            "min_replicas": replicas_needed(0.0, 1.0, 1.0, rule.spares, rule.least),
-            "max_replicas": model.rule.max_replicas or pool.count // side.sized.gpus,
+            "min_replicas": least,
+            "max_replicas": max(least, model.rule.max_replicas or pool.count // side.sized.gpus),
             "cool_down_s": model.rule.cool_down_s,
         }
 

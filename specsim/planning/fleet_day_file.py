@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from specsim.checked import Broken, Rule, Shape
+from specsim.checked import Rule, Shape
 from specsim.errors import FormatError, UsageError, shown
 from specsim.planning.values import real
 from specsim.sim.request import Request
@@ -43,8 +43,6 @@ def as_float(value: object) -> object:
 
 Number = Annotated[float, BeforeValidator(as_float)]
 Seconds = Annotated[Number, Field(ge=0, le=LONGEST_START_S), Rule("seconds, from 0 to 43200")]
-
-
 Profile = Annotated[
     str | Annotated[
         tuple[Annotated[Number, Field(ge=0, le=MAX_AMOUNT)], ...], Field(strict=False)
@@ -60,16 +58,10 @@ class Day(Shape):
 
     profile: Profile = None
     lost: Literal["replica", "node"] = "replica"
-    step_s: Annotated[int, Field(ge=10, le=3600), Rule("from 10 to 3600, a divisor of 3600")] = 60
+    step_s: Literal[10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600] = 60
     give_up_s: Annotated[Number, Field(gt=0, le=86400), Rule("above 0 and at most 86400")] = 300.0
     timezone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]{1,64}$"),
                         Rule("a name such as Europe/Berlin")] = "UTC"
-
-    @model_validator(mode="after")
-    def _divides(self) -> "Day":
-        if 3600 % self.step_s:
-            raise Broken("from 10 to 3600, a divisor of 3600", "step_s", self.step_s)
-        return self
 
 
 class Autoscale(Shape):

@@ -102,21 +102,18 @@ class FleetDay:
         for end, parts in sides:
             for key in ("gpu_hours", "gpu_hours_fixed", "price", "energy_j"):
                 out[key + end] = _total([getattr(part, key) for part in parts])
-            for key in ("gpu_hours_interval_90", "energy_j_interval_90"):
-                name = key.removesuffix("_interval_90") + end + "_interval_90"
-                out[name] = _ends([getattr(part, key) for part in parts])
-        out["saved_gpu_hours"] = _total([m.saved_gpu_hours for m in self.models])
-        out["saved_gpu_hours_interval_90"] = _ends(
-            [m.saved_gpu_hours_interval_90 for m in self.models])
-        return {**out, "models": jsonable(self.models)}
+            for key in ("gpu_hours", "energy_j"):
+                pairs = [getattr(part, f"{key}_interval_90") for part in parts]
+                out[f"{key}{end}_interval_90"] = _ends(pairs)
+        saved = _ends([m.saved_gpu_hours_interval_90 for m in self.models])
+        return {**out, "saved_gpu_hours": sum(m.saved_gpu_hours for m in self.models),
+                "saved_gpu_hours_interval_90": saved, "models": jsonable(self.models)}
 
 
 def _total(values: Sequence[float | None]) -> float | None:
     """None where one is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    return None if None in values else sum(value or 0.0 for value in values)
 
 
 def _ends(pairs: Sequence[Pair | None]) -> list[float] | None:
-    known = [pair for pair in pairs if pair is not None]
-    return [sum(pair[i] for pair in known) for i in (0, 1)] if len(known) == len(pairs) else None
+    return None if None in pairs else [sum(pair[i] for pair in pairs if pair) for i in (0, 1)]

@@ -55,9 +55,8 @@ def _values(m: Doc, e: Doc) -> dict[str, object]:
     }
 
 
-def _target(m: Doc) -> dict[str, str]:
-    return {"apiVersion": "apps/v1", "kind": "Deployment",
-            "name": f"vllm-{kube_name(m.text('name'))}-deployment-vllm"}
+def _deployment(m: Doc) -> str:
+    return f"vllm-{kube_name(m.text('name'))}-deployment-vllm"
 
 
 def _hpa(m: Doc) -> dict[str, object]:
@@ -66,7 +65,9 @@ def _hpa(m: Doc) -> dict[str, object]:
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": kube_name(m.text("name"))},
         "spec": {
-            "scaleTargetRef": _target(m), "minReplicas": int(rule.number("min_replicas")),
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment",
+                               "name": _deployment(m)},
+            "minReplicas": int(rule.number("min_replicas")),
             "maxReplicas": int(rule.number("max_replicas")),
             "metrics": [{"type": "Pods", "pods": {
                 "metric": {"name": rule.text("metric").replace(":", "_")},
@@ -87,7 +88,7 @@ def _keda(m: Doc, zone: str) -> dict[str, object]:
     rule, name = m.at("autoscale"), m.text("name")
     triggers: list[dict[str, object]] = [{"type": "prometheus", "metadata": {
         "serverAddress": "http://prometheus-server:9090",
-        "query": f'sum({rule.text("metric")}{{pod=~"{_target(m)["name"]}-.*"}})',
+        "query": f'sum({rule.text("metric")}{{pod=~"{_deployment(m)}-.*"}})',
         "threshold": f"{rule.number('target'):.4g}"}}]
     runs = [(count, [int(h.number("hour")) for h in group]) for count, group in
             groupby(m.items("hours"), lambda h: int(h.number("replicas")))]
@@ -101,7 +102,7 @@ def _keda(m: Doc, zone: str) -> dict[str, object]:
     return {
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
         "metadata": {"name": kube_name(name)},
-        "spec": {"scaleTargetRef": {"name": _target(m)["name"]},
+        "spec": {"scaleTargetRef": {"name": _deployment(m)},
                  "minReplicaCount": least, "maxReplicaCount": int(rule.number("max_replicas")),
                  "advanced": {"horizontalPodAutoscalerConfig": _behavior(m)},
                  "triggers": triggers},

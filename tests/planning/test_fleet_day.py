@@ -93,7 +93,7 @@ def day_of(tmp_path: Path, raw: dict[str, Any], *words: str) -> dict[str, Any]:
         (changed(autoscale={"target_queue": 1, "target_utilisation": 0.5}), "give the one"),
         (changed(autoscale={"target_utilisation": 1.5}), "target_utilisation is 1.5"),
         (changed(autoscale={"cooldown": 3}), "no key 'cooldown'; did you mean 'cool_down_s'"),
-        (changed({"day": {"step_s": 7}}), "day.: step_s is 7; it must be from 10 to 3600, a div"),
+        (changed({"day": {"step_s": 7}}), "day.: step_s is 7; it must be one of 10, 20, 30"),
         (changed({"day": {"lost": "rack"}}), "one of replica, node"),
         (changed({"day": {"timezone": "a\nb"}}), "timezone"),
         (changed({"day": {"profile": [1]}}), "profile has 1 numbers"),
