@@ -7,19 +7,19 @@ carries limits f times as tight. That is exact for requests at a rate, and holds
 as they think much longer than they are served.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
 from specsim.analytic.closed import SteadyState, closed_loop
-from specsim.analytic.energy import energy_of
+from specsim.analytic.energy import energy_of, token_interval
 from specsim.analytic.intervals import interval_of
 from specsim.analytic.open import OpenState, open_loop
 from specsim.analytic.predict import candidate_k
 from specsim.analytic.system import System
 from specsim.errors import SpecSimError, UsageError
-from specsim.latency.power import Power
 from specsim.planning.capacity_loads import LoadShape, People
 from specsim.planning.capacity_start import (
     Crowd,
@@ -61,8 +61,9 @@ class Figures:
         return self._at(float(round(load)) if self._shape.whole else load)
 
     def watts(self, load: float) -> tuple[float, float, float] | None:
-        """Mean watts of a GPU with the ends of their 90 % interval; None where not known."""
-        found, power = self(load), Power.of(self._system.profile)
+        """Mean watts of a GPU with the ends of their 90 % interval (NaN: has none); None where not
+        known."""
+        found = self(load)
         state: SteadyState | OpenState
         if self._turns is not None:
             workload = self._turns.workload(found.hit)
@@ -72,9 +73,12 @@ class Figures:
             workload = usual_workload(self._shape)
             state = open_loop(self._system, workload, found.amount)
         energy = energy_of(self._system, workload, state)
-        if energy is None or power is None:
+        if energy is None:
             return None
-        return energy.power_w, *power.interval(energy.power_w)
+        ends = token_interval(self._system, energy, found.tpot_s, paced=True)
+        low, high = ends or (math.nan, math.nan)
+        watts_per_joule = energy.power_w / energy.joules_per_output_token
+        return energy.power_w, low * watts_per_joule, high * watts_per_joule
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,8 @@ def test_savings_add_up_and_intervals_hold_their_values(found: Any) -> None:
         low, high = part["gpu_hours_interval_90"]
         assert low <= part["gpu_hours"] <= high and low < high
         assert part["gpu_hours"] <= part["gpu_hours_fixed"]
+        low, high = part["energy_j_interval_90"]
+        assert 0 < low <= part["energy_j"] <= high <= 700 * 3600 * part["gpu_hours"]  # watts
     low, high = api["saved_gpu_hours_interval_90"]
     assert low <= api["saved_gpu_hours"] <= high
     low, high = one["slo_share_interval_90"]
