@@ -17,6 +17,7 @@ from specsim.speculation.acceptance import Acceptance
 
 if TYPE_CHECKING:  # read their tables at first use
     from specsim.speculation.acceptance_catalogue import MeasuredPoint
+    from specsim.speculation.acceptance_posterior import AcceptanceSpread
     from specsim.speculation.resolve import AcceptanceEstimate, AcceptanceQuery
 
 # The catalogue's kind of work for the name of a workload.
@@ -44,11 +45,13 @@ def measured_with(spec: ModelSpec, method: str) -> bool:
 
 def rows_of(spec: ModelSpec, method: str) -> list["MeasuredPoint"]:
     """What was measured of the target with the method: chains on real text."""
+    return [p for name in target_names(spec) for p in _rows_of(name, method)]
+
+
+def _rows_of(name: str, method: str) -> list["MeasuredPoint"]:
     from specsim.speculation.acceptance_catalogue import chains, offered_by, points_of
 
-    return chains(
-        p for name in target_names(spec) for p in points_of(name) if offered_by(p, method)
-    )
+    return chains(p for p in points_of(name) if offered_by(p, method))
 
 
 def drafter_repository(spec: ModelSpec, method: str) -> str | None:
@@ -101,6 +104,17 @@ def catalogued(
         for name in target_names(spec)
     ]
     return next((found for found in answers if found.level in KNOWN), answers[-1])
+
+
+def spread_of(
+    options: DeploymentOptions, spec: ModelSpec, setup: SpecSetup, longest: int
+) -> "AcceptanceSpread":
+    """How unsure `catalogued` is, at all draft lengths together."""
+    from specsim.speculation.resolve import acceptance_spread
+
+    names = target_names(spec)
+    name = next((name for name in names if _rows_of(name, setup.method)), names[-1])
+    return acceptance_spread(_query(options, name, setup, options.draft, None), longest)
 
 
 def exists(setup: SpecSetup) -> bool:

@@ -1,11 +1,13 @@
 """`specsim.tune`: the best method and draft length per load, and what to type for it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from specsim.api.deployment import DeploymentRequest
 from specsim.api.functions import python_function
 from specsim.api.results import Decided, DeployedAs, flat
+from specsim.api.tune_plan import check_plan, plan_runs
 from specsim.api.tune_setup import build_offer
 from specsim.api.verdicts import unmeasured
 from specsim.errors import UsageError
@@ -82,16 +84,21 @@ def run(options: TuneOptions, report: Callable[[int, int], None] | None = None) 
     gates = {} if options.slo is None else parse_slo(str(options.slo))
     if options.slo is not None and not gates:
         raise UsageError("--slo is empty; write limits like ttft_mean=2,stream_tok_s_mean=15")
+    planned = check_plan(options)
     offer = build_offer(options)
     contexts = _contexts(options, offer.workload.input_len, len(loads))
     found = planning.tune(
         offer, loads, objective=options.objective, gates=gates, longest=options.max_k,
         contexts=contexts, report=report,
     )
+    if planned:
+        found = replace(found, plan=plan_runs(options, offer, found, loads))
     case = None
     if offer.plain is not None and offer.unknown is not None:
         case = unmeasured(DeploymentRequest(offer.plain, offer.workload, (), offer.unknown))
-    return Tuning.of(found, repeat(options)).with_verdict(of_tuning(found, offer.names, case))
+    decided = found.plan is not None and found.plan.measured  # by runs, not by predictions
+    verdict = None if decided else of_tuning(found, offer.names, case)
+    return Tuning.of(found, repeat(options)).with_verdict(verdict)
 
 
 tune = python_function(TuneOptions, run)

@@ -1,14 +1,15 @@
 """Where servers lie around their engine's profile: the priors and the scatter of few-shot fits.
 
 `catalog/fewshot_priors.json` is written by `python validation/scripts/fewshot.py --priors` from all
-public measurements. A width is the standard deviation of the logarithm of a parameter around the
-profile's value; that of 'acceptance' is of the logit of accepted / drafted tokens.
+public measurements, its `settings` by `plan_runs.py --fit`. A width is the standard deviation of
+the logarithm of a parameter around the profile's value; that of 'acceptance' is of the logit of
+accepted / drafted tokens.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from specsim.data import data_root
 
@@ -25,13 +26,15 @@ class Priors:
     model. shared, reach: scatter that times share whose loads are alike, and the difference of
     ln(concurrency) over which that falls by a factor of e. host_s: step_s is moved by
     host_s * sinh(x) seconds, where it is not known to a factor: by seconds near the profile, by
-    factors far from it."""
+    factors far from it. settings: scatter between settings of one server at one load: "own" of a
+    setting alone, "length" shared by draft lengths alike, "drafter" by all of a drafter."""
 
     widths: Mapping[str, float]
     noise: Mapping[str, float]
     shared: float = 0.0
     reach: float = 1.0
     host_s: float = 0.0
+    settings: Mapping[str, float] = field(default_factory=dict)
 
     def on_cpu(self, step_s: float, profile: str) -> "Priors":
         """For a CPU. The host's work runs on the same cores as the kernels, and engine profiles of
@@ -64,7 +67,8 @@ def shipped() -> Priors:
     """The priors of the catalogue."""
     path = data_root("catalog") / "fewshot_priors.json"
     raw = json.loads(path.read_text(encoding="utf-8"))
-    return Priors(raw["widths"], raw["noise"], raw["shared"], raw["reach"])
+    return Priors(raw["widths"], raw["noise"], raw["shared"], raw["reach"],
+                  settings=raw["settings"])
 
 
 PRIORS = shipped()

@@ -13,10 +13,13 @@ SHOW_BAR_FROM = 20  # loads; some seconds
     "specsim tune llama-3.1-8b --methods eagle3,ngram --concurrency 16",
     "specsim tune qwen3.6-27b --concurrency 32 --slo stream_tok_s_mean=40",
     "specsim tune qwen3.6-27b --by batch,context --contexts 1k,8k,32k",
+    "specsim tune qwen3.6-27b --concurrency 16 --plan --script runs.sh",
+    "specsim tune qwen3.6-27b --concurrency 16 --from results",
 )
 def tune(options: TuneCommand) -> None:
-    """Choose the method and the draft length. The best per load, a table by batch size, what would
-    change the answer, and the flags to type. With --by, a map over batch and context."""
+    """Choose the method and the draft length. The best per load, a table by batch size, and the
+    flags to type. With --by, a map over batch and context; with --plan, the few runs on your own
+    server that settle the choice, with --from what they decide."""
     from specsim.api.tune import loads_of, run
     from specsim.report.doc import Doc
     from specsim.report.plots_file import write_picture

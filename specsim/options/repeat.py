@@ -23,7 +23,8 @@ def repeat(options: OptionSet) -> str:
         if option.option.argument:
             places += [_text(item) for item in _several(value)]
         elif isinstance(value, bool):
-            flags.append(option.flag if value or not option.off else max(option.off, key=len))
+            if value or option.off:  # what has no off side is off where it is not given
+                flags.append(option.flag if value else max(option.off, key=len))
         else:
             for item in _several(value):
                 flags += [option.flag, _text(item)]

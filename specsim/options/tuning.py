@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from specsim.options import groups
 from specsim.options.declare import OptionSet, opt
-from specsim.options.values import Words
+from specsim.options.values import FilePath, FilePaths, Words, named_path
 
 
 class TuneGoalOptions(OptionSet, section="Study"):
@@ -48,13 +48,31 @@ class MapOptions(OptionSet, section="Study"):
     )
 
 
+class RunPlanOptions(OptionSet, section="Measurements"):
+    """Runs on the user's own server that settle the choice."""
+
+    plan: bool = opt(False, help="Say which runs on your own server would settle the choice.")
+    from_: FilePaths | None = opt(
+        None,
+        help="Result files or folders of such runs (as `specsim import` reads); repeatable. The "
+             "choice is made again with them, or the next run is named.",
+        metavar="FILE", parser=named_path,
+    )
+    runs: int = opt(5, help="Most runs of a plan, those in --from included.", ge=1, le=20,
+                    rule="from 1 to 20")
+    script: FilePath | None = opt(
+        None, help="Write the runs as a shell script for the engine's benchmark client.",
+        output=True,
+    )
+
+
 class MaxMemoryOptions(OptionSet, section="Engine limits"):
     max_memory: float | None = opt(None, help="GB per GPU that the engine may use.")
 
 
 class TuneOptions(
     groups.ModelArgument, groups.ServerCommandOptions, groups.LoadOptions, TuneGoalOptions,
-    MapOptions,
+    MapOptions, RunPlanOptions,
     groups.ServerOptions, groups.AcceptanceOptions, groups.TreeOptions, groups.DraftShareOptions,
     groups.RequestOptions, groups.BatchLimitsOptions, groups.LongestRequestOptions,
     groups.MemoryShareOptions, MaxMemoryOptions, groups.PricingOptions,

@@ -2,7 +2,7 @@
 
 Takes the systems that could be run (one per method, with its acceptance), looks at every draft
 length each allows and at plain decoding, and returns per load the best under the objective and the
-limits, with the reasons: the marginal rule, the robust choice, what would change the answer.
+limits, with the reasons: the marginal rule and the robust choice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from specsim.analytic.workload import Workload
 from specsim.errors import SpecSimError, UsageError
 from specsim.jsonable import jsonable, picked
 from specsim.planning.flags import ReadyCommand, ServedNames, flags_of, takes_table
+from specsim.planning.run_plan import RunPlan
 from specsim.planning.tune_choices import (
     LONGEST,
     OBJECTIVES,
@@ -31,7 +32,6 @@ from specsim.planning.tune_dynamic import DynamicTable, dynamic_table
 from specsim.planning.tune_map import DraftMap, draft_map
 from specsim.planning.tune_marginal import Margin, margins
 from specsim.planning.tune_robust import Robust, TrafficCase, robust_choice
-from specsim.planning.tune_sensitivity import Choice, Sensitivity, sensitivity
 
 WORTH_A_TABLE = 0.01  # least gain over one draft length for which a table is recommended
 
@@ -47,7 +47,6 @@ class LoadAnswer:
     best: Candidate | None
     marginal: tuple[Margin, ...] = ()
     robust: Robust | None = None
-    sensitivity: Sensitivity | None = None
     flags: ReadyCommand | None = None
     no_flags: str = ""
     nearest: Candidate | None = None
@@ -69,8 +68,7 @@ class LoadAnswer:
         return self.best.method if self.best is not None else None
 
     def to_dict(self) -> dict[str, object]:
-        named = ("concurrency rate best_k best_method best nearest marginal robust "
-                 "sensitivity flags")
+        named = "concurrency rate best_k best_method best nearest marginal robust flags"
         return {**picked(self, named), "no_flags": self.no_flags or None}
 
 
@@ -92,6 +90,7 @@ class TuningFigures:
     plain: System | None = field(default=None)
     trees: tuple[System, ...] = ()
     by_cell: DraftMap | None = None
+    plan: RunPlan | None = None
 
     def by_load(self, values: Sequence[object]) -> object:
         """A value for one load, a mapping by load for several."""
@@ -130,6 +129,7 @@ class TuningFigures:
                 **self.dynamic.to_dict(), "flags": jsonable(self.dynamic_flags)
             },
             "map": jsonable(self.by_cell),
+            "plan": jsonable(self.plan),
             "warnings": list(self.warnings),
         }
 
@@ -217,6 +217,14 @@ def tune(
     )
 
 
+def choices_of(offer: Offer, longest: int = LONGEST) -> list[System]:
+    """Everything that can be chosen, plain decoding first, in the order of the candidates."""
+    base = offer.plain if offer.plain is not None else offer.systems[0].plain()
+    chains = (system.with_(k=k) for system in offer.systems
+              for k in draft_lengths(system, longest))
+    return [base, *chains, *offer.trees]
+
+
 class _Tuner:
     """An offer with what is wanted of it. base: plain decoding; choices: every other one."""
 
@@ -225,14 +233,8 @@ class _Tuner:
     ) -> None:
         self.offer, self.workload = offer, offer.workload
         self.objective, self.gates, self.longest = objective, gates, longest
-        self.base = offer.plain if offer.plain is not None else offer.systems[0].plain()
-        self.choices = [
-            system.with_(k=k)
-            for system in offer.systems
-            for k in draft_lengths(system, longest)
-        ]
-        self.chains = tuple(self.choices)
-        self.choices += offer.trees
+        self.base, *self.choices = choices_of(offer, longest)
+        self.chains = tuple(c for c in self.choices if tree_of(c) is None)
 
     def answer(self, load: OfferedLoad) -> LoadAnswer:
         found = tuple(
@@ -258,8 +260,7 @@ class _Tuner:
         )
         flags, why = flags_of(chosen, self.offer.names)
         return LoadAnswer(
-            load, found, best, self._margins(found, best), self._robust(load),
-            self._sensitivity(load, best), flags, why,
+            load, found, best, self._margins(found, best), self._robust(load), flags, why,
         )
 
     def _lead(self, best: Candidate) -> System | None:
@@ -281,19 +282,6 @@ class _Tuner:
         if not self.offer.scenarios or not self.offer.systems:
             return None
         return robust_choice(self.chains, self.offer.scenarios, load, self.objective)
-
-    def _sensitivity(self, load: OfferedLoad, best: Candidate) -> Sensitivity | None:
-        if not self.offer.systems:
-            return None
-        shape = best.method, best.k, best.tree
-        others = [c for c in self.chains if (c.setup.method, c.setup.k) != shape[:2]]
-        chosen = [c for c in self.choices if (c.setup.method, c.setup.k, tree_of(c)) == shape]
-        return sensitivity(
-            [*others, *chosen], Choice(best.method, best.k), self.workload,
-            load.clients or max(1, round(best.running)),
-            "tpot" if self.objective == "tpot" else "throughput",
-            self.offer.spreads, self.offer.names.version,
-        )
 
     def _first(self, answers: Sequence[LoadAnswer]) -> tuple[System | None, Candidate | None]:
         """The method that is best at the first load where one is, with that choice."""

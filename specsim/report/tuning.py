@@ -6,9 +6,10 @@ from itertools import zip_longest
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
-from specsim.report.columns import band, curve, figure, fixed, queued, table_of, time, word
+from specsim.report.columns import band, curve, figure, fixed, queued, table_of, time
 from specsim.report.doc import Doc
 from specsim.report.plots import Heatmap, Panel, Picture
+from specsim.report.run_plans import plan_blocks
 from specsim.report.tables import Table, percent, times
 from specsim.report.tuning_map import map_blocks
 from specsim.report.verdict import verdict_block
@@ -27,17 +28,21 @@ def tuning_section(doc: Doc) -> Section:
     model, gpu = doc.text("model"), doc.text("gpu", "-")
     sources = [(f"acceptance, {item.text('method')}", item.text("acceptance.source"))
                for item in doc.items("methods") if item.has("acceptance")]
+    plan = plan_blocks(doc.at("plan"))
+    decided = bool(doc.items("plan.measured"))  # by runs, so that what was predicted is no answer
     return Section(f"Tuning: {model} on {gpu}", f"Tuning: {model}", [
-        verdict_block(doc),
+        *(plan if decided else [verdict_block(doc)]),
         Lines([
             f"{model} ({doc.text('weights', '-')}) on {gpu}{gpus}, {d.engine_of(doc)}, "
             f"{doc.text('workload', '-')}: {doc.words('input_len')} in, {doc.words('output_len')} "
             f"out, objective {doc.text('objective', '-')}"
         ]),
+        *([Lines(["as predicted, without these runs:"])] if decided else plan),
         *(map_blocks(doc.at("map"), doc.at("dynamic")) if doc.has("map")
           else _choices(doc, answers, by_load)),
-        Group(_flags([] if doc.has("map") else answers, doc.at("dynamic"),
-                     doc.text("verdict.command", ""))),
+        None if decided else Group(
+            _flags([] if doc.has("map") else answers, doc.at("dynamic"),
+                   doc.text("verdict.command", ""))),
         Group([Lines(_skipped(doc)), Notes(doc.texts("warnings"))]),
         d.settings(doc, sources),
     ])
@@ -54,7 +59,6 @@ def _choices(
         Charts([_speedups(answers, by_load), _by_batch(table)]),
         *(Lines([_margins(answer)]) for answer in answers if answer.items("marginal")),
         *(_robust(answer.at("robust")) for answer in answers[:1] if answer.has("robust")),
-        *(block for answer in answers for block in _sensitivity(answer, alone)),
         Lines(_dynamic(table)),
     ]
 
@@ -158,32 +162,6 @@ def _robust(found: Doc) -> Table:
         remarks=[f"best on average: {name_of(mean)} ({times(mean.maybe('expected'))}); least "
                  f"worst regret: {name_of(regret)} ({percent(regret.maybe('worst_regret'))})"],
     )
-
-
-def _sensitivity(answer: Doc, alone: bool) -> list[Block]:
-    """What would change the answer. Asked for alone, a load shows the table and the commands."""
-    unknowns = answer.items("sensitivity.unknowns")
-    if not unknowns:
-        return []
-    name = answer.text("sensitivity.decisive", "")
-    decisive = next((u for u in unknowns if u.text("name") == name), None)
-    head = f"at {_label(answer)} "
-    if decisive is None:
-        lines = [head + "no unknown within its range costs the choice 1 %"]
-    else:
-        lines = [
-            f"{head}the unknown that matters most is {name} ({decisive.text('range_text')}): at "
-            f"worst the choice loses {decisive.number('loss'):.0%}",
-            f"to settle it: {decisive.text('measurement')}",
-        ]
-    if not alone:
-        return [Lines(lines)]
-    lines += [f"  {line}" for line in decisive.texts("commands")] if decisive else []
-    return [Lines(lines), table_of(unknowns, [
-        ("unknown", word("name")), ("range", word("range_text")),
-        ("best at low", lambda u: name_of(u.at("at_low"))),
-        ("best at high", lambda u: name_of(u.at("at_high"))), ("loss", figure("loss", percent)),
-    ], left=2)]
 
 
 def _dynamic(found: Doc) -> list[str]:

@@ -20,6 +20,7 @@ from specsim.speculation.acceptance_model import (
     Condition,
     depth_of,
     effects,
+    flat_logit,
     gain_at,
     tokens_at,
 )
@@ -161,6 +162,53 @@ class PredictedAcceptance:
         """Mean tokens of a step."""
         return 1.0 + self.draft_share(quantile) * (self.with_draft(quantile) - 1.0)
 
+    def whole_sd(self) -> float:
+        """Standard deviation of z that alone would spread the tokens of a step as much as z and
+        the share of steps with a draft do together."""
+        low, high = (
+            flat_logit(1.0 + (self.tokens(side * QUANTILE_90) - 1.0) / self.draft_share(), self.k)
+            for side in (-1.0, 1.0)
+        )
+        return (high - low) / (2.0 * QUANTILE_90)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceSpread:
+    """How unsure the curve z(k) of a drafter is: z at depth `pivot` (`depth_of`) with standard
+    deviation `level_sd`, and independently of it the slope over depth with `slope_sd`. So what a
+    run at one draft length tells carries over to all others. known: draft lengths up to which the
+    slope is known."""
+
+    level_sd: float
+    slope_sd: float
+    pivot: float
+    known: int = 0
+
+    def weights(self, k: int) -> tuple[float, float]:
+        """Change of z at k for one standard deviation of the level, and of the slope."""
+        return self.level_sd, self.slope_sd * (depth_of(k) - self.pivot) if k > self.known else 0.0
+
+
+def spread_of(
+    means: Sequence[tuple[float, float]], covariances: Sequence[tuple[float, float, float]],
+    ks: tuple[int, int],
+) -> AcceptanceSpread:
+    """From z at two draft lengths of each drafter that may be meant: means, and (variance,
+    covariance, variance). What the drafters differ in is spread too."""
+    count, apart = len(means), depth_of(ks[1]) - depth_of(ks[0])
+    centre = [math.fsum(pair[i] for pair in means) / count for i in (0, 1)]
+
+    def total(at: int, i: int, j: int) -> float:
+        own = math.fsum(one[at] for one in covariances)
+        between = math.fsum((pair[i] - centre[i]) * (pair[j] - centre[j]) for pair in means)
+        return (own + between) / count
+
+    first, both, last = total(0, 0, 0), total(1, 0, 1), total(2, 1, 1)
+    slope = max(1e-9, (first + last - 2 * both) / apart**2)
+    tilt = (both - first) / apart  # covariance of z at the first length with the slope
+    level = max(0.0, first - tilt * tilt / slope)
+    return AcceptanceSpread(math.sqrt(level), math.sqrt(slope), depth_of(ks[0]) - tilt / slope)
+
 
 class Posterior:
     """The model after the rows nearest to a condition. rows: observations, of the same target."""
@@ -192,6 +240,19 @@ class Posterior:
             known = sum(a * b for a, b in zip(line, found, strict=False))
             found.append((value - known) / line[-1])
         return found
+
+    def spread(self, condition: Condition, ks: tuple[int, int]) -> tuple[float, float, float]:
+        """Variance of z at two draft lengths and, between them, its covariance, without the noise
+        of a row."""
+        parts = [self.model.parts(replace(condition, k=k)) for k in ks]
+        pulls = [self._solve([_shared(one, row) for row in self._parts]) for one in parts]
+        widened = self.model.widening.get(condition.kind, 1.0) ** 2
+        first, both, last = (
+            widened * (_shared(parts[i], parts[j])
+                       - math.fsum(a * b for a, b in zip(pulls[i], pulls[j], strict=True)))
+            for i, j in ((0, 0), (0, 1), (1, 1))
+        )
+        return first, both, last
 
     def at(self, condition: Condition, k: int) -> PredictedAcceptance:
         """A new row of the condition at k."""

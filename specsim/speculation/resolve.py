@@ -36,7 +36,13 @@ from specsim.speculation.acceptance_catalogue import (
     source_names,
 )
 from specsim.speculation.acceptance_model import Condition, flat_logit, kind_data, tokens_at
-from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior, PredictedAcceptance
+from specsim.speculation.acceptance_posterior import (
+    QUANTILE_90,
+    AcceptanceSpread,
+    Posterior,
+    PredictedAcceptance,
+    spread_of,
+)
 from specsim.speculation.acceptance_rows import condition_of, observations
 from specsim.speculation.checks import check_draft_length
 from specsim.speculation.names import normalise_dataset, normalise_model
@@ -112,6 +118,22 @@ def resolve(query: AcceptanceQuery, k: int, tree: TreeShape | None = None) -> Ac
         found = asked.with_tree(found, k, tree)
     grounds = Grounds(found.level, found.rests_on, k, (found.low_90, found.high_90))
     return replace(found, acceptance=replace(found.acceptance, grounds=grounds))
+
+
+@cache
+def acceptance_spread(query: AcceptanceQuery, longest: int) -> AcceptanceSpread:
+    """How unsure the answers of `resolve` are at draft lengths 1 to `longest`, together."""
+    asked = _Asked(query, method_name(query.method))
+    asked.work = asked.work_at(longest, TreeShape(1, longest + 1))
+    ks = (1, max(2, longest))
+    first, last = (asked.predict(k) for k in ks)
+    found = spread_of(
+        [(a.z, b.z) for a, b in zip(first, last, strict=True)],
+        [_posterior(query.target, c).spread(c, ks) for c in asked.conditions()], ks,
+    )
+    if last[0].share is None:
+        return found
+    return replace(found, level_sd=max(found.level_sd, _mean([p.whole_sd() for p in last])))
 
 
 def named_work(word: str) -> tuple[str, str]:
@@ -222,9 +244,10 @@ class _Asked:
 
     def predict(self, k: int) -> list[PredictedAcceptance]:
         """The model's answer for each drafter that may be meant."""
-        return [_posterior(self.query.target, c).at(c, k) for c in self._conditions()]
+        return [_posterior(self.query.target, c).at(c, k) for c in self.conditions()]
 
-    def _conditions(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
+        """What is asked, once for each drafter that may be meant."""
         query = self.query
         base = Condition(
             query.target, self.method, query.drafter or "", self.dataset, self.work, 3,

@@ -13,7 +13,6 @@ from specsim.analytic.system import System
 from specsim.analytic.workload import Workload
 from specsim.api.deployment import build_request
 from specsim.errors import UsageError
-from specsim.ops.work import UNIFORM
 from specsim.options.groups import DeploymentOptions as Options
 from specsim.planning.tune import Offer, TuningFigures, tune
 from specsim.planning.tune_choices import (
@@ -26,7 +25,6 @@ from specsim.planning.tune_choices import (
 from specsim.planning.tune_dynamic import SWITCH_GAIN, dynamic_table
 from specsim.planning.tune_marginal import margins
 from specsim.planning.tune_robust import TrafficCase, range_scenarios, robust_choice
-from specsim.planning.tune_sensitivity import Choice, scaled_acceptance, sensitivity
 from specsim.speculation.acceptance import Acceptance
 
 QWEN, LLAMA = "qwen3.6-27b", "llama-3.1-8b"
@@ -206,60 +204,6 @@ def test_a_mix_weighs_its_parts(qwen: System) -> None:
         return found.by_expected.k
 
     assert best(0.95) > best(0.05)
-
-
-# --- sensitivity --------------------------------------------------------------------------------
-
-
-def test_scaled_acceptance_meets_the_length_and_keeps_the_order() -> None:
-    base = Acceptance.from_unconditional([0.9, 0.7, 0.4])
-    for length in (1.5, 3.0, 3.8):
-        found = scaled_acceptance(base, 3, length)
-        assert found.expected_tokens(3) == pytest.approx(length, abs=1e-6)
-        rates = found.probabilities(3)
-        assert list(rates) == sorted(rates, reverse=True)
-
-
-def test_no_loss_means_the_choice_stands(qwen: System) -> None:
-    choices = [qwen.with_(k=k) for k in range(1, 9)]
-    answer = best_of([evaluate(c, CHAT, OfferedLoad(64), {}) for c in choices], "throughput")
-    assert answer is not None
-    found = sensitivity(choices, Choice("mtp", answer.k), CHAT, 64, spreads={"mtp": (2.2, 3.7)})
-    losses = [u.loss for u in found.unknowns]
-    assert losses == sorted(losses, reverse=True)
-    for unknown in found.unknowns:
-        stays = {unknown.at_low, unknown.at_high} == {Choice("mtp", answer.k)}
-        assert unknown.changes is not stays
-        assert (unknown.loss == 0) is stays
-        assert unknown.measurement
-    assert {"acceptance", "step cost", "draft cost", "engine overhead", "load",
-            "acceptance beyond the measured positions"} == {u.name for u in found.unknowns}
-
-
-def test_dear_steps_turn_it_off_and_the_measurement_says_how() -> None:
-    side = system(LLAMA, gpu="h100", acceptance_length=1.5, k=3)
-    choices = [side.with_(k=k) for k in range(1, 9)]
-    load = 64
-    best = best_of([evaluate(c, CHAT, OfferedLoad(load), {}) for c in [side.plain(), *choices]],
-                   "throughput")
-    assert best is not None
-    found = sensitivity(choices, Choice(best.method, best.k), CHAT, load)
-    step = next(u for u in found.unknowns if u.name == "step cost")
-    assert any("synthetic_acceptance_length" in text for text in step.commands)
-    assert any(text.startswith("vllm bench serve") for text in step.commands)
-    acceptance = next(u for u in found.unknowns if u.name == "acceptance")
-    assert any("spec_decode" in text for text in acceptance.commands)
-    assert acceptance.at_low.k <= acceptance.at_high.k
-
-
-def test_use_of_experts_is_an_unknown_of_mixtures_only(qwen: System) -> None:
-    moe = system("qwen3.6-35b-a3b", weights="fp8", acceptance_length=3.0, k=3)
-    found = sensitivity([moe], Choice("mtp", 3), CHAT, 16)
-    assert "use of experts" in {u.name for u in found.unknowns}
-    dense = sensitivity([qwen], Choice("mtp", 3), CHAT, 16)
-    assert "use of experts" not in {u.name for u in dense.unknowns}
-    even = build_request(Options(model="qwen3.6-35b-a3b", acceptance_length=3.0, k=3)).system
-    assert even.latency.routing != UNIFORM
 
 
 # --- the whole ----------------------------------------------------------------------------------

@@ -185,6 +185,7 @@ def write_priors(priors: Priors) -> None:
         **{name: {key: round(values[key], 3) for key in kept[name]}
            for name, values in (("widths", priors.widths), ("noise", priors.noise))},
         "shared": round(priors.shared, 3), "reach": round(priors.reach, 3),
+        "settings": kept["settings"],
     })
 
 

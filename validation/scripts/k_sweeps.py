@@ -97,13 +97,17 @@ class AutoSpec:
         odds = [math.exp(logits) * rate / (1 - rate) for rate in self.rates]
         return Acceptance.from_conditional([x / (1 + x) for x in odds], k=len(odds))
 
-    def speed(self, k: int, clients: int, accepted: Acceptance) -> float:
-        """Predicted output tokens per second of all clients."""
+    def system(self, k: int, accepted: Acceptance) -> System:
+        """What stands in for the server."""
         engine = find_engine("sglang")
-        system = System(
+        return System(
             self.spec, load_profile("h200"), engine, Parallel(8, 1),
             setup=resolve_setup(self.spec, engine, self.method, k), acceptance=accepted,
         )
+
+    def speed(self, k: int, clients: int, accepted: Acceptance) -> float:
+        """Predicted output tokens per second of all clients."""
+        system = self.system(k, accepted)
         return closed_loop(system, Workload(1024, 460), clients).output_tok_s
 
     def miss(self, logits: float) -> float:
