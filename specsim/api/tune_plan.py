@@ -158,7 +158,7 @@ class _Planner:
         outlook = Outlook(now, [range(i * each, (i + 1) * each) for i in range(len(self.systems))])
         run = {place.setting for place in seen}
         able = [i for i, one in enumerate(outlook.choices) if not run.issuperset(one)]
-        left = max(1, self.asked.runs - len({m.name for m in measured}))
+        left = max(0, self.asked.runs - len({m.name for m in measured}))
         planned = outlook.plan(able, left)
         groups = _groups(now.causes)
         unknowns = [

@@ -51,7 +51,7 @@ def _verdict(plan: Doc, runs: Sequence[Doc], measured: Sequence[Doc]) -> list[st
         return [f"SETTLED {after}: {gives} (limit {limit})"]
     text = f"NOT SETTLED {after}: {gives}"
     if not runs:
-        return [f"{text}; no run is left to make"]
+        return [f"{text}; no run is left to make (--runs allows more, where choices are left)"]
     left = percent(runs[-1].number("regret"))
     many = "1 run leaves" if len(runs) == 1 else f"{len(runs)} runs leave"
     return [f"{text}; {many} {left}. Next: {runs[0].text('name')}"]
