@@ -167,7 +167,13 @@ def ranking(
     sign = 1 if goal.more_is_better else -1
     left_out = [Rejected(c.name, c.served[place].kind, c.served[place].reason)
                 for c in contenders if c.served[place].reason]
-    field = [(goal.value(c, c.served[place]), c) for c in contenders if not c.served[place].reason]
+    field = []
+    for one in contenders:
+        value = 0.0 if one.served[place].reason else goal.value(one, one.served[place])
+        if 0 < value < math.inf:
+            field.append((value, one))
+        elif not one.served[place].reason:  # answers of one token have no time per token
+            left_out.append(Rejected(one.name, "options", f"it has no {objective} here"))
     field.sort(key=lambda pair: -sign * pair[0])
     sides = [Side.of(c.system, powers(objective, c, c.served[place], closed)) for _, c in field]
     behind: list[list[int]] = [[] for _ in field]  # of each, those that it surely beats

@@ -241,3 +241,11 @@ def test_it_is_drawn(tmp_path: Path) -> None:
     assert shown(json.dumps(FILE), "--concurrency", "1,8", "--plot", str(path)).exit_code == 0
     text = path.read_text()
     assert "1. e3" in text and "2. plain" in text
+
+
+def test_answers_of_one_token_have_no_time_per_token() -> None:
+    found = compared(PLAIN, {**PLAIN, "name": "more", "output_len": 9},
+                     top={"output_len": 1}, objective="tpot")
+    assert order(found) == [("more", 1)]
+    assert found.loads[0].rejected[0].reason == "it has no tpot here"
+    assert any("unlike length" in text for text in found.warnings)
