@@ -395,8 +395,8 @@ def _sglang_speculation(
     if table:
         words += ["--speculative-adaptive", "--speculative-adaptive-config", ADAPTIVE_FILE]
         warnings.append(
-            f"{ADAPTIVE_FILE}: {json_text(adaptive_config(table))} (SGLang looks it up with the "
-            "batch that its CUDA graph is padded to)"
+            f"save the table as {ADAPTIVE_FILE}; SGLang looks it up with the batch that its CUDA "
+            "graph is padded to"
         )
     elif method.adapts and setup.tree_topk == 1:
         warnings.append(

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from specsim.jsonable import json_text
+from specsim.planning.flags import ADAPTIVE_FILE
 from specsim.planning.tune import WORTH_A_TABLE
 from specsim.report import deployment as d
 from specsim.report.blocks import Block, Charts, Command, Group, Lines, Notes, Section
@@ -208,6 +210,9 @@ def _flags(answers: Sequence[Doc], dynamic: Doc, shown: str) -> list[Block]:
         notes = [text for text in dynamic.texts("flags.warnings") if text not in told]
         lead = "for a load that moves, the table:"
         blocks += [Command(lead, dynamic.text("flags.command")), _remarks(notes)]
+        if ADAPTIVE_FILE in dynamic.texts("flags.args"):
+            tiers = dynamic.at("speculative_adaptive_config").value
+            blocks.append(Command(f"{ADAPTIVE_FILE}:", json_text(tiers)))
     return blocks
 
 

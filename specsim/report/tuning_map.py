@@ -65,8 +65,9 @@ def _gains(found: Doc, dynamic: Doc) -> list[str]:
         return []
     against = f"k = {constant:.0f}" if constant else "speculation off"
     lines = [f"best single draft length where no request waits: {against}"]
-    known = "by_batch_and_context", "by batch and context"
-    for key, name in (known, ("by_batch", "by batch alone")):
+    several = len(_grid(found)) > 1
+    tables = [("by_batch_and_context", "by batch and context")] if several else []
+    for key, name in (*tables, ("by_batch", "by batch")):
         if found.has(f"gains.{key}"):
             mean, most = (found.number(f"gains.{key}.{part}") for part in ("mean", "most"))
             lines.append(f"a table {name}: {mean:+.1%} over it on average, {most:+.1%} at most")
@@ -77,12 +78,11 @@ def _gains(found: Doc, dynamic: Doc) -> list[str]:
             + ", ".join(f"{a}-{b}: {k}" for a, b, k in rows))
         lost = [f"{percent(row.number('most'))} at {_length(row.number('context'))}"
                 for row in found.items("given_away")]
-        lines.append(f"  it gives away, at most, by prompt: {', '.join(lost)}" if lost else "")
-    lines.append(
-        f"staying on at k = 0 costs {cost[0]:.0%} to {cost[1]:.0%} over off (the drafter fills its "
-        "cache, the engine keeps its speculation state)"
-    )
-    return [line for line in lines if line]
+        if several and lost:
+            lines.append(f"  it gives away, at most, by prompt: {', '.join(lost)}")
+    costs = " to ".join(dict.fromkeys(f"{share:.0%}" for share in cost))
+    return [*lines, f"staying on at k = 0 costs {costs} over off (the drafter fills its cache, the "
+                    "engine keeps its speculation state)"]
 
 
 def _picture(found: Doc) -> Heatmap:

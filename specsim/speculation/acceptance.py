@@ -257,6 +257,16 @@ class Acceptance:
         """The same numbers with another source text (and kind)."""
         return replace(self, source=source, kind=self.kind if kind is None else kind)
 
+    def of_drafted_steps(self, first: float) -> Acceptance:
+        """Rates of a lookup that were counted over all steps, as those of the steps that carry a
+        draft, in which the first one is accepted with probability `first`: that tells how many do.
+        Tokens per step stay."""
+        share = min(1.0, max(self.unconditional[0], self.unconditional[0] / first))
+        if share <= 0.0:
+            return self
+        rates = tuple(rate / share for rate in self.unconditional)
+        return replace(self, unconditional=rates, draft_probability=share)
+
     def conditional(self) -> tuple[float, ...]:
         """P(position i accepted | all before it accepted); 0 where nothing gets that far."""
         previous, rates = 1.0, []

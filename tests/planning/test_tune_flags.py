@@ -109,9 +109,8 @@ def test_table_as_sglang_reads_it() -> None:
     assert flags.args[-3:] == [
         "--speculative-adaptive", "--speculative-adaptive-config", "adaptive.json"
     ]
-    told = next(text for text in flags.warnings if text.startswith("adaptive.json: "))
-    written = json.JSONDecoder().raw_decode(told.removeprefix("adaptive.json: "))[0]
-    assert written == adaptive_config(table) == {
+    assert any("save the table as adaptive.json" in text for text in flags.warnings)
+    assert adaptive_config(table) == {
         "1": {"candidate_steps": [4]}, "17": {"candidate_steps": [2]},
         "49": {"candidate_steps": [0]},
     }

@@ -6,6 +6,7 @@ import pytest
 
 from specsim.errors import UsageError
 from specsim.methods.base import METHODS
+from specsim.speculation.acceptance import Acceptance
 from specsim.speculation.acceptance_catalogue import WORKS, measurements, points_of
 from specsim.speculation.acceptance_model import Condition
 from specsim.speculation.acceptance_posterior import QUANTILE_90, Posterior
@@ -129,6 +130,24 @@ def test_heads_trained_for_one_position_fade_faster() -> None:
     one = ask("deepseek-of-nobody-600b", "mtp", 8).acceptance.conditional()
     many = ask("a-model-of-nobody-600b", "mtp", 8).acceptance.conditional()
     assert one[7] < many[7]
+
+
+def test_rates_counted_over_all_steps_tell_how_many_carry_a_draft() -> None:
+    """Tokens per step stay as measured; a draft, where one is found, is worth as much as the model
+    says of lookups, not as little as over steps without any."""
+    for k, tokens, first in ((3, 1.164, 0.084666), (5, 1.177, 0.077929)):
+        found = resolve(AcceptanceQuery("Llama-3.1-8B-Instruct", "ngram", work="GSM8K"), k)
+        accepted = found.acceptance
+        assert found.tokens_per_step == pytest.approx(tokens, abs=2e-3)
+        share = accepted.draft_probability
+        assert share * accepted.unconditional[0] == pytest.approx(first, rel=0.02)
+        assert 0.05 < share < 0.2 and 0.5 < accepted.unconditional[0] <= 1
+    chain = resolve(AcceptanceQuery("Llama-3.1-8B-Instruct", "eagle", work="GSM8K"), 3).acceptance
+    assert chain.draft_probability == 1.0
+    none = Acceptance.from_unconditional([0.0, 0.0]).of_drafted_steps(0.7)
+    assert none.draft_probability == 1.0 and none.tokens_per_step(2) == 1.0
+    most = Acceptance.from_unconditional([0.9, 0.5]).of_drafted_steps(0.6)
+    assert most.draft_probability == 1.0 and most.unconditional == (0.9, 0.5)
 
 
 def test_copied_drafts_are_there_in_some_steps_only() -> None:
