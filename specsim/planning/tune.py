@@ -205,6 +205,8 @@ def tune(
         )
     table, table_flags = tuner.dynamic(answers)
     found_map = tuner.map(answers, contexts, table, told) if contexts else None
+    if len(contexts) > 1:
+        notes.append("the map takes acceptance to be alike at all lengths of the prompt")
     if table is not None and table.turns_off:
         notes.append(
             "the table's k = 0 still pays the drafter's pass; a second endpoint without "
