@@ -105,9 +105,8 @@ class Side:
     gain_ends: Ends | None
 
 
-
-
 def side_of(sized: Sized, rule: Autoscale, share: float) -> Side:
+    """A sized model with what a day needs besides. UsageError for a start that takes too long."""
     system, shape, plan = sized.system, sized.study.shape, sized.system.memory
     at = Figures(system, shape)
     cycle_s = 0.0
@@ -128,15 +127,17 @@ def side_of(sized: Sized, rule: Autoscale, share: float) -> Side:
             f"{weights / 1e9:,.0f} GB; a day is planned for starts of up to 43200 s: raise "
             "load_bytes_per_s, or give start_s"
         )
-    time = interval_of(system, "tpot", 1.0)
-    gain = interval_of(system, "speedup", 1.0)
+    time, gain = interval_of(system, "tpot", 1.0), interval_of(system, "speedup", 1.0)
     return Side(
         sized, at, most, cycle_s, start_s, _ends(sized, time[1], time[0]) if time else None,
         _ends(sized, 1 / gain[0], 1 / gain[1]) if gain else None,
     )
 
 
-def _ends(sized: Sized, slow: float, fast: float) -> Ends:
+def _ends(sized: Sized, slow: float, fast: float) -> Ends | None:
+    """None where formulas see no load that passes, whatever runs did."""
+    if not sized.estimate > sized.study.shape.lowest:
+        return None
     return Ends(*(
         stretched(sized.system, sized.study.shape, sized.study.slo, f) / sized.estimate
         for f in (slow, fast)
