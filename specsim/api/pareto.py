@@ -51,6 +51,12 @@ class ParetoStudy:
         check_price(options.price_per_gpu_hour)
         if options.price_per_gpu_hour is not None and not self.speeds:
             raise UsageError("--price-per-gpu-hour prices the tokens at a speed; give --at, too")
+        floor = options.stream_floor or 0.0
+        if self.speeds and self.speeds[0] < floor:
+            raise UsageError(
+                f"--at has {self.speeds[0]:g} tok/s, but --stream-floor leaves out what is slower "
+                f"than {floor:g}; ask for {floor:g} or more, or leave one out"
+            )
         self.base, self.axes = axes_of(options)
 
     def run(self, report: Report | None = None) -> Pareto:

@@ -24,7 +24,7 @@ _MEASURES = {"tpot": "TPOT", "ttft": "TTFT", "e2el": "E2E", "capacity": "capacit
 _PARTS = {
     "memory": "memory: fewer requests run",
     "steps": "steps: drafting, verifying",
-    "prompts": "prompts: the drafter's too",
+    "prompts": "prompts: dearer with drafts",
 }
 
 

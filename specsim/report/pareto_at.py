@@ -40,7 +40,7 @@ def at_blocks(doc: Doc) -> list[Block]:
 
 
 def _sentence(item: Doc) -> str:
-    speed = f"at {item.number('stream_tok_s'):.4g} tok/s for each user"
+    speed = f"at {number(item.number('stream_tok_s'))} tok/s for each user"
     ratio = item.maybe("ratio")
     if ratio is None:
         reached = [words for side, words in _SIDES.items() if item.at(side).has("point")]

@@ -156,6 +156,7 @@ def test_csv_says_which_points_are_on_a_frontier(study: ParetoFigures) -> None:
     (("--at", "fast"), "--at has 'fast'"),
     (("--at", "50tok/s", "--price-per-gpu-hour", "0"), "above 0"),
     (("--price-per-gpu-hour", "2"), "give --at, too"),
+    (("--at", "50tok/s", "--stream-floor", "60"), "--stream-floor leaves out"),
     (("--at", "50tok/s", "--max-ttft", "1e-9"), "none of the"),
 ])
 def test_bad_input(
