@@ -7,6 +7,7 @@ speculation on (see `tune_dynamic`); `off` is a deployment without it.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -59,14 +60,6 @@ class MapCell(Jsonable):
 
 
 @dataclass(frozen=True)
-class PolicyGain(Jsonable):
-    """Over the best single draft length, as shares: geometric mean over the cells, and most."""
-
-    mean: float
-    most: float
-
-
-@dataclass(frozen=True)
 class DraftMap:
     """Cells by context, then clients. lead: the method; table: by batch alone, made for
     `workload`, None where one length is all there is."""
@@ -89,7 +82,10 @@ class DraftMap:
     @cached_property
     def constant_k(self) -> int:
         """The best single draft length over the judged cells, 0: speculation off."""
-        return max((0, *self.lengths), key=lambda k: (self._log_mean(_constant(k)), -k))
+        def product(k: int) -> float:
+            return math.fsum(math.log(_constant(k)(cell)) for cell in self.judged)
+
+        return max((0, *self.lengths), key=lambda k: (product(k), -k))
 
     @property
     def off_cost(self) -> tuple[float, float] | None:
@@ -97,14 +93,14 @@ class DraftMap:
         costs = [1 / cell.at(0) - 1 for cell in self.judged]
         return (min(costs), max(costs)) if costs else None
 
-    def gain(self, policy: Policy) -> PolicyGain | None:
-        """What a policy gains over the best single draft length; None where no cell is judged."""
-        if not self.judged:
-            return None
+    def gain(self, policy: Policy) -> dict[str, float] | None:
+        """What a policy gains over the best single draft length: geometric mean over the cells, and
+        most, shares; None where no cell is judged."""
         base = _constant(self.constant_k)
         ratios = [policy(cell) / base(cell) for cell in self.judged]
-        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-        return PolicyGain(mean - 1, max(ratios) - 1)
+        if not ratios:
+            return None
+        return {"mean": statistics.geometric_mean(ratios) - 1, "most": max(ratios) - 1}
 
     def by_cell(self, cell: MapCell) -> float:
         """Speedup of a table that knows batch and context."""
@@ -122,19 +118,14 @@ class DraftMap:
             lost.setdefault(cell.context, []).append(1 - self.by_batch(cell) / self.by_cell(cell))
         return [{"context": context, "most": max(some)} for context, some in lost.items()]
 
-    def _log_mean(self, policy: Policy) -> float:
-        return math.fsum(math.log(policy(cell)) for cell in self.judged)
-
     def to_dict(self) -> dict[str, object]:
-        table = self.table
-        gains = {"by_batch_and_context": self.gain(self.by_cell),
-                 "by_batch": self.gain(self.by_batch) if table is not None else None}
         return {
             **self.lead.summary("method", "draft"),
             **picked(self.workload, "output_len table_context=mean_context"),
             "lengths": list(self.lengths),
             "constant_k": self.constant_k if self.judged else None,
-            "gains": {name: found and found.to_dict() for name, found in gains.items()},
+            "gains": {"by_batch_and_context": self.gain(self.by_cell),
+                      "by_batch": self.gain(self.by_batch) if self.table is not None else None},
             "off_cost": list(self.off_cost) if self.off_cost else None,
             "given_away": self.given_away(),
             "cells": [cell.to_dict() for cell in self.cells],

@@ -1,8 +1,7 @@
 """The map of `tune --by`: draft lengths over batch and context, as a table and a picture."""
 
-from collections.abc import Sequence
-
 from specsim.report.blocks import Block, Charts, Lines
+from specsim.report.crossover_rates import context_words
 from specsim.report.doc import Doc
 from specsim.report.plots import Heatmap
 from specsim.report.tables import Table, percent, times
@@ -16,16 +15,12 @@ def map_blocks(found: Doc, dynamic: Doc) -> list[Block | None]:
     return [_table(found), Lines(_gains(found, dynamic)), Charts([_picture(found)])]
 
 
-def _length(tokens: float) -> str:
-    return f"{tokens / 1024:.15g}k" if tokens >= 1024 and tokens % 1024 == 0 else f"{tokens:.15g}"
-
-
-def _grid(found: Doc) -> dict[float, list[Doc]]:
+def _grid(found: Doc) -> list[list[Doc]]:
     """Cells by context."""
     rows: dict[float, list[Doc]] = {}
     for cell in found.items("cells"):
         rows.setdefault(cell.number("context"), []).append(cell)
-    return rows
+    return list(rows.values())
 
 
 def _waits(cell: Doc) -> bool:
@@ -41,8 +36,7 @@ def _cell(cell: Doc) -> str:
 
 def _table(found: Doc) -> Table:
     grid = _grid(found)
-    cells = [cell for row in grid.values() for cell in row]
-    first = next(iter(grid.values()))
+    cells = found.items("cells")
     remarks = ["draft length, 0: off; speedup over off of the best length: + pays, - does not, "
                "? unsure (1 lies within its 90 % interval)"]
     if any(_waits(cell) and not cell.text("reason", "") for cell in cells):
@@ -50,8 +44,8 @@ def _table(found: Doc) -> Table:
     reasons = dict.fromkeys(cell.text("reason") for cell in cells if cell.text("reason", ""))
     remarks += [f"full: {reason}" for reason in list(reasons)[:_REASONS]]
     return Table(
-        ["prompt", *(cell.words("concurrency") + "   " for cell in first)],
-        [[_length(context), *map(_cell, row)] for context, row in grid.items()],
+        ["prompt", *(cell.words("concurrency") + "   " for cell in grid[0])],
+        [[context_words(row[0]), *map(_cell, row)] for row in grid],
         title=f"{found.text('method')}: draft length by clients (columns) and prompt tokens, "
               f"{found.words('output_len')} tokens out",
         remarks=remarks,
@@ -76,7 +70,7 @@ def _gains(found: Doc, dynamic: Doc) -> list[str]:
         lines.append(
             f"table by batch, made for {found.number('table_context'):,.0f} tokens in the cache: "
             + ", ".join(f"{a}-{b}: {k}" for a, b, k in rows))
-        lost = [f"{percent(row.number('most'))} at {_length(row.number('context'))}"
+        lost = [f"{percent(row.number('most'))} at {context_words(row)}"
                 for row in found.items("given_away")]
         if several and lost:
             lines.append(f"  it gives away, at most, by prompt: {', '.join(lost)}")
@@ -87,13 +81,12 @@ def _gains(found: Doc, dynamic: Doc) -> list[str]:
 
 def _picture(found: Doc) -> Heatmap:
     grid = _grid(found)
-    first: Sequence[Doc] = next(iter(grid.values()))
     return Heatmap(
         f"Draft length and speedup, {found.text('method')}",
         "In each cell: draft length (0: off) and speedup of the best one. + pays, - does not, "
         "? unsure, * requests wait. Colours part at 1.",
-        [cell.words("concurrency") for cell in first], [_length(context) for context in grid],
-        [[cell.maybe("speedup") for cell in row] for row in grid.values()],
-        [[_cell(cell).strip() for cell in row] for row in grid.values()],
+        [cell.words("concurrency") for cell in grid[0]], [context_words(row[0]) for row in grid],
+        [[cell.maybe("speedup") for cell in row] for row in grid],
+        [[_cell(cell).strip() for cell in row] for row in grid],
         middle=1.0, x_label="clients", y_label="prompt tokens",
     )

@@ -219,10 +219,8 @@ class _Asked:
         points = self.measured(k, TreeShape(1, k + 1))
         predicted = self.predict(k)
         curve = self._curve(k, points, predicted)
-        lookup = kind_data(self.method).group == "lookup"
-        if points and lookup and curve.draft_probability == 1.0:
-            first = _mean([p.with_draft() for p in self.predict(1)]) - 1.0
-            curve = curve.of_drafted_steps(first)
+        if points and kind_data(self.method).group == "lookup" and curve.draft_probability == 1.0:
+            curve = curve.of_drafted_steps(_mean([p.with_draft() for p in self.predict(1)]) - 1.0)
         tokens = curve.tokens_per_step(k)
         low, high = (_bound(predicted, tokens, side * QUANTILE_90) for side in (-1.0, 1.0))
         level, grounds = self._grounds(points)
