@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,8 @@ COLUMNS = [
 ]
 
 _SIZE = re.compile(r"-\d+(\.\d+)?[bt]$")
+_MOST_NAMED = 6
+_MOST_SETS = 2  # data sets of one entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +153,22 @@ def offered_by(m: MeasuredPoint, method: str) -> bool:
     if asked is None:
         return m.method == normalise_method(method)
     return find_method(asked).measured_as(row, m.draft)
+
+
+def in_few_words(points: Sequence[MeasuredPoint]) -> tuple[str, ...]:
+    """Rows named: one entry per source and drafter, with its data sets and draft lengths."""
+    names = source_names()
+    found: dict[tuple[str, str], list[MeasuredPoint]] = defaultdict(list)
+    for p in points:
+        found[names.get(p.set_id, p.set_id), p.draft.rpartition("/")[2]].append(p)
+    entries = []
+    for (source, draft), rows in found.items():
+        sets = list(dict.fromkeys(p.dataset for p in rows if p.dataset != "not stated"))
+        told = ", ".join(sets[:_MOST_SETS])
+        if len(sets) > _MOST_SETS:
+            told += f" and {len(sets) - _MOST_SETS} more data sets"
+        lengths = ",".join(map(str, sorted({p.k for p in rows})))
+        entries.append(", ".join(filter(None, [source, told, draft, f"k={lengths}"])))
+    named = entries[:_MOST_NAMED]
+    more = len(entries) - len(named)
+    return (*named, f"and {more} more") if more else (*named,)

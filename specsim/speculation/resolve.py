@@ -30,10 +30,10 @@ from specsim.speculation.acceptance_catalogue import (
     WORKS,
     MeasuredPoint,
     chains,
+    in_few_words,
     measurements,
     offered_by,
     points_of,
-    source_names,
 )
 from specsim.speculation.acceptance_model import Condition, flat_logit, kind_data, tokens_at
 from specsim.speculation.acceptance_posterior import (
@@ -53,8 +53,6 @@ Level = Literal["measured", "this drafter", "this model", "kind of drafter", "un
 _USUAL_WORK = ("chat", "mixed", "unstated")
 # Data sets of a single prompt count only where nothing else was measured.
 _ONE_PROMPT = ("single-prompt", "one-chat-prompt", "same-prompt", "own-prompt", "log-window")
-_MOST_NAMED = 6
-_MOST_SETS = 2  # data sets of one entry
 # Positions that are worked out beyond the draft length asked for.
 _LONGEST = 16
 
@@ -231,18 +229,18 @@ class _Asked:
 
     def _grounds(self, points: Sequence[MeasuredPoint]) -> tuple[Level, tuple[str, ...]]:
         if points:
-            return "measured", _named(points)
+            return "measured", in_few_words(points)
         rows = chains(self.rows)
         if rows and self.drafter_known and len(_by_drafter(rows)) == 1:
-            return "this drafter", _named(rows)
+            return "this drafter", in_few_words(rows)
         near = rows or chains(self.points)
         if chains(self.offered) or (near and self.query.drafter is not None):
-            return "this model", _named(near)
+            return "this model", in_few_words(near)
         method = find_method(method_name(self.query.method))
         trained = not (method.in_checkpoint or method.lookup)
         if trained and self.query.drafter is None:
             return "unknown", ()
-        return "kind of drafter", _named(near)
+        return "kind of drafter", in_few_words(near)
 
     def predict(self, k: int) -> list[PredictedAcceptance]:
         """The model's answer for each drafter that may be meant."""
@@ -327,12 +325,12 @@ class _Asked:
         if points:
             tokens = self.pooled(points, lambda p: p.acceptance_length)
             acceptance = Acceptance.from_curve(
-                {k: tokens}, source=f"measured: {'; '.join(_named(points))}"
+                {k: tokens}, source=f"measured: {'; '.join(in_few_words(points))}"
             )
             return AcceptanceEstimate(
                 tokens, tokens * chain.low_90 / chain.tokens_per_step,
                 min(k + 1.0, tokens * chain.high_90 / chain.tokens_per_step),
-                acceptance, _named(points), "measured",
+                acceptance, in_few_words(points), "measured",
             )
         acceptance = eagle_tree_acceptance(chain.acceptance, k, *tree)
         tokens = acceptance.tokens_per_step(k)
@@ -400,22 +398,3 @@ def _bound(predicted: Sequence[PredictedAcceptance], tokens: float, quantile: fl
         return min(k + 1.0, 1.0 + (tokens - 1.0) * gained)
     z = flat_logit(1.0 + (tokens - 1.0) / share, k)
     return tokens_at(z + quantile * math.sqrt(variance), k)
-
-
-def _named(points: Sequence[MeasuredPoint]) -> tuple[str, ...]:
-    """Rows in few words: one entry per source and drafter, with its data sets and draft lengths."""
-    names = source_names()
-    found: dict[tuple[str, str], list[MeasuredPoint]] = defaultdict(list)
-    for p in points:
-        found[names.get(p.set_id, p.set_id), p.draft.rpartition("/")[2]].append(p)
-    entries = []
-    for (source, draft), rows in found.items():
-        sets = list(dict.fromkeys(p.dataset for p in rows if p.dataset != "not stated"))
-        told = ", ".join(sets[:_MOST_SETS])
-        if len(sets) > _MOST_SETS:
-            told += f" and {len(sets) - _MOST_SETS} more data sets"
-        lengths = ",".join(map(str, sorted({p.k for p in rows})))
-        entries.append(", ".join(filter(None, [source, told, draft, f"k={lengths}"])))
-    named = entries[:_MOST_NAMED]
-    more = len(entries) - len(named)
-    return (*named, f"and {more} more") if more else (*named,)
