@@ -69,6 +69,8 @@ def check_plan(asked: TuneOptions) -> bool:
         raise UsageError(
             "--plan plans runs with a number of clients; give --concurrency instead of --rate"
         )
+    if asked.by is not None:
+        raise UsageError("--by asks for a map instead of a plan of runs; give one of them")
     if asked.fidelity == "datasheet":
         raise UsageError(
             "--fidelity datasheet has no intervals to plan by; leave it out of a plan"
@@ -97,6 +99,8 @@ def plan_runs(
         again = repeat(asked.but(plan=False, from_="results"))
         write_whole(Path(asked.script), script_of(
             plan, server.dialect, model, planner.loads, found.workload, again))
+        words = f"the runs as a script: PROMPTS=my-prompts bash {shlex.quote(str(asked.script))}"
+        plan = replace(plan, notes=(*plan.notes, words))
     return plan
 
 
