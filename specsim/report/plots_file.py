@@ -104,6 +104,9 @@ def _draw(axes: Any, panel: Panel) -> None:
                      label=label or None)
     for series in panel.series:
         _draw_series(axes, series)
+    if not panel.log_x and all(
+            float(x).is_integer() for s in panel.series for x in s.x if x is not None):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(True, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     if panel.share:

@@ -175,10 +175,10 @@ def test_the_script_runs_servers_and_goes_on_where_it_was_stopped(tmp_path: Path
     for name, body in (
         # a server that runs until it is stopped; a client that writes what it was asked for
         ("vllm", f'echo "$@" >> {log}\n'
-                 'if [ "$1" = serve ]; then exec sleep 60; fi\n'
+                 f'if [ "$1" = serve ]; then touch {tmp_path}/up; exec sleep 60; fi\n'
                  'while [ $# -gt 0 ]; do case $1 in --result-dir) d=$2;; --result-filename) f=$2;; '
                  'esac; shift; done; echo "{}" > "$d/$f"'),
-        ("curl", "exit 0"),
+        ("curl", f"rm {tmp_path}/up"),  # answered once the server has told of itself
     ):
         path = tools / name
         path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
