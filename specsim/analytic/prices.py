@@ -14,7 +14,7 @@ from specsim.latency.instance import Instance
 from specsim.latency.step import LatencyModel
 from specsim.ops.work import Routing
 
-KEPT = 64  # the oldest goes first
+KEPT, FEW = 64, 8  # the oldest goes first
 
 
 class PriceCache:
@@ -22,16 +22,18 @@ class PriceCache:
 
     def __init__(self) -> None:
         self._latency: list[tuple[tuple[object, ...], LatencyModel]] = []
-        self._states: list[tuple[Instance, dict[object, Any]]] = []
+        self._states: list[tuple[tuple[object, ...], dict[object, Any]]] = []
 
-    def states(self, system: Instance) -> dict[object, Any]:
-        """What was found of a system at its loads, the same for all systems that are equal: plain
-        decoding stands beside every draft length and every method."""
-        kept = next((states for known, states in self._states if known == system), None)
+    def states(self, plain: Instance) -> dict[object, Any]:
+        """What was found of plain decoding at its loads, one for all systems that are equal: it
+        stands beside every draft length and every method."""
+        # What a fit changes comes first: most comparisons end there.
+        key = (plain.engine.overheads, plain)
+        kept = next((states for known, states in self._states if known == key), None)
         if kept is None:
             kept = {}
-            self._states.insert(0, (system, kept))
-            del self._states[KEPT:]
+            self._states.insert(0, (key, kept))
+            del self._states[FEW:]
         return kept
 
     def __reduce__(self) -> tuple[type["PriceCache"], tuple[()]]:

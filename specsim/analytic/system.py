@@ -70,7 +70,7 @@ class System(Instance):
     @cached_property
     def states(self) -> dict[object, Any]:
         """Results at the loads asked for so far (see `analytic.prices`)."""
-        return self.prices.states(self)
+        return {} if self.setup.speculates else self.prices.states(self)
 
     @cached_property
     def memory(self) -> MemoryPlan:
