@@ -18,7 +18,7 @@ COMMANDS = {
         "predict": "Predict the speed and throughput of speculative decoding.",
         "explore": "Predict on a local page while settings are changed.",
         "tune": "Choose the method and the draft length.",
-        "crossover": "Find the concurrency up to which speculation pays.",
+        "crossover": "Find the load up to which speculation pays.",
         "explain": "Show where a decode step's time goes.",
     },
     "How does it serve a load": {

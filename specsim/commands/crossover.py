@@ -12,7 +12,7 @@ from specsim.options.analytic import CrossoverCommand
     "specsim crossover llama-3.1-8b --engine sglang --rates auto",
 )
 def crossover(options: CrossoverCommand) -> None:
-    """Find the concurrency up to which speculation pays. Compares ordinary and speculative decoding
+    """Find the load up to which speculation pays. Compares ordinary and speculative decoding
     while concurrency grows: up to which load speculative work is cheap, and up to which it pays, by
     context length. --rates: the same by requests per second, with queues, and why it ends."""
     from specsim.api.crossover import run
