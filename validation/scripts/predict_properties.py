@@ -66,8 +66,11 @@ def of_one(
             continue
         if not (math.isfinite(value) and value >= -EXACT):
             yield Miss("finite and not negative", math.inf, f"{name} is {value}")
+    joules = {"": point.energy, "baseline_": point.baseline_energy}
+    parts = {f"{side}joules_per_output_token": found and found.joules_per_output_token
+             for side, found in joules.items()}
     for name, pair in point.interval_90.items():
-        value = getattr(point, name)
+        value = parts[name] if name in parts else getattr(point, name)
         if pair is not None and not 0 <= pair[0] <= value <= pair[1]:
             yield Miss("the interval holds the point", 1, f"{name} {value}, {pair}")
     yield from below("running within the limit", point.running, running_limit(system, load))
