@@ -24,8 +24,8 @@ from specsim.planning.fleet_size import Asked, Effort, Misfit, size_model
 
 ENDS = ("fast", "slow")  # of a prediction's interval
 # Running and waiting requests, as vLLM and SGLang call them.
-GAUGES = (("vllm:num_requests_running", "vllm:num_requests_waiting"),
-          ("sglang:num_running_reqs", "sglang:num_queue_reqs"))
+VLLM_GAUGES = "vllm:num_requests_running", "vllm:num_requests_waiting"
+GAUGES = {"sglang": ("sglang:num_running_reqs", "sglang:num_queue_reqs")}
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class _Planner:
         pool = next(p for p in self.file.pools if p.gpu == side.sized.gpu)
         least = replicas_needed(0.0, 1.0, 1.0, rule.spares, rule.least)
         return {
-            "metric": GAUGES[side.sized.system.engine.name == "sglang"][rule.queue > 0],
+            "metric": GAUGES.get(side.sized.system.engine.name, VLLM_GAUGES)[rule.queue > 0],
             "target": rule.queue or side.at(rule.share * side.sized.capacity).running,
             "min_replicas": least,
             "max_replicas": max(least, model.rule.max_replicas or pool.count // side.sized.gpus),

@@ -46,7 +46,7 @@ def _by_metric(key: str) -> Cell:
 
 
 def _name(row: Doc) -> str:
-    name = NAMES[row.text("metric")]
+    name = NAMES.get(row.text("metric"), row.text("metric"))
     return name if row.text("side") != "plain" else f"plain {name}"
 
 

@@ -14,6 +14,7 @@ from specsim.errors import UsageError
 from specsim.report.doc import Doc
 
 EXPORTED = "values.yaml"
+CHARTED = ("vllm",)  # engines of the production-stack chart
 CPU_PER_GPU, MEMORY_PER_GPU = 8, 32  # cores, GiB: the chart asks for them; assumed
 
 
@@ -26,7 +27,7 @@ def fleet_files(doc: Doc) -> dict[str, str]:
         raise UsageError("two models have one name for Kubernetes, which knows small letters, "
                          "digits and dashes; rename one in the file")
     models = [(m, ends[m.text("name")]) for m in doc.items("day.models")]
-    chart = [_values(m, e) for m, e in models if e.text("flags.engine", "") == "vllm"]
+    chart = [_values(m, e) for m, e in models if e.text("flags.engine", "") in CHARTED]
     zone = doc.text("day.timezone", "UTC")
     documents = {
         EXPORTED: [{"servingEngineSpec": {"modelSpec": chart}}],

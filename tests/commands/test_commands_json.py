@@ -60,7 +60,9 @@ def test_predict() -> None:
     for point in shown["points"]:
         check(point, table("A point"))
         assert set(point["interval_90"]) == {"tpot_s", "ttft_s", "baseline_tpot_s",
-                                             "baseline_ttft_s", "speedup", "step_cost_ratio"}
+                                             "baseline_ttft_s", "speedup", "step_cost_ratio",
+                                             "joules_per_output_token", "joules_ratio",
+                                             "baseline_joules_per_output_token"}
     check(shown["acceptance"], table("acceptance"))
     check(shown["memory"], table("memory"))
 

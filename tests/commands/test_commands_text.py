@@ -30,9 +30,10 @@ def test_predict_states_its_assumptions_and_answers() -> None:
     assert text.startswith("ON: mtp k = 3, ") and "; pays " in text
     assert "best k:" in text and "memory per GPU: weights" in text
     lines = [line for line in text.splitlines() if line.startswith(("1 ", "16 "))]
-    assert len(lines) == 4 and all("x " in line for line in lines[:2])
-    assert [line.split()[1] for line in lines[2:]] == ["yes", "yes"]  # of the column 'pays'
-    assert all(line.count("-") == 6 for line in lines[2:])  # intervals, of plain times too
+    assert len(lines) == 6 and all("x " in line for line in lines[:2])
+    assert [line.split()[1] for line in lines[2:4]] == ["yes", "yes"]  # of the column 'pays'
+    assert all(line.count("-") == 6 for line in lines[2:4])  # intervals, of plain times too
+    assert all(line.count("-") == 2 for line in lines[4:])  # of joules, and of their ratio
     assert "plain TTFT" in text
 
 
@@ -172,7 +173,7 @@ def test_lists_say_what_their_columns_mean() -> None:
     assert "and of what a token passes through" in run("models", "--search", "qwen3")
     assert "input table counted" in run("models", "qwen3.6-27b")
     told = run("explain", "qwen3.5-122b-a10b", "--weights", "fp8")
-    assert "latency-bound, 1 token per pass\n" in told
+    assert "latency-bound, 1 token per pass, " in told and " W per GPU\n" in told
 
 
 def test_a_break_even_above_the_largest_batch_is_explained() -> None:

@@ -43,6 +43,7 @@ ELSEWHERE = {
     ("Head", "repeats"): "planning.sweep", ("SweepShape", "fixed"): "planning.sweep",
     ("SweepShape", "grid"): "planning.sweep", ("SweepShape", "case"): "planning.sweep",
     ("EngineFile", "sources"): "texts",
+    **{("CompareShape", name): f"the option --{name}" for name in ("slo", "concurrency", "rate")},
 }
 LAWS = ("_Users", "_Tools")  # values of any type are laws: sim.lengths.law_from
 JSON = ("SpeculativeJson",)  # of a command line: speculation.method checks it against the method

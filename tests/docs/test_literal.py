@@ -77,6 +77,7 @@ def test_what_the_pages_leave_out_is_little_and_needs_what_ci_lacks() -> None:
             for block in literal["blocks"](path.read_text(encoding="utf-8"))
             if block.kind == "left out"]
     assert left == [
+        ("plan-runs.md", ["PROMPTS=my-prompts.jsonl", "bash"]),
         ("quick.md", ["specsim", "quick"]),
         ("quick.md", ["$", "specsim"]),
         ("validate.md", ["specsim", "validate"]),

@@ -32,6 +32,7 @@ from specsim.report.text import section_text
 SETTINGS = {"acceptance", "easiness", "draft", "method", "k", "ep", "attention_dp", "tp", "weights",
             "kv_dtype", "engine_version", "input_len", "output_len", "apart", "pp"}
 SOMETIMES = {
+    "fleet": {"day"},
     "prediction": {"from_measured", "from_measured.pp"},
     "simulation": {
         "confidence_95", "ttft_s.censored", "tpot_s.censored", "time_share.decode",
