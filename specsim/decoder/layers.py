@@ -7,10 +7,11 @@ PlainLinear   torch.nn.functional.linear.
 PackedLinear  weights reordered once into oneDNN's blocked layout (CPU). Plain F.linear re-reads
               them in an order that reaches half the memory bandwidth in bf16, and in fp32 goes
               through an sgemm that is 2-4 times slower at 4-8 rows. The ops are private to torch,
-              so `packing_works` tries them once and PlainLinear is the fallback. Sums, silu and
-              products with another tensor ride along as post-ops: after a product has streamed
-              its weights through the caches every further small kernel starts cold and costs
-              10-20 us instead of the 1-2 us it costs in a loop, so kernels are worth saving.
+              and refuse bf16 on a CPU without AVX-512 or AVX-NE-CONVERT, so `packing_works` tries
+              them once and PlainLinear is the fallback. Sums, silu and products with another
+              tensor ride along as post-ops: after a product has streamed its weights through the
+              caches every further small kernel starts cold and costs 10-20 us instead of the
+              1-2 us it costs in a loop, so kernels are worth saving.
 """
 
 import math
@@ -115,7 +116,7 @@ def packing_works(dtype: torch.dtype) -> bool:
 def linear_factory(kind: str, device: torch.device, dtype: torch.dtype) -> Callable[..., Linear]:
     """The class for `kind`: 'auto' | 'plain' | 'packed'.
 
-    'auto' is packed on a CPU that has the ops, plain elsewhere.
+    'auto' is packed on a CPU where packing works in this dtype, plain elsewhere.
     """
     if kind == "auto":
         packed = device.type == "cpu" and packing_works(dtype)
@@ -125,8 +126,8 @@ def linear_factory(kind: str, device: torch.device, dtype: torch.dtype) -> Calla
     if kind == "packed":
         if device.type != "cpu" or not packing_works(dtype):
             raise UsageError(
-                f"packed weights need a CPU build of torch with oneDNN for {dtype}, on {device} "
-                "they are not available; use linear='auto'"
+                f"packed weights need oneDNN in torch and a CPU that it packs {dtype} for; on "
+                f"{device} here they do not work; use linear='auto'"
             )
         return PackedLinear
     raise UsageError(f"unknown linear kind {kind!r}; choose auto, plain or packed")
