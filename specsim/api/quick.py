@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from specsim.api.diagnose import live_evidence
@@ -54,6 +55,14 @@ class QuickLook(Documented):
 
     partial: bool = False
     stopped: str = ""
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        return dict(self.document["verdict"])
+
+    @property
+    def loads(self) -> list[dict[str, Any]]:
+        return list(self.document["loads"])
 
 
 @dataclass

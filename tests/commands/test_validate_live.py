@@ -106,7 +106,7 @@ def test_live_interrupted_keeps_what_was_finished(call, tmp_path):
     record = tmp_path / "r.json"
     with FakeServer(step_s=0.01).running() as server:
         def stop():
-            while server.finished < 9:
+            while server.finished < 10:  # a warm-up and 6 requests each: in a second or later run
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -118,7 +118,8 @@ def test_live_interrupted_keeps_what_was_finished(call, tmp_path):
     assert code == 130 and "interrupted" in err
     runs = json.loads(out)["provenance"]["runs"]
     assert json.loads(record.read_text())["provenance"]["runs"] == runs
-    assert [run["partial"] for run in runs] == [False, True]
+    partial = [run["partial"] for run in runs]
+    assert len(partial) > 1 and partial == [False] * (len(partial) - 1) + [True]
 
 
 def test_live_interrupted_in_a_later_warm_up_keeps_the_points_before(call):

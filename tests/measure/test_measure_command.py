@@ -35,7 +35,8 @@ def test_a_run_its_continuation_and_an_interruption(tmp_path) -> None:
     assert first.returncode == 0 and error == "", error
     result = json.loads(text)
     assert result["measured"] == len(read_records(out).points) > 0
-    assert result["elapsed_s"] <= 13 and result["file"] == str(out)
+    # What is begun when the budget ends is finished; that takes as long as the machine lets it.
+    assert 0 < result["elapsed_s"] < 60 and result["file"] == str(out)
 
     second = start(*options, "--budget", "60s")
     have = result["measured"]

@@ -15,6 +15,7 @@ from specsim.report.tables import Table, number, percent, span, visible
 
 MOST_POINTS = 2000  # of one curve; more are thinned evenly
 MOST_NUMBERS = 60  # of one curve in the table
+MOST_COLUMNS = 6  # of curves with their intervals beside one another
 RULES = ("dot", "dashdot", "longdash")  # of levels and marks
 PARITY_BAND = 0.1  # of the shaded area around equality
 Spec = dict[str, object]
@@ -60,7 +61,9 @@ def _panel_numbers(panel: Panel) -> Table:
     """One row per x where all series share it, else one per point."""
     shown = percent if panel.share else number
     first = panel.series[0].x if panel.series else []
-    if all(list(item.x) == list(first) and not item.texts for item in panel.series):
+    banded = any(any(item.band) for item in panel.series)
+    few = len(panel.series) * (1 + banded) <= MOST_COLUMNS
+    if few and all(list(item.x) == list(first) and not item.texts for item in panel.series):
         headers = [panel.x_label]
         columns = [[number(x) for x in first]]
         for item in panel.series:
@@ -72,19 +75,22 @@ def _panel_numbers(panel: Panel) -> Table:
         keep = thinned(len(first), MOST_NUMBERS)
         return Table(headers, [[column[i] for column in columns] for i in keep])
     rows = [
-        [item.label, number(item.x[i]), shown(item.y[i]), *(item.texts[i : i + 1])]
+        [item.label, number(item.x[i]), shown(item.y[i]),
+         *([_between(panel, item.band[i] if item.band else None)] if banded else []),
+         *(item.texts[i : i + 1])]
         for item in panel.series if not item.faint
         for i in thinned(len(item.x), MOST_NUMBERS)
     ]
     said = any(item.texts for item in panel.series)
-    headers = ["curve", panel.x_label, panel.y_label, *(["point"] if said else [])]
+    headers = ["curve", panel.x_label, panel.y_label, *(["90 %"] if banded else []),
+               *(["point"] if said else [])]
     return Table(headers, [[*row, *[""] * (len(headers) - len(row))] for row in rows])
 
 
 def _between(panel: Panel, band: Sequence[float] | None) -> str:
     if panel.share and band:
         return f"{percent(band[0])} to {percent(band[1])}"
-    return span(band, ".4g")
+    return span(band, ".3g")
 
 
 def plain(text: object, limit: int = 80) -> str:

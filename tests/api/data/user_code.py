@@ -30,8 +30,10 @@ def plan(model: str, folder: Path) -> None:
     safe: float = room.sure_pass
     pool = specsim.fleet(file=folder / "fleet.toml", quick=True)
     short: float = sum(endpoint.short for endpoint in pool.endpoints)
+    ranked = specsim.compare(file=folder / "deployments.toml")
+    best: str = ranked.loads[0].ranked[0].name
     rows = specsim.sweep(set_=[f"model={model}"], grid=["k=1,2"]).rows
-    print(gpus, fits, most, safe, short, rows[0]["params"])
+    print(gpus, fits, most, safe, short, best, rows[0]["params"])
 
 
 def look(model: str) -> None:
