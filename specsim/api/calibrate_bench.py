@@ -188,15 +188,19 @@ def _key(run: BenchRun) -> str:
     return f"{run.source}|{run.label}|{run.load.max_concurrency}|{run.load.request_rate}"
 
 
-def read_runs(files: Sequence[Path], warnings: list[str]) -> list[BenchRun]:
-    """The runs of FILE or FILE@NAME=VALUE; what is to be said of them is added to `warnings`."""
+def read_runs(
+    files: Sequence[Path], warnings: list[str], *, remarks: bool = True
+) -> list[BenchRun]:
+    """The runs of FILE or FILE@NAME=VALUE; what was left out is added to `warnings`, and with
+    `remarks` what the files' readers say of each run."""
     runs: list[BenchRun] = []
     for given in files:
         file, said = said_of(given)
         found = scan(file)
         runs += (with_statements(run, said) for run in found.runs)
         warnings += [f"{path} was left out: {reason}" for path, reason in found.skipped]
-        warnings += [f"{run.source}: {text}" for run in found.runs for text in run.warnings]
+        if remarks:
+            warnings += [f"{run.source}: {text}" for run in found.runs for text in run.warnings]
     return runs
 
 

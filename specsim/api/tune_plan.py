@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specsim.analytic.system import System
 from specsim.api.acceptance import spread_of
+from specsim.api.calibrate_bench import read_runs
 from specsim.calibrate.beliefs import Beliefs, SeenRun, Setting, drafting_setting
 from specsim.calibrate.fewshot import MOVED, FewShotPoint, predict_point
 from specsim.calibrate.fewshot_bench import (
@@ -20,12 +21,11 @@ from specsim.calibrate.fewshot_bench import (
     point_of,
     said_of,
     side_of,
-    with_statements,
 )
 from specsim.calibrate.next_runs import SETTLED, Outlook
 from specsim.errors import CalibrationError, UsageError
 from specsim.files import check_writable, write_whole
-from specsim.formats.bench import BenchRun, scan
+from specsim.formats.bench import BenchRun
 from specsim.methods.registry import known_method
 from specsim.options.groups import DeploymentOptions
 from specsim.options.repeat import repeat
@@ -293,13 +293,8 @@ def _ratio(point: FewShotPoint) -> float:
 
 
 def _read(files: Sequence[Path]) -> tuple[list[BenchRun], list[str]]:
-    runs: list[BenchRun] = []
     warnings: list[str] = []
-    for given in files:
-        file, said = said_of(given)
-        found = scan(file)
-        runs += (with_statements(run, said) for run in found.runs)
-        warnings += [f"{path} was left out: {reason}" for path, reason in found.skipped]
+    runs = read_runs(files, warnings, remarks=False)
     if files and not runs:
         raise UsageError(f"{files[0]} holds no result of a benchmark; `specsim import` says why")
     return runs, warnings
