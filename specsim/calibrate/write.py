@@ -8,7 +8,8 @@ from specsim.calibrate.records_fit import Outcome, parameter_rows
 from specsim.calibrate.summary import error_summary
 from specsim.errors import UsageError
 from specsim.files import write_whole
-from specsim.hardware.toml_file import to_toml
+from specsim.hardware.schema import profile_from_document
+from specsim.hardware.toml_file import parse_document, to_toml
 from specsim.latency.engine_text import engine_toml
 
 FORMAT = 1
@@ -28,8 +29,13 @@ def engine_path(path: Path) -> Path:
 
 
 def write_outcome(outcome: Outcome, path: Path) -> list[Path]:
-    """The profile, and beside it the engine where one was fitted; the files written."""
-    write_whole(path, to_toml(outcome.profile))
+    """The profile, and beside it the engine where one was fitted; the files written.
+
+    ProfileError, and no file, where a fitted number is outside what a profile may hold.
+    """
+    text = to_toml(outcome.profile)
+    profile_from_document(parse_document(text, str(path)), path.stem, str(path))
+    write_whole(path, text)
     if outcome.engine is None:
         return [path]
     beside = engine_path(path)

@@ -56,7 +56,8 @@ NUMBERS = (
     Number("bridge_bytes_per_s", "link", "bridge_bytes_per_s", 1e8, 1e13, "bytes/s"),
     Number("allreduce_latency_s", "link", "allreduce_latency_s", 1e-7, 1e-2, "s"),
 )
-FLOPS = Number("flops", "peak.flops", "", 1e10, 1e17, "FLOP/s")
+# 0.1 GFLOP/s: one core that has to emulate 16-bit products.
+FLOPS = Number("flops", "peak.flops", "", 1e8, 1e17, "FLOP/s")
 
 _TEXTS = {
     "device": ("name", "title", "vendor", "arch", "kind", "mem_note"),

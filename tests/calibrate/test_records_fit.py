@@ -21,7 +21,7 @@ from specsim.calibrate.ledger import run_id, runs_seen, split_of
 from specsim.calibrate.parameters import Parameter
 from specsim.calibrate.records_fit import Data, Outcome, calibrate, read_all
 from specsim.calibrate.write import engine_path, report, write_outcome
-from specsim.errors import CalibrationError
+from specsim.errors import CalibrationError, ProfileError
 from specsim.hardware.profile import HardwareProfile
 from specsim.hardware.store import load_profile
 from specsim.latency.engine import find_engine
@@ -175,6 +175,22 @@ def test_the_profile_and_engine_are_ordinary_files(tmp_path: Path) -> None:
     assert split_of(record, runs_seen(loaded)) == "fitted"
     step = next(r for r in data.records if r.part == "E")
     assert split_of(step, runs_seen(loaded)) == "held-out"
+
+
+def test_no_profile_is_written_that_could_not_be_read(tmp_path: Path) -> None:
+    data = measured(TRUE, kernel_shapes(SHAPES), RUN, 0.02, 1)
+    outcome = calibrate(data, load_profile("cpu-generic"), decoder(), "mine", leave_out=False)
+
+    def with_bf16(peak: float) -> HardwareProfile:
+        return replace(outcome.profile, flops={**outcome.profile.flops, "bf16": peak})
+
+    path = tmp_path / "mine.toml"
+    slow = with_bf16(2e8)  # 16-bit products emulated on one core
+    write_outcome(replace(outcome, profile=slow, engine=None), path)
+    assert load_profile(str(path)).flops["bf16"] == 2e8
+    with pytest.raises(ProfileError, match=r"mine.toml: flops.bf16 = 20000000.0 is outside"):
+        write_outcome(replace(outcome, profile=with_bf16(2e7)), path)
+    assert load_profile(str(path)).flops["bf16"] == 2e8  # the good file stays
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """tests/literal.py reads the pages as a reader does, and sees what differs."""
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,24 @@ def test_no_page_runs_what_its_reader_has_no_server_for(path: Path) -> None:
     for match in literal["FENCE"].finditer(text):
         needs = literal["NEEDS"].search(text[: match.start()])
         assert match["info"].strip() != "console" or not needs
+
+
+EXTRAS = {  # what a command or a snippet shows, and the extra that it needs
+    r"--plot \S+\.(svg|png|pdf)": "plots", r"--out \S+\.parquet|read_parquet\(": "parquet",
+    r"\.to_frame\(|import pandas|--html": "report",
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / literal["HOWTO"]).glob("*.md")),
+                         ids=lambda p: p.name)
+def test_a_page_installs_what_it_uses_before_it_uses_it(path: Path) -> None:
+    """literal.py finds the same in a quarter of an hour; a snippet imports what it names."""
+    install = literal["CORE"]
+    for block in literal["blocks"](path.read_text(encoding="utf-8")):
+        text = "\n".join(block.lines)
+        if block.kind == "install":
+            install = text
+        elif block.kind in ("shell", "python"):
+            needs = {extra for pattern, extra in EXTRAS.items() if re.search(pattern, text)}
+            assert all(extra in install for extra in needs), (install, text)
+            assert block.kind == "shell" or "specsim." not in text or "import specsim" in text, text

@@ -46,7 +46,7 @@ def check(text: str) -> None:
 def assert_sane(profile: HardwareProfile) -> None:
     assert 1e9 <= profile.mem_bytes_per_s <= 5e13
     assert 1e9 <= profile.mem_bytes <= 1e12
-    assert all(1e10 <= peak <= 1e17 for peak in profile.flops.values())
+    assert all(1e8 <= peak <= 1e17 for peak in profile.flops.values())
     assert all(math.isfinite(v) for t in profile.kernels.values() for v in t.params.values())
     assert load_profile_text(to_toml(profile), profile.name) == profile
 
@@ -103,7 +103,7 @@ def test_arbitrary_text(raw: bytes) -> None:
 
 
 @given(
-    st.floats(1e9, 5e13), st.integers(10**9, 10**12), st.floats(1e10, 1e17), st.integers(1, 2000)
+    st.floats(1e9, 5e13), st.integers(10**9, 10**12), st.floats(1e8, 1e17), st.integers(1, 2000)
 )
 def test_numbers_survive_writing_to_the_last_bit(
     bandwidth: float, capacity: int, peak: float, sms: int

@@ -47,7 +47,7 @@ def test_a_source_lifts_the_assumption() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "hint"),
     [
-        ("bf16 = 989e12", "bf16 = 989", "flops.bf16 = 989 is outside 1e+10 to 1e+17 FLOP/s; "
+        ("bf16 = 989e12", "bf16 = 989", "flops.bf16 = 989 is outside 1e+08 to 1e+17 FLOP/s; "
          "it looks like TFLOP/s, write 9.89e+14"),
         ("mem_bytes_per_s = 4.8e12", "mem_bytes_per_s = 4800", "it looks like GB/s"),
         ("mem_bytes_per_s = 4.8e12", "mem_bytes_per_s = 4800000", "it looks like MB/s"),
