@@ -12,8 +12,8 @@ so that a measured ingredient can be put in place of a predicted one (`Swap`).
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -93,7 +93,6 @@ class Replay:
     figures: Figures
     system: System
     exact_acceptance: bool
-    seeds: tuple[Figures, ...] = field(default=())
 
 
 def measured_acceptance(run: BenchRun, k: int, lookup: bool) -> Acceptance | None:
@@ -225,7 +224,7 @@ def predict(
         name: sum(run[name] for run in runs) / len(runs)
         for name in runs[0] if all(name in run for run in runs)
     }
-    return Replay(means, system, recorded is not None, tuple(runs))
+    return Replay(means, system, recorded is not None)
 
 
 def _prefill_mean(records: Records) -> float:
@@ -295,6 +294,3 @@ def figures_of_run(run: BenchRun) -> Figures:
         if server.prefix_cache_hit_rate is not None:
             out["prefix_hit_rate"] = server.prefix_cache_hit_rate
     return out
-
-
-SystemOf = Callable[[BenchRun], System]

@@ -155,9 +155,7 @@ def acceptance_length(row: Mapping[str, str], k: int, chain: bool) -> float | No
     return None
 
 
-def running_batch(
-    row: Mapping[str, str], measured: dict[str, float], concurrency: int, notes: list[str]
-) -> int:
+def running_batch(row: Mapping[str, str], measured: dict[str, float], concurrency: int) -> int:
     """Requests that really ran together, of a row whose clients mostly waited outside: tokens per
     second times seconds per token. The wait itself, for a limit that is not stated, is not
     judged."""
@@ -166,10 +164,7 @@ def running_batch(
         rate = number(row.get(f"{side}_tok_s"))
         tpot_s = measured.get(f"{side}_tpot_s")
         if rate and tpot_s:
-            running = max(1, min(concurrency, round(rate * tpot_s)))
-            if running < concurrency:
-                notes.append(f"running batch {running} of {concurrency} clients from tok/s x TPOT")
-            return running
+            return max(1, min(concurrency, round(rate * tpot_s)))
     return concurrency
 
 

@@ -60,7 +60,6 @@ class PublishedCase:
     arrives: str = "closed"
     median: bool = False
     gain_of_rates: bool = False
-    assumptions: tuple[str, ...] = ()
 
 
 _ENGINES = {
@@ -99,7 +98,7 @@ _WEIGHTS = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4", "mxf
             "awq int4": "int4", "int4": "int4", "4bit": "int4", "fp4": "nvfp4", "int8": "int8"}
 
 
-def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
+def _model(row: Mapping[str, str]) -> ModelSpec:
     name = row.get("target_model") or row.get("model_path") or ""
     name = re.sub(r"\(.*?\)", "", name).strip()
     dtype = (row.get("weight_dtype") or row.get("precision") or "").strip().lower()
@@ -112,7 +111,6 @@ def _model(row: Mapping[str, str], notes: list[str]) -> ModelSpec:
         default = MINDROUTER_WEIGHTS.get(name.lower()) if _is_mindrouter(row) else None
         if default is None:
             return spec
-        notes.append(f"weights {default} assumed")
         dtype = default
     wanted = _WEIGHTS.get(dtype)
     if wanted is None:
@@ -236,12 +234,11 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     """A row of `published_measurements.csv`; SkipRow when it cannot be predicted."""
     if row.get("grade") == "C":
         raise SkipRow("grade C")
-    notes: list[str] = []
     engine = _engine(row)
     profile = profile_of(_gpu_name(row.get("gpu") or ""))
     if profile is None:
         raise SkipRow(f"GPU not modelled: {row.get('gpu')}")
-    spec = _model(row, notes)
+    spec = _model(row)
     parallel = _parallel(row, spec, profile.mem_bytes)
     setup = _setup(row, spec, engine)
     measured = measured_values(row, setup.speculates)
@@ -269,7 +266,7 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
     )
     stated = workload.requests_per_client > 0 or workload.cached_share > 0
     if _queued(system, workload, concurrency, measured):
-        concurrency = running_batch(row, measured, concurrency, notes)
+        concurrency = running_batch(row, measured, concurrency)
         system = system.with_(max_num_seqs=concurrency)
         # As memory frees, the queue is let in one by one: whoever runs starts at a time of its own.
         workload = replace(workload, spread=1.0, requests_per_client=0)
@@ -281,7 +278,6 @@ def published_case(row: Mapping[str, str]) -> PublishedCase:
         arrives=arrives,
         median=median_stated(row),
         gain_of_rates=gain_of_rates(row),
-        assumptions=tuple(notes),
     )
 
 
@@ -323,9 +319,8 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
         raise SkipRow(f"marked suspect: {row['suspect']}")
     if (whole(row.get("pp_size")) or 1) > 1:
         raise SkipRow("pipeline parallelism is not modelled")
-    notes: list[str] = []
     engine = _engine(row)
-    spec = _model(row, notes)
+    spec = _model(row)
     profile = profile_of("h200-sxm")
     if profile is None:
         raise SkipRow("GPU not modelled: h200-sxm")
@@ -359,7 +354,7 @@ def silicon_case(row: Mapping[str, str], row_id: str) -> PublishedCase:
     return PublishedCase(
         row_id, name, "A", system,
         _silicon_workload(row, isl, osl), max(1, concurrency // workers), measured,
-        pure_decode=disagg, assumptions=tuple(notes),
+        pure_decode=disagg,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specsim.report.doc import Doc
 from specsim.report.plots import Pairs, Series, Style
 from specsim.report.tables import Table, in_unit, interval, number, one_unit
-from specsim.units import BYTES, TIME, Scale
+from specsim.units import TIME, Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,6 @@ def time(key: str) -> InUnit:
 def time_band(key: str) -> InUnit:
     """A column of 90 % intervals of times."""
     return InUnit(lambda row: row.pair(key), TIME)
-
-
-def amount(key: str) -> InUnit:
-    """A column of bytes."""
-    return InUnit(lambda row: (row.maybe(key),), BYTES)
 
 
 def figure(key: str, shown: Callable[[float | None], str] = number) -> Cell:

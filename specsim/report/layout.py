@@ -36,9 +36,9 @@ def coloured(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
-    """A sentence, broken between words; further lines stand `hang` further in than the first,
-    without one as far as the text after a label such as 'note: '."""
+def wrapped(text: str, width: int | None) -> str:
+    """A sentence, broken between words; further lines stand as far in as the text after a label
+    ('note: '), else a little further than the first."""
     if width is None or len(text) <= (width := min(width, READABLE)):
         return text
     lines = []
@@ -48,8 +48,7 @@ def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
         label = next((len(word) for word in ("note: ", "-> ") if body.startswith(word)), 2)
         lines += textwrap.wrap(
             body, width, initial_indent=line[:first], break_long_words=False,
-            subsequent_indent=" " * (first + (label if hang is None else hang)),
-            break_on_hyphens=False,
+            subsequent_indent=" " * (first + label), break_on_hyphens=False,
         ) or [""]
     return "\n".join(lines)
 

@@ -122,7 +122,8 @@ def test_replayed_steps_yield_exactly_what_was_measured():
     assert found.exact_acceptance
     assert found.figures["tokens_per_step"] == pytest.approx(39 / 15)
     drawn = predict(point(requests=rows(chunks=chunks)), ngram(), replay=False, seeds=3)
-    assert not drawn.exact_acceptance and len(drawn.seeds) == 3
+    once = predict(point(requests=rows(chunks=chunks)), ngram(), replay=False)
+    assert not drawn.exact_acceptance and drawn.figures != once.figures  # a mean over seeds
     assert drawn.figures["tokens_per_step"] == pytest.approx(1 + 0.7 * 1.5, rel=0.15)
 
 

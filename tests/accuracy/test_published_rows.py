@@ -125,5 +125,4 @@ def test_the_clusters_rows_are_read_as_it_serves_them() -> None:
         rows = {r["id"]: r for r in csv.DictReader(stream)}
     case = published_case(rows["MRBLOG-1"])
     assert (case.system.spec.name, case.system.setup.method) == ("Qwen3.6-27B-FP8", "mtp")
-    assert any("assumed" in note for note in case.assumptions)
     assert case.concurrency == 1  # "low (1-few)"

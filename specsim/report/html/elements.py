@@ -67,12 +67,11 @@ def table(
     caption: str,
     *,
     left: frozenset[int] = frozenset({0}),
-    limit: int = MAX_ROWS,
 ) -> Html:
     """A table that scrolls inside itself where it is wider than the screen; a short one becomes a
     list on a narrow screen, each figure under its header. `left`: the columns that hold words, the
     others hold figures. A row whose label begins with spaces stands further in, as it does in text.
-    Of more than `limit` rows the first are shown."""
+    Of more than MAX_ROWS rows the first are shown."""
     widths = [max(len(str(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
     cards = len(rows) <= CARD_ROWS and sum(widths) + 2 * len(widths) > NARROW
 
@@ -90,7 +89,7 @@ def table(
     head = tag("tr", [tag("th", text, scope="col", class_=kind(i)) for i, text in
                       enumerate(headers)])
     body = []
-    for row in rows[:limit]:
+    for row in rows[:MAX_ROWS]:
         cells = [
             label(cell) if i == 0 and 0 in left else
             tag("td", cell, class_=kind(i, cell), data_label=named(i))
@@ -98,8 +97,8 @@ def table(
         ]
         body.append(tag("tr", cells))
     words = caption
-    if len(rows) > limit:
-        words += f" (the first {limit} of {len(rows)} rows)"
+    if len(rows) > MAX_ROWS:
+        words += f" (the first {MAX_ROWS} of {len(rows)} rows)"
     titled = tag("caption", words) if words else None
     inner = tag("table", titled, tag("thead", head), tag("tbody", body),
                 class_="cards" if cards else None)
