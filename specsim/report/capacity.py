@@ -4,12 +4,11 @@ run, max_num_seqs, replicas, cost."""
 from typing import TYPE_CHECKING
 
 from specsim.report import deployment as d
-from specsim.report.blocks import Charts, Command, Facts, Fold, Lines, Notes, Section
-from specsim.report.columns import curve
+from specsim.report.blocks import Charts, Command, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.plots import Panel, Series
 from specsim.report.simulation import gated
-from specsim.report.tables import Table, number, times
+from specsim.report.tables import Table
 from specsim.report.verdict import verdict_block
 from specsim.units import counted, rounded, seconds
 
@@ -41,13 +40,11 @@ def capacity_section(
         verdict_block(doc),
         Lines(_answers(doc, share)),
         Lines(_head(doc, deployed or d.deployed(doc) + d.apart(doc), source)),
-        _facts(doc),
         _loads(doc),
         Lines(_replicas(doc)),
         typed,
         Notes([*said, *doc.texts("warnings")]),
-        Charts([_trials(doc), _floor(doc.at("stream_floor"))]),
-        _figures(doc),
+        Charts([_trials(doc)]),
         d.settings(doc, [("rule", doc.text("rule", "-")), *gates]),
     ])
 
@@ -250,19 +247,7 @@ def _replicas(doc: Doc) -> list[str]:
     return lines
 
 
-# --- a page besides -----------------------------------------------------------------------
-
-
-def _facts(doc: Doc) -> Facts:
-    unit, limit = doc.text("unit"), doc.at("binding_limit")
-    point, base = doc.maybe("operating_point.load"), doc.maybe("baseline.capacity")
-    return Facts([
-        ("Capacity", number(doc.maybe("capacity")), unit),
-        None if base is None else
-        ("Without speculation", number(base), f"{unit}; gain {times(doc.maybe('gain'))}"),
-        None if point is None else ("Operating point", number(point), unit),
-        ("Binding limit", limit.text("name"), limit.text("gate", "")) if limit.has("") else None,
-    ])
+# --- charts -----------------------------------------------------------------------
 
 
 def _trials(doc: Doc) -> Panel | None:
@@ -279,31 +264,3 @@ def _trials(doc: Doc) -> Panel | None:
         levels=((0.5, "half of the runs"),), share=True,
         words="Share of the replications that meet every SLO.",
     ) if any(item.x for item in series) else None
-
-
-def _floor(floor: Doc) -> Panel | None:
-    trials = sorted(floor.items("trials"), key=lambda trial: trial.number("max_num_seqs"))
-    return Panel(
-        "Speed of the slowest streams by max_num_seqs", "max_num_seqs", "tok/s per stream, p10",
-        (curve("p10 of the streams", trials, "max_num_seqs", "stream_tok_s_p10"),),
-        levels=((floor.number("floor_stream_tok_s_p10"), "floor"),),
-        words="Tokens per second that nine of ten streams reach while all request slots are taken.",
-    ) if trials else None
-
-
-def _figures(doc: Doc) -> Fold | None:
-    """Figures at the capacity and at the operating point, by side."""
-    found = [
-        (f"{name}, {words}", side.at(key)) for name, side in _sides(doc)
-        for words, key in (("at capacity", "at_capacity"), ("operating point", "operating_point"))
-        if side.has(key)
-    ]
-    columns = [dict(point.members("figures")) for _, point in found]
-    rows = [[doc.text("unit"), *(number(point.maybe("load")) for _, point in found)]]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        shown = seconds if "_s" in name and "tok_s" not in name else number
-        rows.append([name, *(shown(column[name].maybe()) if name in column else "-"
-                             for column in columns)])
-    headers = ["", *(name for name, _ in found)]
-    return Fold("Figures at these loads", [
-        Table(headers, rows, title="Medians over replications")]) if found else None

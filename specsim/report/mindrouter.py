@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specsim.report.blocks import Charts, Group, Lines, Section
+from specsim.report.blocks import Group, Lines, Section
 from specsim.report.columns import band, figure, fixed, table_of, time, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Panel, Series
 from specsim.report.tables import times
 from specsim.report.thresholds import PAYS, below
 
@@ -29,8 +28,6 @@ def mindrouter_section(
 ) -> Section:
     """All blocks. head: the title, which the live rows have and their JSON has not."""
     rows = doc.items("table")
-    names = [row.text("model") for row in rows]
-    places = [i + 1.0 for i in range(len(rows))]
     return Section("The MindRouter cluster: six endpoints", "MindRouter", [
         Lines([head]),
         table_of(rows, [
@@ -44,18 +41,10 @@ def mindrouter_section(
             ("spec step", time("step_s")),
             (PAYS, lambda row: below(row.maybe("break_even_concurrency"))),
         ]),
-        Charts([Panel(
-            "Predicted and reported speedup", "endpoint, in the table's order",
-            "speedup of one client",
-            (Series("predicted", places, [row.maybe("predicted_speedup") for row in rows], 0,
-                    "points", band=[row.pair("interval_90") for row in rows], texts=names),
-             Series("reported", places, [row.maybe("reported_speedup") for row in rows], 1,
-                    "points", texts=names)),
-            levels=((1.0, "break-even"),), words="One client per endpoint.", by_point=True,
-        )]),
         Group([
             Lines(["* acceptance assumed. What the report leaves out, and what stands in for it:"]),
-            Lines([f"  {name}: acceptance: {row.text('acceptance_source', 'not stated')}; "
-                   f"{row.text('notes', '')}" for name, row in zip(names, rows, strict=True)]),
+            Lines([f"  {row.text('model')}: acceptance: "
+                   f"{row.text('acceptance_source', 'not stated')}; {row.text('notes', '')}"
+                   for row in rows]),
         ]),
     ])

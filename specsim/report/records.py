@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from specsim.report.blocks import Block, Charts, Lines, Section, Terms
 from specsim.report.columns import Cell, count, table_of, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Bars, Pairs, Parity
+from specsim.report.plots import Pairs, Parity
 from specsim.report.tables import Table, number, percent
 from specsim.units import counted
 
@@ -18,7 +18,7 @@ def records_section(doc: Doc) -> Section:
     title = f"Calibration: {doc.text('profile', 'a profile')} from {doc.text('base', '-')}"
     return Section(title, "Calibration", [
         *_blocks(doc),
-        Charts([_by_kind(doc), _ledger(doc.at("ledger"))]),
+        Charts([_ledger(doc.at("ledger"))]),
         Terms("Where the figures are from",
               [(key, doc.words(key)) for key in _WHERE if doc.has(key)]),
     ])
@@ -83,17 +83,6 @@ def _cells(found: Doc) -> list[str]:
 
 
 # --- charts -------------------------------------------------------------------------------
-
-
-def _by_kind(doc: Doc) -> Bars | None:
-    kinds = doc.members("fitted")
-    return Bars(
-        "Errors of the fit by kind of kernel", "Fitted points: median and 90th percentile.",
-        [name for name, _ in kinds],
-        [("median", [found.maybe("median_abs_error") for _, found in kinds]),
-         ("90th percentile", [found.maybe("p90_abs_error") for _, found in kinds])],
-        "error", share=True,
-    ) if kinds else None
 
 
 def _ledger(ledger: Doc) -> Parity | None:

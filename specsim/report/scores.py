@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from specsim.report.blocks import Charts, Lines, Section
 from specsim.report.columns import fixed, pairs_of, parity_columns, table_of, word
 from specsim.report.doc import Doc
-from specsim.report.plots import Bars, Parity
+from specsim.report.plots import Parity
 from specsim.report.tables import Table, percent
 
 NAMES = {
@@ -43,7 +43,7 @@ def published_section(doc: Doc) -> Section:
         *_by_source(doc),
         Lines(["median / 90th percentile of the relative error (bias, number of values)"]),
         Table(["set", *NAMES.values(), "sign right", "in 90 %"], rows),
-        Charts([_by_set(doc), *_parities(judged)]),
+        Charts(_parities(judged)),
         Table(["rows skipped, and why", "rows"], skipped) if skipped else None,
         table_of(judged, [
             ("row", word("row")), ("set", word("set")), ("quantity", word("quantity")),
@@ -80,17 +80,6 @@ def _by_source(doc: Doc) -> list[Lines | Table | None]:
         Table(["measured inside the 90 % interval", "class", "of values", "values", "of sources",
                "sources"], inside, left=2) if inside else None,
     ]
-
-
-def _by_set(doc: Doc) -> Bars | None:
-    sets = doc.members("sets")
-    return Bars(
-        "Median error by set", "Size of predicted / measured - 1, half of the rows are better.",
-        [name for name, _ in sets],
-        [(label, [scores.maybe(f"{quantity}.median_abs_error") for _, scores in sets])
-         for quantity, label in NAMES.items()],
-        "median error", share=True,
-    ) if sets else None
 
 
 def _parities(judged: Sequence[Doc]) -> list[Parity]:

@@ -15,16 +15,7 @@ from specsim.jsonable import json_text, picked
 from specsim.report.blocks import Charts, Group, Lines, Notes, Section
 from specsim.report.doc import Doc
 from specsim.report.export_rows import write_parquet
-from specsim.report.plots import Bars, Panel, Series
-from specsim.report.sweep_summary import (
-    MOST_CURVES,
-    USUAL,
-    cell,
-    numeric,
-    summary_charts,
-    summary_of,
-    summary_table,
-)
+from specsim.report.sweep_summary import USUAL, cell, summary_charts, summary_of, summary_table
 from specsim.report.tables import Table
 from specsim.rows import Row, columns_of, csv_lines, flat
 from specsim.units import counted
@@ -35,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS_SHOWN = 100
 FEW_ROWS = 10  # shown beside a summary
-MOST_CHARTED = 5000  # rows
 
 
 def sweep_blocks(run: "SweepRun", out: str | None = None) -> Section:
@@ -71,8 +61,7 @@ def sweep_section(
     headers = [*varied, *(name.removesuffix(".mean") for name in columns), ""]
     more = int(doc.number("finished")) - len(shown)
     return Section(f"Sweep of {counted(doc.number('tasks'), f'{run} run')}", "Sweep", [
-        Charts(summary_charts(doc) if summed else
-               [_swept(rows[:MOST_CHARTED], varied, goal) for goal in columns[:4]]),
+        Charts(summary_charts(doc)),
         summary_table(doc) if summed else None,
         Table(headers, cells, left=0) if cells else None,
         Lines([f"{counted(more, 'more row')} {where}"] if more > 0 else []),
@@ -106,38 +95,6 @@ def _unknown_columns(columns: Sequence[str], known: set[str]) -> list[str]:
             hint = f"; near matches: {', '.join(near)}" if near else ""
             notes.append(f"no result has {name!r}{hint}")
     return notes
-
-
-def _swept(rows: Sequence[Doc], names: Sequence[str], goal: str) -> Panel | Bars | None:
-    """The figure over the first setting that is a number, a curve per value of the others; bars
-    where no setting is one."""
-    found = [
-        ({name: row.at("params").child(name).value for name in names}, value)
-        for row in rows if (value := numeric(_result(row).get(goal))) is not None
-    ]
-    places = {name: [numeric(params[name]) for params, _ in found] for name in names}
-    across = next((name for name, values in places.items()
-                   if None not in values and len(set(values)) > 1), None)
-    groups: dict[str, list[tuple[float, float]]] = {}
-    for params, value in found:
-        label = ", ".join(f"{name} {cell(inner)}" for name, inner in params.items()
-                          if name != across) or goal
-        x = numeric(params[across]) if across else None
-        groups.setdefault(label, []).append((x or 0.0, value))
-    if not groups:
-        return None
-    if across is None:
-        kept = list(groups)[:40]
-        return Bars(goal, "One bar per task.", kept, [(goal, [groups[k][0][1] for k in kept])],
-                    goal)
-    words = "One curve per value of the other settings."
-    if len(groups) > MOST_CURVES:
-        words += f" The first {MOST_CURVES} of {len(groups)}; the table has all."
-    series = [
-        Series(label, [x for x, _ in sorted(pairs)], [y for _, y in sorted(pairs)], hue)
-        for hue, (label, pairs) in enumerate(list(groups.items())[:MOST_CURVES])
-    ]
-    return Panel(f"{goal} over {across}", across, goal, tuple(series), words=words)
 
 
 def sweep_head(run: "SweepRun") -> dict[str, object]:
