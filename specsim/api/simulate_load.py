@@ -228,7 +228,7 @@ def trace_plan(options: SimulateOptions) -> LoadPlan:
                 "draw new times"
             )
         else:
-            reading = replace(reading, request_rate=options.rate)
+            reading = replace(reading, time_scale=count / options.rate / last_s)
     burstiness = options.burstiness or 1.0
     if options.concurrency is not None:
         pace = f"{counted(options.concurrency, 'client')} in a closed loop"

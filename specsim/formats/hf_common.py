@@ -6,6 +6,8 @@ from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP
 from specsim.model.mixers import Attention
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+
 
 def head_dim(f: TextConfig, *, given: bool = False) -> int:
     """`head_dim`, or hidden_size / heads where the file leaves it out; then it must divide.
@@ -109,14 +111,26 @@ def layer_kinds(f: TextConfig, layers: int, known: tuple[str, ...]) -> tuple[str
     return kinds
 
 
+def listed_kinds(f: TextConfig, layers: int, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for an architecture that needs the list."""
+    return f.given("layer_types", layer_kinds(f, layers, known))
+
+
+def kinds_or_every(f: TextConfig, layers: int, every: int, usual: str) -> tuple[str, ...]:
+    """The same; without a list, every so many layers see everything and the others are `usual`."""
+    return layer_kinds(f, layers, (FULL, usual)) or tuple(
+        usual if (index + 1) % every else FULL for index in range(layers)
+    )
+
+
 def windows(f: TextConfig, layers: int) -> list[int]:
     """The window of each layer of the Llama-like families (0 = full attention)."""
     size = window_size(f)
-    kinds = layer_kinds(f, layers, ("full_attention", "sliding_attention"))
+    kinds = layer_kinds(f, layers, (FULL, SLIDING))
     if not size:
         return [0] * layers
     if kinds is not None:
-        return [size if kind == "sliding_attention" else 0 for kind in kinds]
+        return [size if kind == SLIDING else 0 for kind in kinds]
     first = f.max_window_layers
     if first is not None:  # Qwen: the first ones see everything
         return [size if index >= first else 0 for index in range(layers)]

@@ -7,7 +7,7 @@ Apache-2.0) run them.
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
+from specsim.formats.hf_common import layer_kinds, listed_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_hybrid import delta_net
 from specsim.formats.hf_mla import latent_attention
 from specsim.formats.hf_moe import appended_mtp, sigmoid_moe
@@ -72,9 +72,7 @@ def glm5_next(f: TextConfig) -> ModelPlan:
     f.costs_nothing("mla_use_nope", "mhc", "hc_sinkhorn_iters", "index_kpool_compress",
                     "index_kpool_always_select_tail")
     count, linear = f.num_hidden_layers, f.linear_attn_config
-    kinds = layer_kinds(f, count, ("linear_attention", "deepseek_sparse_attention"))
-    if kinds is None:
-        raise f.missing("layer_types")
+    kinds = listed_kinds(f, count, ("linear_attention", "deepseek_sparse_attention"))
     latent = replace(latent_attention(f, indexer=True), index_ratio=f.index_kpool)
     if set(f.indexer_types or ()) - {"full"}:
         raise f.fail("indexer_types", "layers that reuse an index are not known for this family")

@@ -8,7 +8,7 @@ oracle for parameter counts).
 from dataclasses import dataclass
 from functools import partial
 
-from specsim.formats.hf_common import attention, layer_kinds, mlp, plan, windows
+from specsim.formats.hf_common import SLIDING, attention, kinds_or_every, mlp, plan, windows
 from specsim.formats.hf_plan import LayerNames, LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.feedforward import DenseMLP
@@ -124,16 +124,8 @@ for _types, _parts in FAMILIES.items():
 @family("olmo3")
 def olmo3(f: TextConfig) -> ModelPlan:
     """OLMo-3: three windows to one full layer where the file does not list them."""
-    kinds = _every(4, f.num_hidden_layers)
-    return dense(_OLMO, f if f.has("layer_types") else f.with_default("layer_types", list(kinds)))
-
-
-def _every(full: int, count: int) -> tuple[str, ...]:
-    """Kinds of layers of which every `full`-th sees everything."""
-    return tuple(
-        "full_attention" if (index + 1) % full == 0 else "sliding_attention"
-        for index in range(count)
-    )
+    kinds = kinds_or_every(f, f.num_hidden_layers, 4, SLIDING)
+    return dense(_OLMO, f.with_default("layer_types", list(kinds)))
 
 
 @family("gemma2")
@@ -165,10 +157,9 @@ def _gemma(f: TextConfig, family: str, *, qk_norm: str, pattern: int) -> ModelPl
     count = f.num_hidden_layers
     window = 4096 if f.sliding_window is None else f.sliding_window
     every = f.sliding_window_pattern or pattern
-    known = ("full_attention", "sliding_attention")
     layers: list[LayerPlan] = []
-    for kind in layer_kinds(f, count, known) or _every(every, count):
-        size = window if kind == "sliding_attention" else 0
+    for kind in kinds_or_every(f, count, every, SLIDING):
+        size = window if kind == SLIDING else 0
         mixer = attention(f, qk_norm=qk_norm, window=size, head_dim_given=True)
         layers.append(decoder_layer(mixer, mlp(f), 4 * hidden))
     return plan(f, family, layers, tied=True)

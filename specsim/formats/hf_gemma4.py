@@ -1,7 +1,7 @@
 """Reader of Gemma-4: wide heads and shared K/V projections in full layers, parallel MoE, layers
 that share a cache, inputs per layer."""
 
-from specsim.formats.hf_common import experts, layer_kinds, mlp, plan
+from specsim.formats.hf_common import FULL, SLIDING, experts, listed_kinds, mlp, plan
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
 from specsim.formats.hf_shape import TextConfig
 from specsim.model.extras import PerLayerInput
@@ -28,7 +28,7 @@ def gemma4(f: TextConfig) -> ModelPlan:
 def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Attention:
     """A window layer with head_dim and all KV heads, or a full one with the global sizes."""
     count = f.num_attention_heads
-    full = kind == "full_attention"
+    full = kind == FULL
     f.costs_nothing("num_global_key_value_heads")  # without shared K and V projections
     kv = f.given("num_key_value_heads", f.num_key_value_heads)
     dim = f.given("head_dim", f.head_dim)
@@ -56,9 +56,7 @@ def gemma4_attention(f: TextConfig, kind: str, *, owns_kv: bool = True) -> Atten
 def gemma4_layers(
     f: TextConfig, count: int, hidden: int, *, owns_kv: bool = True
 ) -> list[LayerPlan]:
-    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
-    if kinds is None:
-        raise f.fail("layer_types", "this architecture needs it")
+    kinds = listed_kinds(f, count, (FULL, SLIDING))
     owned = count - f.num_kv_shared_layers if owns_kv else 0
     if owned < 0 or (owned and not set(kinds[owned:]) <= set(kinds[:owned])):
         raise f.fail("num_kv_shared_layers", "every layer that shares needs one of its kind before")

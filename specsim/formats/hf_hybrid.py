@@ -6,7 +6,7 @@ from dataclasses import replace
 from specsim.formats.hf_common import (
     attention,
     experts,
-    layer_kinds,
+    kinds_or_every,
     mlp,
     plan,
     shared_width,
@@ -89,11 +89,7 @@ def _qwen_hybrid(
 ) -> ModelPlan:
     hidden = f.hidden_size
     count = f.num_hidden_layers
-    every = f.full_attention_interval
-    kinds = layer_kinds(f, count, ("full_attention", "linear_attention")) or tuple(
-        "full_attention" if (index + 1) % every == 0 else "linear_attention"
-        for index in range(count)
-    )
+    kinds = kinds_or_every(f, count, f.full_attention_interval, "linear_attention")
     bias = f.flag("attention_bias", False)
     gated = f.attn_output_gate
     full = attention(

@@ -3,7 +3,7 @@ convolutions, with biases by distance that each token projects (transformers 5.2
 
 from dataclasses import replace
 
-from specsim.formats.hf_common import layer_kinds, mlp, plan, sparse_after_dense
+from specsim.formats.hf_common import listed_kinds, mlp, plan, sparse_after_dense
 from specsim.formats.hf_delta import mean_blocks
 from specsim.formats.hf_moe import sigmoid_moe
 from specsim.formats.hf_plan import LayerPlan, ModelPlan, decoder_layer, family
@@ -31,7 +31,8 @@ def inkling(f: TextConfig) -> ModelPlan:
             return decoder_layer(mixer, moe, 2 * hidden + shared * hidden + 1)
         return decoder_layer(mixer, mlp(f), 2 * hidden + 1)
 
-    layers = [layer(index, kind) for index, kind in enumerate(_kinds(f, count))]
+    kinds = listed_kinds(f, count, ("hybrid", _SLIDING))
+    layers = [layer(index, kind) for index, kind in enumerate(kinds)]
     result = plan(f, "inkling", layers)
     result.extra_weights = hidden  # the norm of the embedding
     return result
@@ -57,17 +58,11 @@ def inkling2(f: TextConfig) -> ModelPlan:
         residual = AttentionResidual(blocks, queries)
         return decoder_layer(mixer, moe, (4 if full else 2) * hidden, extras=(residual,))
 
-    layers = [layer(index, kind) for index, kind in enumerate(_kinds(f, count))]
+    kinds = listed_kinds(f, count, ("hybrid", _SLIDING))
+    layers = [layer(index, kind) for index, kind in enumerate(kinds)]
     result = plan(f, "inkling2", layers)
     result.extra_weights = 2 * hidden  # the norm of the embedding, the query before the head
     return result
-
-
-def _kinds(f: TextConfig, count: int) -> tuple[str, ...]:
-    kinds = layer_kinds(f, count, ("hybrid", _SLIDING))
-    if kinds is None:
-        raise f.fail("layer_types", "this architecture needs it")
-    return kinds
 
 
 def _attention(f: TextConfig, kind: str) -> ConvolvedAttention:

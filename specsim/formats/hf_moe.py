@@ -5,9 +5,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specsim.formats.hf_common import (
+    FULL,
+    SLIDING,
     attention,
     experts,
-    layer_kinds,
+    kinds_or_every,
+    listed_kinds,
     mlp,
     plan,
     shared_width,
@@ -73,16 +76,14 @@ def qwen2_moe(f: TextConfig) -> ModelPlan:
 def gpt_oss(f: TextConfig) -> ModelPlan:
     """gpt-oss: biases everywhere, one sink logit per head, alternate layers with a window."""
     count, window = f.num_hidden_layers, window_size(f)
-    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention")) or tuple(
-        "sliding_attention" if index % 2 == 0 else "full_attention" for index in range(count)
-    )
+    kinds = kinds_or_every(f, count, 2, SLIDING)
     moe = MoE(*experts(f), f.intermediate_size, router_bias=True, expert_bias=True)
     bias = f.flag("attention_bias", True)
     full = replace(attention(f, qkv_bias=bias, o_bias=bias, head_dim_given=True), sinks=True)
     names = LayerNames(experts=("gate_up_proj", "down_proj"))
     layers = [
         decoder_layer(
-            replace(full, window=window if kind == "sliding_attention" else 0), moe,
+            replace(full, window=window if kind == SLIDING else 0), moe,
             2 * f.hidden_size, names,
         )
         for kind in kinds
@@ -220,9 +221,7 @@ def step_3_5(f: TextConfig) -> ModelPlan:
     if other is None:
         raise f.fail("attention_other_setting", "the heads of the window layers are needed")
     count, gate = f.num_hidden_layers, f.use_head_wise_attn_gate
-    kinds = layer_kinds(f, count, ("full_attention", "sliding_attention"))
-    if kinds is None:
-        raise f.fail("layer_types", "this architecture needs it")
+    kinds = listed_kinds(f, count, (FULL, SLIDING))
     if not re.fullmatch(r"\d+(,\d+)*", f.moe_layers_enum):
         raise f.fail("moe_layers_enum", "must list layers as in 3,4,5")
     sparse = {int(index) for index in f.moe_layers_enum.split(",")}
@@ -243,7 +242,7 @@ def step_3_5(f: TextConfig) -> ModelPlan:
     norms = 2 * f.hidden_size
     layers = [
         decoder_layer(
-            swa if kinds[index] == "sliding_attention" else full,
+            swa if kinds[index] == SLIDING else full,
             moe if index in sparse else mlp(f), norms,
         )
         for index in range(count)

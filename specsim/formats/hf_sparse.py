@@ -6,7 +6,7 @@ from dataclasses import replace
 from specsim.formats.hf_common import (
     attention,
     experts,
-    layer_kinds,
+    listed_kinds,
     pattern,
     plan,
     shared_width,
@@ -95,9 +95,7 @@ def qwen4_exp(f: TextConfig) -> ModelPlan:
     f.costs_nothing("indexer_compress_ratio", "make_ngram_vocab_size_divisible_by",
                     "split_ngram_parts", "mtp", "full_attention_interval")
     count, hidden = f.num_hidden_layers, f.hidden_size
-    kinds = layer_kinds(f, count, ("full_attention", "linear_attention"))
-    if kinds is None:
-        raise f.missing("layer_types")
+    kinds = listed_kinds(f, count, ("full_attention", "linear_attention"))
     full = attention(f, qk_norm="head", gated=f.attn_output_gate, head_dim_given=True)
     sparse = SparseAttention(
         **taken(full, "n_heads n_kv_heads head_dim qk_norm gated"),

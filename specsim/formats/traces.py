@@ -40,27 +40,17 @@ FORMATS = ("azure", "burstgpt", "mooncake", "sharegpt", "vidur", "lengths", "req
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
     """limit: first so many requests. time_scale: multiplies times (0.5: twice the rate).
-    request_rate: times rescaled to this mean rate (reads the trace twice). start_s: skip what
-    comes earlier. skip_failed: leave out BurstGPT rows without a response. sort_times: accept rows
-    that are slightly out of order. hash_block: tokens per Mooncake hash id."""
+    sort_times: accept rows that are slightly out of order."""
 
     limit: int | None = None
     time_scale: float = 1.0
-    request_rate: float | None = None
-    start_s: float = 0.0
-    skip_failed: bool = True
     sort_times: bool = False
-    hash_block: int = MOONCAKE_BLOCK
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"trace limit is {self.limit}; it must be 1 or more requests")
         if not (self.time_scale > 0 and math.isfinite(self.time_scale)):
             raise UsageError(f"time_scale is {self.time_scale!r}; it must be above 0")
-        if self.request_rate is not None and not self.request_rate > 0:
-            raise UsageError(f"request_rate is {self.request_rate!r}; it must be above 0")
-        if self.hash_block < 1:
-            raise UsageError(f"hash_block is {self.hash_block}; it must be 1 token or more")
 
 
 def read_trace(
@@ -78,10 +68,7 @@ def read_trace(
     kind = detect_format(path) if trace_format is None else trace_format
     if kind not in FORMATS:
         raise UsageError(f"trace format {kind!r} is not known; formats are {', '.join(FORMATS)}")
-    scale = options.time_scale
-    if options.request_rate is not None:
-        scale = _scale_for_rate(path, kind, options)
-    return _selected(path, kind, options, scale)
+    return _selected(path, kind, options)
 
 
 def detect_format(path: Path) -> str:
@@ -141,8 +128,8 @@ _LAYOUTS = {
 }
 
 
-def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Iterator[Request]:
-    rows = _requests(path, kind, options)
+def _selected(path: Path, kind: str, options: TraceOptions) -> Iterator[Request]:
+    rows = _requests(path, kind)
     if options.sort_times:
         rows = _sorted(rows)
     origin: float | None = None
@@ -160,14 +147,12 @@ def _selected(path: Path, kind: str, options: TraceOptions, scale: float) -> Ite
                 "disorder with --sort-trace"
             )
         previous, previous_line = time_s, line
-        if time_s < options.start_s:
-            continue
-        yield request._replace(arrival_s=(time_s - options.start_s) * scale)
+        yield request._replace(arrival_s=time_s * options.time_scale)
         kept += 1
         if kept == options.limit:
             return
     if kept == 0:
-        raise FormatError(f"{path.name} holds no request (after start_s {options.start_s:g} s)")
+        raise FormatError(f"{path.name} holds no request")
 
 
 def _time_as_written(path: Path, kind: str, line: int) -> str:
@@ -188,18 +173,6 @@ def _sorted(rows: Iterator[tuple[int, Request]]) -> Iterator[tuple[int, Request]
     while waiting:
         _, first_line, first = heapq.heappop(waiting)
         yield first_line, first
-
-
-def _scale_for_rate(path: Path, kind: str, options: TraceOptions) -> float:
-    count, last = 0, 0.0
-    for request in _selected(path, kind, options, 1.0):
-        count, last = count + 1, request.arrival_s
-    if last <= 0.0:
-        raise UsageError(
-            f"{path.name} spans no time, so it has no rate to change; leave request_rate out"
-        )
-    assert options.request_rate is not None
-    return count / options.request_rate / last
 
 
 # --- readers ----------------------------------------------------------------------------
@@ -224,7 +197,7 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, Mapping[str, object
         yield line, row
 
 
-def _requests(path: Path, kind: str, options: TraceOptions) -> Iterator[tuple[int, Request]]:
+def _requests(path: Path, kind: str) -> Iterator[tuple[int, Request]]:
     """(line, request) in the trace's own time, in seconds."""
     layout = _LAYOUTS[kind]
     sessions: dict[str, int] = {}
@@ -239,15 +212,15 @@ def _requests(path: Path, kind: str, options: TraceOptions) -> Iterator[tuple[in
         elif layout.time is not None:
             time_s = time_at(row[layout.time], layout.time, path, line) * layout.scale
         output = tokens_at(row[layout.output], layout.output, path, line)
-        if kind == "burstgpt" and output == 0 and options.skip_failed:
-            continue
+        if kind == "burstgpt" and output == 0:
+            continue  # failed: without a response
         prompt = max(1, tokens_at(row[layout.prompt], layout.prompt, path, line, layout.least))
         spans: tuple[tuple[int, int], ...] = ()
         session = -1
         if kind == "mooncake":
             ids = row.get("hash_ids", [])
-            spans = hash_spans(ids, prompt, options.hash_block, path, line)
-            session = chains.session(spans, options.hash_block)
+            spans = hash_spans(ids, prompt, MOONCAKE_BLOCK, path, line)
+            session = chains.session(spans, MOONCAKE_BLOCK)
         elif kind == "requests":
             session = id_at(row, "session", path, line)
             spans = shared_spans(row, prompt, path, line)

@@ -134,29 +134,21 @@ def test_an_endless_line_is_not_read(tmp_path, begin):
     assert peak < 60_000_000
 
 
-def test_hash_block_and_missing_hash_ids(tmp_path):
+def test_missing_hash_ids(tmp_path):
     path = write(tmp_path, '{"timestamp": 5, "input_length": 40, "output_length": 1}')
     (request,) = read_trace(path)
     assert request.spans == () and request.arrival_s == 0.0
-    (first, _) = read_trace(write(tmp_path, MOONCAKE), options=TraceOptions(hash_block=16))
-    assert first.spans == ((0, 16), (1, 16), (2, 16))
 
 
 def test_burstgpt_sessions_and_failures(tmp_path):
     sessions = [request.session for request in read_trace(write(tmp_path, BURSTGPT_3))]
     assert sessions == [0, 1, 0]
-    kept = rows(write(tmp_path, BURSTGPT), skip_failed=False)
-    assert kept[1] == (40, 1087, 0)
 
 
-def test_limits_offsets_and_rates(tmp_path):
+def test_limits_and_times(tmp_path):
     path = write(tmp_path, AZURE)
     assert len(rows(path, limit=2)) == 2
-    assert rows(path, start_s=1.0) == [(20575.0200401, 110, 27)]
     assert rows(path, time_scale=0.5)[1][0] == 0.026
-    fast = rows(path, request_rate=3.0)
-    assert fast[-1][0] == pytest.approx(1.0)  # 3 requests at 3 per second
-    assert fast[1][0] == pytest.approx(0.052 / 20576.0200401, abs=1e-9)
 
 
 def test_out_of_order_lines_are_named_or_sorted(tmp_path):
@@ -249,18 +241,11 @@ def test_asking_for_the_wrong_format_names_the_missing_column(tmp_path):
     [
         ({"limit": 0}, "limit is 0"),
         ({"time_scale": 0.0}, "time_scale is 0.0"),
-        ({"request_rate": -1.0}, "request_rate is -1.0"),
-        ({"hash_block": 0}, "hash_block is 0"),
     ],
 )
 def test_options_out_of_range_are_refused(options, words):
     with pytest.raises(UsageError, match=words):
         TraceOptions(**options)
-
-
-def test_rate_of_a_trace_without_time_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="spans no time"):
-        rows(write(tmp_path, LENGTHS), request_rate=2.0)
 
 
 def test_long_traces_stream(tmp_path):
