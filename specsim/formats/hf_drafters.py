@@ -19,8 +19,8 @@ from pathlib import Path
 from specsim.errors import FormatError, ModelConfigError, shown
 from specsim.formats.hf_common import attention, layer_kinds, windows
 from specsim.formats.hf_config import load_config, model_from_config
+from specsim.formats.hf_dense import gemma4_layers
 from specsim.formats.hf_draft_shape import BlockFields, DflashConfig, DraftConfig
-from specsim.formats.hf_gemma4 import gemma4_layers
 from specsim.formats.hf_mla import latent_attention
 from specsim.formats.hf_unread import refuse_unread
 from specsim.methods.base import METHODS
