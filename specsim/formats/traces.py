@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specsim.errors import FormatError, UsageError
-from specsim.formats.trace_prompts import Chains, hash_spans, shared_spans
 from specsim.formats.trace_rows import (
     MAX_LINE,
+    Chains,
     csv_rows,
+    hash_spans,
     id_at,
     json_rows,
     moment_at,
+    shared_spans,
     time_at,
     tokens_at,
 )
