@@ -9,7 +9,6 @@ from specsim.formats.bench import (
     aiperf_server,
     genai_perf,
     guidellm,
-    guidellm_first,
     inference_max,
     inference_perf,
     llama_cpp,
@@ -53,7 +52,7 @@ FORMATS = (
     Format("aiperf CSV", aiperf.matches_csv, aiperf.read_csv),
     Format("guidellm JSON", guidellm.matches, guidellm.read, guidellm.GuidellmReport),
     Format(
-        "guidellm 0.1 JSON", guidellm_first.matches, guidellm_first.read, guidellm_first.FirstReport
+        "guidellm 0.1 JSON", guidellm.matches_first, guidellm.read_first, guidellm.FirstReport
     ),
     Format("aiperf JSON", aiperf.matches, aiperf.read, aiperf.AiperfResult),
     Format(
