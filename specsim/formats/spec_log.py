@@ -15,7 +15,7 @@ vLLM up to 0.7 (V0), totals since the server's start, of which the last line tel
         tokens: ..
 Other older versions leave some of the parts out or order them differently; each part is found by
 its words. Lengths count the bonus token; per-position rates are unconditional, of the positions
-that were drafted. What time the throughputs cover: `log_intervals`.
+that were drafted. What time the throughputs cover: `bench.log_lines`.
 """
 
 import re
