@@ -12,7 +12,7 @@ from specsim.client.metrics import Scraper
 from specsim.errors import ServerError
 from specsim.formats.bench.server_metrics import run_of
 from specsim.formats.metrics_text import Snapshot
-from specsim.formats.server_told import cache_labels, told_command
+from specsim.formats.server_flags import told_command
 
 PORTS = {8000: "vLLM", 30000: "SGLang", 8001: "a second vLLM", 8080: "others"}
 FOUND_S = 3.0  # a local server answers /v1/models within this
@@ -60,7 +60,7 @@ async def _look(url: str | None, key: str) -> ServerLook:
         if owner == OWN:
             engine = OWN
         version = await connection.version()
-        facts = cache_labels(metrics) if metrics is not None else {}
+        facts = _cache_labels(metrics) if metrics is not None else {}
         facts["max_model_len"] = item.get("max_model_len")
         if engine == "sglang" or not engine:
             facts = await connection.told("/server_info") or await connection.told(
@@ -100,6 +100,12 @@ async def _first_model(connection: Connection) -> dict[str, object]:
     data = (await connection.told("/v1/models")).get("data")
     first = data[0] if isinstance(data, list) and data else None
     return first if isinstance(first, dict) else {}
+
+
+def _cache_labels(metrics: Snapshot) -> dict[str, object]:
+    """Labels of vLLM's cache_config_info."""
+    rows = metrics.gauge_values.get("vllm:cache_config_info", ())
+    return dict(rows[0][0]) if rows else {}
 
 
 def _text(value: object) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specsim.errors import FormatError, UsageError
 from specsim.files import file_text
+from specsim.formats.engine_flags import read_sglang, read_vllm
 from specsim.formats.server_flags import ServerCommand, ServerWords
 from specsim.formats.server_yaml import (
     MAX_YAML,
@@ -18,9 +19,7 @@ from specsim.formats.server_yaml import (
     container_commands,
     is_container_file,
 )
-from specsim.formats.sglang_flags import read_sglang
 from specsim.formats.shell_words import split_words, until_operator
-from specsim.formats.vllm_flags import read_vllm
 
 _IMAGE = re.compile(r"(?:^|/)(vllm-openai|sglang)(?::v?(\d+\.\d+(?:\.\d+)?))?\S*$")
 _MODULE = re.compile(

@@ -6,12 +6,13 @@ is which stands in `engines/commands/*.toml`, one file per server.
 """
 
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from specsim.data import data_root
 from specsim.errors import UsageError
@@ -37,6 +38,11 @@ class CommandValues(TypedDict, total=False):
     draft: str
     tree: str
     speculative_config: str
+
+
+def those_set(**values: object) -> CommandValues:
+    """The values that are not None."""
+    return cast(CommandValues, {name: item for name, item in values.items() if item is not None})
 
 
 @dataclass(frozen=True)
@@ -248,3 +254,29 @@ def numeric_formats(read: Mapping[str, str], not_modelled: list[str]) -> Command
     if read.get("dtype", "auto") == "float32":
         not_modelled.append("--dtype float32")
     return out
+
+
+MAX_VALUE = 300  # characters of one value that a server tells
+_OTHER_NAMES = {"cache-dtype": "kv-cache-dtype"}  # labels of vLLM that are no names of flags
+_STARTS = {"vllm": ["vllm", "serve"], "sglang": ["sglang", "serve"]}
+
+
+def told_command(engine: str, model: str, facts: Mapping[str, object]) -> str:
+    """What a server says of its own flags (`facts`, names as in Python: SGLang's /server_info,
+    labels of vLLM's metrics) as the command that would set them; '' for an engine without one. Only
+    flags that decide cost or memory are taken over; the rest, a key among it, is not looked at."""
+    if engine not in _STARTS:
+        return ""
+    table = flag_table(engine)
+    words = [*_STARTS[engine], *([model] if engine == "vllm" else ["--model-path", model])]
+    for key, value in facts.items():
+        name = key.replace("_", "-")
+        name = _OTHER_NAMES.get(name, name)
+        known = table.read.get(name)
+        if known in (None, "model") or value in (None, False, "", "None", "auto"):
+            continue
+        if name in table.switches:
+            words += [f"--{name}"] if value is True else []
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            words += [f"--{name}", str(value)[:MAX_VALUE]]
+    return shlex.join(words)

@@ -21,7 +21,7 @@ from specsim.client import look as looking
 from specsim.commands import main
 from specsim.diagnose.evidence import Evidence
 from specsim.formats.server_command import parse_command
-from specsim.formats.server_told import told_command
+from specsim.formats.server_flags import told_command
 from specsim.options.measured import QuickOptions
 
 LLAMA = ("--model", "llama-3.1-8b")

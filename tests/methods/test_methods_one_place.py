@@ -84,7 +84,7 @@ def test_and_leaves_other_words_alone() -> None:
 
 # Foreign results and servers say which engine made or runs them; those who read them may ask.
 READ_ENGINES = {"accuracy/rows.py", "client/look.py", "client/result.py", "diagnose/watching.py",
-                "formats/server_told.py"}
+                "formats/server_flags.py"}
 
 
 def engine_questions(text: str) -> Iterator[str]:
